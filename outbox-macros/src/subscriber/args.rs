@@ -1,0 +1,140 @@
+//! Parses what stands in the parentheses of the attribute.
+
+use proc_macro2::{Delimiter, Ident, Spacing, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::parse::{ParseStream, Parser};
+use syn::{Expr, Lit, Token};
+
+use super::{literal, options};
+use crate::errors::Errors;
+
+/// The queue and the options, their values not looked at yet.
+#[derive(Default)]
+pub(super) struct Args {
+    pub(super) queue: Option<Expr>,
+    pub(super) settings: Vec<Setting>,
+}
+
+/// `name = value`.
+pub(super) struct Setting {
+    pub(super) name: Ident,
+    pub(super) value: Expr,
+}
+
+pub(super) fn parse(tokens: TokenStream, errors: &mut Errors) -> Args {
+    let mut args = Args::default();
+    let parser = |input: ParseStream<'_>| {
+        while !input.is_empty() {
+            argument(input, &mut args, errors)?;
+            if !input.is_empty() && input.parse::<Option<Token![,]>>()?.is_none() {
+                return Err(input.error("there is a `,` missing before this"));
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = parser.parse2(tokens.clone()) {
+        errors.push(colon(tokens).unwrap_or(error));
+    }
+    // After another mistake the queue may be missing only because of it.
+    if args.queue.is_none() && errors.is_empty() {
+        let message = "the queue is missing; it comes first, as in `#[subscriber(\"orders\")]`";
+        errors.push(match args.settings.first() {
+            Some(setting) => syn::Error::new_spanned(&setting.name, message),
+            None => syn::Error::new(Span::call_site(), message),
+        });
+    }
+    args
+}
+
+fn argument(input: ParseStream<'_>, args: &mut Args, errors: &mut Errors) -> syn::Result<()> {
+    if !(input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==])) {
+        // Left unparsed, so that the colon is the error.
+        if input.peek(syn::Ident) && input.peek2(Token![:]) && !input.peek2(Token![::]) {
+            return Err(input.error("expected `=`"));
+        }
+        positional(input.parse()?, args, errors);
+        return Ok(());
+    }
+    let name: Ident = input.parse()?;
+    input.parse::<Token![=]>()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        needs_value(&name, &name, errors);
+        return Ok(());
+    }
+    let value = input.parse()?;
+    if name == "queue" || name == "queues" {
+        errors.at(name, "the queue has no name; write it first, as in `#[subscriber(\"orders\")]`");
+    } else {
+        args.settings.push(Setting { name, value });
+    }
+    Ok(())
+}
+
+fn positional(value: Expr, args: &mut Args, errors: &mut Errors) {
+    if let Some(name) = option_name(&value) {
+        needs_value(name, &value, errors);
+    } else if args.queue.is_some() {
+        let text = matches!(literal::literal(&value), Some(Lit::Str(_)));
+        errors.at(
+            &value,
+            if text || matches!(value, Expr::Array(_)) {
+                "the queue is given already; several go into one array, as in `[\"a\", \"b\"]`"
+            } else {
+                "what follows the queue has a name, as in `max_workers = 5`"
+            },
+        );
+    } else if args.settings.is_empty() {
+        args.queue = Some(value);
+    } else {
+        errors.at(&value, "the queue comes first, before the options");
+    }
+}
+
+/// The option that stands there without `=`: `retry` or `retry(..)`.
+fn option_name(value: &Expr) -> Option<&Ident> {
+    let path = match literal::peel(value) {
+        Expr::Path(path) => path,
+        Expr::Call(call) => match &*call.func {
+            Expr::Path(path) => path,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    path.path.get_ident().filter(|name| options::example(name).is_some())
+}
+
+fn needs_value(name: &Ident, tokens: impl ToTokens, errors: &mut Errors) {
+    errors.at(
+        tokens,
+        match options::example(name) {
+            Some(example) => format!("`{name}` needs a value, as in `{name} = {example}`"),
+            None => options::unknown(name),
+        },
+    );
+}
+
+/// The likeliest cause of a syntax error: `name: value`, here or in parentheses.
+fn colon(tokens: TokenStream) -> Option<syn::Error> {
+    let mut starts = true;
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match (&token, tokens.peek()) {
+            (TokenTree::Ident(name), Some(TokenTree::Punct(colon)))
+                if starts && colon.as_char() == ':' && colon.spacing() == Spacing::Alone =>
+            {
+                return Some(syn::Error::new(
+                    colon.span(),
+                    format!("write `{name} = ..`, with `=`"),
+                ));
+            }
+            (TokenTree::Group(group), _) if group.delimiter() == Delimiter::Parenthesis => {
+                if let Some(error) = self::colon(group.stream()) {
+                    return Some(error);
+                }
+            }
+            _ => {}
+        }
+        starts = matches!(&token, TokenTree::Punct(comma) if comma.as_char() == ',');
+    }
+    None
+}

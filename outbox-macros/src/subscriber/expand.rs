@@ -1,0 +1,153 @@
+//! What stands beside the fn when nothing is wrong.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{ReturnType, Type};
+
+use super::function::Function;
+use super::options::Call;
+use super::params::Param;
+
+pub(super) fn expand(
+    function: &Function,
+    queues: Option<TokenStream>,
+    calls: &[Call],
+    params: &[Param<'_>],
+) -> TokenStream {
+    let site = Span::mixed_site();
+    let registered = type_name(function);
+    let cfgs = function.cfgs();
+    let item = &function.item;
+    let beside = beside(function, &subscriber(function, queues, calls, params));
+    quote_spanned! {site=>
+        #item
+        #beside
+        #(#cfgs)*
+        ::outbox::__private::inventory::submit! {
+            ::outbox::__private::Registered(#registered::subscriber)
+        }
+    }
+}
+
+/// A type named like the fn, with `subscriber()`. A struct with braces has no
+/// constructor that would clash with the fn.
+pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
+    let name = type_name(function);
+    let (vis, cfgs) = (&function.vis, function.cfgs());
+    let plain = function.sig.ident.unraw();
+    let about = format!("The handler `{plain}` as a subscriber.");
+    let make = format!("The subscriber whose handler is `{plain}`.");
+    // Calling a deprecated handler is the app's job, not a use of it.
+    let deprecated = function.attrs.iter().any(|attr| attr.path().is_ident("deprecated"));
+    let allowed = deprecated.then(|| quote_spanned!(Span::mixed_site()=> #[allow(deprecated)]));
+    quote_spanned! {Span::mixed_site()=>
+        #(#cfgs)*
+        #[doc = #about]
+        #[allow(non_camel_case_types)]
+        #vis struct #name {}
+
+        #(#cfgs)*
+        impl #name {
+            #[doc = #make]
+            #[must_use]
+            #allowed
+            #vis fn subscriber() -> ::outbox::Subscriber {
+                #body
+            }
+        }
+    }
+}
+
+fn subscriber(
+    function: &Function,
+    queues: Option<TokenStream>,
+    calls: &[Call],
+    params: &[Param<'_>],
+) -> TokenStream {
+    let name = function.sig.ident.unraw().to_string();
+    let origin = origin(function.sig.ident.span());
+    let handler = handler(function, params);
+    let checks = params.iter().filter_map(|param| match param {
+        // Spanned like `extract`, so that the compiler reports a missing bound once.
+        Param::Extractor(ty) => Some(quote_spanned!(at(ty)=> .requires::<#ty>())),
+        _ => None,
+    });
+    let calls =
+        calls.iter().map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
+    quote_spanned! {Span::mixed_site()=>
+        ::outbox::__private::subscriber(#name, #origin, #queues, #handler)
+            #(#checks)*
+            #(#calls)*
+    }
+}
+
+/// Spanned on the fn's name alone: `line!` gives the line of the outermost
+/// expansion, which would be the attribute's.
+fn origin(name: Span) -> TokenStream {
+    let (module, file, line) = (
+        quote_spanned!(name=> ::core::module_path!()),
+        quote_spanned!(name=> ::core::file!()),
+        quote_spanned!(name=> ::core::line!()),
+    );
+    quote_spanned! {Span::mixed_site()=>
+        ::outbox::__private::Origin { module: #module, file: #file, line: #line }
+    }
+}
+
+/// The closure that makes the arguments and calls the fn.
+fn handler(function: &Function, params: &[Param<'_>]) -> TokenStream {
+    let site = Span::mixed_site();
+    let name = located(&function.sig.ident);
+    let ctx = Ident::new("__outbox_ctx", site);
+    let locals: Vec<_> =
+        (0..params.len()).map(|at| format_ident!("__outbox_{at}", span = site)).collect();
+    let values = params.iter().map(|param| match param {
+        Param::Slice(ty) => quote_spanned!(at(ty)=> #ctx.payload()),
+        Param::Bytes(ty) => quote_spanned!(at(ty)=> #ctx.payload_bytes()),
+        Param::Payload(ty) => quote_spanned!(at(ty)=> ::outbox::__private::payload::<#ty>(&#ctx)?),
+        Param::Extractor(ty) => {
+            quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx).await?)
+        }
+    });
+    let outcome = outcome(&function.sig.output);
+    // A future that is not `Send` is reported where the block stands.
+    let run = quote_spanned! {name.span()=>
+        ::outbox::__private::run(async move {
+            #(let #locals = #values;)*
+            #outcome(#name(#(#locals),*).await)
+        })
+    };
+    quote_spanned!(site=> |#ctx: ::outbox::Context| #run)
+}
+
+fn outcome(output: &ReturnType) -> TokenStream {
+    let unit = quote_spanned!(Span::mixed_site()=> ());
+    let (returned, span) = match output {
+        ReturnType::Default => (unit, Span::mixed_site()),
+        // `impl Trait` cannot be named; what it hides is inferred.
+        ReturnType::Type(_, ty) if matches!(**ty, Type::ImplTrait(_)) => {
+            (quote_spanned!(at(ty)=> _), at(ty))
+        }
+        ReturnType::Type(_, ty) => (ty.to_token_stream(), at(ty)),
+    };
+    quote_spanned!(span=> ::outbox::__private::outcome::<#returned>())
+}
+
+/// The place of the user's tokens with the names of the macro.
+fn at(tokens: &impl Spanned) -> Span {
+    Span::mixed_site().located_at(tokens.span())
+}
+
+/// Placed at the user's token, but the macro's own: lints that are about what a
+/// person wrote leave it alone.
+fn located(name: &Ident) -> Ident {
+    let mut name = name.clone();
+    name.set_span(at(&name));
+    name
+}
+
+fn type_name(function: &Function) -> Ident {
+    located(&function.sig.ident)
+}

@@ -1,0 +1,55 @@
+//! The annotated fn, as far as the macro has to know it.
+
+use proc_macro2::TokenStream;
+use syn::parse::{ParseStream, Parser};
+use syn::{Attribute, Signature, Token, Visibility};
+
+/// The body stays unparsed: it may use syntax newer than the parser.
+pub(super) struct Function {
+    pub(super) item: TokenStream,
+    pub(super) attrs: Vec<Attribute>,
+    pub(super) vis: Visibility,
+    pub(super) sig: Signature,
+}
+
+impl Function {
+    pub(super) fn parse(item: TokenStream) -> syn::Result<Self> {
+        let source = item.clone();
+        let parser = |input: ParseStream<'_>| {
+            let attrs = input.call(Attribute::parse_outer)?;
+            let vis = input.parse()?;
+            if !starts_fn(input) {
+                return Err(input.error("`#[subscriber]` goes on a free `async fn`"));
+            }
+            let sig = input.parse()?;
+            input.parse::<TokenStream>()?;
+            Ok(Self { item, attrs, vis, sig })
+        };
+        parser.parse2(source)
+    }
+
+    /// The conditions of the fn, which what is generated must share.
+    pub(super) fn cfgs(&self) -> Vec<&Attribute> {
+        self.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect()
+    }
+
+    /// A second `#[subscriber]` on the same fn.
+    pub(super) fn second_attribute(&self) -> Option<&Attribute> {
+        self.attrs.iter().find(|attr| {
+            attr.path().segments.last().is_some_and(|segment| segment.ident == "subscriber")
+        })
+    }
+}
+
+fn starts_fn(input: ParseStream<'_>) -> bool {
+    let constant = input.peek(Token![const])
+        && (input.peek2(Token![fn])
+            || input.peek2(Token![async])
+            || input.peek2(Token![unsafe])
+            || input.peek2(Token![extern]));
+    let unsafe_fn =
+        input.peek(Token![unsafe]) && (input.peek2(Token![fn]) || input.peek2(Token![extern]));
+    let extern_fn = input.peek(Token![extern])
+        && (input.peek2(Token![fn]) || input.peek2(syn::LitStr) && input.peek3(Token![fn]));
+    constant || unsafe_fn || extern_fn || input.peek(Token![async]) || input.peek(Token![fn])
+}

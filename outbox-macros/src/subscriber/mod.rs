@@ -1,0 +1,34 @@
+//! `#[subscriber]`: parse, check, expand, or fall back.
+
+mod args;
+mod check;
+mod duration;
+mod expand;
+mod fallback;
+mod function;
+mod literal;
+mod options;
+mod params;
+mod queues;
+mod retry;
+
+use proc_macro2::TokenStream;
+
+use crate::errors::Errors;
+use function::Function;
+
+pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
+    let function = match Function::parse(item.clone()) {
+        Ok(function) => function,
+        Err(error) => return fallback::item(&item, &error),
+    };
+    let mut errors = Errors::default();
+    let args = args::parse(args, &mut errors);
+    let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
+    let calls = options::check(&args.settings, &mut errors);
+    let params = check::function(&function, &mut errors);
+    match errors.finish() {
+        Ok(()) => expand::expand(&function, queues, &calls, &params),
+        Err(error) => fallback::function(&function, &error),
+    }
+}

@@ -1,0 +1,132 @@
+//! The options: which there are and what their values may be.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::{Expr, Lit, Path};
+
+use super::args::Setting;
+use super::{duration, literal, retry};
+use crate::errors::Errors;
+use crate::suggest;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Ack,
+    Count,
+    Duration,
+    Retry,
+}
+
+/// Each is a builder method of `Subscriber` as well.
+const OPTIONS: [(&str, Kind); 9] = [
+    ("retry", Kind::Retry),
+    ("max_deliveries", Kind::Count),
+    ("max_workers", Kind::Count),
+    ("fetch_batch", Kind::Count),
+    ("lease_ttl", Kind::Duration),
+    ("min_poll", Kind::Duration),
+    ("max_poll", Kind::Duration),
+    ("ack", Kind::Ack),
+    ("timeout", Kind::Duration),
+];
+
+const POLICIES: [&str; 4] = ["NackOnError", "RejectOnError", "AckFirst", "Manual"];
+
+/// A call of a builder method: what a setting becomes.
+pub(super) struct Call {
+    pub(super) method: Ident,
+    pub(super) value: TokenStream,
+}
+
+/// A value to show in an error; `None` when there is no such option.
+pub(super) fn example(name: &Ident) -> Option<&'static str> {
+    Some(match kind(name)? {
+        Kind::Ack => "Manual",
+        Kind::Count => "5",
+        Kind::Duration => "\"5s\"",
+        Kind::Retry => "Exponential(initial = \"1s\")",
+    })
+}
+
+pub(super) fn unknown(name: &Ident) -> String {
+    suggest::unknown(("option", "options"), &name.to_string(), &OPTIONS.map(|(name, _)| name))
+}
+
+pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Vec<Call> {
+    let mut calls = Vec::new();
+    for (at, Setting { name, value }) in settings.iter().enumerate() {
+        let Some(kind) = kind(name) else {
+            errors.at(name, unknown(name));
+            continue;
+        };
+        if settings[..at].iter().any(|earlier| earlier.name == *name) {
+            errors.at(name, format!("`{name}` is given twice"));
+            continue;
+        }
+        let value = match kind {
+            Kind::Ack => ack(value, errors),
+            Kind::Count => count(name, value, errors),
+            Kind::Duration => duration::check(name, value, errors),
+            Kind::Retry => retry::check(value, errors),
+        };
+        calls.push(Call { method: name.clone(), value });
+    }
+    never_retried(settings, errors);
+    calls
+}
+
+/// A number of at least 1.
+pub(super) fn count(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
+    let valid = match literal::literal(value) {
+        Some(Lit::Int(number)) => number.base10_parse::<u64>().is_ok_and(|number| number > 0),
+        Some(_) => false,
+        None => !literal::is_negative(value),
+    };
+    if !valid {
+        errors.at(value, format!("`{name}` is a whole number of at least 1"));
+    }
+    value.to_token_stream()
+}
+
+fn ack(value: &Expr, errors: &mut Errors) -> TokenStream {
+    let Expr::Path(path) = literal::peel(value) else {
+        if literal::is_literal(value) {
+            errors.at(value, format!("`ack` is one of {}", suggest::list(&POLICIES)));
+        }
+        return value.to_token_stream();
+    };
+    let Some(policy) = policy(&path.path) else {
+        return value.to_token_stream();
+    };
+    if !POLICIES.iter().any(|name| policy == name) {
+        let kind = ("ack policy", "policies");
+        errors.at(policy, suggest::unknown(kind, &policy.to_string(), &POLICIES));
+    }
+    if path.path.get_ident().is_none() {
+        return value.to_token_stream();
+    }
+    quote_spanned!(policy.span()=> ::outbox::AckPolicy::#policy)
+}
+
+/// The policy's name in `Manual`, `AckPolicy::Manual`, `outbox::AckPolicy::Manual`.
+fn policy(path: &Path) -> Option<&Ident> {
+    let mut segments = path.segments.iter().rev();
+    let last = segments.next()?;
+    let named = segments.next().is_none_or(|parent| parent.ident == "AckPolicy");
+    named.then_some(&last.ident)
+}
+
+/// Invariant: with `AckFirst` the row is gone before a failure could ask.
+fn never_retried(settings: &[Setting], errors: &mut Errors) {
+    let find = |wanted: &str| settings.iter().find(|setting| setting.name == wanted);
+    let (Some(retry), Some(ack)) = (find("retry"), find("ack")) else { return };
+    if let Expr::Path(path) = literal::peel(&ack.value)
+        && policy(&path.path).is_some_and(|policy| policy == "AckFirst")
+    {
+        errors.at(&retry.name, "`AckFirst` never retries; remove `retry` or the `ack` policy");
+    }
+}
+
+fn kind(name: &Ident) -> Option<Kind> {
+    OPTIONS.iter().find(|(option, _)| name == option).map(|&(_, kind)| kind)
+}

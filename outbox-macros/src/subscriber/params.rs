@@ -1,0 +1,111 @@
+//! The parameters of a handler: how each is made, and which cannot be.
+
+use syn::{GenericArgument, PathArguments, Type, TypePath, TypeReference};
+
+use crate::errors::Errors;
+
+/// How one argument of the call is made.
+pub(super) enum Param<'a> {
+    /// The payload as `&[u8]`.
+    Slice(&'a Type),
+    /// The payload as `Bytes`.
+    Bytes(&'a Type),
+    /// The payload as a value.
+    Payload(&'a Type),
+    /// Any other parameter.
+    Extractor(&'a Type),
+}
+
+const EXTRACTORS: [&str; 3] = ["State", "Context", "Headers"];
+
+pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Param<'a> {
+    let name = last_segment(ty);
+    if let Some(extractor) = EXTRACTORS.iter().find(|name_of| name.as_deref() == Some(**name_of)) {
+        let shown = if *extractor == "State" { "State<..>" } else { extractor };
+        let end = if alone { "; if you need none, take `_: &[u8]` first" } else { "" };
+        errors.at(ty, format!("the first parameter is the payload; move `{shown}` behind it{end}"));
+        Param::Extractor(ty)
+    } else if is_byte_slice(ty) {
+        Param::Slice(ty)
+    } else if name.as_deref() == Some("Bytes") {
+        Param::Bytes(ty)
+    } else {
+        owned(ty, "raw bytes are `&[u8]` or `Bytes`", errors);
+        Param::Payload(ty)
+    }
+}
+
+pub(super) fn other<'a>(ty: &'a Type, errors: &mut Errors) -> Param<'a> {
+    owned(ty, "only the payload, which comes first, may be borrowed as `&[u8]`", errors);
+    Param::Extractor(ty)
+}
+
+/// A handler outlives what it was called from, so it owns what it takes.
+fn owned(ty: &Type, instead: &str, errors: &mut Errors) {
+    match ungrouped(ty) {
+        Type::Reference(_) => errors.at(ty, format!("take an owned value; {instead}")),
+        _ => inside(ty, errors),
+    }
+}
+
+fn inside(ty: &Type, errors: &mut Errors) {
+    match ungrouped(ty) {
+        Type::ImplTrait(_) => {
+            errors.at(ty, "a handler is one concrete fn; name the type instead of `impl`");
+        }
+        Type::Reference(reference) if !is_static(reference) => {
+            errors.at(reference, "take an owned value; a handler cannot borrow");
+        }
+        Type::Array(array) => inside(&array.elem, errors),
+        Type::Slice(slice) => inside(&slice.elem, errors),
+        Type::Tuple(tuple) => tuple.elems.iter().for_each(|each| inside(each, errors)),
+        Type::Path(path) => arguments(path).for_each(|each| inside(each, errors)),
+        // Others, fn pointers above all, may name references without borrowing.
+        _ => {}
+    }
+}
+
+fn arguments(path: &TypePath) -> impl Iterator<Item = &Type> {
+    path.path.segments.iter().flat_map(|segment| {
+        let listed = match &segment.arguments {
+            PathArguments::AngleBracketed(listed) => Some(listed.args.iter()),
+            _ => None,
+        };
+        listed.into_iter().flatten().filter_map(|argument| match argument {
+            GenericArgument::Type(ty) => Some(ty),
+            _ => None,
+        })
+    })
+}
+
+fn is_static(reference: &TypeReference) -> bool {
+    reference.lifetime.as_ref().is_some_and(|lifetime| lifetime.ident == "static")
+}
+
+fn is_byte_slice(ty: &Type) -> bool {
+    match ungrouped(ty) {
+        Type::Reference(TypeReference { lifetime: None, mutability: None, elem, .. }) => {
+            match ungrouped(elem) {
+                Type::Slice(slice) => last_segment(&slice.elem).as_deref() == Some("u8"),
+                _ => false,
+            }
+        }
+        _ => false,
+    }
+}
+
+fn last_segment(ty: &Type) -> Option<String> {
+    match ungrouped(ty) {
+        Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
+        _ => None,
+    }
+}
+
+/// The type without the groups that `macro_rules!` and parentheses put around it.
+fn ungrouped(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => ungrouped(&group.elem),
+        Type::Paren(paren) => ungrouped(&paren.elem),
+        other => other,
+    }
+}

@@ -1,0 +1,74 @@
+//! The queue names, where they are written out.
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::{Expr, Lit, LitStr};
+
+use super::literal;
+use crate::errors::Errors;
+
+/// As long as the column.
+const MAX_CHARS: usize = 255;
+
+pub(super) fn check(queue: Expr, errors: &mut Errors) -> TokenStream {
+    match literal::peel(&queue) {
+        Expr::Array(array) if array.elems.is_empty() => {
+            errors.at(array, "the array names no queue");
+        }
+        Expr::Array(array) => {
+            let mut seen = Vec::new();
+            for queue in &array.elems {
+                let Some(name) = name(queue, errors) else { continue };
+                if seen.contains(&name.value()) {
+                    errors.at(name, format!("the queue `{}` is named twice", name.value()));
+                }
+                seen.push(name.value());
+            }
+        }
+        single => {
+            name(single, errors);
+        }
+    }
+    queue.into_token_stream()
+}
+
+/// The name, if it is a literal.
+fn name<'a>(queue: &'a Expr, errors: &mut Errors) -> Option<&'a LitStr> {
+    match literal::literal(queue) {
+        Some(Lit::Str(text)) => {
+            if let Some(wrong) = mistake(&text.value()) {
+                errors.at(text, wrong);
+            }
+            Some(text)
+        }
+        Some(other) => {
+            errors.at(other, "a queue is named by a string, as in \"orders\"");
+            None
+        }
+        None => None,
+    }
+}
+
+fn mistake(name: &str) -> Option<String> {
+    let chars = name.chars().count();
+    if name.is_empty() {
+        Some("the name of a queue cannot be empty".into())
+    } else if chars > MAX_CHARS {
+        Some(format!("the name of a queue has at most {MAX_CHARS} characters; this has {chars}"))
+    } else if name.contains('\0') {
+        Some("the name of a queue cannot contain NUL".into())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mistake;
+
+    #[test]
+    fn length_is_counted_in_characters() {
+        assert_eq!(mistake(&"é".repeat(255)), None);
+        assert!(mistake(&"é".repeat(256)).is_some_and(|text| text.contains("256")));
+    }
+}

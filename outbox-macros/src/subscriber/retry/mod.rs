@@ -1,0 +1,79 @@
+//! `retry = ..`: the built-in strategies in short, or any expression.
+
+mod params;
+mod strategies;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprCall, Path};
+
+use self::strategies::{STRATEGIES, Strategy};
+use super::literal;
+use crate::errors::Errors;
+use crate::suggest;
+
+/// The value as an expression of a type that implements `RetryStrategy`.
+pub(super) fn check(value: &Expr, errors: &mut Errors) -> TokenStream {
+    match literal::peel(value) {
+        Expr::Path(path) => bare(&path.path, value, errors),
+        Expr::Call(call) => short_form(call, value, errors),
+        Expr::Array(_) => {
+            errors.at(value, "`retry` is a strategy; for a list of delays write `Delays([..])`");
+            TokenStream::new()
+        }
+        _ if literal::is_literal(value) => {
+            errors.at(value, format!("`retry` is a strategy, as in `{}`", STRATEGIES[0].example));
+            TokenStream::new()
+        }
+        _ => value.to_token_stream(),
+    }
+}
+
+fn bare(path: &Path, value: &Expr, errors: &mut Errors) -> TokenStream {
+    let Some(strategy) = find(path) else { return value.to_token_stream() };
+    let found = known(path, strategy);
+    match strategy.name {
+        "Exponential" => quote_spanned!(Span::mixed_site()=> #found::default()),
+        "NoRetry" => found,
+        _ => {
+            let Strategy { name, example, .. } = strategy;
+            errors.at(path, format!("`{name}` needs arguments, as in `{example}`"));
+            TokenStream::new()
+        }
+    }
+}
+
+fn short_form(call: &ExprCall, value: &Expr, errors: &mut Errors) -> TokenStream {
+    let Expr::Path(function) = &*call.func else { return value.to_token_stream() };
+    if let Some(strategy) = find(&function.path) {
+        return params::read(strategy, &function.path, call, errors);
+    }
+    // `name = value` in a call means nothing in Rust, so this is no other fn.
+    if call.args.iter().any(|arg| matches!(arg, Expr::Assign(_))) {
+        let names = STRATEGIES.map(|strategy| strategy.name);
+        let written = function.path.to_token_stream().to_string().replace(' ', "");
+        let kind = ("strategy", "strategies");
+        errors.at(&function.path, suggest::unknown(kind, &written, &names));
+    }
+    value.to_token_stream()
+}
+
+/// The built-in strategy that a path names, as `Linear`, `retry::Linear` or
+/// `outbox::retry::Linear`.
+fn find(path: &Path) -> Option<&'static Strategy> {
+    let mut segments = path.segments.iter().rev();
+    let name = &segments.next()?.ident;
+    let ours = segments.next().is_none_or(|parent| parent.ident == "retry");
+    STRATEGIES.iter().find(|strategy| ours && name == strategy.name)
+}
+
+/// The strategy's type: a longer path stays the user's own, so that the import
+/// behind it is used.
+fn known(path: &Path, strategy: &Strategy) -> TokenStream {
+    if path.get_ident().is_none() {
+        return path.to_token_stream();
+    }
+    let name = Ident::new(strategy.name, Span::mixed_site().located_at(path.span()));
+    quote_spanned!(name.span()=> ::outbox::retry::#name)
+}

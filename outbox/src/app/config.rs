@@ -1,0 +1,100 @@
+//! The environment, read once, every mistake noted.
+
+use super::{App, Database};
+use crate::store::names::TableNames;
+
+pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
+    let mut mistakes = Vec::new();
+    let database = match get("DATABASE_URL") {
+        Some(url) => database(&url, &mut mistakes),
+        None => unset(&mut mistakes),
+    };
+    let (names, wrong) = TableNames::from_lookup(&get);
+    mistakes.extend(wrong.iter().map(ToString::to_string));
+    let mut app = App::new(database).names(names);
+    if let Some(text) = get("OUTBOX_DRAIN_TIMEOUT") {
+        match humantime::parse_duration(&text) {
+            Ok(limit) => app.drain_timeout = limit,
+            Err(error) => mistakes.push(format!(
+                "`OUTBOX_DRAIN_TIMEOUT` is {text:?}, which is no duration ({error}); write `15s`"
+            )),
+        }
+    }
+    app.mistakes = mistakes;
+    app
+}
+
+/// A URL may hold a password, so no message repeats it.
+fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => match url.parse::<sqlx::postgres::PgConnectOptions>() {
+            Ok(options) => {
+                let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+                return Database::Postgres(pool.connect_lazy_with(options));
+            }
+            Err(_) => mistakes.push(
+                "`DATABASE_URL` is no PostgreSQL URL; write `postgres://user:password@host/database`"
+                    .into(),
+            ),
+        },
+        #[cfg(feature = "sqlite")]
+        "sqlite" => return Database::SqliteUrl(url.to_owned()),
+        #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+        "postgres" | "postgresql" | "sqlite" => mistakes.push(format!(
+            "`DATABASE_URL` starts with `{scheme}:`, but this program was built without the \
+             feature for it"
+        )),
+        _ => mistakes.push(
+            "`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`".into(),
+        ),
+    }
+    Database::None
+}
+
+#[cfg(feature = "sqlite")]
+fn unset(_: &mut Vec<String>) -> Database {
+    tracing::warn!(
+        target: crate::telemetry::TARGET,
+        "`DATABASE_URL` is not set; using the SQLite file `outbox.db` in the current folder"
+    );
+    Database::SqliteUrl("sqlite:outbox.db".into())
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn unset(mistakes: &mut Vec<String>) -> Database {
+    mistakes.push("`DATABASE_URL` is not set".into());
+    Database::None
+}
+
+#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
+mod tests {
+    use super::*;
+
+    fn mistakes(set: &[(&str, &str)]) -> Vec<String> {
+        let get =
+            |key: &str| set.iter().find(|(name, _)| *name == key).map(|(_, v)| (*v).to_owned());
+        from_lookup(get).mistakes
+    }
+
+    #[tokio::test]
+    async fn every_mistake_is_reported_and_none_shows_the_password() {
+        let found = mistakes(&[
+            ("DATABASE_URL", "mysql://u:hunter2@host/db"),
+            ("OUTBOX_TABLE", ""),
+            ("OUTBOX_SCHEMA", "a\0b"),
+            ("OUTBOX_DLQ_TABLE", "outbox"),
+            ("OUTBOX_DRAIN_TIMEOUT", "soon"),
+        ]);
+        assert_eq!(found.len(), 5, "{found:#?}");
+        assert!(!found.join(" ").contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn both_databases_and_a_bare_environment_are_understood() {
+        assert!(mistakes(&[("DATABASE_URL", "postgres://u@h/db")]).is_empty());
+        assert!(mistakes(&[("DATABASE_URL", "sqlite:file.db")]).is_empty());
+        assert!(mistakes(&[]).is_empty());
+    }
+}

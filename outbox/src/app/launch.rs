@@ -1,0 +1,123 @@
+//! Everything that speaks against starting, and the start.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use super::{App, Database, RunningApp};
+use crate::engine::{Engine, Shared};
+use crate::error::{Error, Result};
+use crate::extract::States;
+use crate::store::Store;
+use crate::subscriber::Subscriber;
+use crate::telemetry::TARGET;
+
+pub(super) async fn start(app: &App) -> Result<RunningApp> {
+    let subscribers = app.subscribers();
+    let mut reasons = app.mistakes.clone();
+    reasons.extend(problems(&subscribers, &app.states));
+    let names = app.names.clone();
+    match &app.database {
+        Database::None => Err(Error::Launch(reasons)),
+        #[cfg(feature = "postgres")]
+        Database::Postgres(pool) => {
+            let store = crate::store::postgres::PgStore::new(pool, names);
+            start_on(app, store, subscribers, reasons).await
+        }
+        #[cfg(feature = "sqlite")]
+        Database::Sqlite(pool) => {
+            let store = crate::store::sqlite::SqliteStore::new(pool, names);
+            start_on(app, store, subscribers, reasons).await
+        }
+        #[cfg(feature = "sqlite")]
+        Database::SqliteUrl(url) => {
+            let pool = crate::sqlite::connect(url).await?;
+            if names.schema().is_none() {
+                crate::schema::migrate_tables(&pool, &names).await?;
+            }
+            let store = crate::store::sqlite::SqliteStore::new(&pool, names);
+            let started = start_on(app, store, subscribers, reasons).await;
+            pool.close().await;
+            started
+        }
+    }
+}
+
+async fn start_on<S: Store>(
+    app: &App,
+    store: S,
+    subscribers: Vec<Subscriber>,
+    mut reasons: Vec<String>,
+) -> Result<RunningApp> {
+    for difference in store.validate(false).await?.differences {
+        if difference.fatal {
+            reasons.push(difference.to_string());
+        } else {
+            warn!(target: TARGET, "{difference}");
+        }
+    }
+    if !reasons.is_empty() {
+        store.close().await;
+        return Err(Error::Launch(reasons));
+    }
+    announce(&subscribers, store.keeps_dead_letters());
+    for hook in &app.startup {
+        hook().await.map_err(|source| Error::Hook { hook: "startup", source })?;
+    }
+    let shared = Shared::new(store, Arc::clone(&app.states), Arc::clone(&app.render));
+    let engine = Engine::start(shared, subscribers, app.drain_timeout);
+    Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
+}
+
+/// What is wrong with these subscribers, each on its own and together.
+pub(crate) fn problems(subscribers: &[Subscriber], states: &States) -> Vec<String> {
+    if subscribers.is_empty() {
+        return vec![
+            "no subscriber is registered: annotate an async fn with `#[subscriber(..)]`; if the \
+             handlers are in a library crate, say `use that_crate as _;` in the program, or the \
+             linker leaves them out"
+                .into(),
+        ];
+    }
+    let mut reasons = Vec::new();
+    let mut readers: HashMap<&str, &Subscriber> = HashMap::new();
+    for subscriber in subscribers {
+        let who = format!("subscriber `{}` ({})", subscriber.name(), subscriber.origin());
+        reasons.extend(subscriber.problems(states).iter().map(|why| format!("{who}: {why}")));
+        for queue in subscriber.queues() {
+            if let Some(other) = readers.insert(queue, subscriber)
+                && !std::ptr::eq(other, subscriber)
+            {
+                reasons.push(format!(
+                    "{who}: the queue `{queue}` already has the subscriber `{}` ({}); a message \
+                     goes to one of them only",
+                    other.name(),
+                    other.origin()
+                ));
+            }
+        }
+    }
+    reasons
+}
+
+fn announce(subscribers: &[Subscriber], dead_letters: bool) {
+    for subscriber in subscribers {
+        info!(
+            target: TARGET, subscriber = subscriber.name(), queues = ?subscriber.queues(),
+            origin = %subscriber.origin(), "subscribed"
+        );
+    }
+    let terminal: Vec<&str> = subscribers
+        .iter()
+        .filter(|one| one.options.can_fail_terminally())
+        .map(Subscriber::name)
+        .collect();
+    if !dead_letters && !terminal.is_empty() {
+        warn!(
+            target: TARGET, subscribers = ?terminal,
+            "no dead-letter table is configured (`.dlq(..)`, `OUTBOX_DLQ_TABLE`): messages that \
+             fail for good are deleted"
+        );
+    }
+}

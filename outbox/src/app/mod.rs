@@ -1,0 +1,279 @@
+//! The app: a database, states, subscribers, and how long a drain may take.
+
+mod config;
+mod launch;
+mod running;
+mod signals;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use launch::problems;
+pub use running::RunningApp;
+
+use crate::error::{BoxError, Result};
+use crate::extract::States;
+use crate::publish::Publisher;
+use crate::store::names::TableNames;
+use crate::subscriber::{ErrorRenderer, Subscriber, debug_chain, registered};
+
+/// Default time a drain waits for running handlers.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(crate) type Hook =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>> + Send + Sync>;
+
+/// Runs the subscribers of this binary.
+///
+/// # Examples
+/// ```no_run
+/// # #[derive(Clone)] struct Mailer;
+/// #[tokio::main]
+/// async fn main() -> outbox::Result<()> {
+///     outbox::App::from_env().state(Mailer).run().await
+/// }
+/// ```
+/// With a pool of your own:
+/// ```no_run
+/// # async fn main_(pool: sqlx::PgPool) -> outbox::Result<()> {
+/// outbox::App::postgres(pool).dlq("outbox_dlq").run().await
+/// # }
+/// ```
+///
+/// Mistakes made while building are all reported by `run` or `start`.
+#[derive(Clone)]
+pub struct App {
+    database: Database,
+    names: TableNames,
+    states: Arc<States>,
+    /// `None`: those that the macro registered.
+    only: Option<Vec<Subscriber>>,
+    included: Vec<Subscriber>,
+    drain_timeout: Duration,
+    render: Arc<ErrorRenderer>,
+    startup: Vec<Hook>,
+    shutdown: Vec<Hook>,
+    /// What was wrong with the environment or with a builder call.
+    mistakes: Vec<String>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Database {
+    /// A mistake says why.
+    None,
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+    /// A URL whose file is opened, and given its tables, at start.
+    #[cfg(feature = "sqlite")]
+    SqliteUrl(String),
+}
+
+impl App {
+    /// An app as the environment describes it.
+    ///
+    /// | variable | meaning | unset |
+    /// |---|---|---|
+    /// | `DATABASE_URL` | `postgres://…` or `sqlite:…` | the file `outbox.db` here |
+    /// | `OUTBOX_TABLE` | outbox table | `outbox` |
+    /// | `OUTBOX_SCHEMA` | its schema (PostgreSQL) | the connection's `search_path` |
+    /// | `OUTBOX_DLQ_TABLE` | dead-letter table | dead letters are not kept |
+    /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s` | 15 s |
+    ///
+    /// A SQLite file is given its tables at start. On PostgreSQL nothing is
+    /// created: run [`migrate`](crate::migrate) first.
+    #[must_use]
+    pub fn from_env() -> Self {
+        config::from_lookup(|key| std::env::var(key).ok())
+    }
+
+    fn new(database: Database) -> Self {
+        Self {
+            database,
+            names: TableNames::default(),
+            states: Arc::new(States::default()),
+            only: None,
+            included: Vec::new(),
+            drain_timeout: DRAIN_TIMEOUT,
+            render: Arc::new(debug_chain),
+            startup: Vec::new(),
+            shutdown: Vec::new(),
+            mistakes: Vec::new(),
+        }
+    }
+
+    /// An app on the server of this pool. The engine opens at most five
+    /// connections of its own, with the pool's settings.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn postgres(pool: sqlx::PgPool) -> Self {
+        Self::new(Database::Postgres(pool))
+    }
+
+    /// An app on the file of this pool. The engine opens three connections of
+    /// its own, with the pool's settings.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn sqlite(pool: sqlx::SqlitePool) -> Self {
+        Self::new(Database::Sqlite(pool))
+    }
+
+    /// Uses these tables.
+    #[must_use]
+    pub fn names(mut self, names: TableNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Keeps dead letters in this table.
+    #[must_use]
+    pub fn dlq(mut self, table: impl Into<String>) -> Self {
+        match self.names.clone().with_dlq(table) {
+            Ok(names) => self.names = names,
+            Err(error) => self.mistakes.push(error.to_string()),
+        }
+        self
+    }
+
+    /// Gives handlers a value of type `T`, which they take as
+    /// [`State<T>`](crate::State). One value a type: the last one counts.
+    #[must_use]
+    pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        match Arc::get_mut(&mut self.states) {
+            Some(states) => states.insert(value),
+            None => self.mistakes.push(format!(
+                "`.state({})` came after the app was cloned or started",
+                std::any::type_name::<T>()
+            )),
+        }
+        self
+    }
+
+    /// Runs one more subscriber, or a registered one with other options.
+    #[must_use]
+    pub fn include(mut self, subscriber: Subscriber) -> Self {
+        self.included.push(subscriber);
+        self
+    }
+
+    /// Runs these subscribers and no registered ones.
+    #[must_use]
+    pub fn only(mut self, subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
+        self.only.get_or_insert_default().extend(subscribers);
+        self
+    }
+
+    /// How long a drain waits for running handlers; 15 s by default.
+    #[must_use]
+    pub fn drain_timeout(mut self, limit: Duration) -> Self {
+        self.drain_timeout = limit;
+        self
+    }
+
+    /// Renders errors for the column `last_exception` in another way than by
+    /// their `Debug` form, which may hold personal data. `None` stores nothing.
+    #[must_use]
+    pub fn error_renderer(
+        mut self,
+        render: impl Fn(&(dyn StdError + 'static)) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.render = Arc::new(render);
+        self
+    }
+
+    /// Runs after the checks, before the first claim. An error stops the start.
+    #[must_use]
+    pub fn on_startup<F, E>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.startup.push(erased(hook));
+        self
+    }
+
+    /// Runs after the drain.
+    #[must_use]
+    pub fn on_shutdown<F, E>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.shutdown.push(erased(hook));
+        self
+    }
+
+    /// A publisher to this app's table.
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        Publisher::new(self.names.clone())
+    }
+
+    /// The subscribers that would run: included ones take the place of
+    /// registered ones of the same origin.
+    fn subscribers(&self) -> Vec<Subscriber> {
+        let mut all = self.only.clone().unwrap_or_else(registered);
+        let identity = |one: &Subscriber| (one.name(), one.origin());
+        all.retain(|one| !self.included.iter().any(|other| identity(other) == identity(one)));
+        all.extend(self.included.iter().cloned());
+        all
+    }
+
+    /// Starts, runs until SIGINT or SIGTERM, drains. A second signal ends the
+    /// process at once.
+    ///
+    /// # Errors
+    /// When the app cannot start, a hook fails, or handlers had to be dropped
+    /// because the drain's time was over.
+    pub async fn run(self) -> Result<()> {
+        let mut signals = signals::Signals::install()?;
+        let running = self.start().await?;
+        signals.first().await;
+        signals.exit_on_second();
+        running.stop().await
+    }
+
+    /// Starts, runs until `end` is ready, drains. Signals are the caller's.
+    ///
+    /// # Errors
+    /// As [`App::run`].
+    pub async fn run_until(self, end: impl Future) -> Result<()> {
+        let running = self.start().await?;
+        end.await;
+        running.stop().await
+    }
+
+    /// Starts the loops and returns. May be called again after
+    /// [`RunningApp::stop`].
+    ///
+    /// # Errors
+    /// Every reason that speaks against starting, at once.
+    pub async fn start(&self) -> Result<RunningApp> {
+        launch::start(self).await
+    }
+}
+
+fn erased<F, E>(hook: impl Fn() -> F + Send + Sync + 'static) -> Hook
+where
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<BoxError>,
+{
+    Arc::new(move || {
+        let run = hook();
+        Box::pin(async move { run.await.map_err(Into::into) })
+    })
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App")
+            .field("names", &self.names)
+            .field("subscribers", &self.subscribers())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! How long to wait after the n-th failure or empty look in a row.
+
+use std::time::Duration;
+
+/// Doubles from `first` to `last`, spread by half each way so that processes
+/// that failed together do not come back together.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    first: Duration,
+    last: Duration,
+    steps: u32,
+}
+
+impl Backoff {
+    pub(super) fn new(first: Duration, last: Duration) -> Self {
+        Self { first, last, steps: 0 }
+    }
+
+    /// For statements and connections that fail.
+    pub(super) fn of_errors() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(30))
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        let wait = self.first.saturating_mul(1 << self.steps.min(30));
+        self.steps = self.steps.saturating_add(1);
+        // Spread first, cut after: the limit is a promise.
+        wait.min(self.last).mul_f64(fastrand::f64() + 0.5).min(self.last)
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.steps = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_within_their_bounds_and_start_over() {
+        let (first, last) = (Duration::from_millis(100), Duration::from_secs(30));
+        let mut backoff = Backoff::new(first, last);
+        for step in 0..100 {
+            let wait = backoff.next();
+            assert!(wait <= last, "step {step}: {wait:?}");
+            assert!(wait >= (first * (1 << step.min(8))).min(last / 2).mul_f64(0.5));
+        }
+        backoff.reset();
+        assert!(backoff.next() <= first * 2);
+    }
+}

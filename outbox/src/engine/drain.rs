@@ -1,0 +1,60 @@
+//! Stopping: claim no more, let handlers finish, settle, give back the rest.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::telemetry;
+
+/// How long dropped handlers and last writes may take after the drain's time. A
+/// handler that blocks its thread cannot be dropped and is left behind.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+impl<S: Store> Engine<S> {
+    /// Stops everything, in this order: claim loops (they give back what is not
+    /// started), handlers, settler, lease task, connections.
+    ///
+    /// # Errors
+    /// When handlers had to be dropped; their rows are given back.
+    pub(crate) async fn drain(&mut self) -> Result<()> {
+        let end = Instant::now() + self.drain_timeout;
+        self.stop.cancel();
+        let mut dropped = 0;
+        if timeout_at(end, self.subscribers.wait()).await.is_err() {
+            dropped = self.shared.running.load(Ordering::Relaxed);
+            telemetry::drain_timeout(dropped, self.drain_timeout);
+            self.shared.cut_off.cancel();
+            // Also bounds a claim that still waits for its answer.
+            let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
+        }
+        // The workers held the only senders, so the settler ends when it has
+        // written everything.
+        if let Some(settler) = self.settler.take() {
+            let abort = settler.abort_handle();
+            if timeout(LAST_WRITES, settler).await.is_err() {
+                abort.abort();
+            }
+        }
+        self.services_stop.cancel();
+        self.services.wait().await;
+        tokio::select! {
+            () = self.shared.store.close() => {}
+            () = sleep(LAST_WRITES) => {}
+        }
+        if dropped == 0 { Ok(()) } else { Err(Error::DrainTimeout(dropped)) }
+    }
+}
+
+impl<S> Drop for Engine<S> {
+    /// An engine that is dropped without a drain claims no more and drops its
+    /// handlers; the settler still gives their rows back.
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.shared.cut_off.cancel();
+        self.services_stop.cancel();
+    }
+}

@@ -1,0 +1,205 @@
+//! One delivery, from the claimed row to its settlement.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use super::inbox::Job;
+use super::judge::Case;
+use super::lease::Holding;
+use super::settle::{Settling, Verdict, settle};
+use super::{Reader, Shared};
+use crate::extract::{Context, Delivery};
+use crate::store::{Before, Extend, Store, new_alone_token};
+use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
+use crate::telemetry::TARGET;
+
+/// How a run ended.
+enum Ended {
+    Result(HandlerResult),
+    /// The lease is gone: whatever the handler did, another claim decides.
+    LeaseLost,
+    CutOff,
+}
+
+/// Runs the handler on a claimed row, unless the row must not be run. Returns
+/// what is to be written, or nothing when it already is.
+///
+/// # Cancel safety
+/// Dropping it drops the handler; the row comes back when its lease runs out.
+pub(crate) async fn deliver<S: Store>(
+    shared: &Shared<S>,
+    reader: &Arc<Reader>,
+    job: Job,
+) -> Option<Settling> {
+    let options = &reader.subscriber.options;
+    if Instant::now() >= job.deadline {
+        warn!(
+            target: TARGET, subscriber = reader.subscriber.name(), row_id = job.claimed.row.id,
+            "a claimed row waited until its lease ran out and was not started; \
+             lower `fetch_batch` or raise `lease_ttl`"
+        );
+        return Some(Settling::unstarted(reader, &job));
+    }
+    let mut settling = Settling::of(reader, &job);
+    let case = || Case {
+        row: &job.claimed.row,
+        options,
+        render: &*shared.render,
+        since_claim: job.claimed_at.elapsed(),
+    };
+    let too_often =
+        options.max_deliveries.is_some_and(|max| job.claimed.row.deliveries_count > max);
+    if too_often && job.claimed.before != Before::Expired {
+        return Some(settling.ruled(case().delivered_too_often()));
+    }
+    settling.report.dispatched(job.claimed.row.payload.len());
+    if options.ack == AckPolicy::AckFirst {
+        return at_most_once(shared, reader, &job, settling).await;
+    }
+    // Held from here on, so that it is extended while it waits to be alone.
+    let mut holding = shared.leases.hold(settling.lease, job.claimed_at, options.lease_ttl);
+    let alone = if too_often { shared.quiet.alone().await } else { None };
+    let _beside = match alone {
+        Some(_) => None,
+        None => Some(shared.quiet.beside_others().await),
+    };
+    if alone.is_some() {
+        let extend = Extend { lease: settling.lease, token: new_alone_token() };
+        let since = Instant::now();
+        match shared.store.extend(&[extend]).await {
+            Ok(landed) if landed.first() == Some(&true) => {
+                settling.lease.token = extend.token;
+                holding = shared.leases.hold(settling.lease, since, options.lease_ttl);
+            }
+            // Not known to be marked, so it must not run as if it were.
+            _ => return Some(settling.ruled(Verdict::Lost)),
+        }
+    }
+    let context = context(shared, reader, &job, &holding);
+    let ended = run(shared, reader, context.clone(), &holding).await;
+    settling.until(holding.deadline());
+    drop(holding);
+    settling.report.ended();
+    Some(match ended {
+        Ended::Result(result) => {
+            let said = context.delivery().said.get();
+            let verdict = case().judge(&result, said);
+            settling.report.exception_type = result.err().map(|error| error.kind().to_owned());
+            settling.ruled(verdict)
+        }
+        Ended::LeaseLost => settling.ruled(Verdict::Lost),
+        Ended::CutOff => settling.ruled(Verdict::Abandon),
+    })
+}
+
+/// `AckFirst`: the row is gone before the handler starts, so its result can
+/// change nothing.
+async fn at_most_once<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    job: &Job,
+    settling: Settling,
+) -> Option<Settling> {
+    let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
+    let context = context(shared, reader, job, &holding);
+    drop(holding);
+    if settle(&shared.store, vec![settling.ruled(Verdict::Ack)]).await == 0 {
+        return None;
+    }
+    let _beside = shared.quiet.beside_others().await;
+    let _running = Running::count(shared);
+    tokio::select! {
+        result = guarded(reader, context) => {
+            if let Err(error) = result {
+                warn!(
+                    target: TARGET, subscriber = reader.subscriber.name(),
+                    row_id = job.claimed.row.id, exception_type = error.kind(),
+                    "a handler failed on a message that was acked first; it is gone"
+                );
+            }
+        }
+        () = shared.cut_off.cancelled() => {}
+    }
+    None
+}
+
+fn context<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    job: &Job,
+    holding: &Holding<'_>,
+) -> Context {
+    Context::new(Delivery {
+        row: job.claimed.row.clone(),
+        subscriber: reader.subscriber.name(),
+        states: Arc::clone(&shared.states),
+        deadline: Arc::clone(&holding.shared_deadline),
+        cancelled: holding.lost.clone(),
+        headers: OnceLock::new(),
+        said: OnceLock::new(),
+    })
+}
+
+async fn run<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    context: Context,
+    holding: &Holding<'_>,
+) -> Ended {
+    let _running = Running::count(shared);
+    tokio::select! {
+        biased;
+        () = holding.lost.cancelled() => Ended::LeaseLost,
+        result = guarded(reader, context) => Ended::Result(result),
+        () = shared.cut_off.cancelled() => {
+            // Tasks that the handler spawned watch this one.
+            holding.lost.cancel();
+            Ended::CutOff
+        }
+    }
+}
+
+/// The handler with its panics and its overlong runs as errors.
+async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
+    let call = async { reader.subscriber.call(context).await };
+    let call = AssertUnwindSafe(call).catch_unwind();
+    let ended = match reader.subscriber.options.timeout {
+        None => call.await,
+        Some(limit) => match timeout(limit, call).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                let text = format!("the handler took longer than its timeout of {limit:?}");
+                return Err(HandlerError::new(HandlerError::TIMEOUT, text));
+            }
+        },
+    };
+    ended.unwrap_or_else(|panic| Err(HandlerError::new(HandlerError::PANIC, message(&*panic))))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("the handler panicked with something other than a text").to_owned()
+}
+
+/// Counts a running handler, however it ends.
+struct Running<'a>(&'a AtomicUsize);
+
+impl<'a> Running<'a> {
+    fn count<S: Store>(shared: &'a Shared<S>) -> Self {
+        shared.running.fetch_add(1, Ordering::Relaxed);
+        Self(&shared.running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

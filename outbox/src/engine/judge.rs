@@ -1,0 +1,108 @@
+//! From a handler's result to the settlement: pure, apart from user code that is
+//! kept from harming (the retry strategy, the error renderer).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use tracing::error;
+
+use super::settle::Verdict;
+use crate::message::{FailureReason, Row};
+use crate::retry::FailedAttempt;
+use crate::subscriber::{
+    AckPolicy, ErrorRenderer, HandlerError, HandlerResult, MAX_EXCEPTION_BYTES, Options, Outcome,
+    storable,
+};
+use crate::telemetry::TARGET;
+
+/// Length of the column `error_kind`.
+const MAX_KIND_BYTES: usize = 255;
+
+/// What is needed to judge a run.
+pub(super) struct Case<'a> {
+    pub(super) row: &'a Row,
+    pub(super) options: &'a Options,
+    pub(super) render: &'a ErrorRenderer,
+    /// Since the row was claimed, by this process's clock.
+    pub(super) since_claim: Duration,
+}
+
+impl Case<'_> {
+    /// The verdict on a result, and on what was said under `Manual`.
+    pub(super) fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Verdict {
+        let manual = self.options.ack == AckPolicy::Manual;
+        match (result, said.filter(|_| manual)) {
+            (_, Some(said)) => self.outcome(said),
+            (Ok(Outcome::Ack), None) if manual => {
+                self.reject(None, Some("the handler returned without a word"))
+            }
+            (Ok(outcome), None) => self.outcome(outcome),
+            (Err(error), None) if self.options.ack == AckPolicy::RejectOnError => {
+                self.reject(Some(error), None)
+            }
+            (Err(error), None) => self.nack(Some(error)),
+        }
+    }
+
+    /// The verdict on a row that was delivered too often.
+    pub(super) fn delivered_too_often(&self) -> Verdict {
+        self.terminal(FailureReason::MaxDeliveries, None, None)
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> Verdict {
+        match outcome {
+            Outcome::Ack => Verdict::Ack,
+            Outcome::Nack => self.nack(None),
+            Outcome::Reject(reason) => self.reject(None, Some(reason)),
+            Outcome::Snooze(delay) => Verdict::Release { due_in: Some(*delay), uncount: true },
+        }
+    }
+
+    fn nack(&self, error: Option<&HandlerError>) -> Verdict {
+        let attempts = self.row.attempts_count.saturating_add(1);
+        let failed = FailedAttempt::new(attempts, self.since_first_failure(), error);
+        let ask = AssertUnwindSafe(|| self.options.retry.next_delay(&failed));
+        match catch_unwind(ask) {
+            Ok(Some(delay)) => Verdict::Retry { delay },
+            Ok(None) => self.terminal(FailureReason::RetryTerminal, error, None),
+            Err(_) => {
+                error!(target: TARGET, row_id = self.row.id, "the retry strategy panicked; no retry");
+                self.terminal(FailureReason::RetryTerminal, error, None)
+            }
+        }
+    }
+
+    fn reject(&self, error: Option<&HandlerError>, note: Option<&str>) -> Verdict {
+        self.terminal(FailureReason::Rejected, error, note)
+    }
+
+    fn terminal(
+        &self,
+        reason: FailureReason,
+        error: Option<&HandlerError>,
+        note: Option<&str>,
+    ) -> Verdict {
+        Verdict::Dead {
+            reason,
+            error_kind: error.map(|error| storable(error.kind(), MAX_KIND_BYTES)),
+            last_exception: error.and_then(|error| self.rendered(error)),
+            note: note
+                .filter(|note| !note.is_empty())
+                .map(|note| storable(note, MAX_EXCEPTION_BYTES)),
+        }
+    }
+
+    fn rendered(&self, error: &HandlerError) -> Option<String> {
+        let render = AssertUnwindSafe(|| (self.render)(error.error()));
+        let text = catch_unwind(render)
+            .unwrap_or_else(|_| Some("the error could not be shown: its renderer panicked".into()));
+        text.map(|text| storable(&text, MAX_EXCEPTION_BYTES))
+    }
+
+    /// By the database's clock: the claim's time and what has passed since.
+    fn since_first_failure(&self) -> Duration {
+        let Some(first) = self.row.first_attempt_at else { return Duration::ZERO };
+        let claimed = self.row.acquired_at.unwrap_or(first);
+        claimed.duration_since(first).unwrap_or_default() + self.since_claim
+    }
+}

@@ -1,0 +1,133 @@
+//! Leases live as long as their handlers: extended in batches, on a task of
+//! their own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Shared;
+use crate::store::{Extend, Lease, Store};
+use crate::telemetry::TARGET;
+
+/// The leases of running handlers.
+#[derive(Default)]
+pub(crate) struct Leases {
+    /// Keyed by a number of our own: for a moment a row has two entries, when it
+    /// goes on under another token.
+    held: Mutex<HashMap<u64, Held>>,
+    next_key: AtomicU64,
+}
+
+struct Held {
+    lease: Lease,
+    ttl: Duration,
+    /// When the lease last began, by a clock read before the statement was sent.
+    since: Instant,
+    deadline: Arc<Mutex<Instant>>,
+    lost: CancellationToken,
+}
+
+/// Keeps a lease alive until dropped.
+pub(crate) struct Holding<'a> {
+    leases: &'a Leases,
+    key: u64,
+    pub(super) shared_deadline: Arc<Mutex<Instant>>,
+    /// Cancelled when another claim owns the row, or must be assumed to.
+    pub(crate) lost: CancellationToken,
+}
+
+impl Leases {
+    fn held(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hold(&self, lease: Lease, since: Instant, ttl: Duration) -> Holding<'_> {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        let deadline = Arc::new(Mutex::new(since + ttl));
+        let lost = CancellationToken::new();
+        let held = Held { lease, ttl, since, deadline: Arc::clone(&deadline), lost: lost.clone() };
+        self.held().insert(key, held);
+        Holding { leases: self, key, shared_deadline: deadline, lost }
+    }
+
+    /// Leases of which a third is over.
+    fn to_extend(&self, now: Instant) -> Vec<(u64, Extend)> {
+        let held = self.held();
+        let mut due: Vec<_> = held
+            .iter()
+            .filter(|(_, one)| now.duration_since(one.since) >= one.ttl / 3)
+            .map(|(&key, one)| (key, Extend { lease: one.lease, token: one.lease.token }))
+            .collect();
+        due.sort_by_key(|(_, extend)| extend.lease.id);
+        due
+    }
+
+    fn extended(&self, key: u64, since: Instant) {
+        if let Some(one) = self.held().get_mut(&key) {
+            one.since = since;
+            *one.deadline.lock().unwrap_or_else(PoisonError::into_inner) = since + one.ttl;
+        }
+    }
+
+    fn lose(&self, key: u64) {
+        if let Some(one) = self.held().get(&key) {
+            one.lost.cancel();
+        }
+    }
+
+    /// Gives up leases that ran out while they could not be extended.
+    fn lose_expired(&self, now: Instant) {
+        for one in self.held().values() {
+            if now >= one.since + one.ttl {
+                one.lost.cancel();
+            }
+        }
+    }
+}
+
+impl Holding<'_> {
+    pub(crate) fn deadline(&self) -> Instant {
+        *self.shared_deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.leases.held().remove(&self.key);
+    }
+}
+
+/// Extends until dropped. The shortest lease of the process sets the pace.
+pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
+    let mut ticks = interval((shortest / 6).max(Duration::from_millis(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let now = Instant::now();
+        let due = shared.leases.to_extend(now);
+        if due.is_empty() {
+            continue;
+        }
+        let extends: Vec<Extend> = due.iter().map(|&(_, extend)| extend).collect();
+        match shared.store.extend(&extends).await {
+            Ok(landed) => {
+                for (&(key, _), landed) in due.iter().zip(landed) {
+                    if landed {
+                        shared.leases.extended(key, now);
+                    } else {
+                        shared.leases.lose(key);
+                    }
+                }
+            }
+            Err(error) => {
+                warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
+            }
+        }
+        shared.leases.lose_expired(Instant::now());
+    }
+}

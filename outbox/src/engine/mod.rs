@@ -1,0 +1,188 @@
+//! The running half: loops that claim, run and settle. Generic over the store;
+//! no SQL, no database in here.
+//!
+//! A subscriber has one claim loop and `max_workers` workers around an inbox; a
+//! process has one settler, one lease task and one watcher for wakes.
+
+mod backoff;
+mod claim_loop;
+mod drain;
+mod inbox;
+mod invoke;
+mod judge;
+mod lease;
+mod quiet;
+mod settle;
+mod wake;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::error;
+
+use crate::extract::States;
+use crate::store::Store;
+use crate::subscriber::{ErrorRenderer, Subscriber};
+use crate::telemetry::TARGET;
+
+use inbox::Inbox;
+pub(crate) use inbox::Job;
+pub(crate) use invoke::deliver;
+use lease::Leases;
+use quiet::Quiet;
+pub(crate) use settle::{Settling, Verdict, settle};
+use wake::Signal;
+
+/// Settlements that wait to be written; a full channel slows the workers down.
+const SETTLE_BACKLOG: usize = 1024;
+
+/// What every delivery of a process shares.
+pub(crate) struct Shared<S> {
+    pub(crate) store: S,
+    pub(crate) states: Arc<States>,
+    pub(crate) render: Arc<ErrorRenderer>,
+    pub(crate) leases: Leases,
+    pub(crate) quiet: Quiet,
+    /// Handlers that run now.
+    running: AtomicUsize,
+    /// Cancelled when the drain's time is over: running handlers are dropped.
+    cut_off: CancellationToken,
+}
+
+impl<S: Store> Shared<S> {
+    pub(crate) fn new(store: S, states: Arc<States>, render: Arc<ErrorRenderer>) -> Self {
+        Self {
+            store,
+            states,
+            render,
+            leases: Leases::default(),
+            quiet: Quiet::default(),
+            running: AtomicUsize::new(0),
+            cut_off: CancellationToken::new(),
+        }
+    }
+}
+
+/// One subscriber with its runtime state.
+pub(crate) struct Reader {
+    pub(crate) subscriber: Subscriber,
+    pub(crate) inbox: Inbox,
+    pub(crate) signal: Signal,
+}
+
+impl Reader {
+    pub(crate) fn new(subscriber: Subscriber) -> Self {
+        let options = &subscriber.options;
+        let inbox = Inbox::new(options.fetch_batch.max(options.max_workers));
+        Self { subscriber, inbox, signal: Signal::default() }
+    }
+}
+
+/// The loops of one process, started.
+pub(crate) struct Engine<S> {
+    shared: Arc<Shared<S>>,
+    /// Cancelled to stop claiming.
+    stop: CancellationToken,
+    /// Claim loops and workers: they end by themselves after `stop`.
+    subscribers: TaskTracker,
+    /// Lease task and watcher: needed until the last handler has ended.
+    services: TaskTracker,
+    services_stop: CancellationToken,
+    settler: Option<JoinHandle<()>>,
+    /// Kept so that a drain can see that the loops live.
+    loops: usize,
+    drain_timeout: Duration,
+}
+
+impl<S: Store> Engine<S> {
+    /// Starts all loops.
+    pub(crate) fn start(
+        shared: Shared<S>,
+        subscribers: Vec<Subscriber>,
+        drain_timeout: Duration,
+    ) -> Self {
+        let shared = Arc::new(shared);
+        let stop = CancellationToken::new();
+        let services_stop = CancellationToken::new();
+        let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
+        let (settlements, incoming) = mpsc::channel(SETTLE_BACKLOG);
+        let settler = tokio::spawn(settle::run(Arc::clone(&shared), incoming));
+
+        let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
+        let shortest = shortest.unwrap_or(Duration::from_secs(60));
+        let leases = lease::run(Arc::clone(&shared), shortest);
+        services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
+
+        let readers: Vec<Arc<Reader>> =
+            subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
+        let watcher = wake::watch(Arc::clone(&shared), readers.clone());
+        services.spawn(stop.clone().run_until_cancelled_owned(watcher));
+
+        for reader in readers {
+            for _ in 0..reader.subscriber.options.max_workers {
+                let worker = work(Arc::clone(&shared), Arc::clone(&reader), settlements.clone());
+                tracker.spawn(worker);
+            }
+            tracker.spawn(claim_loop::run(
+                Arc::clone(&shared),
+                reader,
+                settlements.clone(),
+                stop.clone(),
+            ));
+        }
+        tracker.close();
+        services.close();
+        let loops = tracker.len();
+        Self {
+            shared,
+            stop,
+            subscribers: tracker,
+            services,
+            services_stop,
+            settler: Some(settler),
+            loops,
+            drain_timeout,
+        }
+    }
+
+    /// Asks the database for a sign of life, and every loop whether it lives.
+    pub(crate) async fn ping(&self) -> crate::Result<()> {
+        let alive = self.subscribers.len() + self.services.len();
+        let settler = self.settler.as_ref().is_some_and(|task| !task.is_finished());
+        if alive < self.loops + 2 || !settler {
+            let stopped = "a loop of the engine has ended; see the log";
+            return Err(crate::StoreError::new("ping", stopped, false).into());
+        }
+        Ok(self.shared.store.ping().await?)
+    }
+}
+
+/// Runs deliveries one after the other until the inbox is closed.
+async fn work<S: Store>(
+    shared: Arc<Shared<S>>,
+    reader: Arc<Reader>,
+    settlements: mpsc::Sender<Settling>,
+) {
+    use futures_util::FutureExt;
+    use std::panic::AssertUnwindSafe;
+
+    while let Some(job) = reader.inbox.next().await {
+        let run = AssertUnwindSafe(deliver(&shared, &reader, job)).catch_unwind();
+        match run.await {
+            // The settler outlives the workers, so this cannot fail.
+            Ok(Some(settling)) => drop(settlements.send(settling).await),
+            Ok(None) => {}
+            // Only what the user's code does while it is being dropped gets here.
+            Err(_) => error!(
+                target: TARGET, subscriber = reader.subscriber.name(),
+                "dropping a handler panicked; its message comes back when the lease runs out"
+            ),
+        }
+        reader.inbox.done();
+    }
+}

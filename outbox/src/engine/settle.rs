@@ -1,0 +1,274 @@
+//! Settlements, batched by self-clocking: whatever arrived while the last batch
+//! was written goes into the next one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tracing::{error, warn};
+
+use super::backoff::Backoff;
+use super::inbox::Job;
+use super::{Reader, Shared};
+use crate::error::StoreError;
+use crate::message::FailureReason;
+use crate::store::{Death, Landed, Lease, Release, Retry, Store};
+use crate::telemetry::{Close, Report, TARGET};
+
+/// Settlements of one statement at most.
+const BATCH: usize = 1000;
+
+/// The final word on a delivery, on its way to the store.
+pub(crate) struct Settling {
+    pub(crate) lease: Lease,
+    pub(crate) verdict: Verdict,
+    pub(crate) report: Report,
+    /// Until then a failing write is repeated; afterwards the row is another
+    /// claim's to take.
+    deadline: Instant,
+    reader: Arc<Reader>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    Ack,
+    Retry {
+        delay: Duration,
+    },
+    Dead {
+        reason: FailureReason,
+        error_kind: Option<String>,
+        last_exception: Option<String>,
+        note: Option<String>,
+    },
+    Release {
+        due_in: Option<Duration>,
+        uncount: bool,
+    },
+    /// The drain dropped the handler: released at once, the delivery counts.
+    Abandon,
+    /// Nothing to write: another claim owns the row.
+    Lost,
+}
+
+impl Settling {
+    /// A delivery without a verdict yet.
+    pub(super) fn of(reader: &Arc<Reader>, job: &Job) -> Self {
+        let row = &job.claimed.row;
+        Self {
+            lease: Lease { id: row.id, token: row.acquired_token.unwrap_or_default() },
+            verdict: Verdict::Lost,
+            report: Report {
+                id: row.id,
+                queue: row.queue.clone(),
+                subscriber: reader.subscriber.name(),
+                deliveries_count: row.deliveries_count,
+                started: None,
+                duration: None,
+                exception_type: None,
+            },
+            deadline: job.deadline,
+            reader: Arc::clone(reader),
+        }
+    }
+
+    /// A row given back as if it had never been claimed.
+    pub(super) fn unstarted(reader: &Arc<Reader>, job: &Job) -> Self {
+        Self::of(reader, job).ruled(Verdict::Release { due_in: None, uncount: true })
+    }
+
+    pub(super) fn ruled(self, verdict: Verdict) -> Self {
+        Self { verdict, ..self }
+    }
+
+    /// Failing writes are repeated until then.
+    pub(super) fn until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Says what became of it, once.
+    fn close(&self, written: Written, dead_letter: bool) {
+        let never_started = self.report.started.is_none();
+        match (&self.verdict, written) {
+            (Verdict::Release { .. }, _) if never_started => {}
+            (Verdict::Ack, Written::Landed) => self.report.close(Close::Acked),
+            (Verdict::Retry { delay }, Written::Landed) => {
+                self.report.close(Close::Retried { next_delay: *delay });
+            }
+            (Verdict::Release { due_in, .. }, Written::Landed) => {
+                let next_delay = due_in.unwrap_or_default();
+                self.report.close(Close::Snoozed { next_delay });
+            }
+            (Verdict::Dead { reason, .. }, Written::Landed) => {
+                self.report.close(Close::Terminal { reason: *reason, dead_letter });
+            }
+            (Verdict::Abandon, _) => self.report.close(Close::Abandoned),
+            (verdict, _) => self.report.close(Close::LeaseLost {
+                retry: matches!(verdict, Verdict::Retry { .. } | Verdict::Release { .. }),
+                unknown: written == Written::Unknown,
+            }),
+        }
+    }
+
+    /// Sets the alarm of the claim loop for a row that is due again.
+    fn announce(&self) {
+        let wait = match self.verdict {
+            Verdict::Retry { delay } => Some(delay),
+            Verdict::Release { due_in, .. } => due_in,
+            _ => None,
+        };
+        if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
+            self.reader.signal.due_at(at);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Landed,
+    /// No row had the id and the token.
+    Lost,
+    /// No row had them, but an earlier try without an answer may have landed.
+    Unknown,
+}
+
+/// Settles what the workers send until they are gone.
+pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, mut incoming: mpsc::Receiver<Settling>) {
+    let mut batch = Vec::new();
+    while incoming.recv_many(&mut batch, BATCH).await > 0 {
+        settle(&shared.store, std::mem::take(&mut batch)).await;
+    }
+}
+
+/// Writes a batch, one statement a kind, and closes each delivery when its write
+/// has landed. Returns how many landed.
+///
+/// # Cancel safety
+/// A dropped call may have written any part; what it has not comes back when its
+/// lease runs out.
+pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
+    let (mut acks, mut retries, mut deaths, mut releases) = (vec![], vec![], vec![], vec![]);
+    for settling in batch {
+        match settling.verdict {
+            Verdict::Ack => acks.push(settling),
+            Verdict::Retry { .. } => retries.push(settling),
+            Verdict::Dead { .. } => deaths.push(settling),
+            Verdict::Release { .. } | Verdict::Abandon => releases.push(settling),
+            Verdict::Lost => settling.close(Written::Lost, false),
+        }
+    }
+    let mut landed = 0;
+    for group in [acks, retries, deaths, releases] {
+        if !group.is_empty() {
+            landed += write(store, group).await;
+        }
+    }
+    landed
+}
+
+/// Writes settlements of one kind. What passes by itself is tried again until
+/// the leases are over; what the database refuses is tried row by row, so that
+/// one bad row does not keep the others, and then left where it is.
+async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
+    let mut backoff = Backoff::of_errors();
+    let mut unanswered = false;
+    while !group.is_empty() {
+        match send(store, &group).await {
+            Ok(landed) => {
+                for (settling, &hit) in group.iter().zip(&landed) {
+                    let written = match (hit, unanswered) {
+                        (true, _) => Written::Landed,
+                        (false, false) => Written::Lost,
+                        (false, true) => Written::Unknown,
+                    };
+                    settling.close(written, store.keeps_dead_letters());
+                    if hit {
+                        settling.announce();
+                    }
+                }
+                return landed.into_iter().filter(|hit| *hit).count();
+            }
+            Err(failed) if failed.transient => {
+                warn!(target: TARGET, error = %failed, rows = group.len(), "settling failed; trying again");
+                unanswered = true;
+                let now = Instant::now();
+                group.retain(|settling| {
+                    let over = now >= settling.deadline;
+                    if over {
+                        settling.close(Written::Unknown, false);
+                    }
+                    !over
+                });
+                if !group.is_empty() {
+                    sleep(backoff.next()).await;
+                }
+            }
+            Err(_) if group.len() > 1 => {
+                let mut landed = 0;
+                for settling in group {
+                    landed += Box::pin(write(store, vec![settling])).await;
+                }
+                return landed;
+            }
+            Err(refused) => {
+                error!(
+                    target: TARGET, error = %refused, row_id = group[0].lease.id,
+                    "a settlement was refused; the row stays and comes back when its lease runs out"
+                );
+                group[0].close(Written::Lost, false);
+                return 0;
+            }
+        }
+    }
+    0
+}
+
+async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
+    match group[0].verdict {
+        Verdict::Ack => {
+            let leases: Vec<Lease> = group.iter().map(|one| one.lease).collect();
+            store.ack(&leases).await
+        }
+        Verdict::Retry { .. } => {
+            let retries: Vec<Retry> = group.iter().filter_map(Settling::as_retry).collect();
+            store.retry(&retries).await
+        }
+        Verdict::Dead { .. } => {
+            let deaths: Vec<Death> = group.iter().filter_map(Settling::as_death).collect();
+            store.bury(&deaths).await
+        }
+        Verdict::Release { .. } | Verdict::Abandon | Verdict::Lost => {
+            let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();
+            store.release(&releases).await
+        }
+    }
+}
+
+impl Settling {
+    fn as_retry(&self) -> Option<Retry> {
+        let Verdict::Retry { delay } = self.verdict else { return None };
+        Some(Retry { lease: self.lease, delay })
+    }
+
+    fn as_death(&self) -> Option<Death> {
+        let Verdict::Dead { reason, error_kind, last_exception, note } = &self.verdict else {
+            return None;
+        };
+        Some(Death {
+            lease: self.lease,
+            reason: *reason,
+            error_kind: error_kind.clone(),
+            last_exception: last_exception.clone(),
+            note: note.clone(),
+        })
+    }
+
+    fn as_release(&self) -> Release {
+        let (due_in, uncount) = match self.verdict {
+            Verdict::Release { due_in, uncount } => (due_in, uncount),
+            _ => (None, false),
+        };
+        Release { lease: self.lease, due_in, uncount }
+    }
+}

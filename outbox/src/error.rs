@@ -1,0 +1,111 @@
+//! Errors of the library as a whole; publishing has its own, `PublishError`.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Any error, boxed.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+/// A result with the library's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What an app, a migration or a schema check fails with.
+///
+/// `Debug` prints what `Display` does, because that is what a `main` that
+/// returns it shows.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The app cannot start; every reason is listed.
+    #[error("the app cannot start:{}", List(.0))]
+    Launch(Vec<String>),
+    /// The environment or a builder call is wrong; every mistake is listed.
+    #[error("the configuration is wrong:{}", List(.0))]
+    Config(Vec<String>),
+    /// The tables are not as the library needs them; every difference is listed
+    /// with the SQL that mends it.
+    #[error(transparent)]
+    Schema(#[from] crate::schema::SchemaMismatch),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A message was not published.
+    #[error(transparent)]
+    Publish(#[from] crate::publish::PublishError),
+    /// A startup or shutdown hook failed.
+    #[error("the {hook} hook failed: {source}")]
+    Hook {
+        /// `startup` or `shutdown`.
+        hook: &'static str,
+        /// What the hook returned.
+        source: BoxError,
+    },
+    /// A signal handler could not be installed.
+    #[error("signals cannot be watched: {0}")]
+    Signals(#[source] std::io::Error),
+    /// The drain timeout passed while handlers still ran. They were dropped and
+    /// their rows come back.
+    #[error(
+        "{0} handlers were still running when the drain timeout passed; their messages come back"
+    )]
+    DrainTimeout(usize),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+struct List<'a>(&'a [String]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| write!(f, "\n  - {line}"))
+    }
+}
+
+/// A statement or a connection that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{action}: {source}")]
+pub struct StoreError {
+    /// What was being done: "claim", "ack", ...
+    pub action: &'static str,
+    /// The driver's error.
+    pub source: BoxError,
+    /// True when the same call may succeed later: a lost connection, a deadlock,
+    /// a busy file, a server that starts. The call may or may not have happened.
+    /// False when the database refused it, so that nothing was written.
+    pub transient: bool,
+}
+
+impl StoreError {
+    pub(crate) fn new(action: &'static str, source: impl Into<BoxError>, transient: bool) -> Self {
+        Self { action, source: source.into(), transient }
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl StoreError {
+    /// For `map_err` on a driver's result.
+    pub(crate) fn of(action: &'static str) -> impl Fn(sqlx::Error) -> Self {
+        move |error| {
+            let transient = match &error {
+                sqlx::Error::Database(refused) => refused.code().is_some_and(|code| passes(&code)),
+                _ => true,
+            };
+            Self::new(action, error, transient)
+        }
+    }
+}
+
+/// Whether a database's error code names a condition that passes by itself.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn passes(code: &str) -> bool {
+    match code.len() {
+        // PostgreSQL: connection, read-only transaction (a standby), rollback
+        // (deadlock, serialization), resources, lock not available, operator.
+        5 => ["08", "25", "40", "53", "55", "57"].iter().any(|class| code.starts_with(class)),
+        // SQLite's extended code: the low byte is BUSY (5) or LOCKED (6).
+        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
+    }
+}

@@ -1,0 +1,187 @@
+//! What a handler may know about its delivery, and say about it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::States;
+use crate::message::{DecodeError, Headers, Row, codec};
+use crate::subscriber::Outcome;
+
+/// The delivery that a handler runs on. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<Delivery>);
+
+/// Everything a run needs, in one allocation.
+pub(crate) struct Delivery {
+    pub(crate) row: Row,
+    pub(crate) subscriber: &'static str,
+    pub(crate) states: Arc<States>,
+    /// Moved on by the lease task, read by the handler.
+    pub(crate) deadline: Arc<Mutex<Instant>>,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) headers: OnceLock<Headers>,
+    /// What the handler said under `AckPolicy::Manual`; the first word counts.
+    pub(crate) said: OnceLock<Outcome>,
+}
+
+impl Context {
+    pub(crate) fn new(delivery: Delivery) -> Self {
+        Self(Arc::new(delivery))
+    }
+
+    /// Identity of the row.
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        self.0.row.id
+    }
+
+    /// The queue the message was published to.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.0.row.queue
+    }
+
+    /// The name of the subscriber that runs.
+    #[must_use]
+    pub fn subscriber(&self) -> &'static str {
+        self.0.subscriber
+    }
+
+    /// The bytes as published.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.0.row.payload
+    }
+
+    /// The bytes as published, shared instead of copied.
+    #[must_use]
+    pub fn payload_bytes(&self) -> Bytes {
+        self.0.row.payload.clone()
+    }
+
+    /// Reads the payload as `T`.
+    ///
+    /// # Errors
+    /// When the bytes are not what `T` expects. Use `?` in the handler: the
+    /// delivery then fails with kind `DecodeError`.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        let headers = self.parsed_headers()?;
+        codec::decode(self.payload(), headers.content_type())
+    }
+
+    /// The headers; empty when the row's are not a JSON object, in which case
+    /// the payload does not decode either.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        static NONE: OnceLock<Headers> = OnceLock::new();
+        self.parsed_headers().unwrap_or_else(|_| NONE.get_or_init(Headers::new))
+    }
+
+    fn parsed_headers(&self) -> Result<&Headers, DecodeError> {
+        if self.0.headers.get().is_none() {
+            let parsed = self.0.row.headers()?;
+            return Ok(self.0.headers.get_or_init(|| parsed));
+        }
+        Ok(self.0.headers.get_or_init(Headers::new))
+    }
+
+    /// What ties the messages of one piece of work together; the row's id when
+    /// the publisher gave none.
+    #[must_use]
+    pub fn correlation_id(&self) -> String {
+        self.headers().correlation_id().map_or_else(|| self.id().to_string(), str::to_owned)
+    }
+
+    /// Claims of the row so far, this one included.
+    #[must_use]
+    pub fn deliveries(&self) -> u64 {
+        self.0.row.deliveries_count
+    }
+
+    /// Failed runs so far: 0 in the first run.
+    #[must_use]
+    pub fn attempts(&self) -> u64 {
+        self.0.row.attempts_count
+    }
+
+    /// When the message was published, by the database's clock.
+    #[must_use]
+    pub fn created_at(&self) -> SystemTime {
+        self.0.row.created_at
+    }
+
+    /// The timer name of the message.
+    #[must_use]
+    pub fn timer_id(&self) -> Option<&str> {
+        self.0.row.timer_id.as_deref()
+    }
+
+    /// When the lease runs out unless it is extended before, which happens
+    /// while the handler lives.
+    #[must_use]
+    pub fn lease_deadline(&self) -> Instant {
+        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cancelled when the lease is lost or the drain's time is over. The
+    /// handler's future is dropped then; a task it spawned should watch this.
+    #[must_use]
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.0.cancelled
+    }
+
+    /// The state of type `T`, if the app has one.
+    #[must_use]
+    pub fn state<T: 'static>(&self) -> Option<&T> {
+        self.0.states.get()
+    }
+
+    /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.
+    ///
+    /// This and the three below only leave word; it is written after the
+    /// handler returned. The first word counts, also over a later error.
+    /// They return false when a word was already given.
+    pub fn ack(&self) -> bool {
+        self.say(Outcome::Ack)
+    }
+
+    /// Under [`AckPolicy::Manual`](crate::AckPolicy): failed, ask the retry
+    /// strategy.
+    pub fn nack(&self) -> bool {
+        self.say(Outcome::Nack)
+    }
+
+    /// Under [`AckPolicy::Manual`](crate::AckPolicy): failed for good.
+    pub fn reject(&self, reason: impl Into<std::borrow::Cow<'static, str>>) -> bool {
+        self.say(Outcome::reject(reason))
+    }
+
+    /// Under [`AckPolicy::Manual`](crate::AckPolicy): due again after `delay`,
+    /// no attempt spent.
+    pub fn snooze(&self, delay: Duration) -> bool {
+        self.say(Outcome::Snooze(delay))
+    }
+
+    fn say(&self, word: Outcome) -> bool {
+        self.0.said.set(word).is_ok()
+    }
+
+    pub(crate) fn delivery(&self) -> &Delivery {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("subscriber", &self.0.subscriber)
+            .field("row", &self.0.row)
+            .finish_non_exhaustive()
+    }
+}

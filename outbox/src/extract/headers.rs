@@ -1,0 +1,22 @@
+//! `Headers` and `Context` as parameters.
+
+use std::convert::Infallible;
+
+use super::{Context, FromContext};
+use crate::message::Headers;
+
+impl FromContext for Headers {
+    type Rejection = Infallible;
+
+    async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
+        Ok(ctx.headers().clone())
+    }
+}
+
+impl FromContext for Context {
+    type Rejection = Infallible;
+
+    async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
+        Ok(ctx.clone())
+    }
+}

@@ -1,0 +1,56 @@
+//! What a handler may ask for beside its payload.
+
+mod context;
+mod headers;
+mod state;
+
+use std::future::Future;
+
+pub use context::Context;
+pub(crate) use context::Delivery;
+pub use state::{State, States};
+
+use crate::error::BoxError;
+
+/// A parameter of a handler, made from its delivery.
+///
+/// # Examples
+/// ```
+/// use outbox::{Context, FromContext};
+///
+/// /// The tenant named in a header.
+/// struct Tenant(String);
+///
+/// impl FromContext for Tenant {
+///     type Rejection = &'static str;
+///
+///     async fn from_context(ctx: &Context) -> Result<Self, Self::Rejection> {
+///         let name = ctx.headers().get("tenant").ok_or("the message names no tenant")?;
+///         Ok(Tenant(name.to_owned()))
+///     }
+/// }
+/// ```
+///
+/// A rejection counts as an error of the handler, of kind `extract`: the retry
+/// strategy decides.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a parameter of a handler",
+    label = "not an extractor",
+    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, or a type that implements `outbox::FromContext`"
+)]
+pub trait FromContext: Sized + Send {
+    /// Why it could not be made.
+    type Rejection: Into<BoxError>;
+
+    /// Makes the parameter.
+    fn from_context(ctx: &Context) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
+
+    /// Asked once before the app starts, whether the app gives what is needed.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing and how to give it.
+    fn check(states: &States) -> Result<(), String> {
+        let _ = states;
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Values that the app gives to its handlers, one per type.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+
+use super::{Context, FromContext};
+
+/// A clone of the value given to the app with `App::state`.
+///
+/// # Examples
+/// ```
+/// use outbox::State;
+///
+/// #[derive(Clone)]
+/// struct Mailer;
+///
+/// async fn welcome(name: String, State(mailer): State<Mailer>) {
+///     let _ = (name, mailer);
+/// }
+/// ```
+/// A state that nobody gave keeps the app from starting.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct State<T>(pub T);
+
+impl<T> Deref for State<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> FromContext for State<T> {
+    type Rejection = String;
+
+    async fn from_context(ctx: &Context) -> Result<Self, String> {
+        ctx.state::<T>().cloned().map(State).ok_or_else(missing::<T>)
+    }
+
+    fn check(states: &States) -> Result<(), String> {
+        states.get::<T>().map(drop).ok_or_else(missing::<T>)
+    }
+}
+
+fn missing<T>() -> String {
+    format!(
+        "it wants `State<{0}>`, which nobody gave; add `.state(..)` with a value of type `{0}`",
+        type_name::<T>()
+    )
+}
+
+/// The states of an app, by type.
+#[derive(Default)]
+pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+
+impl States {
+    /// Keeps a value; a second one of the same type replaces the first.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    /// The value of type `T`.
+    #[must_use]
+    pub fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "States({})", self.0.len())
+    }
+}

@@ -1,0 +1,85 @@
+//! Transactional messaging: write a message in the same SQL transaction as your
+//! data, annotate an async fn, and it is handled, retried, dead-lettered.
+//!
+//! ```no_run
+//! use outbox::{App, State, subscriber};
+//! use serde::{Deserialize, Serialize};
+//! # #[derive(Clone, Default)] struct Mailer;
+//! # impl Mailer { async fn send(&self, _: i64) -> Result<(), std::io::Error> { Ok(()) } }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Order { id: i64 }
+//!
+//! #[subscriber("orders", retry = Exponential(initial = "1s", max_attempts = 5), max_deliveries = 5)]
+//! async fn confirm(order: Order, State(mailer): State<Mailer>) -> Result<(), std::io::Error> {
+//!     mailer.send(order.id).await
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> outbox::Result<()> {
+//!     App::from_env().state(Mailer::default()).run().await
+//! }
+//! ```
+//!
+//! # The parts
+//!
+//! | module or item | what it is for |
+//! |---|---|
+//! | [`publish()`], [`Publisher`], [`Outgoing`] | into the table, inside your transaction |
+//! | [`subscriber`](macro@subscriber), [`Subscriber`] | what a handler declares |
+//! | [`State`], [`Context`], [`Headers`], [`FromContext`] | what a handler may ask for |
+//! | [`retry`] | when a failed message is tried again |
+//! | [`App`] | starts the loops, drains them on a signal |
+//! | [`migrate`], [`schema`] | the tables |
+//! | `testing::TestBroker` (feature `testing`) | the same engine in memory, on virtual time |
+//!
+//! # What is promised
+//!
+//! At-least-once: a committed message is handled until its handler succeeds or
+//! it fails for good, and a crash can make it be handled again. With a
+//! dead-letter table, a terminal failure and its dead letter are one statement.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+mod app;
+mod engine;
+mod error;
+mod extract;
+mod message;
+pub mod prelude;
+mod publish;
+pub mod retry;
+pub mod schema;
+// Hidden from users; the conformance suite sees it through `testing::store`.
+#[allow(unreachable_pub, missing_docs)]
+mod store;
+mod subscriber;
+mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use app::{App, RunningApp};
+pub use bytes::Bytes;
+pub use error::{BoxError, Error, Result, StoreError};
+pub use extract::{Context, FromContext, State, States};
+pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
+#[cfg(feature = "macros")]
+pub use outbox_macros::subscriber;
+pub use publish::{
+    Connection, Outgoing, PublishError, Published, Publisher, TimerConflict, Transaction, publish,
+};
+pub use schema::migrate;
+pub use store::names::{NameError, TableNames};
+pub use subscriber::{
+    AckPolicy, ErrorRenderer, HandlerError, HandlerResult, IntoOutcome, IntoQueues, Origin,
+    Outcome, Subscriber,
+};
+
+/// SQLite's own: opening a file, beginning a transaction that may write.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use crate::store::sqlite::{begin, connect};
+}

@@ -1,0 +1,86 @@
+//! Payload bytes to values and back.
+
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IntoDeserializer, value};
+
+/// Content type of a serialised value.
+pub(crate) const JSON: &str = "application/json";
+
+/// Serialises a value as JSON.
+pub(crate) fn encode<T: Serialize + ?Sized>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(body)
+}
+
+/// Reads a value: `text/…` as a string, everything else as JSON.
+///
+/// JSON keeps serde_json's depth limit of 128, so nesting cannot overflow the
+/// stack.
+pub(crate) fn decode<T: DeserializeOwned>(
+    payload: &[u8],
+    content_type: Option<&str>,
+) -> Result<T, DecodeError> {
+    if content_type.is_some_and(|kind| kind.starts_with("text/")) {
+        let text = std::str::from_utf8(payload)?;
+        return Ok(T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text))?);
+    }
+    Ok(serde_json::from_slice(payload)?)
+}
+
+/// A payload that the handler's type cannot hold. The text names the place in
+/// the payload, never its content.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not the JSON that the type expects.
+    #[error("the payload is not the expected JSON: {}", describe(.0))]
+    Json(#[from] serde_json::Error),
+    /// A text payload that is not UTF-8.
+    #[error("the payload is not UTF-8: {0}")]
+    Utf8(#[from] std::str::Utf8Error),
+    /// A text payload for a type that cannot be made from text.
+    #[error("the payload is text, which the handler's type cannot be made from")]
+    Text(#[from] value::Error),
+    /// The headers column is not an object, so the encoding is unknown.
+    #[error(transparent)]
+    Headers(#[from] super::headers::MalformedHeaders),
+}
+
+/// serde_json quotes values of the payload ("invalid type: string \"4111…\""),
+/// and payloads stay out of logs and dead letters: only the class and the place
+/// are kept, and for a missing or unknown field its name.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let class = if text.starts_with("missing field") {
+        text.split(" at line").next().unwrap_or("missing field")
+    } else {
+        match error.classify() {
+            serde_json::error::Category::Io => "it could not be read",
+            serde_json::error::Category::Syntax => "invalid syntax",
+            serde_json::error::Category::Data => "a value of another type or range",
+            serde_json::error::Category::Eof => "it ends too early",
+        }
+    };
+    format!("{class} at line {} column {}", error.line(), error.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_a_python_publisher_is_a_string() {
+        assert_eq!(decode::<String>(b"hello", Some("text/plain")).unwrap(), "hello");
+        assert_eq!(decode::<String>(b"\"hello\"", Some(JSON)).unwrap(), "hello");
+        assert_eq!(decode::<String>(b"\"hello\"", None).unwrap(), "hello");
+        assert!(decode::<u64>(b"hello", Some("text/plain")).is_err());
+    }
+
+    #[test]
+    fn a_decode_error_names_the_place_and_hides_the_value() {
+        let error = decode::<u64>(b"\"4111 1111\"", None).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the payload is not the expected JSON: a value of another type or range at line 1 column 11"
+        );
+        assert!(!error.to_string().contains("4111"));
+    }
+}

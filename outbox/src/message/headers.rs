@@ -1,0 +1,111 @@
+//! Headers: a JSON object beside the payload.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Name of the header that says how the payload is encoded.
+pub(crate) const CONTENT_TYPE: &str = "content-type";
+/// Name of the header that ties the messages of one piece of work together.
+pub(crate) const CORRELATION_ID: &str = "correlation_id";
+
+/// Headers of a message, and the extractor for them.
+///
+/// In the table they are one JSON object, so a Python consumer reads what Rust
+/// wrote and the other way round. Values written by this crate are strings; a
+/// value of another JSON type, written elsewhere, is kept and can be read with
+/// [`Headers::value`].
+///
+/// `Debug` prints names only: values may be secrets.
+#[derive(Clone, Default, PartialEq)]
+pub struct Headers(Map<String, Value>);
+
+impl Headers {
+    /// No headers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The text of a header; `None` when it is missing or not a string.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).and_then(Value::as_str)
+    }
+
+    /// The JSON value of a header.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Sets a header and returns the value it had.
+    pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
+        self.0.insert(name.into(), value.into())
+    }
+
+    /// Removes a header and returns the value it had.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        self.0.remove(name)
+    }
+
+    /// Names and values, in no promised order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// How many headers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when there is no header.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How the payload is encoded, if the publisher said so.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&str> {
+        self.get(CONTENT_TYPE)
+    }
+
+    /// What ties the messages of one piece of work together.
+    #[must_use]
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.get(CORRELATION_ID)
+    }
+
+    /// The JSON text that is stored.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
+    /// Reads the stored text. SQL `NULL` and JSON `null` are no headers.
+    pub(crate) fn from_json(text: Option<&str>) -> Result<Self, MalformedHeaders> {
+        match text.map(serde_json::from_str::<Value>) {
+            None | Some(Ok(Value::Null)) => Ok(Self::default()),
+            Some(Ok(Value::Object(map))) => Ok(Self(map)),
+            Some(_) => Err(MalformedHeaders),
+        }
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// The headers column holds something that is not a JSON object.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the headers of the row are not a JSON object")]
+pub struct MalformedHeaders;

@@ -1,0 +1,188 @@
+//! One row of the outbox table, and one of the dead-letter table.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::headers::{Headers, MalformedHeaders};
+
+/// A message as it lies in the outbox table.
+///
+/// Times are the database's. `Debug` prints sizes, never the payload or a
+/// header value.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Row {
+    /// Identity in the outbox table; grows, with gaps.
+    pub id: i64,
+    /// The queue it was published to.
+    pub queue: String,
+    /// The bytes as published; never re-encoded.
+    pub payload: Bytes,
+    /// Failed runs of the handler so far.
+    pub attempts_count: u64,
+    /// Claims so far, without those given back unstarted.
+    pub deliveries_count: u64,
+    /// When it was published.
+    pub created_at: SystemTime,
+    /// When it is, or was, due.
+    pub next_attempt_at: SystemTime,
+    /// When a handler first failed on it.
+    pub first_attempt_at: Option<SystemTime>,
+    /// When a handler last failed on it.
+    pub last_attempt_at: Option<SystemTime>,
+    /// When the current lease was taken or last extended.
+    pub acquired_at: Option<SystemTime>,
+    /// The lease token; `None` when nobody holds the row.
+    pub acquired_token: Option<Uuid>,
+    /// Deduplication name among the live rows of the queue.
+    pub timer_id: Option<String>,
+    /// The stored text of the headers. Parsed on demand, because a row with
+    /// broken headers must still be claimed, failed and dead-lettered.
+    pub(crate) headers: Option<Box<str>>,
+}
+
+impl Row {
+    /// The headers.
+    ///
+    /// # Errors
+    /// When the column holds something other than a JSON object, which this
+    /// crate never writes.
+    pub fn headers(&self) -> Result<Headers, MalformedHeaders> {
+        Headers::from_json(self.headers.as_deref())
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row")
+            .field("id", &self.id)
+            .field("queue", &self.queue)
+            .field("payload_bytes", &self.payload.len())
+            .field("header_bytes", &self.headers.as_deref().map_or(0, str::len))
+            .field("attempts_count", &self.attempts_count)
+            .field("deliveries_count", &self.deliveries_count)
+            .field("leased", &self.acquired_token.is_some())
+            .field("timer_id", &self.timer_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a row was dead-lettered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureReason {
+    /// Claimed more often than `max_deliveries` allows; the handler did not run.
+    MaxDeliveries,
+    /// The handler failed and the retry strategy gave no further delay.
+    RetryTerminal,
+    /// The handler rejected the message, or failed under `RejectOnError`.
+    Rejected,
+}
+
+impl FailureReason {
+    /// The text in the column `failure_reason`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxDeliveries => "max_deliveries",
+            Self::RetryTerminal => "retry_terminal",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+impl fmt::Display for FailureReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A row of the dead-letter table. `Debug` prints sizes, never the payload, a
+/// header value or the text of the error.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// Identity in the dead-letter table.
+    pub id: i64,
+    /// The id the row had in the outbox table.
+    pub original_id: i64,
+    /// The queue it was published to.
+    pub queue: String,
+    /// The bytes as published.
+    pub payload: Bytes,
+    /// Claims at the time of the failure.
+    pub deliveries_count: u64,
+    /// When it was published.
+    pub created_at: SystemTime,
+    /// When it was dead-lettered.
+    pub failed_at: SystemTime,
+    /// Why.
+    pub failure_reason: FailureReason,
+    /// The rendered error, at most 8 KiB.
+    pub last_exception: Option<String>,
+    /// The timer name it had.
+    pub timer_id: Option<String>,
+    /// The kind of the error: `decode`, `timeout`, `panic`, or its type's name.
+    pub error_kind: Option<String>,
+    /// What the handler said when it rejected, or an operator wrote later.
+    pub note: Option<String>,
+    pub(crate) headers: Option<Box<str>>,
+}
+
+impl DeadLetter {
+    /// The headers, as [`Row::headers`].
+    ///
+    /// # Errors
+    /// When the column holds something other than a JSON object.
+    pub fn headers(&self) -> Result<Headers, MalformedHeaders> {
+        Headers::from_json(self.headers.as_deref())
+    }
+}
+
+impl fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("id", &self.id)
+            .field("original_id", &self.original_id)
+            .field("queue", &self.queue)
+            .field("payload_bytes", &self.payload.len())
+            .field("deliveries_count", &self.deliveries_count)
+            .field("failure_reason", &self.failure_reason)
+            .field("error_kind", &self.error_kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A time from the tables: microseconds since 1970. Values outside what
+/// `SystemTime` can hold (PostgreSQL's `infinity`) end at a century's distance.
+pub(crate) fn from_micros(micros: i64) -> SystemTime {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    let distance = Duration::from_micros(micros.unsigned_abs());
+    let time = if micros >= 0 {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    };
+    time.unwrap_or(if micros >= 0 {
+        SystemTime::UNIX_EPOCH + 3 * CENTURY
+    } else {
+        SystemTime::UNIX_EPOCH - CENTURY
+    })
+}
+
+/// The inverse of [`from_micros`], saturating.
+pub(crate) fn to_micros(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |us| -us),
+    }
+}
+
+/// A delay in microseconds, at most ten years: the databases fail on more.
+pub(crate) fn delay_micros(delay: Duration) -> i64 {
+    const TEN_YEARS: i64 = 10 * 365 * 24 * 3600 * 1_000_000;
+    i64::try_from(delay.as_micros()).map_or(TEN_YEARS, |us| us.min(TEN_YEARS))
+}

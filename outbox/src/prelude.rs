@@ -1,0 +1,5 @@
+//! What most programs import: `use outbox::prelude::*;`
+
+#[cfg(feature = "macros")]
+pub use crate::subscriber;
+pub use crate::{App, Context, Headers, Outcome, Publisher, State};

@@ -1,0 +1,78 @@
+//! What generated code calls. Not public API: it changes without notice.
+
+pub use inventory;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::de::DeserializeOwned;
+
+use crate::extract::{Context, FromContext};
+use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
+pub use crate::subscriber::{HandlerFuture, Origin, Registered, Subscriber};
+
+/// A subscriber as the macro found it.
+pub fn subscriber(
+    name: &'static str,
+    origin: Origin,
+    queues: impl IntoQueues,
+    handler: impl Fn(Context) -> HandlerFuture + Send + Sync + 'static,
+) -> Subscriber {
+    Subscriber::at(name, origin, queues, handler)
+}
+
+/// What a payload can be read as. A trait of its own, so that the compiler says
+/// what to do instead of listing implementors of `Deserialize`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the payload of a handler",
+    label = "does not implement `serde::Deserialize`",
+    note = "derive `serde::Deserialize` for it and for every type inside it; raw bytes are `&[u8]` or `outbox::Bytes`"
+)]
+pub trait Payload: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Kind `decode`.
+    fn read(ctx: &Context) -> Result<Self, HandlerError>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned> Payload for T {
+    fn read(ctx: &Context) -> Result<Self, HandlerError> {
+        ctx.decode().map_err(|error| HandlerError::new(HandlerError::DECODE, error))
+    }
+}
+
+/// The payload as a value.
+///
+/// # Errors
+/// Kind `decode`.
+pub fn payload<T: Payload>(ctx: &Context) -> Result<T, HandlerError> {
+    T::read(ctx)
+}
+
+/// Another parameter. Boxed, so that the compiler sees that it is `Send` without
+/// looking into it: it forgets `'static` when it looks, and then rejects
+/// `State<&'static str>`. Also a missing bound is then reported only once.
+///
+/// # Errors
+/// Kind `extract`.
+pub fn extract<X: FromContext>(ctx: &Context) -> Extracting<'_, X> {
+    Box::pin(async {
+        X::from_context(ctx).await.map_err(|error| HandlerError::new(HandlerError::EXTRACT, error))
+    })
+}
+
+/// A boxed future of a parameter.
+pub type Extracting<'a, X> = Pin<Box<dyn Future<Output = Result<X, HandlerError>> + Send + 'a>>;
+
+/// Makes a result of what the handler returned. It takes no value, so that a
+/// missing bound is reported at the type and not at the value.
+pub fn outcome<T: IntoOutcome>() -> fn(T) -> HandlerResult {
+    T::into_outcome
+}
+
+/// One run of a handler.
+pub fn run(future: impl Future<Output = HandlerResult> + Send + 'static) -> HandlerFuture {
+    Box::pin(future)
+}

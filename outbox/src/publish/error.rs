@@ -1,0 +1,66 @@
+//! Why a message was not published.
+
+use std::time::SystemTime;
+
+use crate::error::StoreError;
+use crate::store::names::NameError;
+
+/// Why a message was not published.
+///
+/// Everything but [`PublishError::Store`] is found before the first statement,
+/// so the caller's transaction is still usable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// A queue or timer name is empty.
+    #[error("the {0} name is empty")]
+    EmptyName(&'static str),
+    /// A queue or timer name is longer than its column.
+    #[error("the {what} name has {chars} characters; at most 255 fit")]
+    LongName {
+        /// `queue` or `timer`.
+        what: &'static str,
+        /// Its length.
+        chars: usize,
+    },
+    /// PostgreSQL stores no NUL character in text.
+    #[error("the {0} holds a NUL character, which PostgreSQL cannot store")]
+    Nul(&'static str),
+    /// The payload is larger than [`Publisher::max_payload`](crate::Publisher::max_payload).
+    #[error("the payload has {bytes} bytes; at most {max} are allowed (`Publisher::max_payload`)")]
+    PayloadTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The value does not serialise.
+    #[error("the payload does not serialise: {0}")]
+    Encode(#[source] serde_json::Error),
+    /// Both a delay and a time were given.
+    #[error("the message has both a delay and a time; give one")]
+    DelayAndTime,
+    /// The time is outside what both databases can hold.
+    #[error("the time {0:?} lies after the year 9999")]
+    TimeOutOfRange(SystemTime),
+    /// A header contradicts the option of the same meaning.
+    #[error("the header `{0}` and the option of that name differ; give one")]
+    HeaderConflict(&'static str),
+    /// A conflict rule without a timer name.
+    #[error("`TimerConflict` needs a timer name")]
+    ConflictWithoutTimer,
+    /// One batch names a timer of a queue twice.
+    #[error("the batch names the timer {timer_id:?} of the queue {queue:?} twice")]
+    TimerTwice {
+        /// The queue.
+        queue: String,
+        /// The timer name.
+        timer_id: String,
+    },
+    /// `OUTBOX_TABLE` or `OUTBOX_SCHEMA` cannot be used.
+    #[error("the environment names no usable table: {0}")]
+    Names(#[from] NameError),
+    /// The statement failed; the transaction is to be rolled back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,127 @@
+//! Into the table: always inside the caller's own transaction.
+
+mod error;
+mod outgoing;
+mod prepare;
+mod publisher;
+
+pub use error::PublishError;
+pub use outgoing::{Outgoing, TimerConflict};
+pub(crate) use prepare::{Due, Prepared, check_name};
+pub use publisher::Publisher;
+
+use serde::Serialize;
+
+/// What became of a published message. Nothing is visible to others before the
+/// caller's transaction commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Published {
+    /// A new row with this id.
+    Inserted(i64),
+    /// The live row of the same timer, found unleased under
+    /// [`TimerConflict::Extend`]; moved to the new time if that is later.
+    Extended(i64),
+    /// Nothing was written: a live row of the queue holds the timer name, or
+    /// under `Extend` a handler is working on it.
+    Duplicate,
+}
+
+impl Published {
+    /// The id of the row, unless it is a duplicate.
+    #[must_use]
+    pub fn id(self) -> Option<i64> {
+        match self {
+            Self::Inserted(id) | Self::Extended(id) => Some(id),
+            Self::Duplicate => None,
+        }
+    }
+}
+
+/// Publishes a value to a queue in the caller's transaction, as JSON.
+///
+/// The row commits or rolls back with everything else in the transaction, and
+/// so does the wake for the subscribers. The tables are those of
+/// [`Publisher::from_env`]; for other tables or for options (headers, delay,
+/// timer) use a [`Publisher`].
+///
+/// # Examples
+/// ```no_run
+/// # async fn place(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut tx = pool.begin().await?;
+/// sqlx::query("INSERT INTO orders (id) VALUES (7)").execute(&mut *tx).await?;
+/// outbox::publish(&mut tx, "orders", &serde_json::json!({ "id": 7 })).await?;
+/// tx.commit().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Whatever would abort the transaction is refused before the first statement.
+/// After [`PublishError::Store`] the transaction is to be rolled back.
+///
+/// # Cancel safety
+/// A dropped call may have inserted the row: roll the transaction back, as with
+/// any other statement in it.
+pub async fn publish<T: Transaction + ?Sized>(
+    tx: &mut T,
+    queue: &str,
+    body: &(impl Serialize + ?Sized),
+) -> Result<Published, PublishError> {
+    Publisher::of_process()?.publish(tx, queue, body).await
+}
+
+/// A transaction that messages can be published in: sqlx's, of PostgreSQL or
+/// SQLite. On SQLite begin it with [`begin_immediate`](crate::begin_immediate).
+pub trait Transaction: sealed::Transaction {}
+impl<T: sealed::Transaction> Transaction for T {}
+
+/// A connection, in a transaction or not, that rows can be read from.
+pub trait Connection: sealed::Connection {}
+impl<T: sealed::Connection> Connection for T {}
+
+/// What each database does for publishing. Sealed: `Prepared` is private.
+pub(crate) mod sealed {
+    use std::future::Future;
+
+    use super::{Prepared, Published};
+    use crate::error::StoreError;
+    use crate::message::Row;
+
+    /// The statements of a publisher, for every database that is compiled in.
+    pub struct Statements {
+        #[cfg(feature = "postgres")]
+        pub(crate) postgres: crate::store::postgres::PublishSql,
+        #[cfg(feature = "sqlite")]
+        pub(crate) sqlite: crate::store::sqlite::PublishSql,
+    }
+
+    pub trait Transaction: Send {
+        fn insert(
+            &mut self,
+            statements: &Statements,
+            message: Prepared,
+        ) -> impl Future<Output = Result<Published, StoreError>> + Send;
+
+        fn insert_batch(
+            &mut self,
+            statements: &Statements,
+            messages: Vec<Prepared>,
+        ) -> impl Future<Output = Result<Vec<Published>, StoreError>> + Send;
+
+        fn cancel_timer(
+            &mut self,
+            statements: &Statements,
+            queue: &str,
+            timer_id: &str,
+        ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    }
+
+    pub trait Connection: Send {
+        fn pending(
+            &mut self,
+            statements: &Statements,
+            queue: &str,
+            limit: i64,
+        ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
+    }
+}

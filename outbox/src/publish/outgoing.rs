@@ -1,0 +1,156 @@
+//! A message on its way to the table, with its options.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{PublishError, Published, Publisher, Transaction};
+use crate::message::{Headers, codec};
+
+/// What to do when a live row of the queue already has the timer name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TimerConflict {
+    /// Write nothing; the result is `Duplicate`.
+    #[default]
+    Ignore,
+    /// Move an unleased row to the new time if that is later, with the new
+    /// payload and headers and a fresh retry budget.
+    Extend,
+}
+
+/// A message with its options, made by [`Publisher::message`] or by itself.
+///
+/// # Examples
+/// ```no_run
+/// # async fn remind(tx: &mut sqlx::PgTransaction<'_>) -> Result<(), outbox::PublishError> {
+/// use std::time::Duration;
+/// use outbox::Outgoing;
+///
+/// Outgoing::new("reminders", &7)
+///     .header("tenant", "acme")
+///     .timer_id("reminder-7")
+///     .delay(Duration::from_secs(3600))
+///     .publish(tx)
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a message is published by `.publish(&mut tx).await`"]
+pub struct Outgoing {
+    pub(super) queue: String,
+    pub(super) payload: Result<Bytes, serde_json::Error>,
+    pub(super) content_type: Option<Cow<'static, str>>,
+    /// The content type was named by the caller, so a header must agree.
+    pub(super) content_type_given: bool,
+    pub(super) correlation_id: Option<String>,
+    pub(super) headers: Headers,
+    pub(super) delay: Option<Duration>,
+    pub(super) at: Option<SystemTime>,
+    pub(super) timer_id: Option<String>,
+    pub(super) conflict: Option<TimerConflict>,
+    pub(super) publisher: Option<Publisher>,
+}
+
+impl Outgoing {
+    /// A value, as JSON. One that does not serialise fails when published.
+    pub fn new(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
+        let payload = codec::encode(body).map(Bytes::from);
+        Self::with(queue.into(), payload, Some(codec::JSON.into()))
+    }
+
+    /// Bytes as they are, without a content type unless one is named.
+    pub fn raw(queue: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self::with(queue.into(), Ok(payload.into()), None)
+    }
+
+    fn with(
+        queue: String,
+        payload: Result<Bytes, serde_json::Error>,
+        content_type: Option<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            queue,
+            payload,
+            content_type,
+            content_type_given: false,
+            correlation_id: None,
+            headers: Headers::new(),
+            delay: None,
+            at: None,
+            timer_id: None,
+            conflict: None,
+            publisher: None,
+        }
+    }
+
+    /// Sets one header; the last value of a name counts.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// Sets several headers.
+    pub fn headers(mut self, headers: &Headers) -> Self {
+        for (name, value) in headers.iter() {
+            self.headers.insert(name, value.clone());
+        }
+        self
+    }
+
+    /// What ties the messages of one piece of work together; made up if absent.
+    pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Says how the payload is encoded: `text/…` is read as text, everything
+    /// else as JSON.
+    pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Self {
+        self.content_type = Some(content_type.into());
+        self.content_type_given = true;
+        self
+    }
+
+    /// Due this long after the call, by the database's clock; at most ten years.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Due at this time; at once if it is over.
+    pub fn at(mut self, time: SystemTime) -> Self {
+        self.at = Some(time);
+        self
+    }
+
+    /// At most one live row of the queue has this name; it is free again when
+    /// the row was handled. It is no idempotency key for ever.
+    pub fn timer_id(mut self, name: impl Into<String>) -> Self {
+        self.timer_id = Some(name.into());
+        self
+    }
+
+    /// What to do when the timer name is taken.
+    pub fn on_conflict(mut self, conflict: TimerConflict) -> Self {
+        self.conflict = Some(conflict);
+        self
+    }
+
+    /// Publishes it in the caller's transaction: through the publisher that made
+    /// it, or through [`Publisher::from_env`].
+    ///
+    /// # Errors
+    /// As [`publish`](crate::publish).
+    pub async fn publish<T: Transaction + ?Sized>(
+        mut self,
+        tx: &mut T,
+    ) -> Result<Published, PublishError> {
+        match self.publisher.take() {
+            Some(publisher) => publisher.send(tx, self).await,
+            None => Publisher::of_process()?.send(tx, self).await,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A handle that knows the table and the limits.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use serde::Serialize;
+
+use super::{
+    Connection, Outgoing, Prepared, PublishError, Published, Transaction, check_name, sealed,
+};
+use crate::message::Row;
+use crate::store::names::{NameError, TableNames};
+use crate::telemetry;
+
+/// Default of [`Publisher::max_payload`]: 16 MiB.
+const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
+
+/// Publishes to one outbox table. Cheap to clone, holds no connection.
+///
+/// # Examples
+/// ```no_run
+/// # async fn place(tx: &mut sqlx::PgTransaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use outbox::{Publisher, TableNames};
+///
+/// let publisher = Publisher::new(TableNames::new("outbox")?.in_schema("shop")?);
+/// publisher.message("orders", &7).delay(Duration::from_secs(5)).publish(tx).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Publisher(Arc<Inner>);
+
+struct Inner {
+    names: TableNames,
+    max_payload: usize,
+    statements: sealed::Statements,
+}
+
+impl Publisher {
+    /// A publisher to these tables.
+    #[must_use]
+    pub fn new(names: TableNames) -> Self {
+        Self::with(names, MAX_PAYLOAD)
+    }
+
+    fn with(names: TableNames, max_payload: usize) -> Self {
+        let statements = sealed::Statements {
+            #[cfg(feature = "postgres")]
+            postgres: crate::store::postgres::PublishSql::new(&names),
+            #[cfg(feature = "sqlite")]
+            sqlite: crate::store::sqlite::PublishSql::new(&names),
+        };
+        Self(Arc::new(Inner { names, max_payload, statements }))
+    }
+
+    /// A publisher to the table that `OUTBOX_TABLE` and `OUTBOX_SCHEMA` name,
+    /// the same that [`App::from_env`](crate::App::from_env) reads.
+    ///
+    /// # Errors
+    /// When the names cannot be used.
+    pub fn from_env() -> Result<Self, NameError> {
+        TableNames::from_env().map(Self::new)
+    }
+
+    /// The environment's publisher, made once a process.
+    pub(super) fn of_process() -> Result<&'static Self, PublishError> {
+        static PUBLISHER: OnceLock<Result<Publisher, NameError>> = OnceLock::new();
+        PUBLISHER.get_or_init(Self::from_env).as_ref().map_err(|error| error.clone().into())
+    }
+
+    /// Refuses payloads above this many bytes; 16 MiB by default.
+    #[must_use]
+    pub fn max_payload(self, bytes: usize) -> Self {
+        Self::with(self.0.names.clone(), bytes)
+    }
+
+    /// The tables it writes to.
+    #[must_use]
+    pub fn names(&self) -> &TableNames {
+        &self.0.names
+    }
+
+    /// A message to this publisher's table, for options.
+    pub fn message(&self, queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Outgoing {
+        let mut outgoing = Outgoing::new(queue, body);
+        outgoing.publisher = Some(self.clone());
+        outgoing
+    }
+
+    /// Publishes a value as JSON in the caller's transaction.
+    ///
+    /// # Errors
+    /// As [`publish`](crate::publish).
+    pub async fn publish<T: Transaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        queue: &str,
+        body: &(impl Serialize + ?Sized),
+    ) -> Result<Published, PublishError> {
+        self.send(tx, Outgoing::new(queue, body)).await
+    }
+
+    /// Publishes a message with options in the caller's transaction.
+    ///
+    /// # Errors
+    /// As [`publish`](crate::publish).
+    pub async fn send<T: Transaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        message: Outgoing,
+    ) -> Result<Published, PublishError> {
+        let message = message.prepare(self.0.max_payload)?;
+        let event = telemetry::PublishEvent::start(&message.queue, message.payload.len());
+        let result = tx.insert(&self.0.statements, message).await;
+        event.end(result.as_ref().map(|published| usize::from(published.id().is_some())));
+        Ok(result?)
+    }
+
+    /// Publishes many messages with one statement, each with its own queue and
+    /// options, and says of each in turn what became of it.
+    ///
+    /// # Errors
+    /// As [`publish`](crate::publish); one refused message refuses the batch
+    /// before the statement. A timer name may stand only once a queue.
+    pub async fn publish_batch<T: Transaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        messages: impl IntoIterator<Item = Outgoing>,
+    ) -> Result<Vec<Published>, PublishError> {
+        let mut timers = HashSet::new();
+        let mut prepared: Vec<Prepared> = Vec::new();
+        for message in messages {
+            let message = message.prepare(self.0.max_payload)?;
+            if let Some(timer_id) = &message.timer_id
+                && !timers.insert((message.queue.clone(), timer_id.clone()))
+            {
+                let (queue, timer_id) = (message.queue, timer_id.clone());
+                return Err(PublishError::TimerTwice { queue, timer_id });
+            }
+            prepared.push(message);
+        }
+        let Some(first) = prepared.first() else { return Ok(Vec::new()) };
+        let bytes = prepared.iter().map(|message| message.payload.len()).sum();
+        let event = telemetry::PublishEvent::start(&first.queue, bytes);
+        let result = tx.insert_batch(&self.0.statements, prepared).await;
+        event.end(result.as_ref().map(|all| all.iter().filter(|one| one.id().is_some()).count()));
+        Ok(result?)
+    }
+
+    /// Deletes the row of a timer unless a handler is working on it; true when
+    /// it did. Like everything here it counts once the transaction commits.
+    ///
+    /// # Errors
+    /// As [`publish`](crate::publish).
+    pub async fn cancel_timer<T: Transaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        queue: &str,
+        timer_id: &str,
+    ) -> Result<bool, PublishError> {
+        check_name("queue", queue)?;
+        check_name("timer", timer_id)?;
+        Ok(tx.cancel_timer(&self.0.statements, queue, timer_id).await?)
+    }
+
+    /// Reads up to `limit` rows of a queue in order of due time, without leasing them.
+    ///
+    /// # Errors
+    /// When the queue cannot exist or the statement fails.
+    pub async fn pending<C: Connection + ?Sized>(
+        &self,
+        connection: &mut C,
+        queue: &str,
+        limit: u32,
+    ) -> Result<Vec<Row>, PublishError> {
+        check_name("queue", queue)?;
+        Ok(connection.pending(&self.0.statements, queue, i64::from(limit)).await?)
+    }
+}
+
+impl Default for Publisher {
+    /// To the table `outbox`.
+    fn default() -> Self {
+        Self::new(TableNames::default())
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher").field("names", &self.0.names).finish_non_exhaustive()
+    }
+}

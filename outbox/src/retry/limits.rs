@@ -1,0 +1,82 @@
+//! What the built-in strategies have in common: jitter and the two caps.
+
+use std::time::Duration;
+
+use super::FailedAttempt;
+
+/// Delays are cut here whatever the settings say: the databases cannot add more.
+const CEILING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Limits {
+    pub(super) jitter: f64,
+    pub(super) max_attempts: Option<u64>,
+    pub(super) max_total_delay: Option<Duration>,
+}
+
+impl Limits {
+    /// Jitters `seconds`, cuts it at `ceiling`, and ends the retries when a cap
+    /// is reached.
+    pub(super) fn apply(
+        &self,
+        seconds: f64,
+        ceiling: Option<Duration>,
+        failed: &FailedAttempt<'_>,
+    ) -> Option<Duration> {
+        if self.max_attempts.is_some_and(|max| failed.attempts >= max) {
+            return None;
+        }
+        let jittered = seconds * (1.0 + self.jitter * (fastrand::f64() - 0.5));
+        let ceiling = ceiling.map_or(CEILING, |limit| limit.min(CEILING));
+        // NaN and infinity (an overflowing power) end at the ceiling as well.
+        let delay = if jittered < ceiling.as_secs_f64() {
+            Duration::from_secs_f64(jittered.max(0.0))
+        } else {
+            ceiling
+        };
+        match self.max_total_delay {
+            Some(max) if failed.elapsed.saturating_add(delay) > max => None,
+            _ => Some(delay),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !(0.0..=2.0).contains(&self.jitter) {
+            return Err(format!("`jitter` is {}; it must lie between 0.0 and 2.0", self.jitter));
+        }
+        if self.max_attempts == Some(0) {
+            return Err("`max_attempts` is 0; use `NoRetry` for no retry at all".into());
+        }
+        Ok(())
+    }
+}
+
+/// Gives a strategy with a field `limits` the builder methods for it.
+macro_rules! with_limits {
+    ($strategy:ty) => {
+        impl $strategy {
+            /// Spreads each delay by a factor of `1 ± jitter/2`; 0.0 to 2.0.
+            #[must_use]
+            pub fn jitter(mut self, jitter: f64) -> Self {
+                self.limits.jitter = jitter;
+                self
+            }
+
+            /// Ends the retries after this many failed runs; at least 1.
+            #[must_use]
+            pub fn max_attempts(mut self, attempts: u64) -> Self {
+                self.limits.max_attempts = Some(attempts);
+                self
+            }
+
+            /// Ends the retries when the next run would come later than this
+            /// after the first failure.
+            #[must_use]
+            pub fn max_total_delay(mut self, total: Duration) -> Self {
+                self.limits.max_total_delay = Some(total);
+                self
+            }
+        }
+    };
+}
+pub(super) use with_limits;

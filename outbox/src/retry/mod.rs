@@ -1,0 +1,65 @@
+//! When a failed message is tried again: pure functions of its history.
+
+mod limits;
+mod strategies;
+
+use std::time::Duration;
+
+pub use strategies::{Constant, Delays, Exponential, Linear, NoRetry};
+
+use crate::subscriber::HandlerError;
+
+/// Decides whether and when a message whose handler failed is tried again.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use outbox::retry::{FailedAttempt, RetryStrategy};
+///
+/// /// Three quick tries, then one an hour later.
+/// struct QuickThenPatient;
+///
+/// impl RetryStrategy for QuickThenPatient {
+///     fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration> {
+///         match failed.attempts {
+///             1..=3 => Some(Duration::from_secs(1)),
+///             4 => Some(Duration::from_secs(3600)),
+///             _ => None,
+///         }
+///     }
+/// }
+/// ```
+pub trait RetryStrategy: Send + Sync + 'static {
+    /// The delay until the next run, counted from when the failure is settled;
+    /// `None` ends the message as `retry_terminal`. A panic in here does too.
+    fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration>;
+
+    /// Says what is wrong with the strategy's own settings; asked once, before
+    /// the app starts.
+    ///
+    /// # Errors
+    /// A sentence for the person who wrote the settings.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What a strategy may look at.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FailedAttempt<'a> {
+    /// Failed runs including this one: 1 for the first failure.
+    pub attempts: u64,
+    /// Time since the first failure, by the database's clock; zero for the first.
+    pub elapsed: Duration,
+    /// The error; `None` for a plain `Outcome::Nack`.
+    pub error: Option<&'a HandlerError>,
+}
+
+impl<'a> FailedAttempt<'a> {
+    /// For tests of own strategies.
+    #[must_use]
+    pub fn new(attempts: u64, elapsed: Duration, error: Option<&'a HandlerError>) -> Self {
+        Self { attempts, elapsed, error }
+    }
+}

@@ -1,0 +1,244 @@
+//! The tables: their SQL, their migrations, and what is wrong with them.
+
+use std::fmt;
+
+use crate::error::Result;
+use crate::store::names::TableNames;
+
+/// A database the tables can be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Database {
+    /// PostgreSQL 13 or newer.
+    #[cfg(feature = "postgres")]
+    Postgres,
+    /// SQLite 3.42 or newer.
+    #[cfg(feature = "sqlite")]
+    Sqlite,
+}
+
+/// The SQL that makes the tables, for use with any migration tool. The files
+/// themselves lie in `migrations/`, written for the names `outbox` and
+/// `outbox_dlq`.
+///
+/// # Examples
+/// ```
+/// # #[cfg(feature = "postgres")] {
+/// use outbox::schema::{Database, sql};
+/// use outbox::TableNames;
+///
+/// let names = TableNames::new("events")?.in_schema("shop")?;
+/// assert!(sql(Database::Postgres, &names).contains(r#"CREATE TABLE IF NOT EXISTS "shop"."events" ("#));
+/// # }
+/// # Ok::<(), outbox::NameError>(())
+/// ```
+#[must_use]
+pub fn sql(database: Database, names: &TableNames) -> String {
+    let migration = match database {
+        #[cfg(feature = "postgres")]
+        Database::Postgres => crate::store::postgres::MIGRATION,
+        #[cfg(feature = "sqlite")]
+        Database::Sqlite => crate::store::sqlite::MIGRATION,
+    };
+    names.sql(migration).to_string()
+}
+
+/// Makes or upgrades the tables that [`TableNames::from_env`] names.
+///
+/// Which migrations ran is kept in `_outbox_migrations`, so this gets along
+/// with the migrations of the application. Safe to call from many processes at
+/// once and to repeat.
+///
+/// # Examples
+/// ```no_run
+/// # async fn prepare(pool: sqlx::PgPool) -> outbox::Result<()> {
+/// outbox::migrate(&pool).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// When the environment names no usable table, or the database refuses.
+///
+/// # Cancel safety
+/// A dropped call leaves everything or nothing.
+pub async fn migrate<P: Pool>(pool: &P) -> Result<()> {
+    let names = TableNames::from_env();
+    let names = names.map_err(|error| crate::Error::Config(vec![error.to_string()]))?;
+    migrate_tables(pool, &names).await
+}
+
+/// As [`migrate`], for these tables. The dead-letter table is made too, under
+/// its name or as `<table>_dlq`.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()> {
+    Ok(pool.migrate(names).await?)
+}
+
+/// Compares the tables with what the library needs: columns, types, nullability,
+/// indexes, the lease CHECK, and with `autovacuum` PostgreSQL's vacuum settings;
+/// of the outbox and, if `names` has one, of the dead-letter table. Extra
+/// columns and indexes are fine.
+///
+/// # Errors
+/// [`Error::Schema`](crate::Error::Schema) with every difference at once and the
+/// SQL that mends it.
+pub async fn validate_schema<P: Pool>(
+    pool: &P,
+    names: &TableNames,
+    autovacuum: bool,
+) -> Result<()> {
+    let mismatch = pool.validate(names, autovacuum).await?;
+    if mismatch.differences.is_empty() { Ok(()) } else { Err(mismatch.into()) }
+}
+
+/// Everything that is wrong with the tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SchemaMismatch {
+    /// One entry a difference.
+    pub differences: Vec<Difference>,
+}
+
+/// One thing that is not as it has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Difference {
+    /// What is wrong, with which table.
+    pub what: String,
+    /// The SQL that mends it.
+    pub mend: String,
+    /// The engine cannot work like this. Otherwise it works, slowly or less
+    /// safely.
+    pub fatal: bool,
+}
+
+impl SchemaMismatch {
+    pub(crate) fn add(&mut self, fatal: bool, what: impl Into<String>, mend: impl Into<String>) {
+        self.differences.push(Difference { what: what.into(), mend: mend.into(), fatal });
+    }
+}
+
+impl std::error::Error for SchemaMismatch {}
+
+impl fmt::Display for SchemaMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the tables are not as they have to be:")?;
+        self.differences.iter().try_for_each(|difference| write!(f, "\n  - {difference}"))
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; mend it with: {}", self.what, self.mend)
+    }
+}
+
+/// A pool of a database that holds the tables. Sealed.
+pub trait Pool: sealed::Pool {}
+impl<P: sealed::Pool> Pool for P {}
+
+pub(crate) mod sealed {
+    use std::future::Future;
+
+    use super::SchemaMismatch;
+    use crate::error::StoreError;
+    use crate::store::names::TableNames;
+
+    pub trait Pool: Sync {
+        fn migrate(
+            &self,
+            names: &TableNames,
+        ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+        fn validate(
+            &self,
+            names: &TableNames,
+            autovacuum: bool,
+        ) -> impl Future<Output = Result<SchemaMismatch, StoreError>> + Send;
+    }
+}
+
+/// A column as both databases have to have it.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    /// PostgreSQL's spelling; the first is ours, the others do as well.
+    #[cfg(feature = "postgres")]
+    pub(crate) postgres: &'static [&'static str],
+    #[cfg(feature = "sqlite")]
+    pub(crate) sqlite: &'static str,
+    pub(crate) not_null: bool,
+    /// Our inserts leave it out.
+    pub(crate) default: &'static str,
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod columns {
+    use super::Column;
+
+    const fn column(
+        name: &'static str,
+        postgres: &'static [&'static str],
+        sqlite: &'static str,
+        not_null: bool,
+        default: &'static str,
+    ) -> Column {
+        #[cfg(not(feature = "postgres"))]
+        let _ = postgres;
+        #[cfg(not(feature = "sqlite"))]
+        let _ = sqlite;
+        Column {
+            name,
+            #[cfg(feature = "postgres")]
+            postgres,
+            #[cfg(feature = "sqlite")]
+            sqlite,
+            not_null,
+            default,
+        }
+    }
+
+    const BIGINT: &[&str] = &["bigint"];
+    const NAME: &[&str] = &["character varying(255)", "text", "character varying"];
+    const TIME: &[&str] = &["timestamp with time zone"];
+    const TEXT: &[&str] = &["text", "character varying"];
+
+    pub(crate) const OUTBOX: [Column; 13] = [
+        column("id", BIGINT, "INTEGER", true, "identity"),
+        column("queue", NAME, "TEXT", true, ""),
+        column("payload", &["bytea"], "BLOB", true, ""),
+        column("headers", &["jsonb"], "TEXT", false, ""),
+        column("attempts_count", BIGINT, "INTEGER", true, "0"),
+        column("deliveries_count", BIGINT, "INTEGER", true, "0"),
+        column("created_at", TIME, "INTEGER", true, ""),
+        column("next_attempt_at", TIME, "INTEGER", true, ""),
+        column("first_attempt_at", TIME, "INTEGER", false, ""),
+        column("last_attempt_at", TIME, "INTEGER", false, ""),
+        column("acquired_at", TIME, "INTEGER", false, ""),
+        column("acquired_token", &["uuid"], "BLOB", false, ""),
+        column("timer_id", NAME, "TEXT", false, ""),
+    ];
+
+    pub(crate) const DLQ: [Column; 16] = [
+        column("id", BIGINT, "INTEGER", true, "identity"),
+        column("original_id", BIGINT, "INTEGER", true, ""),
+        column("queue", NAME, "TEXT", true, ""),
+        column("payload", &["bytea"], "BLOB", true, ""),
+        column("headers", &["jsonb"], "TEXT", false, ""),
+        column("deliveries_count", BIGINT, "INTEGER", true, ""),
+        column("created_at", TIME, "INTEGER", true, ""),
+        column("failed_at", TIME, "INTEGER", true, ""),
+        column("failure_reason", &["character varying(64)", "text"], "TEXT", true, ""),
+        column("last_exception", TEXT, "TEXT", false, ""),
+        column("timer_id", NAME, "TEXT", false, ""),
+        column("status", &["character varying(16)", "text"], "TEXT", true, "'failed'"),
+        column("resolved_at", TIME, "INTEGER", false, ""),
+        column("note", TEXT, "TEXT", false, ""),
+        column("error_kind", NAME, "TEXT", false, ""),
+        column("fingerprint", &["character varying(64)", "text"], "TEXT", false, ""),
+    ];
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use columns::{DLQ, OUTBOX};

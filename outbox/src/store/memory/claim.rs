@@ -1,0 +1,75 @@
+//! Claim, extension and what comes next.
+
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::{Stored, Tables};
+use crate::store::{Before, Claim, Claimed, Extend, Landed};
+
+impl Stored {
+    /// When the row can be claimed: at its due time, or when its lease runs out.
+    fn claimable_at(&self, lease_ttl: Duration) -> SystemTime {
+        let free_at = self.row.acquired_at.and_then(|at| at.checked_add(lease_ttl));
+        free_at.map_or(self.row.next_attempt_at, |at| at.max(self.row.next_attempt_at))
+    }
+}
+
+impl Tables {
+    pub(super) fn claim(&mut self, claim: &Claim) -> Vec<Claimed> {
+        let now = self.now;
+        let mut due: Vec<&mut Stored> = self
+            .rows
+            .values_mut()
+            .filter(|stored| stored.locked_by.is_none())
+            .filter(|stored| claim.queues.contains(&stored.row.queue))
+            .filter(|stored| stored.claimable_at(claim.lease_ttl) <= now)
+            .collect();
+        due.sort_by_key(|stored| (stored.row.next_attempt_at, stored.row.id));
+        due.into_iter()
+            .take(claim.limit)
+            .map(|stored| {
+                let before = Before::of(stored.row.acquired_token);
+                stored.row.acquired_token = Some(claim.token);
+                stored.row.acquired_at = Some(now);
+                stored.row.deliveries_count += 1;
+                Claimed { row: stored.row.clone(), before }
+            })
+            .collect()
+    }
+
+    pub(super) fn extend(&mut self, leases: &[Extend]) -> Landed {
+        let now = self.now;
+        leases
+            .iter()
+            .map(|extend| {
+                let Some(stored) = self.leased(extend.lease) else { return false };
+                stored.row.acquired_token = Some(extend.token);
+                stored.row.acquired_at = Some(now);
+                true
+            })
+            .collect()
+    }
+
+    pub(super) fn abandon(&mut self, token: Uuid) -> u64 {
+        let mut released = 0;
+        for stored in self.rows.values_mut() {
+            if stored.row.acquired_token == Some(token) {
+                stored.row.acquired_token = None;
+                stored.row.acquired_at = None;
+                stored.row.deliveries_count = stored.row.deliveries_count.saturating_sub(1);
+                released += 1;
+            }
+        }
+        released
+    }
+
+    pub(super) fn next_due(&self, queues: &[String], lease_ttl: Duration) -> Option<Duration> {
+        self.rows
+            .values()
+            .filter(|stored| stored.locked_by.is_none() && queues.contains(&stored.row.queue))
+            .map(|stored| stored.claimable_at(lease_ttl))
+            .min()
+            .map(|at| at.duration_since(self.now).unwrap_or_default())
+    }
+}

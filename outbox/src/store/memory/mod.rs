@@ -1,0 +1,164 @@
+//! The store of the tests: a map under a lock, and a clock that stands still
+//! until it is moved. It is also the executable specification of the other two.
+
+mod claim;
+mod publish;
+mod settle;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+pub use publish::MemoryTransaction;
+
+use super::{Store, Wake, Wakes};
+use crate::error::StoreError;
+use crate::message::{DeadLetter, Row};
+use crate::schema::SchemaMismatch;
+
+/// Rows in memory. Clones share them.
+#[derive(Clone)]
+pub struct MemoryStore {
+    tables: Arc<Mutex<Tables>>,
+}
+
+pub(super) struct Tables {
+    now: SystemTime,
+    last_id: i64,
+    rows: BTreeMap<i64, Stored>,
+    /// `None`: dead letters are not kept.
+    dlq: Option<Vec<DeadLetter>>,
+    /// Set by tests: the next burial fails as if the table were gone.
+    dlq_broken: bool,
+}
+
+struct Stored {
+    row: Row,
+    /// The open transaction that wrote it last. Claims skip such a row, as
+    /// `SKIP LOCKED` does.
+    locked_by: Option<u64>,
+}
+
+impl MemoryStore {
+    pub fn new(dead_letters: bool) -> Self {
+        let tables = Tables {
+            // A fixed date, so that no test depends on the day it runs.
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600),
+            last_id: 0,
+            rows: BTreeMap::new(),
+            dlq: dead_letters.then(Vec::new),
+            dlq_broken: false,
+        };
+        Self { tables: Arc::new(Mutex::new(tables)) }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn now(&self) -> SystemTime {
+        self.tables().now
+    }
+
+    pub fn advance(&self, by: Duration) {
+        let mut tables = self.tables();
+        tables.now = tables.now.checked_add(by).unwrap_or(tables.now);
+    }
+
+    pub fn set_dead_letters(&self, keep: bool) {
+        self.tables().dlq = keep.then(Vec::new);
+    }
+
+    pub fn break_dead_letters(&self, broken: bool) {
+        self.tables().dlq_broken = broken;
+    }
+
+    pub fn rows(&self) -> Vec<Row> {
+        self.tables().rows.values().map(|stored| stored.row.clone()).collect()
+    }
+
+    /// Makes every lease old enough to be taken over.
+    pub fn expire_leases(&self) {
+        for stored in self.tables().rows.values_mut() {
+            stored.row.acquired_at = stored.row.acquired_at.map(|_| SystemTime::UNIX_EPOCH);
+        }
+    }
+
+    /// Changes a stored row behind the engine's back, as an operator's SQL would.
+    pub fn alter(&self, id: i64, change: impl FnOnce(&mut Row)) {
+        if let Some(stored) = self.tables().rows.get_mut(&id) {
+            change(&mut stored.row);
+        }
+    }
+
+    pub fn dead_letters(&self) -> Vec<DeadLetter> {
+        self.tables().dlq.clone().unwrap_or_default()
+    }
+}
+
+impl Store for MemoryStore {
+    type Wakes = NoWakes;
+
+    async fn claim(&self, claim: &super::Claim) -> super::Result<Vec<super::Claimed>> {
+        Ok(self.tables().claim(claim))
+    }
+
+    async fn ack(&self, leases: &[super::Lease]) -> super::Result<super::Landed> {
+        Ok(self.tables().ack(leases))
+    }
+
+    async fn retry(&self, retries: &[super::Retry]) -> super::Result<super::Landed> {
+        Ok(self.tables().retry(retries))
+    }
+
+    async fn bury(&self, deaths: &[super::Death]) -> super::Result<super::Landed> {
+        self.tables().bury(deaths)
+    }
+
+    async fn release(&self, releases: &[super::Release]) -> super::Result<super::Landed> {
+        Ok(self.tables().release(releases))
+    }
+
+    async fn extend(&self, leases: &[super::Extend]) -> super::Result<super::Landed> {
+        Ok(self.tables().extend(leases))
+    }
+
+    async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
+        Ok(self.tables().abandon(claim.token))
+    }
+
+    async fn next_due(
+        &self,
+        queues: &[String],
+        lease_ttl: Duration,
+    ) -> super::Result<Option<Duration>> {
+        Ok(self.tables().next_due(queues, lease_ttl))
+    }
+
+    async fn listen(&self) -> super::Result<NoWakes> {
+        Ok(NoWakes)
+    }
+
+    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
+        Ok(SchemaMismatch::default())
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        Ok(())
+    }
+
+    fn keeps_dead_letters(&self) -> bool {
+        self.tables().dlq.is_some()
+    }
+
+    async fn close(&self) {}
+}
+
+/// The TestBroker drives the engine itself and needs no wakes.
+pub struct NoWakes;
+
+impl Wakes for NoWakes {
+    async fn next(&mut self) -> Result<Wake, StoreError> {
+        std::future::pending().await
+    }
+}

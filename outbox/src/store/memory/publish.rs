@@ -1,0 +1,174 @@
+//! Publishing in memory: a transaction that undoes what it wrote unless it is
+//! committed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{MemoryStore, Stored, Tables};
+use crate::error::StoreError;
+use crate::message::Row;
+use crate::publish::{Due, Prepared, Published, sealed};
+
+/// An open transaction over a `MemoryStore`. Dropping it rolls back.
+///
+/// The `TestBroker` has none of its own; the conformance suite runs on it.
+pub struct MemoryTransaction {
+    store: MemoryStore,
+    id: u64,
+    undo: Vec<Undo>,
+}
+
+/// A row as it was before this transaction touched it.
+struct Undo {
+    id: i64,
+    before: Option<Row>,
+}
+
+impl MemoryStore {
+    pub fn begin(&self) -> MemoryTransaction {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        MemoryTransaction { store: self.clone(), id, undo: Vec::new() }
+    }
+
+    /// Rows of a queue that no transaction has open, in order of (due time, id).
+    pub fn pending(&self, queue: &str, limit: usize) -> Vec<Row> {
+        let tables = self.tables();
+        let seen = tables.rows.values().filter(|stored| stored.locked_by.is_none());
+        let rows = seen.map(|stored| &stored.row).filter(|row| row.queue == queue);
+        let mut rows: Vec<Row> = rows.cloned().collect();
+        rows.sort_by_key(|row| (row.next_attempt_at, row.id));
+        rows.truncate(limit);
+        rows
+    }
+}
+
+impl MemoryTransaction {
+    pub fn commit(mut self) {
+        self.undo.clear();
+    }
+
+    /// A mark for [`MemoryTransaction::rollback_to`].
+    pub fn savepoint(&self) -> usize {
+        self.undo.len()
+    }
+
+    pub fn rollback_to(&mut self, savepoint: usize) {
+        let mut tables = self.store.tables();
+        for Undo { id, before } in self.undo.drain(savepoint..).rev() {
+            match before {
+                Some(row) => {
+                    tables.rows.insert(id, Stored { row, locked_by: Some(self.id) });
+                }
+                None => {
+                    tables.rows.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for MemoryTransaction {
+    fn drop(&mut self) {
+        self.rollback_to(0);
+        for stored in self.store.tables().rows.values_mut() {
+            if stored.locked_by == Some(self.id) {
+                stored.locked_by = None;
+            }
+        }
+    }
+}
+
+impl sealed::Transaction for MemoryTransaction {
+    async fn insert(
+        &mut self,
+        _: &sealed::Statements,
+        message: Prepared,
+    ) -> Result<Published, StoreError> {
+        let mut tables = self.store.tables();
+        let (published, undo) = tables.insert(message, self.id);
+        self.undo.extend(undo);
+        Ok(published)
+    }
+
+    async fn insert_batch(
+        &mut self,
+        statements: &sealed::Statements,
+        messages: Vec<Prepared>,
+    ) -> Result<Vec<Published>, StoreError> {
+        let mut published = Vec::with_capacity(messages.len());
+        for message in messages {
+            published.push(self.insert(statements, message).await?);
+        }
+        Ok(published)
+    }
+
+    async fn cancel_timer(
+        &mut self,
+        _: &sealed::Statements,
+        queue: &str,
+        timer_id: &str,
+    ) -> Result<bool, StoreError> {
+        let mut tables = self.store.tables();
+        let Some(id) = tables.timer(queue, timer_id) else { return Ok(false) };
+        if tables.rows[&id].row.acquired_token.is_some() {
+            return Ok(false);
+        }
+        let before = tables.rows.remove(&id).map(|stored| stored.row);
+        self.undo.push(Undo { id, before });
+        Ok(true)
+    }
+}
+
+impl Tables {
+    fn timer(&self, queue: &str, timer_id: &str) -> Option<i64> {
+        let same = |row: &Row| row.queue == queue && row.timer_id.as_deref() == Some(timer_id);
+        self.rows.values().find(|stored| same(&stored.row)).map(|stored| stored.row.id)
+    }
+
+    fn insert(&mut self, message: Prepared, tx: u64) -> (Published, Option<Undo>) {
+        let next_attempt_at = match message.due {
+            Due::Now => self.now,
+            Due::In(delay) => self.now + delay,
+            Due::At(time) => time,
+        };
+        let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));
+        if let Some(id) = live {
+            let extend = message.extend;
+            return match self.rows.get_mut(&id) {
+                Some(stored) if extend && stored.row.acquired_token.is_none() => {
+                    let before = stored.row.clone();
+                    stored.locked_by = Some(tx);
+                    if next_attempt_at > stored.row.next_attempt_at {
+                        stored.row.next_attempt_at = next_attempt_at;
+                        stored.row.payload = message.payload;
+                        stored.row.headers = Some(message.headers.into());
+                        stored.row.attempts_count = 0;
+                        stored.row.first_attempt_at = None;
+                        stored.row.last_attempt_at = None;
+                    }
+                    (Published::Extended(id), Some(Undo { id, before: Some(before) }))
+                }
+                _ => (Published::Duplicate, None),
+            };
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        let row = Row {
+            id,
+            queue: message.queue,
+            payload: message.payload,
+            attempts_count: 0,
+            deliveries_count: 0,
+            created_at: self.now,
+            next_attempt_at,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: None,
+            acquired_token: None,
+            timer_id: message.timer_id,
+            headers: Some(message.headers.into()),
+        };
+        self.rows.insert(id, Stored { row, locked_by: Some(tx) });
+        (Published::Inserted(id), Some(Undo { id, before: None }))
+    }
+}

@@ -1,0 +1,86 @@
+//! The four settlements.
+
+use super::{Stored, Tables};
+use crate::error::StoreError;
+use crate::message::{DeadLetter, Row};
+use crate::store::{Death, Landed, Lease, Release, Result, Retry};
+
+impl Tables {
+    /// The row, if this lease still holds it.
+    pub(super) fn leased(&mut self, lease: Lease) -> Option<&mut Stored> {
+        self.rows.get_mut(&lease.id).filter(|stored| stored.row.acquired_token == Some(lease.token))
+    }
+
+    fn take(&mut self, lease: Lease) -> Option<Row> {
+        self.leased(lease)?;
+        self.rows.remove(&lease.id).map(|stored| stored.row)
+    }
+
+    pub(super) fn ack(&mut self, leases: &[Lease]) -> Landed {
+        leases.iter().map(|&lease| self.take(lease).is_some()).collect()
+    }
+
+    pub(super) fn retry(&mut self, retries: &[Retry]) -> Landed {
+        let now = self.now;
+        retries
+            .iter()
+            .map(|retry| {
+                let Some(Stored { row, .. }) = self.leased(retry.lease) else { return false };
+                row.next_attempt_at = now + retry.delay;
+                row.attempts_count += 1;
+                row.first_attempt_at = row.first_attempt_at.or(Some(now));
+                row.last_attempt_at = Some(now);
+                row.acquired_token = None;
+                row.acquired_at = None;
+                true
+            })
+            .collect()
+    }
+
+    pub(super) fn bury(&mut self, deaths: &[Death]) -> Result<Landed> {
+        if self.dlq_broken && self.dlq.is_some() {
+            let gone = "the dead-letter table is broken, as the test asked";
+            return Err(StoreError::new("dead-letter", gone, false));
+        }
+        Ok(deaths
+            .iter()
+            .map(|death| {
+                let Some(row) = self.take(death.lease) else { return false };
+                let failed_at = self.now;
+                if let Some(letters) = &mut self.dlq {
+                    letters.push(DeadLetter {
+                        id: letters.last().map_or(1, |letter| letter.id + 1),
+                        original_id: row.id,
+                        queue: row.queue,
+                        payload: row.payload,
+                        headers: row.headers,
+                        deliveries_count: row.deliveries_count,
+                        created_at: row.created_at,
+                        failed_at,
+                        failure_reason: death.reason,
+                        last_exception: death.last_exception.clone(),
+                        timer_id: row.timer_id,
+                        error_kind: death.error_kind.clone(),
+                        note: death.note.clone(),
+                    });
+                }
+                true
+            })
+            .collect())
+    }
+
+    pub(super) fn release(&mut self, releases: &[Release]) -> Landed {
+        let now = self.now;
+        releases
+            .iter()
+            .map(|release| {
+                let Some(Stored { row, .. }) = self.leased(release.lease) else { return false };
+                row.acquired_token = None;
+                row.acquired_at = None;
+                row.next_attempt_at = release.due_in.map_or(row.next_attempt_at, |in_| now + in_);
+                row.deliveries_count -= u64::from(release.uncount);
+                true
+            })
+            .collect()
+    }
+}

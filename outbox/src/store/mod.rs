@@ -1,0 +1,210 @@
+//! Where rows live. One trait, a folder a database, the same file names in each.
+//!
+//! `Store` is not public API: it changes with the engine. The conformance suite
+//! sees it through the hidden `testing::store`. Nothing in here knows of
+//! handlers.
+
+#[cfg(feature = "testing")]
+pub mod memory;
+pub(crate) mod names;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::message::{FailureReason, Row};
+use crate::schema::SchemaMismatch;
+
+/// Declares the statements of a store: a struct with the text of one file a
+/// field, names put in.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+macro_rules! statements {
+    ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
+        $vis struct $name {
+            $($field: std::sync::Arc<str>),+
+        }
+
+        impl $name {
+            $vis fn new(names: &$crate::store::names::TableNames) -> Self {
+                Self {
+                    $($field: names.sql(
+                        include_str!(concat!($folder, "/", stringify!($field), ".sql")),
+                    )),+
+                }
+            }
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use statements;
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Version of the tokens under which a row runs alone; others are version 4.
+const ALONE_VERSION: usize = 8;
+
+/// A fresh lease token.
+pub fn new_token() -> Uuid {
+    Uuid::new_v4()
+}
+
+/// A fresh token that says: this row is all that runs. If such a lease is found
+/// expired, the row itself brought its process down.
+pub fn new_alone_token() -> Uuid {
+    Uuid::new_v8(*Uuid::new_v4().as_bytes())
+}
+
+fn is_alone(token: Uuid) -> bool {
+    token.get_version_num() == ALONE_VERSION
+}
+
+/// Which rows to take, under which token.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub queues: Arc<[String]>,
+    pub limit: usize,
+    pub lease_ttl: Duration,
+    /// Made before the claim is sent, so that a claim whose answer was lost can
+    /// be released by it.
+    pub token: Uuid,
+}
+
+/// A row just claimed. `row.acquired_token` is the claim's.
+#[derive(Debug)]
+pub struct Claimed {
+    pub row: Row,
+    pub before: Before,
+}
+
+/// How the row's previous delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// There was none, or it was settled.
+    Settled,
+    /// Its lease ran out, and other rows may have been to blame.
+    Expired,
+    /// Its lease ran out while it ran alone.
+    ExpiredAlone,
+}
+
+impl Before {
+    fn of(previous: Option<Uuid>) -> Self {
+        match previous {
+            None => Self::Settled,
+            Some(token) if is_alone(token) => Self::ExpiredAlone,
+            Some(_) => Self::Expired,
+        }
+    }
+}
+
+/// The right to settle a row: every write after a claim carries both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lease {
+    pub id: i64,
+    pub token: Uuid,
+}
+
+/// Due again after `delay`, one attempt spent.
+#[derive(Debug, Clone)]
+pub struct Retry {
+    pub lease: Lease,
+    pub delay: Duration,
+}
+
+/// Deleted, and kept in the dead-letter table if there is one.
+#[derive(Debug, Clone)]
+pub struct Death {
+    pub lease: Lease,
+    pub reason: FailureReason,
+    /// Storable: no NUL, within the column's length. So are the two below.
+    pub error_kind: Option<String>,
+    pub last_exception: Option<String>,
+    pub note: Option<String>,
+}
+
+/// The lease given up.
+#[derive(Debug, Clone)]
+pub struct Release {
+    pub lease: Lease,
+    /// `None` leaves the due time as it is.
+    pub due_in: Option<Duration>,
+    /// Takes this delivery back from `deliveries_count`.
+    pub uncount: bool,
+}
+
+/// A lease to prolong, or to continue under another token.
+#[derive(Debug, Clone, Copy)]
+pub struct Extend {
+    pub lease: Lease,
+    pub token: Uuid,
+}
+
+/// For every lease handed in, in that order: did the write match a row? If not,
+/// the lease is lost.
+pub type Landed = Vec<bool>;
+
+/// The rows of one table, for the engine.
+///
+/// Every write checks id and token, and takes a due time or a lease from the
+/// database's clock. A failed call has written nothing or, when
+/// `StoreError::transient` is true, may have written everything.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// Leases due rows in order of (due time, id) and counts a delivery.
+    fn claim(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
+    /// Deletes handled rows.
+    fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Puts failed rows off.
+    fn retry(&self, retries: &[Retry]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Moves terminal rows to the dead-letter table, or deletes them without one.
+    fn bury(&self, deaths: &[Death]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Gives leases back.
+    fn release(&self, releases: &[Release]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Starts leases anew.
+    fn extend(&self, leases: &[Extend]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Releases whatever a claim took whose answer was lost.
+    fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
+    /// Time until the next row of these queues becomes due; zero when one is
+    /// claimable now.
+    fn next_due(
+        &self,
+        queues: &[String],
+        lease_ttl: Duration,
+    ) -> impl Future<Output = Result<Option<Duration>>> + Send;
+    /// Waits for wakes.
+    fn listen(&self) -> impl Future<Output = Result<Self::Wakes>> + Send;
+    /// What is wrong with the tables.
+    fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
+    /// Asks the database for a sign of life.
+    fn ping(&self) -> impl Future<Output = Result<()>> + Send;
+    /// True when dead letters are kept.
+    fn keeps_dead_letters(&self) -> bool;
+    /// Closes the engine's own connections.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+
+    /// A running subscription to wakes.
+    type Wakes: Wakes;
+}
+
+/// A subscription to wakes. Dropping it ends it.
+pub trait Wakes: Send + 'static {
+    /// The next wake. An error ends the subscription: the caller makes another.
+    ///
+    /// Cancel safe: a dropped call loses at most a hint.
+    fn next(&mut self) -> impl Future<Output = Result<Wake>> + Send;
+}
+
+/// A hint that work may exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wake {
+    /// In this queue.
+    Queue(String),
+    /// Somewhere: wakes may have been missed, or do not tell.
+    All,
+}

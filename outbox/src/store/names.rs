@@ -1,0 +1,237 @@
+//! Names of tables, and the one place where a name becomes SQL.
+
+use std::sync::Arc;
+
+/// PostgreSQL cuts longer identifiers, so two of them could become one.
+const MAX_IDENTIFIER_BYTES: usize = 63;
+
+/// Where the tables are: schema, outbox table, dead-letter table.
+///
+/// Every name is quoted wherever it is used, so any text is allowed that the
+/// databases can hold.
+///
+/// # Examples
+/// ```
+/// use outbox::TableNames;
+///
+/// let names = TableNames::new("outbox")?.in_schema("shop")?.with_dlq("outbox_dlq")?;
+/// assert_eq!(names.channel(), "outbox_outbox");
+/// assert!(TableNames::new("x".repeat(60)).is_err()); // its index names would be too long
+/// # Ok::<(), outbox::NameError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableNames {
+    schema: Option<String>,
+    table: String,
+    dlq: Option<String>,
+}
+
+/// A name that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {what} name {name:?} {why}")]
+pub struct NameError {
+    what: &'static str,
+    name: String,
+    why: String,
+}
+
+impl Default for TableNames {
+    fn default() -> Self {
+        Self { schema: None, table: "outbox".into(), dlq: None }
+    }
+}
+
+impl TableNames {
+    /// The outbox table, wherever the connection's `search_path` finds it, and
+    /// no dead-letter table.
+    ///
+    /// # Errors
+    /// When the name, a name derived from it (indexes, version table) or the
+    /// NOTIFY channel is empty, holds NUL or is longer than 63 bytes.
+    pub fn new(table: impl Into<String>) -> Result<Self, NameError> {
+        let table = table.into();
+        let names = Self { table, ..Self::default() };
+        let derived = ["outbox_", "_timer_id_uq", "_lease_ck", "_due_idx", "__migrations"];
+        check("table", &names.table, derived)?;
+        Ok(names)
+    }
+
+    /// Puts both tables into a schema.
+    ///
+    /// # Errors
+    /// As [`TableNames::new`].
+    pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, NameError> {
+        let schema = schema.into();
+        check("schema", &schema, [])?;
+        self.schema = Some(schema);
+        Ok(self)
+    }
+
+    /// Keeps dead letters in this table.
+    ///
+    /// # Errors
+    /// As [`TableNames::new`]; also when it is the outbox table itself.
+    pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
+        let dlq = dlq.into();
+        check("dead-letter table", &dlq, ["_queue_failed_idx", "_status_ck"])?;
+        if dlq == self.table {
+            let why = "is the name of the outbox table itself".into();
+            return Err(NameError { what: "dead-letter table", name: dlq, why });
+        }
+        self.dlq = Some(dlq);
+        Ok(self)
+    }
+
+    /// The names in `OUTBOX_TABLE` (default `outbox`), `OUTBOX_SCHEMA` and
+    /// `OUTBOX_DLQ_TABLE` (unset: dead letters are not kept).
+    ///
+    /// # Errors
+    /// The first name that cannot be used.
+    pub fn from_env() -> Result<Self, NameError> {
+        let (names, mut wrong) = Self::from_lookup(|key| std::env::var(key).ok());
+        if wrong.is_empty() { Ok(names) } else { Err(wrong.remove(0)) }
+    }
+
+    /// As [`TableNames::from_env`], with every name that cannot be used.
+    pub(crate) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<NameError>) {
+        let mut wrong = Vec::new();
+        let mut names = Self::default();
+        let mut apply = |value: Option<String>,
+                         set: fn(Self, String) -> Result<Self, NameError>| {
+            let Some(value) = value else { return };
+            match set(names.clone(), value) {
+                Ok(changed) => names = changed,
+                Err(error) => wrong.push(error),
+            }
+        };
+        apply(get("OUTBOX_TABLE"), |_, table| Self::new(table));
+        apply(get("OUTBOX_SCHEMA"), Self::in_schema);
+        apply(get("OUTBOX_DLQ_TABLE"), Self::with_dlq);
+        (names, wrong)
+    }
+
+    /// The outbox table.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The schema, if one was named.
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// The dead-letter table, if dead letters are kept.
+    #[must_use]
+    pub fn dlq(&self) -> Option<&str> {
+        self.dlq.as_deref()
+    }
+
+    /// The dead-letter table that a migration makes, kept letters or not.
+    pub(crate) fn dlq_or_default(&self) -> String {
+        self.dlq.clone().unwrap_or_else(|| format!("{}_dlq", self.table))
+    }
+
+    /// The NOTIFY channel, the same that Python services use.
+    #[must_use]
+    pub fn channel(&self) -> String {
+        format!("outbox_{}", self.table)
+    }
+
+    /// The table that records which migrations ran.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn version_table(&self) -> String {
+        self.qualified(&format!("_{}_migrations", self.table))
+    }
+
+    /// A quoted name with its schema.
+    pub(crate) fn qualified(&self, name: &str) -> String {
+        match &self.schema {
+            Some(schema) => format!("{}.{}", quoted(schema), quoted(name)),
+            None => quoted(name),
+        }
+    }
+
+    /// Puts the names into the text of a statement.
+    ///
+    /// Statements are written for the default names, in quotes: `"outbox"` and
+    /// `"outbox_dlq"` become the qualified tables, `"outbox_…"` and
+    /// `"outbox_dlq_…"` names of their indexes and constraints.
+    pub(crate) fn sql(&self, template: &str) -> Arc<str> {
+        const MARK: &str = "\"outbox";
+        let dlq = self.dlq_or_default();
+        let mut sql = String::with_capacity(template.len() + 64);
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once(MARK) {
+            let (suffix, tail) = after.split_once('"').unwrap_or((after, ""));
+            sql.push_str(before);
+            sql.push_str(&match (suffix, suffix.strip_prefix("_dlq_")) {
+                ("", _) => self.qualified(&self.table),
+                ("_dlq", _) => self.qualified(&dlq),
+                (_, Some(index)) => quoted(&format!("{dlq}_{index}")),
+                _ => quoted(&format!("{}{suffix}", self.table)),
+            });
+            rest = tail;
+        }
+        sql.push_str(rest);
+        sql.into()
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn check<const N: usize>(
+    what: &'static str,
+    name: &str,
+    additions: [&str; N],
+) -> Result<(), NameError> {
+    let refuse = |why: String| Err(NameError { what, name: name.to_owned(), why });
+    if name.is_empty() {
+        return refuse("is empty".into());
+    }
+    if name.contains('\0') {
+        return refuse("holds NUL".into());
+    }
+    let addition = additions.iter().map(|text| text.len()).max().unwrap_or(0);
+    let limit = MAX_IDENTIFIER_BYTES - addition;
+    if name.len() > limit {
+        return refuse(format!(
+            "has {} bytes; at most {limit} leave room for the names derived from it",
+            name.len()
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_take_any_name() {
+        let names = TableNames::new("my \"box").unwrap().in_schema("s").unwrap();
+        let sql = names.sql("INSERT INTO \"outbox\" SELECT \"outbox_due_idx\", \"outbox_dlq\", \"outbox_dlq_a_idx\";");
+        assert_eq!(
+            &*sql,
+            "INSERT INTO \"s\".\"my \"\"box\" SELECT \"my \"\"box_due_idx\", \
+             \"s\".\"my \"\"box_dlq\", \"my \"\"box_dlq_a_idx\";"
+        );
+        let plain = "SELECT 1 FROM \"outbox\" JOIN \"outbox_dlq\"";
+        assert_eq!(&*TableNames::default().sql(plain), plain);
+    }
+
+    #[test]
+    fn names_that_would_be_cut_or_refused_later_are_refused_now() {
+        assert!(TableNames::new("").is_err());
+        assert!(TableNames::new("a\0b").is_err());
+        assert!(TableNames::new("t".repeat(51)).is_ok());
+        assert!(TableNames::new("t".repeat(52)).is_err());
+        assert!(TableNames::new("é".repeat(26)).is_err());
+        assert!(TableNames::default().in_schema("s".repeat(64)).is_err());
+        assert!(TableNames::default().with_dlq("outbox").is_err());
+        assert!(TableNames::default().with_dlq("d".repeat(47)).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Wakes by LISTEN, on a connection of its own.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgListener, PgPool};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::error::StoreError;
+use crate::store::{Wake, Wakes};
+
+/// A silent connection is asked for a sign of life this often: a half-open
+/// socket would otherwise be waited on for ever.
+const PROBE_EVERY: Duration = Duration::from_secs(30);
+/// How long a connection or a probe may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// No queue is named so: queue names hold no control characters by custom, and
+/// a false match would cost one probe, not a message.
+const PROBE: &str = "\u{1}probe ";
+
+/// A connection that listens, tested to deliver.
+pub struct PgWakes {
+    listener: PgListener,
+    channel: String,
+}
+
+impl PgWakes {
+    pub(super) async fn connect(pool: &PgPool, channel: String) -> Result<Self, StoreError> {
+        let open = async {
+            let mut listener = PgListener::connect_with(pool).await?;
+            // A reconnect in here would hide that wakes were missed.
+            listener.eager_reconnect(false);
+            listener.listen(&channel).await?;
+            Ok(listener)
+        };
+        let listener = match timeout(ANSWER_LIMIT, open).await {
+            Ok(opened) => opened.map_err(StoreError::of("listen"))?,
+            Err(_) => return Err(StoreError::new("listen", "no connection within 5 s", true)),
+        };
+        let mut wakes = Self { listener, channel };
+        wakes.probe().await?;
+        Ok(wakes)
+    }
+
+    /// Notifies itself and waits for it: LISTEN through a transaction-mode
+    /// pooler answers "ok" and never delivers. Wakes read meanwhile are dropped,
+    /// so the caller fetches afterwards.
+    async fn probe(&mut self) -> Result<(), StoreError> {
+        let text = format!("{PROBE}{}", Uuid::new_v4());
+        let (channel, payload) = (self.channel.clone(), text.clone());
+        let listener = &mut self.listener;
+        let echo = async {
+            sqlx::query("SELECT pg_notify($1, $2)")
+                .bind(channel)
+                .bind(payload)
+                .execute(&mut *listener)
+                .await?;
+            loop {
+                match listener.try_recv().await? {
+                    Some(heard) if heard.payload() == text => return Ok(true),
+                    Some(_) => {}
+                    None => return Ok(false),
+                }
+            }
+        };
+        match timeout(ANSWER_LIMIT, echo).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(lost()),
+            Ok(Err(error)) => Err(StoreError::of("listen")(error)),
+            Err(_) => {
+                let why = "a notification to itself did not arrive within 5 s; a transaction-mode \
+                           pooler or a standby does not deliver them";
+                Err(StoreError::new("listen", why, true))
+            }
+        }
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::new("listen", "the connection was lost", true)
+}
+
+impl Wakes for PgWakes {
+    async fn next(&mut self) -> Result<Wake, StoreError> {
+        loop {
+            match timeout(PROBE_EVERY, self.listener.try_recv()).await {
+                Ok(Ok(Some(heard))) if heard.payload().starts_with(PROBE) => {}
+                Ok(Ok(Some(heard))) => return Ok(Wake::Queue(heard.payload().to_owned())),
+                Ok(Ok(None)) => return Err(lost()),
+                Ok(Err(error)) => return Err(StoreError::of("listen")(error)),
+                Err(_) => {
+                    self.probe().await?;
+                    return Ok(Wake::All);
+                }
+            }
+        }
+    }
+}

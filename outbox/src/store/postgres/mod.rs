@@ -1,0 +1,157 @@
+//! PostgreSQL: one pool of few connections for the engine, one connection that
+//! listens. The user's pool is never used after start.
+
+mod claim;
+mod listen;
+mod publish;
+mod schema;
+mod settle;
+mod time;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Executor};
+
+pub(crate) use publish::PublishSql;
+pub(crate) use schema::MIGRATION;
+use schema::validate;
+
+use super::names::TableNames;
+use super::{Landed, Lease, Store, statements};
+use crate::error::StoreError;
+use crate::schema::SchemaMismatch;
+
+/// Connections beside the listener. Claims and settles overlap on two; the
+/// others serve subscribers that become busy at the same moment.
+const MAX_CONNECTIONS: u32 = 4;
+/// A statement that takes longer is given up: its answer may never come.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+
+statements! {
+    pub(super) struct EngineSql in "sql" {
+        claim, ack, retry, bury, release, extend, abandon, next_due,
+    }
+}
+
+/// The tables of one database, for the engine.
+#[derive(Clone)]
+pub struct PgStore(Arc<Inner>);
+
+struct Inner {
+    pool: PgPool,
+    /// One connection, outside `pool`, so that waiting for a notification never
+    /// keeps a claim waiting for a connection.
+    listen_pool: PgPool,
+    names: TableNames,
+    sql: EngineSql,
+}
+
+impl PgStore {
+    /// A store on the server and with the settings that the user's pool has.
+    /// Connects when first used.
+    pub fn new(users: &PgPool, names: TableNames) -> Self {
+        let options = users.connect_options();
+        let pool = PgPoolOptions::new()
+            .max_connections(MAX_CONNECTIONS)
+            .acquire_timeout(STATEMENT_LIMIT)
+            .idle_timeout(Duration::from_secs(30))
+            // Saves a round trip a statement; a dead connection shows as an
+            // error, and every statement is retried or safe to lose.
+            .test_before_acquire(false)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // Whatever the database's default is: SKIP LOCKED and the
+                    // re-check of locked rows rely on it.
+                    let level =
+                        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED";
+                    connection.execute(level).await.map(drop)
+                })
+            })
+            .connect_lazy_with((*options).clone());
+        let listen_pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_lazy_with((*options).clone());
+        let sql = EngineSql::new(&names);
+        Self(Arc::new(Inner { pool, listen_pool, names, sql }))
+    }
+}
+
+/// Runs one statement, with an end.
+async fn bounded<T>(
+    action: &'static str,
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(STATEMENT_LIMIT, statement).await {
+        Ok(result) => result.map_err(StoreError::of(action)),
+        Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
+    }
+}
+
+/// A statement of ours, whose text was made from a file and checked names.
+fn query(
+    sql: &Arc<str>,
+) -> sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+impl Store for PgStore {
+    type Wakes = listen::PgWakes;
+
+    async fn claim(&self, claim: &super::Claim) -> super::Result<Vec<super::Claimed>> {
+        self.claim_rows(claim).await
+    }
+
+    async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
+        self.ack_rows(leases).await
+    }
+
+    async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {
+        self.retry_rows(retries).await
+    }
+
+    async fn bury(&self, deaths: &[super::Death]) -> super::Result<Landed> {
+        self.bury_rows(deaths).await
+    }
+
+    async fn release(&self, releases: &[super::Release]) -> super::Result<Landed> {
+        self.release_rows(releases).await
+    }
+
+    async fn extend(&self, leases: &[super::Extend]) -> super::Result<Landed> {
+        self.extend_leases(leases).await
+    }
+
+    async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
+        let statement = query(&self.0.sql.abandon).bind(claim.queues.to_vec()).bind(claim.token);
+        Ok(bounded("abandon", statement.execute(&self.0.pool)).await?.rows_affected())
+    }
+
+    async fn next_due(&self, queues: &[String], ttl: Duration) -> super::Result<Option<Duration>> {
+        self.wait_for_next(queues, ttl).await
+    }
+
+    async fn listen(&self) -> super::Result<Self::Wakes> {
+        listen::PgWakes::connect(&self.0.listen_pool, self.0.names.channel()).await
+    }
+
+    async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
+        validate(&self.0.pool, &self.0.names, autovacuum).await
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        bounded("ping", self.0.pool.execute("SELECT 1")).await.map(drop)
+    }
+
+    fn keeps_dead_letters(&self) -> bool {
+        self.0.names.dlq().is_some()
+    }
+
+    async fn close(&self) {
+        self.0.listen_pool.close().await;
+        self.0.pool.close().await;
+    }
+}

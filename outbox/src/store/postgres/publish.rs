@@ -1,0 +1,154 @@
+//! Statements that run in the caller's transaction.
+
+use std::collections::HashMap;
+
+use sqlx::Row as _;
+use sqlx::postgres::{PgConnection, PgRow, Postgres};
+
+use super::claim::read;
+use super::query;
+use super::time::PgTime;
+use crate::error::StoreError;
+use crate::message::Row;
+use crate::message::row::delay_micros;
+use crate::publish::{Due, Prepared, Published, sealed};
+use crate::store::names::TableNames;
+use crate::store::statements;
+
+statements! {
+    struct Sql in "sql" {
+        insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_timers,
+        cancel_timer, pending,
+    }
+}
+
+/// What a publisher sends to PostgreSQL.
+pub(crate) struct PublishSql {
+    sql: Sql,
+    channel: String,
+}
+
+impl PublishSql {
+    pub(crate) fn new(names: &TableNames) -> Self {
+        Self { sql: Sql::new(names), channel: names.channel() }
+    }
+}
+
+impl Due {
+    fn at(self) -> Option<PgTime> {
+        if let Self::At(time) = self { Some(PgTime(time)) } else { None }
+    }
+
+    fn delay(self) -> i64 {
+        if let Self::In(delay) = self { delay_micros(delay) } else { 0 }
+    }
+}
+
+impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
+    async fn insert(
+        &mut self,
+        statements: &sealed::Statements,
+        message: Prepared,
+    ) -> Result<Published, StoreError> {
+        let PublishSql { sql, channel } = &statements.postgres;
+        let text = match (&message.timer_id, message.extend) {
+            (None, _) => &sql.insert,
+            (Some(_), false) => &sql.insert_timer,
+            (Some(_), true) => &sql.insert_timer_extend,
+        };
+        let mut statement = query(text)
+            .bind(message.queue)
+            .bind(&*message.payload)
+            .bind(message.headers)
+            .bind(message.due.at())
+            .bind(message.due.delay())
+            .bind(channel.as_str());
+        if let Some(timer_id) = message.timer_id {
+            statement = statement.bind(timer_id);
+        }
+        let row = statement.fetch_optional(&mut **self).await.map_err(StoreError::of("publish"))?;
+        let Some(row) = row else { return Ok(Published::Duplicate) };
+        published(&row, 1).map_err(StoreError::of("publish"))
+    }
+
+    async fn insert_batch(
+        &mut self,
+        statements: &sealed::Statements,
+        messages: Vec<Prepared>,
+    ) -> Result<Vec<Published>, StoreError> {
+        let PublishSql { sql, channel } = &statements.postgres;
+        let timers = messages.iter().any(|message| message.timer_id.is_some());
+        let text = if timers { &sql.insert_batch_timers } else { &sql.insert_batch };
+        let mut statement = query(text)
+            .bind(messages.iter().map(|m| m.queue.clone()).collect::<Vec<_>>())
+            .bind(messages.iter().map(|m| &*m.payload).collect::<Vec<_>>())
+            .bind(messages.iter().map(|m| m.headers.clone()).collect::<Vec<_>>())
+            .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
+            .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
+            .bind(channel.as_str());
+        if timers {
+            statement = statement
+                .bind(messages.iter().map(|m| m.timer_id.clone()).collect::<Vec<_>>())
+                .bind(messages.iter().map(|m| m.extend).collect::<Vec<_>>());
+        }
+        let rows = statement.fetch_all(&mut **self).await;
+        rows.and_then(|rows| in_order(&messages, &rows)).map_err(StoreError::of("publish a batch"))
+    }
+
+    async fn cancel_timer(
+        &mut self,
+        statements: &sealed::Statements,
+        queue: &str,
+        timer_id: &str,
+    ) -> Result<bool, StoreError> {
+        let statement = query(&statements.postgres.sql.cancel_timer);
+        let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
+        let row = row.fetch_optional(&mut **self).await;
+        Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
+    }
+}
+
+impl sealed::Connection for PgConnection {
+    async fn pending(
+        &mut self,
+        statements: &sealed::Statements,
+        queue: &str,
+        limit: i64,
+    ) -> Result<Vec<Row>, StoreError> {
+        let statement = query(&statements.postgres.sql.pending).bind(queue.to_owned()).bind(limit);
+        let rows = statement.fetch_all(self).await;
+        rows.and_then(|rows| rows.iter().map(read).collect())
+            .map_err(StoreError::of("read pending rows"))
+    }
+}
+
+fn published(row: &PgRow, fresh: usize) -> Result<Published, sqlx::Error> {
+    let id = row.try_get(0)?;
+    let fresh: bool = row.try_get(fresh)?;
+    Ok(if fresh { Published::Inserted(id) } else { Published::Extended(id) })
+}
+
+/// Matches returned rows to messages: by name where there is a timer; by order
+/// where there is none, because ids are drawn in the order of the batch.
+fn in_order(messages: &[Prepared], rows: &[PgRow]) -> Result<Vec<Published>, sqlx::Error> {
+    let mut plain = Vec::new();
+    let mut timers = HashMap::new();
+    for row in rows {
+        let result = published(row, 3)?;
+        match row.try_get::<Option<String>, _>(2)? {
+            Some(timer_id) => {
+                timers.insert((row.try_get::<String, _>(1)?, timer_id), result);
+            }
+            None => plain.push(result),
+        }
+    }
+    let mut plain = plain.into_iter();
+    Ok(messages
+        .iter()
+        .map(|message| match &message.timer_id {
+            None => plain.next(),
+            Some(timer_id) => timers.remove(&(message.queue.clone(), timer_id.clone())),
+        })
+        .map(|result| result.unwrap_or(Published::Duplicate))
+        .collect())
+}

@@ -1,0 +1,82 @@
+//! The four settlements, each a statement for a whole batch.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use sqlx::postgres::{PgArguments, Postgres};
+use sqlx::query::Query;
+use uuid::Uuid;
+
+use super::{PgStore, bounded, query};
+use crate::error::StoreError;
+use crate::message::row::delay_micros;
+use crate::store::{Death, Landed, Lease, Release, Retry};
+
+type Statement = Query<'static, Postgres, PgArguments>;
+
+impl PgStore {
+    pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
+        self.write("ack", &self.0.sql.ack, leases, |statement| statement).await
+    }
+
+    pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
+        let leases: Vec<_> = retries.iter().map(|retry| retry.lease).collect();
+        let delays: Vec<_> = retries.iter().map(|retry| delay_micros(retry.delay)).collect();
+        self.write("retry", &self.0.sql.retry, &leases, |statement| statement.bind(delays)).await
+    }
+
+    pub(super) async fn bury_rows(&self, deaths: &[Death]) -> Result<Landed, StoreError> {
+        let leases: Vec<_> = deaths.iter().map(|death| death.lease).collect();
+        if self.0.names.dlq().is_none() {
+            return self.write("delete", &self.0.sql.ack, &leases, |statement| statement).await;
+        }
+        let texts =
+            |text: fn(&Death) -> Option<String>| deaths.iter().map(text).collect::<Vec<_>>();
+        self.write("dead-letter", &self.0.sql.bury, &leases, |statement| {
+            statement
+                .bind(texts(|death| Some(death.reason.as_str().to_owned())))
+                .bind(texts(|death| death.error_kind.clone()))
+                .bind(texts(|death| death.last_exception.clone()))
+                .bind(texts(|death| death.note.clone()))
+        })
+        .await
+    }
+
+    pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {
+        let leases: Vec<_> = releases.iter().map(|release| release.lease).collect();
+        let delays: Vec<Option<i64>> =
+            releases.iter().map(|release| release.due_in.map(delay_micros)).collect();
+        let uncounts: Vec<_> = releases.iter().map(|release| i64::from(release.uncount)).collect();
+        self.write("release", &self.0.sql.release, &leases, |statement| {
+            statement.bind(delays).bind(uncounts)
+        })
+        .await
+    }
+
+    /// Runs a statement over pairs of id and token that returns the pairs it hit.
+    pub(super) async fn write(
+        &self,
+        action: &'static str,
+        sql: &Arc<str>,
+        leases: &[Lease],
+        bind_rest: impl FnOnce(Statement) -> Statement,
+    ) -> Result<Landed, StoreError> {
+        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+        let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
+        let statement = bind_rest(query(sql).bind(ids).bind(tokens));
+        let rows = bounded(action, statement.fetch_all(&self.0.pool)).await?;
+        let hit = rows
+            .iter()
+            .map(|row| Ok(Lease { id: get(row, 0)?, token: get(row, 1)? }))
+            .collect::<Result<HashSet<_>, sqlx::Error>>()
+            .map_err(StoreError::of(action))?;
+        Ok(leases.iter().map(|lease| hit.contains(lease)).collect())
+    }
+}
+
+fn get<'r, T>(row: &'r sqlx::postgres::PgRow, index: usize) -> Result<T, sqlx::Error>
+where
+    T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
+{
+    sqlx::Row::try_get(row, index)
+}

@@ -1,0 +1,18 @@
+-- Releases what a claim took whose answer was lost, as if it had taken nothing.
+-- $1 queues, $2 token.
+-- Locks: the rows. Index: "outbox_due_idx": a claim takes the oldest due rows, so
+-- the oldest ten thousand of each queue are looked at. Whatever is missed comes
+-- back when its lease runs out.
+UPDATE "outbox" AS o
+SET acquired_token = NULL,
+    acquired_at = NULL,
+    deliveries_count = greatest(o.deliveries_count - 1, 0)
+FROM unnest($1::text[]) AS wanted(queue)
+CROSS JOIN LATERAL (
+    SELECT t.id, t.acquired_token
+    FROM "outbox" AS t
+    WHERE t.queue = wanted.queue AND t.next_attempt_at <= (SELECT clock_timestamp())
+    ORDER BY t.next_attempt_at, t.id
+    LIMIT 10000
+) AS oldest
+WHERE o.id = oldest.id AND oldest.acquired_token = $2 AND o.acquired_token = $2

@@ -1,0 +1,32 @@
+-- As insert_batch, for a batch in which some message has a timer name.
+-- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
+-- microseconds, $6 channel, $7 timer names or NULLs, $8 whether to extend.
+-- Locks: conflicting rows. Index: "outbox_timer_id_uq" decides.
+WITH m AS MATERIALIZED (
+    SELECT given.queue, given.payload, given.headers::jsonb AS headers,
+        coalesce(given.at, clock_timestamp() + given.delay * interval '1 microsecond') AS due,
+        given.timer_id, given.extend, given.place
+    FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[],
+            $7::text[], $8::bool[])
+        WITH ORDINALITY AS given(queue, payload, headers, at, delay, timer_id, extend, place)
+), inserted AS (
+    INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
+    SELECT m.queue, m.payload, m.headers, clock_timestamp(), m.due, m.timer_id
+    FROM m
+    ORDER BY m.place
+    ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
+    SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_attempt_at) = (
+        SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, 0,
+            NULL::timestamptz, NULL::timestamptz
+        WHERE excluded.next_attempt_at > o.next_attempt_at
+        UNION ALL
+        SELECT o.next_attempt_at, o.payload, o.headers, o.attempts_count,
+            o.first_attempt_at, o.last_attempt_at
+        WHERE excluded.next_attempt_at <= o.next_attempt_at)
+    WHERE o.acquired_token IS NULL
+      AND EXISTS (SELECT FROM m WHERE m.queue = o.queue AND m.timer_id = o.timer_id AND m.extend)
+    RETURNING o.id, o.queue, o.timer_id, o.xmax = 0 AS fresh
+), woken AS MATERIALIZED (
+    SELECT count(pg_notify($6, named.queue)) FROM (SELECT DISTINCT queue FROM inserted) AS named
+)
+SELECT id, queue, timer_id, fresh FROM inserted CROSS JOIN woken ORDER BY id

@@ -1,0 +1,20 @@
+-- Publishes a message with a timer name, or moves the live row that has it to
+-- the new time if that is later and nobody works on it.
+-- $1 queue, $2 payload, $3 headers, $4 due time or NULL, $5 delay in
+-- microseconds, $6 channel, $7 timer name.
+-- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
+-- a row that was inserted.
+INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
+VALUES ($1, $2, $3::jsonb, clock_timestamp(),
+    coalesce($4, clock_timestamp() + $5 * interval '1 microsecond'), $7)
+ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
+SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_attempt_at) = (
+    SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, 0,
+        NULL::timestamptz, NULL::timestamptz
+    WHERE excluded.next_attempt_at > o.next_attempt_at
+    UNION ALL
+    SELECT o.next_attempt_at, o.payload, o.headers, o.attempts_count,
+        o.first_attempt_at, o.last_attempt_at
+    WHERE excluded.next_attempt_at <= o.next_attempt_at)
+WHERE o.acquired_token IS NULL
+RETURNING o.id, o.xmax = 0, pg_notify($6, $1)

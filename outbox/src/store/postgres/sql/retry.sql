@@ -1,0 +1,20 @@
+-- Puts failed rows off, one attempt spent, and gives their leases back.
+-- $1 ids, $2 tokens, $3 delays in microseconds, in triples.
+-- Locks: the rows, in order of id. Index: the primary key.
+WITH mine AS MATERIALIZED (
+    SELECT o.id, o.acquired_token AS token, settled.delay
+    FROM unnest($1::bigint[], $2::uuid[], $3::bigint[]) AS settled(id, token, delay)
+    JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
+    ORDER BY o.id
+    FOR UPDATE OF o
+)
+UPDATE "outbox" AS o
+SET attempts_count = o.attempts_count + 1,
+    next_attempt_at = clock_timestamp() + mine.delay * interval '1 microsecond',
+    first_attempt_at = coalesce(o.first_attempt_at, clock_timestamp()),
+    last_attempt_at = clock_timestamp(),
+    acquired_token = NULL,
+    acquired_at = NULL
+FROM mine
+WHERE o.id = mine.id AND o.acquired_token = mine.token
+RETURNING mine.id, mine.token

@@ -1,0 +1,50 @@
+//! `timestamptz` on the wire: microseconds since 2000. Done here because a sqlx
+//! feature for a time crate would change what the user's own queries infer.
+
+use std::time::SystemTime;
+
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{
+    PgArgumentBuffer, PgHasArrayType, PgTypeInfo, PgValueFormat, PgValueRef, Postgres,
+};
+use sqlx::{Decode, Encode, Type};
+
+use crate::message::row::{from_micros, to_micros};
+
+/// Microseconds from 1970 to 2000.
+const EPOCH_2000: i64 = 946_684_800_000_000;
+
+/// A `timestamptz`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PgTime(pub(super) SystemTime);
+
+impl Type<Postgres> for PgTime {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_name("TIMESTAMPTZ")
+    }
+}
+
+impl PgHasArrayType for PgTime {
+    fn array_type_info() -> PgTypeInfo {
+        PgTypeInfo::with_name("_timestamptz")
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for PgTime {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        if value.format() == PgValueFormat::Text {
+            return Err("a timestamptz came as text; the engine uses prepared statements".into());
+        }
+        let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
+        Ok(Self(from_micros(micros.saturating_add(EPOCH_2000))))
+    }
+}
+
+impl Encode<'_, Postgres> for PgTime {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        let micros = to_micros(self.0).saturating_sub(EPOCH_2000);
+        buffer.extend(micros.to_be_bytes());
+        Ok(IsNull::No)
+    }
+}

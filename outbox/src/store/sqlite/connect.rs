@@ -1,0 +1,54 @@
+//! Opening a file the way the outbox needs it, and beginning a transaction that
+//! may write.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
+use sqlx::{Sqlite, Transaction};
+
+use crate::error::{Result, StoreError};
+
+/// Opens a SQLite file, made if missing, with write-ahead log and a busy
+/// timeout of 5 s.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("outbox-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// let pool = outbox::sqlite::connect(&url).await?;     // "sqlite:shop.db"
+/// outbox::migrate(&pool).await?;
+///
+/// let mut tx = outbox::sqlite::begin(&pool).await?;
+/// outbox::publish(&mut tx, "orders", &7).await.unwrap();
+/// tx.commit().await.unwrap();
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// When the URL cannot be read or the file cannot be opened.
+pub async fn connect(url: &str) -> Result<SqlitePool> {
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(StoreError::of("open SQLite"))?
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .busy_timeout(Duration::from_secs(5));
+    let pool = SqlitePoolOptions::new().connect_with(options).await;
+    Ok(pool.map_err(StoreError::of("open SQLite"))?)
+}
+
+/// Begins a transaction that may write: `BEGIN IMMEDIATE`.
+///
+/// A plain `pool.begin()` takes the write lock at its first write; if another
+/// writer came in between, that write fails at once with "database is locked",
+/// whatever the busy timeout.
+///
+/// # Errors
+/// When another writer holds the lock for longer than the busy timeout.
+pub async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Sqlite>> {
+    Ok(pool.begin_with("BEGIN IMMEDIATE").await.map_err(StoreError::of("begin"))?)
+}

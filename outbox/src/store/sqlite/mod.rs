@@ -1,0 +1,139 @@
+//! SQLite: one connection that writes, one that reads and watches. The user's
+//! pool is never used after start.
+
+mod claim;
+mod connect;
+mod listen;
+mod publish;
+mod schema;
+mod settle;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
+
+pub use connect::{begin, connect};
+pub(crate) use publish::PublishSql;
+pub(crate) use schema::MIGRATION;
+use schema::validate;
+
+use super::names::TableNames;
+use super::{Landed, Lease, Store, statements};
+use crate::error::StoreError;
+use crate::schema::SchemaMismatch;
+
+statements! {
+    struct EngineSql in "sql" {
+        claim_find, claim_take, ack, retry, bury, release, extend, abandon, next_due,
+    }
+}
+
+/// The tables of one file, for the engine.
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Inner>);
+
+struct Inner {
+    /// One connection: SQLite has one writer at a time anyway, and waiting in
+    /// the pool's queue is fairer than waiting for the file's lock.
+    writer: SqlitePool,
+    reader: SqlitePool,
+    names: TableNames,
+    sql: EngineSql,
+}
+
+impl SqliteStore {
+    /// A store on the file, and with the settings, of the user's pool. Connects
+    /// when first used.
+    pub fn new(users: &SqlitePool, names: TableNames) -> Self {
+        let options = users.connect_options();
+        let pool = |connections| {
+            SqlitePoolOptions::new()
+                .max_connections(connections)
+                .test_before_acquire(false)
+                // A call that is dropped inside a transaction would leave the
+                // connection in it, and the next write would wait for ever to be
+                // committed.
+                .after_release(|connection, _| {
+                    Box::pin(async move {
+                        // Fails when there is no transaction, which is the rule.
+                        let _ = connection.execute("ROLLBACK").await;
+                        Ok(true)
+                    })
+                })
+                .connect_lazy_with((*options).clone())
+        };
+        let sql = EngineSql::new(&names);
+        Self(Arc::new(Inner { writer: pool(1), reader: pool(2), names, sql }))
+    }
+
+    async fn begin(
+        &self,
+        action: &'static str,
+    ) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        self.0.writer.begin_with("BEGIN IMMEDIATE").await.map_err(StoreError::of(action))
+    }
+}
+
+/// A statement of ours, whose text was made from a file and checked names.
+fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+impl Store for SqliteStore {
+    type Wakes = listen::SqliteWakes;
+
+    async fn claim(&self, claim: &super::Claim) -> super::Result<Vec<super::Claimed>> {
+        self.claim_rows(claim).await
+    }
+
+    async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
+        self.ack_rows(leases).await
+    }
+
+    async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {
+        self.retry_rows(retries).await
+    }
+
+    async fn bury(&self, deaths: &[super::Death]) -> super::Result<Landed> {
+        self.bury_rows(deaths).await
+    }
+
+    async fn release(&self, releases: &[super::Release]) -> super::Result<Landed> {
+        self.release_rows(releases).await
+    }
+
+    async fn extend(&self, leases: &[super::Extend]) -> super::Result<Landed> {
+        self.extend_leases(leases).await
+    }
+
+    async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
+        self.abandon_claim(claim).await
+    }
+
+    async fn next_due(&self, queues: &[String], ttl: Duration) -> super::Result<Option<Duration>> {
+        self.wait_for_next(queues, ttl).await
+    }
+
+    async fn listen(&self) -> super::Result<Self::Wakes> {
+        listen::SqliteWakes::connect(&self.0.reader).await
+    }
+
+    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
+        validate(&self.0.reader, &self.0.names).await
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        self.0.reader.execute("SELECT 1").await.map(drop).map_err(StoreError::of("ping"))
+    }
+
+    fn keeps_dead_letters(&self) -> bool {
+        self.0.names.dlq().is_some()
+    }
+
+    async fn close(&self) {
+        self.0.reader.close().await;
+        self.0.writer.close().await;
+    }
+}

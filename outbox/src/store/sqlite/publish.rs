@@ -1,0 +1,141 @@
+//! Statements that run in the caller's transaction.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use serde_json::json;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Row as _, Sqlite};
+
+use super::claim::read;
+use super::{listen, query};
+use crate::error::StoreError;
+use crate::message::Row;
+use crate::message::row::{delay_micros, to_micros};
+use crate::publish::{Due, Prepared, Published, sealed};
+use crate::store::statements;
+
+statements! {
+    pub(crate) struct PublishSql in "sql" {
+        insert, extend_timer, insert_batch, cancel_timer, pending,
+    }
+}
+
+/// An absolute time or a delay, in microseconds.
+fn due(due: Due) -> (Option<i64>, i64) {
+    match due {
+        Due::Now => (None, 0),
+        Due::In(delay) => (None, delay_micros(delay)),
+        Due::At(time) => (Some(to_micros(time)), 0),
+    }
+}
+
+impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
+    async fn insert(
+        &mut self,
+        statements: &sealed::Statements,
+        message: Prepared,
+    ) -> Result<Published, StoreError> {
+        let sql = &statements.sqlite;
+        let (at, delay) = due(message.due);
+        let bound = |text| {
+            query(text)
+                .bind(message.queue.clone())
+                .bind(message.payload.to_vec())
+                .bind(message.headers.clone())
+                .bind(at)
+                .bind(delay)
+                .bind(message.timer_id.clone())
+        };
+        listen::published();
+        let failed = StoreError::of;
+        let row =
+            bound(&sql.insert).fetch_optional(&mut **self).await.map_err(failed("publish"))?;
+        if let Some(row) = row {
+            return Ok(Published::Inserted(row.get(0)));
+        }
+        if !message.extend {
+            return Ok(Published::Duplicate);
+        }
+        let row = bound(&sql.extend_timer).fetch_optional(&mut **self).await;
+        let row = row.map_err(failed("extend a timer"))?;
+        Ok(row.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
+    }
+
+    async fn insert_batch(
+        &mut self,
+        statements: &sealed::Statements,
+        messages: Vec<Prepared>,
+    ) -> Result<Vec<Published>, StoreError> {
+        let batch: serde_json::Value = messages.iter().map(as_json).collect();
+        listen::published();
+        let statement = query(&statements.sqlite.insert_batch).bind(batch.to_string());
+        let rows = statement.fetch_all(&mut **self).await;
+        let rows = rows.map_err(StoreError::of("publish a batch"))?;
+        // Ids without a timer name come in the order of the batch.
+        let mut plain: Vec<i64> = Vec::new();
+        let mut timers: HashMap<(String, String), i64> = HashMap::new();
+        for row in &rows {
+            match row.get::<Option<String>, _>(2) {
+                None => plain.push(row.get(0)),
+                Some(timer_id) => {
+                    timers.insert((row.get(1), timer_id), row.get(0));
+                }
+            }
+        }
+        plain.sort_unstable();
+        let mut plain = plain.into_iter();
+        let mut published = Vec::with_capacity(messages.len());
+        for message in messages {
+            let id = match &message.timer_id {
+                None => plain.next(),
+                Some(timer_id) => timers.remove(&(message.queue.clone(), timer_id.clone())),
+            };
+            published.push(match id {
+                Some(id) => Published::Inserted(id),
+                None if message.extend => self.insert(statements, message).await?,
+                None => Published::Duplicate,
+            });
+        }
+        Ok(published)
+    }
+
+    async fn cancel_timer(
+        &mut self,
+        statements: &sealed::Statements,
+        queue: &str,
+        timer_id: &str,
+    ) -> Result<bool, StoreError> {
+        let statement = query(&statements.sqlite.cancel_timer);
+        let statement = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
+        let done =
+            statement.execute(&mut **self).await.map_err(StoreError::of("cancel a timer"))?;
+        Ok(done.rows_affected() > 0)
+    }
+}
+
+fn as_json(message: &Prepared) -> serde_json::Value {
+    let mut hex = String::with_capacity(message.payload.len() * 2);
+    for byte in &message.payload {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    let (at, delay) = due(message.due);
+    json!({
+        "queue": message.queue, "payload": hex, "headers": message.headers,
+        "at": at, "delay": delay, "timer_id": message.timer_id,
+    })
+}
+
+impl sealed::Connection for SqliteConnection {
+    async fn pending(
+        &mut self,
+        statements: &sealed::Statements,
+        queue: &str,
+        limit: i64,
+    ) -> Result<Vec<Row>, StoreError> {
+        let statement = query(&statements.sqlite.pending).bind(queue.to_owned()).bind(limit);
+        let rows = statement.fetch_all(self).await;
+        rows.and_then(|rows| rows.iter().map(read).collect())
+            .map_err(StoreError::of("read pending rows"))
+    }
+}

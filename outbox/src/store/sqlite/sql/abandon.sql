@@ -1,0 +1,13 @@
+-- Releases what a claim took whose answer was lost, as if it had taken nothing.
+-- ?1 queue, ?2 token. Index: "outbox_due_idx"; the oldest ten thousand due rows
+-- of the queue are looked at.
+UPDATE "outbox"
+SET acquired_token = NULL,
+    acquired_at = NULL,
+    deliveries_count = max(deliveries_count - 1, 0)
+WHERE acquired_token = ?2 AND id IN (
+    SELECT id FROM "outbox"
+    WHERE queue = ?1
+      AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+    ORDER BY next_attempt_at, id
+    LIMIT 10000)

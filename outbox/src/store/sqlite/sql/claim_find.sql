@@ -1,0 +1,12 @@
+-- Finds due rows of one queue: free ones and those whose lease ran out.
+-- ?1 queue, ?2 rows at most, ?3 lease in microseconds.
+-- Runs in a BEGIN IMMEDIATE transaction, so nobody writes before claim_take.
+-- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order.
+SELECT id, next_attempt_at, acquired_token
+FROM "outbox"
+WHERE queue = ?1
+  AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+  AND (acquired_token IS NULL
+       OR acquired_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ?3)
+ORDER BY next_attempt_at, id
+LIMIT ?2

@@ -1,0 +1,15 @@
+-- Microseconds until a row of this queue can next be claimed, or NULL.
+-- ?1 queue, ?2 lease in microseconds.
+-- Looks at the first row that is still to come, and at the leases of the hundred
+-- oldest due rows. Index: "outbox_due_idx".
+SELECT min(wait) FROM (
+    SELECT min(next_attempt_at) - CAST(unixepoch('subsec') * 1000000 AS INTEGER) AS wait
+    FROM "outbox"
+    WHERE queue = ?1 AND next_attempt_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+    UNION ALL
+    SELECT max(min(acquired_at) + ?2 - CAST(unixepoch('subsec') * 1000000 AS INTEGER), 100000)
+    FROM (SELECT acquired_at FROM "outbox"
+          WHERE queue = ?1
+            AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+          ORDER BY next_attempt_at, id
+          LIMIT 100))

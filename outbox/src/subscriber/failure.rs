@@ -1,0 +1,123 @@
+//! The error of a delivery: what went wrong, of which kind, and its text.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use crate::error::BoxError;
+
+/// Longest text that is kept of an error, in bytes.
+pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
+const CUT_MARK: &str = "…[truncated]";
+
+/// Why a delivery failed: the handler's error, or what kept it from running.
+pub struct HandlerError {
+    kind: Cow<'static, str>,
+    source: BoxError,
+}
+
+impl HandlerError {
+    /// The payload could not be read as the handler's type.
+    pub const DECODE: &'static str = "decode";
+    /// A parameter other than the payload could not be made.
+    pub const EXTRACT: &'static str = "extract";
+    /// The handler panicked.
+    pub const PANIC: &'static str = "panic";
+    /// The handler took longer than its `timeout`.
+    pub const TIMEOUT: &'static str = "timeout";
+
+    /// An error of a named kind.
+    pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
+        Self { kind: kind.into(), source: source.into() }
+    }
+
+    /// An error whose kind is the name of its type, without the path.
+    pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
+        let path = std::any::type_name::<E>();
+        let plain = path.split('<').next().unwrap_or(path);
+        Self::new(plain.rsplit("::").next().unwrap_or(plain), error)
+    }
+
+    /// `decode`, `extract`, `panic`, `timeout`, or the type name of the
+    /// handler's error.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The error itself.
+    #[must_use]
+    pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+}
+
+impl fmt::Debug for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.source)
+    }
+}
+
+impl Error for HandlerError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// Turns an error into the text of `last_exception`; `None` stores none.
+/// Replace the default with `App::error_renderer` when the `Debug` form of your
+/// errors holds personal data.
+pub type ErrorRenderer = dyn Fn(&(dyn Error + 'static)) -> Option<String> + Send + Sync;
+
+/// The default renderer: the `Debug` form of the error and of its sources.
+pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut text = format!("{error:?}");
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        if text.len() > MAX_EXCEPTION_BYTES {
+            break;
+        }
+        text.push_str(&format!("\ncaused by: {source:?}"));
+        cause = source.source();
+    }
+    Some(text)
+}
+
+/// Makes a text storable whatever is in it: NUL, which PostgreSQL refuses, is
+/// shown as `␀`, and it is cut at `limit` bytes on a character boundary.
+pub(crate) fn storable(text: &str, limit: usize) -> String {
+    let text = text.replace('\0', "␀");
+    if text.len() <= limit {
+        return text;
+    }
+    let mut end = limit.saturating_sub(CUT_MARK.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{CUT_MARK}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_text_has_no_nul_and_ends_on_a_character() {
+        assert_eq!(storable("a\0b", 100), "a␀b");
+        let cut = storable(&"é".repeat(8000), MAX_EXCEPTION_BYTES);
+        assert!(cut.len() <= MAX_EXCEPTION_BYTES);
+        assert!(cut.ends_with("é…[truncated]"));
+    }
+
+    #[test]
+    fn the_kind_is_the_type_name_without_path_or_generics() {
+        assert_eq!(HandlerError::of(std::fmt::Error).kind(), "Error");
+        assert_eq!(HandlerError::of(String::from("x")).kind(), "String");
+    }
+}

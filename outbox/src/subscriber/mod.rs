@@ -1,0 +1,263 @@
+//! What a handler declares: its queues, its options and how it is called.
+
+mod failure;
+mod options;
+mod outcome;
+mod registry;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use failure::{ErrorRenderer, HandlerError};
+pub(crate) use failure::{MAX_EXCEPTION_BYTES, debug_chain, storable};
+pub use options::AckPolicy;
+pub(crate) use options::Options;
+pub use outcome::{HandlerResult, IntoOutcome, Outcome};
+pub use registry::Registered;
+pub(crate) use registry::registered;
+
+use crate::extract::{Context, FromContext, States};
+use crate::retry::RetryStrategy;
+
+/// A boxed future of a handler run.
+pub type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
+pub(crate) type Handler = Arc<dyn Fn(Context) -> HandlerFuture + Send + Sync>;
+/// Asks one parameter of a handler whether the app gives it what it needs.
+pub(crate) type Check = fn(&States) -> Result<(), String>;
+
+/// A handler with its queues and options.
+///
+/// `#[subscriber]` makes one of every annotated fn, registers it for the app,
+/// and offers it as `name::subscriber()`. By hand:
+///
+/// ```
+/// use outbox::{Context, Subscriber};
+/// use std::time::Duration;
+///
+/// let audit = Subscriber::new("audit", ["orders", "payments"], |ctx: Context| async move {
+///     println!("{} bytes on {}", ctx.payload().len(), ctx.queue());
+/// })
+/// .max_workers(1)
+/// .timeout(Duration::from_secs(5));
+/// assert_eq!(audit.queues(), ["orders", "payments"]);
+/// ```
+#[derive(Clone)]
+pub struct Subscriber {
+    name: &'static str,
+    origin: Origin,
+    queues: Arc<[String]>,
+    handler: Handler,
+    checks: Vec<Check>,
+    pub(crate) options: Options,
+}
+
+/// Where a handler stands in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The module path.
+    pub module: &'static str,
+    /// The file, as the compiler names it.
+    pub file: &'static str,
+    /// The line of the fn's name.
+    pub line: u32,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Subscriber {
+    /// A subscriber of one or several queues, with default options.
+    #[track_caller]
+    pub fn new<Q, H, F>(name: &'static str, queues: Q, handler: H) -> Self
+    where
+        Q: IntoQueues,
+        H: Fn(Context) -> F + Send + Sync + 'static,
+        F: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        let place = std::panic::Location::caller();
+        let origin = Origin { module: "", file: place.file(), line: place.line() };
+        Self::at(name, origin, queues, move |context| {
+            let run = handler(context);
+            Box::pin(async move { run.await.into_outcome() })
+        })
+    }
+
+    pub(crate) fn at(
+        name: &'static str,
+        origin: Origin,
+        queues: impl IntoQueues,
+        handler: impl Fn(Context) -> HandlerFuture + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            origin,
+            queues: queues.into_queues().into(),
+            handler: Arc::new(handler),
+            checks: Vec::new(),
+            options: Options::default(),
+        }
+    }
+
+    /// The name of the fn.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Where the fn stands.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The queues it reads.
+    #[must_use]
+    pub fn queues(&self) -> &[String] {
+        &self.queues
+    }
+
+    pub(crate) fn shared_queues(&self) -> Arc<[String]> {
+        Arc::clone(&self.queues)
+    }
+
+    pub(crate) fn call(&self, context: Context) -> HandlerFuture {
+        (self.handler)(context)
+    }
+
+    /// Has the app checked, before it starts, for what the extractor `X` needs.
+    #[must_use]
+    pub fn requires<X: FromContext>(mut self) -> Self {
+        self.checks.push(X::check);
+        self
+    }
+
+    /// Everything that speaks against starting it, a sentence each.
+    pub(crate) fn problems(&self, states: &States) -> Vec<String> {
+        let mut wrong = self.options.check();
+        if self.queues.is_empty() {
+            wrong.push("it names no queue".into());
+        }
+        for (at, queue) in self.queues.iter().enumerate() {
+            if let Err(error) = crate::publish::check_name("queue", queue) {
+                wrong.push(error.to_string());
+            }
+            if self.queues[..at].contains(queue) {
+                wrong.push(format!("it names the queue `{queue}` twice"));
+            }
+        }
+        wrong.extend(self.checks.iter().filter_map(|check| check(states).err()));
+        wrong
+    }
+
+    /// When a failed message is tried again; see [`retry`](crate::retry).
+    #[must_use]
+    pub fn retry(mut self, strategy: impl RetryStrategy) -> Self {
+        self.options.retry = Arc::new(strategy);
+        self
+    }
+
+    /// How often a row may be claimed before it is terminal; no limit by default.
+    #[must_use]
+    pub fn max_deliveries(mut self, deliveries: u64) -> Self {
+        self.options.max_deliveries = Some(deliveries);
+        self
+    }
+
+    /// How many messages are handled at once in this process; 10 by default.
+    #[must_use]
+    pub fn max_workers(mut self, workers: usize) -> Self {
+        self.options.max_workers = workers;
+        self
+    }
+
+    /// The most rows of one claim; 10 by default.
+    #[must_use]
+    pub fn fetch_batch(mut self, rows: usize) -> Self {
+        self.options.fetch_batch = rows;
+        self
+    }
+
+    /// How long a claim lasts without being extended; 60 s by default. It is
+    /// extended while the handler runs, so this bounds how long the rows of a
+    /// dead process stay away.
+    #[must_use]
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.options.lease_ttl = ttl;
+        self
+    }
+
+    /// The first wait after an empty claim; 1 s by default.
+    #[must_use]
+    pub fn min_poll(mut self, wait: Duration) -> Self {
+        self.options.min_poll = wait;
+        self
+    }
+
+    /// The longest wait between two claims; 10 s by default. Wakes and due
+    /// times cut it short.
+    #[must_use]
+    pub fn max_poll(mut self, wait: Duration) -> Self {
+        self.options.max_poll = wait;
+        self
+    }
+
+    /// How long a run of the handler may take; no limit by default.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.options.timeout = Some(limit);
+        self
+    }
+
+    /// What an error of the handler means.
+    #[must_use]
+    pub fn ack(mut self, policy: AckPolicy) -> Self {
+        self.options.ack = policy;
+        self
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("name", &self.name)
+            .field("queues", &self.queues)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One queue name or several.
+pub trait IntoQueues {
+    /// The names, in the order given.
+    fn into_queues(self) -> Vec<String>;
+}
+
+impl IntoQueues for &str {
+    fn into_queues(self) -> Vec<String> {
+        vec![self.to_owned()]
+    }
+}
+
+impl IntoQueues for String {
+    fn into_queues(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl<S: Into<String>, const N: usize> IntoQueues for [S; N] {
+    fn into_queues(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<S: Into<String>> IntoQueues for Vec<S> {
+    fn into_queues(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}

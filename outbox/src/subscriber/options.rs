@@ -1,0 +1,98 @@
+//! How a subscriber claims, runs and gives up: its knobs and their defaults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::retry::{Exponential, RetryStrategy};
+
+/// When and how a handler's result becomes the final word on its delivery.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AckPolicy {
+    /// An error asks the retry strategy.
+    #[default]
+    NackOnError,
+    /// An error is terminal: `rejected`.
+    RejectOnError,
+    /// The row is deleted before the handler runs: at most once, no retry.
+    AckFirst,
+    /// The handler says [`ack`], [`nack`], [`reject`] or [`snooze`] on its
+    /// [`Context`]; returning without a word is a reject, an error a nack.
+    ///
+    /// [`ack`]: crate::Context::ack
+    /// [`nack`]: crate::Context::nack
+    /// [`reject`]: crate::Context::reject
+    /// [`snooze`]: crate::Context::snooze
+    /// [`Context`]: crate::Context
+    Manual,
+}
+
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) retry: Arc<dyn RetryStrategy>,
+    pub(crate) max_deliveries: Option<u64>,
+    pub(crate) max_workers: usize,
+    pub(crate) fetch_batch: usize,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) min_poll: Duration,
+    pub(crate) max_poll: Duration,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) ack: AckPolicy,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            retry: Arc::new(Exponential::default()),
+            max_deliveries: None,
+            max_workers: 10,
+            fetch_batch: 10,
+            lease_ttl: Duration::from_secs(60),
+            min_poll: Duration::from_secs(1),
+            max_poll: Duration::from_secs(10),
+            timeout: None,
+            ack: AckPolicy::NackOnError,
+        }
+    }
+}
+
+impl Options {
+    /// Everything that is wrong with the settings, a sentence each.
+    pub(crate) fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (name, zero) in [
+            ("max_workers", self.max_workers == 0),
+            ("fetch_batch", self.fetch_batch == 0),
+            ("max_deliveries", self.max_deliveries == Some(0)),
+        ] {
+            if zero {
+                wrong.push(format!("`{name}` is 0; it must be at least 1"));
+            }
+        }
+        for (name, value) in [
+            ("lease_ttl", Some(self.lease_ttl)),
+            ("min_poll", Some(self.min_poll)),
+            ("max_poll", Some(self.max_poll)),
+            ("timeout", self.timeout),
+        ] {
+            if value.is_some_and(|value| value < Duration::from_millis(1)) {
+                wrong.push(format!("`{name}` is below 1 ms"));
+            }
+        }
+        if self.min_poll > self.max_poll {
+            wrong.push(format!(
+                "`min_poll` ({:?}) is above `max_poll` ({:?})",
+                self.min_poll, self.max_poll
+            ));
+        }
+        if let Err(reason) = self.retry.check() {
+            wrong.push(format!("`retry`: {reason}"));
+        }
+        wrong
+    }
+
+    /// True when some failure can end a message for good.
+    pub(crate) fn can_fail_terminally(&self) -> bool {
+        self.ack != AckPolicy::AckFirst
+    }
+}

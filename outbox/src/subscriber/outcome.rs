@@ -1,0 +1,73 @@
+//! What a handler's result means.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::failure::HandlerError;
+use crate::error::BoxError;
+
+/// The word a handler gives on its delivery, as a return value.
+///
+/// `()` is an ack and an `Err` asks the retry strategy, so most handlers never
+/// name this type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Done: the row is deleted.
+    Ack,
+    /// Failed: the retry strategy decides.
+    Nack,
+    /// Failed for good, for this reason: no retry. The reason goes to the note
+    /// of the dead letter.
+    Reject(Cow<'static, str>),
+    /// Not now: due again after this long, without spending an attempt or a
+    /// delivery.
+    Snooze(Duration),
+}
+
+impl Outcome {
+    /// A rejection with its reason.
+    pub fn reject(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::Reject(reason.into())
+    }
+}
+
+/// What a handler run came to.
+pub type HandlerResult = Result<Outcome, HandlerError>;
+
+/// What a handler may return: `()`, [`Outcome`], or a `Result` of these with
+/// any error that converts into a boxed one (so `anyhow`, `eyre` and `String`
+/// work with `?`).
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    label = "not something a handler can return",
+    note = "return `()`, `outbox::Outcome`, or `Result<(), E>` where `E` converts into `Box<dyn Error + Send + Sync>`"
+)]
+pub trait IntoOutcome {
+    /// Converts the returned value.
+    ///
+    /// # Errors
+    /// The handler's own error, with its kind.
+    fn into_outcome(self) -> HandlerResult;
+}
+
+impl IntoOutcome for () {
+    fn into_outcome(self) -> HandlerResult {
+        Ok(Outcome::Ack)
+    }
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> HandlerResult {
+        Ok(self)
+    }
+}
+
+impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
+    fn into_outcome(self) -> HandlerResult {
+        match self {
+            Ok(value) => value.into_outcome(),
+            Err(error) => Err(HandlerError::of(error)),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The events of REFERENCE: each a structured log line, without a payload, a
+//! header value or the text of an error.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use super::names::{TARGET, event};
+use crate::error::StoreError;
+use crate::message::FailureReason;
+
+pub(crate) fn fetched(queue: &str, subscriber: &str, count: usize) {
+    debug!(target: TARGET, event = event::FETCHED, queue, subscriber, count);
+}
+
+pub(crate) fn drain_timeout(handlers: usize, limit: Duration) {
+    warn!(
+        target: TARGET, event = event::DRAIN_TIMEOUT, handlers,
+        drain_timeout_seconds = limit.as_secs_f64(),
+        "handlers still run when the drain's time is over; their messages come back"
+    );
+}
+
+/// A publish under way.
+pub(crate) struct PublishEvent {
+    queue: String,
+    size_bytes: usize,
+    started: Instant,
+}
+
+impl PublishEvent {
+    pub(crate) fn start(queue: &str, size_bytes: usize) -> Self {
+        Self { queue: queue.to_owned(), size_bytes, started: Instant::now() }
+    }
+
+    /// Rows written, or the error. The caller's transaction may still roll back.
+    pub(crate) fn end(self, result: Result<usize, &StoreError>) {
+        let (status, count) = result.map_or(("error", 0), |count| ("success", count));
+        debug!(
+            target: TARGET, event = event::PUBLISHED, queue = self.queue, status, count,
+            size_bytes = self.size_bytes, duration_seconds = self.started.elapsed().as_secs_f64()
+        );
+    }
+}
+
+/// A delivery, for its events.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    pub(crate) id: i64,
+    pub(crate) queue: String,
+    pub(crate) subscriber: &'static str,
+    pub(crate) deliveries_count: u64,
+    /// When it was dispatched; `None` when it was judged without being run.
+    pub(crate) started: Option<Instant>,
+    /// How long the run took, once it is over.
+    pub(crate) duration: Option<Duration>,
+    pub(crate) exception_type: Option<String>,
+}
+
+/// What closes a delivery, after the write it reports.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Close {
+    Acked,
+    Retried {
+        next_delay: Duration,
+    },
+    Terminal {
+        reason: FailureReason,
+        dead_letter: bool,
+    },
+    Snoozed {
+        next_delay: Duration,
+    },
+    /// The row belongs to another claim, or the write never landed.
+    LeaseLost {
+        retry: bool,
+        unknown: bool,
+    },
+    Abandoned,
+}
+
+impl Report {
+    pub(crate) fn dispatched(&mut self, size_bytes: usize) {
+        self.started = Some(Instant::now());
+        debug!(
+            target: TARGET, event = event::DISPATCHED, queue = self.queue,
+            subscriber = self.subscriber, row_id = self.id,
+            deliveries_count = self.deliveries_count, size_bytes
+        );
+    }
+
+    pub(crate) fn ended(&mut self) {
+        self.duration = self.started.map(|started| started.elapsed());
+    }
+
+    pub(crate) fn close(&self, how: Close) {
+        let Self { id: row_id, queue, subscriber, deliveries_count, .. } = self;
+        let duration_seconds = self.duration.map(|duration| duration.as_secs_f64());
+        let exception_type = self.exception_type.as_deref();
+        match how {
+            Close::Acked => debug!(
+                target: TARGET, event = event::ACKED, queue, subscriber, row_id, deliveries_count,
+                duration_seconds
+            ),
+            Close::Retried { next_delay } => info!(
+                target: TARGET, event = event::NACKED_RETRIED, queue, subscriber, row_id,
+                deliveries_count, duration_seconds, exception_type,
+                next_delay_seconds = next_delay.as_secs_f64()
+            ),
+            Close::Snoozed { next_delay } => debug!(
+                target: TARGET, event = event::SNOOZED, queue, subscriber, row_id,
+                deliveries_count, duration_seconds, next_delay_seconds = next_delay.as_secs_f64()
+            ),
+            Close::Terminal { reason, dead_letter } => {
+                let reason = reason.as_str();
+                error!(
+                    target: TARGET, event = event::NACKED_TERMINAL, queue, subscriber, row_id,
+                    deliveries_count, duration_seconds, exception_type, reason
+                );
+                if dead_letter {
+                    info!(
+                        target: TARGET, event = event::DLQ_WRITTEN, queue, subscriber, row_id,
+                        deliveries_count, exception_type, failure_reason = reason
+                    );
+                }
+            }
+            Close::LeaseLost { retry, unknown } => warn!(
+                target: TARGET, event = event::LEASE_LOST, queue, subscriber, row_id,
+                deliveries_count, duration_seconds, phase = if retry { "retry" } else { "terminal" },
+                unknown,
+                "the lease was over before the result was written; the message runs again"
+            ),
+            Close::Abandoned => warn!(
+                target: TARGET, event = event::DISPATCH_ABANDONED, queue, subscriber, row_id,
+                deliveries_count, duration_seconds
+            ),
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The broker of a test.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::drive::Driver;
+use crate::error::Result;
+use crate::extract::States;
+use crate::message::{DeadLetter, FailureReason, Headers, Row};
+use crate::publish::{Outgoing, Published, Publisher};
+use crate::store::memory::MemoryStore;
+use crate::subscriber::{Subscriber, debug_chain, registered};
+
+/// An outbox in memory with the real engine and a clock that stands still.
+///
+/// Handlers run before `publish` returns. What is due later runs when the clock
+/// is moved: by [`advance`](Self::advance), or by
+/// [`run_until_idle`](Self::run_until_idle) through every retry and timer. No
+/// test sleeps. Clones share everything.
+///
+/// # Examples
+/// ```
+/// use outbox::testing::TestBroker;
+/// use outbox::{FailureReason, Subscriber, Context, retry::Constant};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// let failing = Subscriber::new("confirm", "orders", |_: Context| async { Err("no stock") })
+///     .retry(Constant::new(Duration::from_secs(60)).max_attempts(3));
+///
+/// let broker = TestBroker::with([failing]);
+/// broker.publish("orders", &7).await?;
+/// assert_eq!(broker.calls("confirm").len(), 1);
+///
+/// broker.run_until_idle().await;
+/// assert_eq!(broker.calls("confirm").len(), 3);
+/// assert!(broker.rows().is_empty());
+/// assert_eq!(broker.dlq_rows()[0].failure_reason, FailureReason::RetryTerminal);
+/// # Ok(()) }
+/// ```
+///
+/// A handler's `timeout` runs on tokio's clock: use
+/// `#[tokio::test(start_paused = true)]` to have it in virtual time too.
+#[derive(Clone)]
+pub struct TestBroker {
+    pub(super) store: MemoryStore,
+    /// Until the first message, states can be added; then the driver is made.
+    pub(super) setup: Arc<Mutex<Setup>>,
+    pub(super) calls: Arc<Mutex<Vec<Call>>>,
+    pub(super) publisher: Publisher,
+}
+
+pub(super) struct Setup {
+    pub(super) subscribers: Vec<Subscriber>,
+    pub(super) states: Arc<States>,
+    pub(super) driver: Option<Arc<Driver>>,
+    /// Deliveries whose process dies before the result is written.
+    pub(super) crashes: usize,
+}
+
+/// One run of a handler.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Call {
+    /// The subscriber that ran.
+    pub subscriber: &'static str,
+    /// Identity of the row.
+    pub id: i64,
+    /// The queue it was published to.
+    pub queue: String,
+    /// The bytes as published.
+    pub payload: Bytes,
+    /// The headers.
+    pub headers: Headers,
+    /// Claims so far, this one included.
+    pub deliveries: u64,
+    /// Failed runs before this one.
+    pub attempts: u64,
+    /// When it ran, on the broker's clock.
+    pub at: SystemTime,
+    /// What came of it.
+    pub ending: Ending,
+}
+
+/// What a run of a handler came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The row is deleted.
+    Acked,
+    /// The row is due again after this long, an attempt spent.
+    Retried(Duration),
+    /// The row is gone for good, into the dead letters if they are kept.
+    Terminal(FailureReason),
+    /// The row is due again after this long, nothing spent.
+    Snoozed(Duration),
+    /// Nothing was written: the test made the process die, the lease was lost,
+    /// or the dead letters are broken.
+    Unwritten,
+}
+
+impl Call {
+    /// The payload as a value.
+    ///
+    /// # Errors
+    /// When it is not the expected JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_slice(&self.payload)
+    }
+}
+
+impl TestBroker {
+    /// A broker with every handler that is linked into the test.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(registered())
+    }
+
+    /// A broker with these subscribers.
+    #[must_use]
+    pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
+        let setup = Setup {
+            subscribers: subscribers.into_iter().collect(),
+            states: Arc::new(States::default()),
+            driver: None,
+            crashes: 0,
+        };
+        Self {
+            store: MemoryStore::new(true),
+            setup: Arc::new(Mutex::new(setup)),
+            calls: Arc::default(),
+            publisher: Publisher::default(),
+        }
+    }
+
+    /// Gives handlers a value, as [`App::state`](crate::App::state).
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[must_use]
+    #[track_caller]
+    pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
+        let mut setup = self.setup();
+        match Arc::get_mut(&mut setup.states) {
+            Some(states) => states.insert(value),
+            None => panic!("`.state(..)` comes before the first message"),
+        }
+        drop(setup);
+        self
+    }
+
+    /// Deletes what fails for good instead of keeping dead letters.
+    #[must_use]
+    pub fn without_dlq(self) -> Self {
+        self.store.set_dead_letters(false);
+        self
+    }
+
+    pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes a value and runs whatever is due. A handler's failure is not a
+    /// failure of this call; a queue that nobody reads keeps the row.
+    ///
+    /// Inside a handler it only publishes: the row runs when the handler is done.
+    ///
+    /// # Errors
+    /// When the message is refused, or a subscriber lacks something.
+    pub async fn publish(
+        &self,
+        queue: &str,
+        body: &(impl Serialize + ?Sized),
+    ) -> Result<Published> {
+        self.publish_with(Outgoing::new(queue, body)).await
+    }
+
+    /// As [`TestBroker::publish`], with options.
+    ///
+    /// # Errors
+    /// As [`TestBroker::publish`].
+    pub async fn publish_with(&self, message: Outgoing) -> Result<Published> {
+        let driver = self.driver()?;
+        let mut tx = self.store.begin();
+        let published = self.publisher.send(&mut tx, message).await?;
+        tx.commit();
+        self.drive(&driver).await;
+        Ok(published)
+    }
+
+    /// Publishes all messages, then runs whatever is due.
+    ///
+    /// # Errors
+    /// As [`TestBroker::publish`]; one refused message refuses the batch.
+    pub async fn publish_batch(
+        &self,
+        messages: impl IntoIterator<Item = Outgoing>,
+    ) -> Result<Vec<Published>> {
+        let driver = self.driver()?;
+        let mut tx = self.store.begin();
+        let published = self.publisher.publish_batch(&mut tx, messages).await?;
+        tx.commit();
+        self.drive(&driver).await;
+        Ok(published)
+    }
+
+    /// Deletes the row of a timer unless it is leased.
+    ///
+    /// # Errors
+    /// When a name cannot exist.
+    pub async fn cancel_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
+        let mut tx = self.store.begin();
+        let cancelled = self.publisher.cancel_timer(&mut tx, queue, timer_id).await?;
+        tx.commit();
+        Ok(cancelled)
+    }
+
+    /// The rows that wait or are leased, in order of id.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        self.store.rows()
+    }
+
+    /// The dead letters, oldest first.
+    #[must_use]
+    pub fn dlq_rows(&self) -> Vec<DeadLetter> {
+        self.store.dead_letters()
+    }
+
+    /// The runs of a subscriber's handler, by the name of its fn, oldest first.
+    #[must_use]
+    pub fn calls(&self, subscriber: &str) -> Vec<Call> {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().filter(|call| call.subscriber == subscriber).cloned().collect()
+    }
+
+    /// The broker's clock. It starts at the beginning of 2026.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        self.store.now()
+    }
+
+    /// Moves the clock on and runs everything that becomes due, each at its time.
+    ///
+    /// # Panics
+    /// When a subscriber lacks something, as `publish` would say.
+    pub async fn advance(&self, by: Duration) {
+        let end = self.now() + by;
+        self.run_to(Some(end)).await;
+    }
+
+    /// Runs until nothing is left that becomes due, moving the clock from one
+    /// due time to the next.
+    ///
+    /// # Panics
+    /// When a subscriber lacks something, or after 100,000 steps: then a handler
+    /// snoozes, retries or publishes for ever.
+    pub async fn run_until_idle(&self) {
+        self.run_to(None).await;
+    }
+
+    /// The next `deliveries` runs end as if their process had died before it
+    /// wrote the result: the rows stay leased.
+    pub fn crash_next(&self, deliveries: usize) {
+        self.setup().crashes = deliveries;
+    }
+
+    /// Lets every lease run out, as after a crash, and delivers those rows again.
+    ///
+    /// # Panics
+    /// As [`TestBroker::advance`].
+    pub async fn redeliver(&self) {
+        self.store.expire_leases();
+        self.run_to(Some(self.now())).await;
+    }
+
+    /// While true, writing a dead letter fails, as with a missing table.
+    pub fn break_dlq(&self, broken: bool) {
+        self.store.break_dead_letters(broken);
+    }
+
+    fn driver(&self) -> Result<Arc<Driver>> {
+        let mut setup = self.setup();
+        if let Some(driver) = &setup.driver {
+            return Ok(Arc::clone(driver));
+        }
+        let reasons = crate::app::problems(&setup.subscribers, &setup.states);
+        if !reasons.is_empty() {
+            return Err(crate::Error::Launch(reasons));
+        }
+        let states = Arc::clone(&setup.states);
+        let subscribers = setup.subscribers.clone();
+        let driver = Driver::new(self.store.clone(), subscribers, states, Arc::new(debug_chain));
+        Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
+    }
+
+    pub(super) fn driver_or_panic(&self) -> Arc<Driver> {
+        self.driver().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl Default for TestBroker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for TestBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestBroker").field("rows", &self.rows().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! Steps through claim, delivery and settlement in the test's own task, with
+//! the functions that the loops use.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::{Call, Ending, TestBroker};
+use crate::engine::{Job, Reader, Shared, Verdict, deliver, settle};
+use crate::extract::States;
+use crate::store::memory::MemoryStore;
+use crate::store::{Claim, Claimed, Store, new_token};
+use crate::subscriber::{ErrorRenderer, Subscriber};
+
+/// More steps than any finite test takes.
+const MAX_STEPS: usize = 100_000;
+
+tokio::task_local! {
+    /// Set while a handler runs: what it publishes runs afterwards.
+    static IN_HANDLER: ();
+}
+
+/// The subscribers of a broker, ready to run.
+pub(super) struct Driver {
+    shared: Shared<MemoryStore>,
+    readers: Vec<Arc<Reader>>,
+    /// One driver at a time, so that two publishing tasks each return after
+    /// their handlers ran.
+    turn: Mutex<()>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        store: MemoryStore,
+        subscribers: Vec<Subscriber>,
+        states: Arc<States>,
+        render: Arc<ErrorRenderer>,
+    ) -> Self {
+        let readers = subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
+        Self { shared: Shared::new(store, states, render), readers, turn: Mutex::default() }
+    }
+}
+
+impl TestBroker {
+    /// Runs everything that is due now.
+    pub(super) async fn drive(&self, driver: &Driver) {
+        if IN_HANDLER.try_with(|()| ()).is_ok() {
+            return;
+        }
+        let _turn = driver.turn.lock().await;
+        let mut steps = 0;
+        loop {
+            let mut ran = 0;
+            for reader in &driver.readers {
+                ran += self.round(driver, reader).await;
+            }
+            if ran == 0 {
+                return;
+            }
+            steps += ran;
+            assert!(steps < MAX_STEPS, "handlers publish or snooze without end at one moment");
+        }
+    }
+
+    async fn round(&self, driver: &Driver, reader: &Arc<Reader>) -> usize {
+        let options = &reader.subscriber.options;
+        let claim = Claim {
+            queues: reader.subscriber.shared_queues(),
+            limit: options.fetch_batch,
+            lease_ttl: options.lease_ttl,
+            token: new_token(),
+        };
+        let claimed_at = Instant::now();
+        let rows = self.store.claim(&claim).await.unwrap_or_default();
+        let count = rows.len();
+        for claimed in rows {
+            let deadline = claimed_at + options.lease_ttl;
+            self.step(driver, reader, Job { claimed, claimed_at, deadline }).await;
+        }
+        count
+    }
+
+    async fn step(&self, driver: &Driver, reader: &Arc<Reader>, job: Job) {
+        let mut call = self.call(reader, &job.claimed);
+        let started = Instant::now();
+        let run = deliver(&driver.shared, reader, job);
+        let settling = IN_HANDLER.scope((), run).await;
+        let crashed = {
+            let mut setup = self.setup();
+            let crashed = setup.crashes > 0;
+            setup.crashes = setup.crashes.saturating_sub(1);
+            crashed
+        };
+        // A timed-out handler used up its time on the broker's clock too.
+        if let Some(limit) = reader.subscriber.options.timeout
+            && started.elapsed() >= limit
+        {
+            self.store.advance(limit);
+        }
+        let Some(settling) = settling else {
+            // `AckFirst` has settled before the handler ran.
+            self.record(call);
+            return;
+        };
+        let ran = settling.report.started.is_some();
+        let ending = match settling.verdict {
+            Verdict::Ack => Ending::Acked,
+            Verdict::Retry { delay } => Ending::Retried(delay),
+            Verdict::Dead { reason, .. } => Ending::Terminal(reason),
+            Verdict::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
+            Verdict::Abandon | Verdict::Lost => Ending::Unwritten,
+        };
+        let landed = !crashed && settle(&self.store, vec![settling]).await == 1;
+        call.ending = if landed { ending } else { Ending::Unwritten };
+        if ran {
+            self.record(call);
+        }
+    }
+
+    fn call(&self, reader: &Reader, claimed: &Claimed) -> Call {
+        let row = &claimed.row;
+        Call {
+            subscriber: reader.subscriber.name(),
+            id: row.id,
+            queue: row.queue.clone(),
+            payload: row.payload.clone(),
+            headers: row.headers().unwrap_or_default(),
+            deliveries: row.deliveries_count,
+            attempts: row.attempts_count,
+            at: self.now(),
+            ending: Ending::Acked,
+        }
+    }
+
+    fn record(&self, call: Call) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    }
+
+    /// Runs what becomes due until `end`, or until nothing does.
+    pub(super) async fn run_to(&self, end: Option<SystemTime>) {
+        let driver = self.driver_or_panic();
+        let mut steps = 0;
+        loop {
+            self.drive(&driver).await;
+            let wait = self.wait(&driver).await;
+            let now = self.now();
+            let next = wait.and_then(|wait| now.checked_add(wait));
+            match (next, end) {
+                (Some(next), Some(end)) if next > end => break,
+                (None, _) => break,
+                // A row that stays due cannot be claimed: its lease or a
+                // transaction of the test holds it.
+                (Some(next), _) if next <= now => break,
+                (Some(next), _) => self.move_to(next),
+            }
+            steps += 1;
+            assert!(steps < MAX_STEPS, "a handler snoozes or retries for ever");
+        }
+        if let Some(end) = end {
+            self.move_to(end);
+            self.drive(&driver).await;
+        }
+    }
+
+    async fn wait(&self, driver: &Driver) -> Option<Duration> {
+        let mut next = None;
+        for Reader { subscriber, .. } in driver.readers.iter().map(|reader| &**reader) {
+            let ttl = subscriber.options.lease_ttl;
+            let wait = self.store.next_due(subscriber.queues(), ttl).await.ok().flatten();
+            next = [next, wait].into_iter().flatten().min();
+        }
+        next
+    }
+
+    fn move_to(&self, time: SystemTime) {
+        let by = time.duration_since(self.now()).unwrap_or_default();
+        self.store.advance(by);
+    }
+}

@@ -1,0 +1,6 @@
+use outbox::subscriber;
+
+#[subscriber("orders", fetch_batch = "10")]
+async fn confirm(_: u64) {}
+
+fn main() {}

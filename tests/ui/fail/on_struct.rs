@@ -1,0 +1,6 @@
+use outbox::subscriber;
+
+#[subscriber("orders")]
+struct Confirm;
+
+fn main() {}

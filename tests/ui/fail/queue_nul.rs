@@ -1,0 +1,6 @@
+use outbox::subscriber;
+
+#[subscriber("or\0ders")]
+async fn confirm(_: u64) {}
+
+fn main() {}

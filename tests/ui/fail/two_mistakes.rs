@@ -1,0 +1,6 @@
+use outbox::subscriber;
+
+#[subscriber("", max_workers = 0)]
+async fn confirm(_: u64) {}
+
+fn main() {}

@@ -1,0 +1,19 @@
+//! The attribute inside `macro_rules!`, with everything passed in.
+#![deny(warnings)]
+
+macro_rules! handler {
+    ($name:ident, $queue:expr, $ty:ty, $workers:literal, $ttl:expr) => {
+        #[outbox::subscriber($queue, max_workers = $workers, lease_ttl = $ttl)]
+        async fn $name(payload: $ty, ctx: outbox::Context) {
+            let _ = (payload, ctx);
+        }
+    };
+}
+
+handler!(number, "numbers", u64, 5, "5s");
+handler!(raw, ["a", "b"], &[u8], 1, std::time::Duration::from_secs(5));
+
+fn main() {
+    assert_eq!(number::subscriber().queues(), ["numbers"]);
+    assert_eq!(raw::subscriber().queues(), ["a", "b"]);
+}

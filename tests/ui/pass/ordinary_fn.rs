@@ -1,0 +1,21 @@
+//! The fn stays what it was: attributes, visibility, and callable.
+#![deny(warnings, missing_docs)]
+
+use outbox::{State, subscriber};
+
+#[subscriber("numbers")]
+#[must_use]
+#[inline]
+async fn double(number: u64, State(by): State<u64>) -> Result<(), String> {
+    if number * by == 10 { Ok(()) } else { Err("not ten".to_owned()) }
+}
+
+#[subscriber("numbers")]
+#[deprecated = "use `double`"]
+async fn old(_: u64) {}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    assert_eq!(double(5, State(2)).await, Ok(()));
+    assert!(double(6, State(2)).await.is_err());
+}

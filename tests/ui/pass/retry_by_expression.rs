@@ -1,0 +1,25 @@
+//! Strategies that are expressions.
+#![deny(warnings)]
+use outbox::retry::{self, Exponential, FailedAttempt, NoRetry, RetryStrategy};
+use std::time::Duration;
+
+struct Twice(u64);
+
+impl RetryStrategy for Twice {
+    fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration> {
+        (failed.attempts < self.0).then_some(Duration::from_secs(1))
+    }
+}
+
+#[outbox::subscriber("q", retry = Twice(2))]
+async fn own(_: u64) {}
+
+#[outbox::subscriber("q", retry = Exponential::new(Duration::from_secs(1)).jitter(0.1))]
+async fn built(_: u64) {}
+
+#[outbox::subscriber("q", retry = retry::Delays([Duration::from_secs(1), "2s"]))]
+async fn delays(_: u64) {}
+
+fn main() {
+    let _ = own::subscriber().retry(NoRetry);
+}

@@ -1,0 +1,24 @@
+//! What a handler may return.
+#![deny(warnings)]
+
+use outbox::{IntoOutcome, Outcome, subscriber};
+
+#[subscriber("q")]
+async fn outcome(_: u64) -> Outcome {
+    Outcome::reject("no")
+}
+
+#[subscriber("q")]
+async fn result(_: u64) -> Result<Outcome, std::io::Error> {
+    Ok(Outcome::Ack)
+}
+
+#[subscriber("q")]
+async fn any_error(id: u64) -> anyhow::Result<()> {
+    anyhow::bail!("no order {id}")
+}
+
+#[subscriber("q")]
+async fn hidden(_: u64) -> impl IntoOutcome {}
+
+fn main() {}
