@@ -62,5 +62,5 @@ use proc_macro::TokenStream;
 /// name cannot stand beside it.
 #[proc_macro_attribute]
 pub fn subscriber(args: TokenStream, item: TokenStream) -> TokenStream {
-    subscriber::attribute(args.into(), item.into()).into()
+    subscriber::attribute(args.into(), &item.into()).into()
 }

@@ -12,7 +12,7 @@ use super::params::Param;
 
 pub(super) fn expand(
     function: &Function,
-    queues: Option<TokenStream>,
+    queues: Option<&TokenStream>,
     calls: &[Call],
     params: &[Param<'_>],
 ) -> TokenStream {
@@ -62,7 +62,7 @@ pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
 
 fn subscriber(
     function: &Function,
-    queues: Option<TokenStream>,
+    queues: Option<&TokenStream>,
     calls: &[Call],
     params: &[Param<'_>],
 ) -> TokenStream {

@@ -17,10 +17,10 @@ use proc_macro2::TokenStream;
 use crate::errors::Errors;
 use function::Function;
 
-pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let function = match Function::parse(item.clone()) {
         Ok(function) => function,
-        Err(error) => return fallback::item(&item, &error),
+        Err(error) => return fallback::item(item, &error),
     };
     let mut errors = Errors::default();
     let args = args::parse(args, &mut errors);
@@ -28,7 +28,7 @@ pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     let calls = options::check(&args.settings, &mut errors);
     let params = check::function(&function, &mut errors);
     match errors.finish() {
-        Ok(()) => expand::expand(&function, queues, &calls, &params),
+        Ok(()) => expand::expand(&function, queues.as_ref(), &calls, &params),
         Err(error) => fallback::function(&function, &error),
     }
 }

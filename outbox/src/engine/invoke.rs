@@ -171,13 +171,13 @@ async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
     let call = AssertUnwindSafe(call).catch_unwind();
     let ended = match reader.subscriber.options.timeout {
         None => call.await,
-        Some(limit) => match timeout(limit, call).await {
-            Ok(ended) => ended,
-            Err(_) => {
+        Some(limit) => {
+            let Ok(ended) = timeout(limit, call).await else {
                 let text = format!("the handler took longer than its timeout of {limit:?}");
                 return Err(HandlerError::new(HandlerError::TIMEOUT, text));
-            }
-        },
+            };
+            ended
+        }
     };
     ended.unwrap_or_else(|panic| Err(HandlerError::new(HandlerError::PANIC, message(&*panic))))
 }

@@ -76,6 +76,7 @@ impl Error for HandlerError {
 pub type ErrorRenderer = dyn Fn(&(dyn Error + 'static)) -> Option<String> + Send + Sync;
 
 /// The default renderer: the `Debug` form of the error and of its sources.
+#[allow(clippy::unnecessary_wraps, reason = "it is an `ErrorRenderer`")]
 pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
     let mut text = format!("{error:?}");
     let mut cause = error.source();
@@ -83,7 +84,7 @@ pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
         if text.len() > MAX_EXCEPTION_BYTES {
             break;
         }
-        text.push_str(&format!("\ncaused by: {source:?}"));
+        text = format!("{text}\ncaused by: {source:?}");
         cause = source.source();
     }
     Some(text)
