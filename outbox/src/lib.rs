@@ -40,6 +40,9 @@
 //! dead-letter table, a terminal failure and its dead letter are one statement.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Without a database, as for a library crate that only declares handlers, nothing
+// starts the engine.
+#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused))]
 
 #[doc(hidden)]
 #[path = "private.rs"]

@@ -31,11 +31,14 @@ use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::TARGET;
 
 use inbox::Inbox;
+#[cfg(feature = "testing")]
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
 use quiet::Quiet;
-pub(crate) use settle::{Settling, Verdict, settle};
+use settle::Settling;
+#[cfg(feature = "testing")]
+pub(crate) use settle::{Verdict, settle};
 use wake::Signal;
 
 /// Settlements that wait to be written; a full channel slows the workers down.
@@ -78,7 +81,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(subscriber: Subscriber) -> Self {
         let options = &subscriber.options;
-        let inbox = Inbox::new(options.fetch_batch.max(options.max_workers));
+        let inbox = Inbox::new(options.max_workers, options.fetch_batch);
         Self { subscriber, inbox, signal: Signal::default() }
     }
 }

@@ -204,6 +204,7 @@ pub trait Wakes: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wake {
     /// In this queue.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
     Queue(String),
     /// Somewhere: wakes may have been missed, or do not tell.
     All,
