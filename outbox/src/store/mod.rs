@@ -155,7 +155,7 @@ pub type Landed = Vec<bool>;
 /// Every write checks id and token, and takes a due time or a lease from the
 /// database's clock. A failed call has written nothing or, when
 /// `StoreError::transient` is true, may have written everything.
-pub trait Store: Clone + Send + Sync + 'static {
+pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Leases due rows in order of (due time, id) and counts a delivery.
     fn claim(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
     /// Deletes handled rows.
@@ -190,6 +190,17 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// A running subscription to wakes.
     type Wakes: Wakes;
+}
+
+/// Stores are written here and nowhere else.
+mod sealed {
+    pub trait Sealed {}
+    #[cfg(feature = "testing")]
+    impl Sealed for super::memory::MemoryStore {}
+    #[cfg(feature = "postgres")]
+    impl Sealed for super::postgres::PgStore {}
+    #[cfg(feature = "sqlite")]
+    impl Sealed for super::sqlite::SqliteStore {}
 }
 
 /// A subscription to wakes. Dropping it ends it.
