@@ -13,9 +13,9 @@ use super::inbox::Job;
 use super::judge::Case;
 use super::lease::Holding;
 use super::settle::{Settling, Verdict, settle};
-use super::{Reader, Shared};
+use super::{Reader, Shared, quiet};
 use crate::extract::{Context, Delivery};
-use crate::store::{Before, Extend, Store, new_alone_token};
+use crate::store::{Before, Store};
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
@@ -70,15 +70,13 @@ pub(crate) async fn deliver<S: Store>(
         None => Some(shared.quiet.beside_others().await),
     };
     if alone.is_some() {
-        let extend = Extend { lease: settling.lease, token: new_alone_token() };
         let since = Instant::now();
-        match shared.store.extend(&[extend]).await {
-            Ok(landed) if landed.first() == Some(&true) => {
-                settling.lease.token = extend.token;
-                holding = shared.leases.hold(settling.lease, since, options.lease_ttl);
+        match quiet::mark(&shared.store, settling.lease, holding.deadline()).await {
+            Some(marked) => {
+                settling.lease = marked;
+                holding = shared.leases.hold(marked, since, options.lease_ttl);
             }
-            // Not known to be marked, so it must not run as if it were.
-            _ => return Some(settling.ruled(Verdict::Lost)),
+            None => return Some(settling.ruled(Verdict::Lost)),
         }
     }
     let context = context(shared, reader, &job, &holding);
@@ -115,7 +113,7 @@ async fn at_most_once<S: Store>(
     let _beside = shared.quiet.beside_others().await;
     let _running = Running::count(shared);
     tokio::select! {
-        result = guarded(reader, context) => {
+        result = guarded(reader, context.clone()) => {
             if let Err(error) = result {
                 warn!(
                     target: TARGET, subscriber = reader.subscriber.name(),
@@ -124,7 +122,7 @@ async fn at_most_once<S: Store>(
                 );
             }
         }
-        () = shared.cut_off.cancelled() => {}
+        () = shared.cut_off.cancelled() => context.cancelled().cancel(),
     }
     None
 }
