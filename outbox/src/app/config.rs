@@ -54,6 +54,7 @@ fn postgres(_: &str) -> Result<Database, &'static str> {
 }
 
 #[cfg(feature = "sqlite")]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature it fails")]
 fn sqlite(url: &str) -> Result<Database, &'static str> {
     Ok(Database::SqliteUrl(url.to_owned()))
 }
