@@ -11,6 +11,7 @@ mod options;
 mod params;
 mod queues;
 mod retry;
+mod returned;
 
 use proc_macro2::TokenStream;
 
@@ -25,10 +26,13 @@ pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = args::parse(args, &mut errors);
     let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
-    let calls = options::check(&args.settings, &mut errors);
+    let options = options::check(&args.settings, &mut errors);
     let params = check::function(&function, &mut errors);
+    if options.publish.is_some() {
+        returned::check(&function.sig.output, &function.sig.ident, &mut errors);
+    }
     match errors.finish() {
-        Ok(()) => expand::expand(&function, queues.as_ref(), &calls, &params),
+        Ok(()) => expand::expand(&function, queues.as_ref(), &options, &params),
         Err(error) => fallback::function(&function, &error),
     }
 }

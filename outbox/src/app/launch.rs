@@ -65,7 +65,8 @@ async fn start_on<S: Store>(
     for hook in &app.startup {
         hook().await.map_err(|source| Error::Hook { hook: "startup", source })?;
     }
-    let shared = Shared::new(store, Arc::clone(&app.states), Arc::clone(&app.render));
+    let (states, render) = (Arc::clone(&app.states), Arc::clone(&app.render));
+    let shared = Shared::new(store, states, render, app.publisher());
     let engine = Engine::start(shared, subscribers, app.drain_timeout);
     Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
 }

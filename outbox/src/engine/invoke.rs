@@ -15,6 +15,7 @@ use super::lease::Holding;
 use super::settle::{Settling, Verdict, settle};
 use super::{Reader, Shared, quiet};
 use crate::extract::{Context, Delivery};
+use crate::publish::Collected;
 use crate::store::{Before, Store};
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
@@ -87,8 +88,19 @@ pub(crate) async fn deliver<S: Store>(
     Some(match ended {
         Ended::Result(result) => {
             let said = context.delivery().said.get();
-            let verdict = case().judge(&result, said);
-            settling.report.exception_type = result.err().map(|error| error.kind().to_owned());
+            let mut verdict = case().judge(&result, said);
+            let mut error = result.err();
+            if let Verdict::Ack { messages } = &mut verdict {
+                match context.prepared() {
+                    Ok(prepared) => *messages = prepared,
+                    Err(refused) => {
+                        let failed = HandlerError::new(HandlerError::PUBLISH, refused);
+                        verdict = case().failed(&failed);
+                        error = Some(failed);
+                    }
+                }
+            }
+            settling.report.exception_type = error.map(|error| error.kind().to_owned());
             settling.ruled(verdict)
         }
         Ended::LeaseLost => settling.ruled(Verdict::Lost),
@@ -107,7 +119,8 @@ async fn at_most_once<S: Store>(
     let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
     let context = context(shared, reader, job, &holding);
     drop(holding);
-    if settle(&shared.store, vec![settling.ruled(Verdict::Ack)]).await == 0 {
+    if settle(&shared.store, vec![settling.ruled(Verdict::Ack { messages: Vec::new() })]).await == 0
+    {
         return None;
     }
     let _beside = shared.quiet.beside_others().await;
@@ -140,6 +153,8 @@ fn context<S: Store>(
         deadline: Arc::clone(&holding.shared_deadline),
         cancelled: holding.lost.clone(),
         headers: OnceLock::new(),
+        publisher: shared.publisher.clone(),
+        collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
         said: OnceLock::new(),
     })
 }

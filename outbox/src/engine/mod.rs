@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use crate::extract::States;
+use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::TARGET;
@@ -49,6 +50,7 @@ pub(crate) struct Shared<S> {
     pub(crate) store: S,
     pub(crate) states: Arc<States>,
     pub(crate) render: Arc<ErrorRenderer>,
+    pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Quiet,
     /// Handlers that run now.
@@ -58,11 +60,17 @@ pub(crate) struct Shared<S> {
 }
 
 impl<S: Store> Shared<S> {
-    pub(crate) fn new(store: S, states: Arc<States>, render: Arc<ErrorRenderer>) -> Self {
+    pub(crate) fn new(
+        store: S,
+        states: Arc<States>,
+        render: Arc<ErrorRenderer>,
+        publisher: Publisher,
+    ) -> Self {
         Self {
             store,
             states,
             render,
+            publisher,
             leases: Leases::default(),
             quiet: Quiet::default(),
             running: AtomicUsize::new(0),

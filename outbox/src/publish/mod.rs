@@ -8,6 +8,7 @@ mod publisher;
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
 pub(crate) use prepare::{Due, Prepared, check_name};
+pub(crate) use publisher::Collected;
 pub use publisher::Publisher;
 
 use serde::Serialize;

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::message::{FailureReason, Row};
+use crate::publish::Prepared;
 use crate::schema::SchemaMismatch;
 
 /// Declares the statements of a store: a struct with the text of one file a
@@ -111,6 +112,13 @@ pub struct Lease {
     pub token: Uuid,
 }
 
+/// A handled row with the messages that are published in its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Handled<'a> {
+    pub lease: Lease,
+    pub messages: &'a [Prepared],
+}
+
 /// Due again after `delay`, one attempt spent.
 #[derive(Debug, Clone)]
 pub struct Retry {
@@ -160,6 +168,9 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn claim(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
     /// Deletes handled rows.
     fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Deletes handled rows and publishes what their handlers returned, each row
+    /// and its messages together or neither.
+    fn ack_publishing(&self, acks: &[Handled<'_>]) -> impl Future<Output = Result<Landed>> + Send;
     /// Puts failed rows off.
     fn retry(&self, retries: &[Retry]) -> impl Future<Output = Result<Landed>> + Send;
     /// Moves terminal rows to the dead-letter table, or deletes them without one.

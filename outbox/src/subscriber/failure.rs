@@ -23,6 +23,8 @@ impl HandlerError {
     pub const EXTRACT: &'static str = "extract";
     /// The handler panicked.
     pub const PANIC: &'static str = "panic";
+    /// A message that was to be published with the ack cannot be.
+    pub const PUBLISH: &'static str = "publish";
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 
@@ -38,7 +40,7 @@ impl HandlerError {
         Self::new(plain.rsplit("::").next().unwrap_or(plain), error)
     }
 
-    /// `decode`, `extract`, `panic`, `timeout`, or the type name of the
+    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or the type name of the
     /// handler's error.
     #[must_use]
     pub fn kind(&self) -> &str {

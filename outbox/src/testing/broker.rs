@@ -296,7 +296,9 @@ impl TestBroker {
         }
         let states = Arc::clone(&setup.states);
         let subscribers = setup.subscribers.clone();
-        let driver = Driver::new(self.store.clone(), subscribers, states, Arc::new(debug_chain));
+        let render = Arc::new(debug_chain);
+        let publisher = self.publisher.clone();
+        let driver = Driver::new(self.store.clone(), subscribers, states, render, publisher);
         Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
     }
 

@@ -107,6 +107,10 @@ impl Store for MemoryStore {
         Ok(self.tables().ack(leases))
     }
 
+    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<super::Landed> {
+        Ok(self.tables().ack_publishing(acks))
+    }
+
     async fn retry(&self, retries: &[super::Retry]) -> super::Result<super::Landed> {
         Ok(self.tables().retry(retries))
     }

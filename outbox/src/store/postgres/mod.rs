@@ -32,7 +32,7 @@ const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, ack, retry, bury, release, extend, abandon, next_due,
+        claim, ack, ack_publishing, retry, bury, release, extend, abandon, next_due,
     }
 }
 
@@ -107,6 +107,10 @@ impl Store for PgStore {
 
     async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
         self.ack_rows(leases).await
+    }
+
+    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<Landed> {
+        self.ack_and_publish(acks).await
     }
 
     async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {
