@@ -72,7 +72,8 @@ pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHead
 #[cfg(feature = "macros")]
 pub use outbox_macros::subscriber;
 pub use publish::{
-    Connection, Outgoing, PublishError, Published, Publisher, TimerConflict, Transaction, publish,
+    Connection, Outgoing, PublishError, Published, Publisher, Queue, TimerConflict, Transaction,
+    publish,
 };
 pub use schema::migrate;
 pub use store::names::{NameError, TableNames};

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use serde::de::DeserializeOwned;
 
 use crate::extract::{Context, FromContext};
+pub use crate::publish::QueueOf;
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
 pub use crate::subscriber::{HandlerFuture, Origin, Registered, Subscriber};
 
@@ -41,6 +42,11 @@ impl<T: DeserializeOwned> Payload for T {
     fn read(ctx: &Context) -> Result<Self, HandlerError> {
         ctx.decode().map_err(|error| HandlerError::new(HandlerError::DECODE, error))
     }
+}
+
+/// The names of a queue that a handler of `P` can read.
+pub fn queues<P: ?Sized, Q: QueueOf<P>>(queue: &Q) -> Vec<String> {
+    queue.names()
 }
 
 /// The payload as a value.
@@ -85,6 +91,7 @@ pub mod returned {
     use crate::error::BoxError;
     use crate::extract::Context;
     use crate::publish::Outgoing;
+    pub use crate::publish::QueueFor;
     use crate::subscriber::{HandlerError, HandlerResult, Outcome};
 
     /// What can be returned as a message. A trait of its own for the text of the
@@ -107,8 +114,8 @@ pub mod returned {
     }
 
     /// A value for the queue of the option.
-    pub fn value<T: Message>(ctx: &Context, queue: &str, value: &T) -> HandlerResult {
-        outgoing(ctx, value.outgoing(queue))
+    pub fn value<T: Message, Q: QueueFor<T>>(ctx: &Context, queue: &Q, value: &T) -> HandlerResult {
+        outgoing(ctx, value.outgoing(queue.name()))
     }
 
     /// A message with its own queue and options.

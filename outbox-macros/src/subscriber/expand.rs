@@ -69,6 +69,7 @@ fn subscriber(
 ) -> TokenStream {
     let name = function.sig.ident.unraw().to_string();
     let origin = origin(function.sig.ident.span());
+    let queues = queues.map(|queues| read_by(params.first(), queues));
     let handler = handler(function, params, options.publish.as_ref());
     let checks = params.iter().filter_map(|param| match param {
         // Spanned like `extract`, so that the compiler reports a missing bound once.
@@ -84,6 +85,17 @@ fn subscriber(
             #(#checks)*
             #(#calls)*
     }
+}
+
+/// The queue's names, if the handler's payload is what the queue holds.
+fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
+    let span = at(queues);
+    let payload = if let Some(Param::Payload(ty)) = payload {
+        ty.to_token_stream()
+    } else {
+        quote_spanned!(span=> [u8])
+    };
+    quote_spanned!(span=> ::outbox::__private::queues::<#payload, _>(&#queues))
 }
 
 /// Spanned on the fn's name alone: `line!` gives the line of the outermost

@@ -69,11 +69,11 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
         Some(("Outgoing", None)) => {
             quote_spanned!(span=> ::outbox::__private::returned::outgoing(&#ctx, #value))
         }
-        _ => quote_spanned!(span=> {
-            let __outbox_queue = #queue;
-            ::outbox::__private::returned::value::<#ty>(
-                &#ctx, ::core::convert::AsRef::<str>::as_ref(&__outbox_queue), &#value)
-        }),
+        _ => {
+            let queue = quote_spanned!(at(queue)=> &#queue);
+            quote_spanned!(span=>
+                ::outbox::__private::returned::value::<#ty, _>(&#ctx, #queue, &#value))
+        }
     }
 }
 

@@ -4,12 +4,14 @@ mod error;
 mod outgoing;
 mod prepare;
 mod publisher;
+mod queue;
 
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
 pub(crate) use prepare::{Due, Prepared, check_name};
 pub(crate) use publisher::Collected;
 pub use publisher::Publisher;
+pub use queue::{Queue, QueueFor, QueueOf};
 
 use serde::Serialize;
 
