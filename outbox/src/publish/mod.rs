@@ -71,7 +71,7 @@ pub async fn publish<T: Transaction + ?Sized>(
 }
 
 /// A transaction that messages can be published in: sqlx's, of PostgreSQL or
-/// SQLite. On SQLite begin it with [`begin_immediate`](crate::begin_immediate).
+/// SQLite. On SQLite begin it with `outbox::sqlite::begin`.
 pub trait Transaction: sealed::Transaction {}
 impl<T: sealed::Transaction> Transaction for T {}
 
