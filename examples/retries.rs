@@ -1,5 +1,6 @@
 //! When a failed message is tried again: strategies, an own one, and snoozing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outbox::prelude::*;
@@ -44,11 +45,12 @@ impl RetryStrategy for OnlyTimeouts {
     }
 }
 
+static OPEN: AtomicBool = AtomicBool::new(false);
+
 /// Not a failure, only not yet: snoozing spends no attempt and no delivery.
 #[subscriber("delivery")]
 async fn delivery(street: String, ctx: Context) -> Outcome {
-    let age = ctx.created_at().elapsed().unwrap_or_default();
-    if age < Duration::from_millis(50) {
+    if !OPEN.swap(true, Ordering::Relaxed) {
         println!("delivery to {street}: the shop is closed");
         return Outcome::Snooze(Duration::from_millis(60));
     }
