@@ -95,6 +95,11 @@ pub(crate) mod sealed {
         pub(crate) sqlite: crate::store::sqlite::PublishSql,
     }
 
+    #[diagnostic::on_unimplemented(
+        message = "a message is published in a transaction, and `{Self}` is none",
+        label = "not a transaction",
+        note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
+    )]
     pub trait Transaction: Send {
         fn insert(
             &mut self,
