@@ -108,4 +108,13 @@ mod tests {
         assert!(mistakes(&[("DATABASE_URL", "sqlite:file.db")]).is_empty());
         assert!(mistakes(&[]).is_empty());
     }
+
+    #[tokio::test]
+    async fn a_refused_start_makes_no_file() {
+        let file = std::env::temp_dir().join(format!("outbox-refused-{}.db", std::process::id()));
+        let url = format!("sqlite:{}", file.display());
+        let app = from_lookup(|key| (key == "DATABASE_URL").then(|| url.clone()));
+        assert!(app.only([]).start().await.is_err());
+        assert!(!file.exists());
+    }
 }

@@ -31,7 +31,7 @@ use crate::subscriber::{Subscriber, debug_chain, registered};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> outbox::Result<()> {
-/// let failing = Subscriber::new("confirm", "orders", |_: Context| async { Err("no stock") })
+/// let failing = Subscriber::new("confirm", "orders", |_: Context| async { Err::<(), _>("no stock") })
 ///     .retry(Constant::new(Duration::from_secs(60)).max_attempts(3));
 ///
 /// let broker = TestBroker::with([failing]);
