@@ -128,7 +128,7 @@ impl Tables {
     fn insert(&mut self, message: Prepared, tx: u64) -> (Published, Option<Undo>) {
         let next_attempt_at = match message.due {
             Due::Now => self.now,
-            Due::In(delay) => self.now + delay,
+            Due::In(delay) => self.after(delay),
             Due::At(time) => time,
         };
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));
