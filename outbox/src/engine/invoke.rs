@@ -1,13 +1,16 @@
 //! One delivery, from the claimed row to its settlement.
 
 use std::any::Any;
-use std::panic::AssertUnwindSafe;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{self, Poll};
 
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::inbox::Job;
 use super::judge::Case;
@@ -17,7 +20,7 @@ use super::{Reader, Shared, quiet};
 use crate::extract::{Context, Delivery};
 use crate::publish::Collected;
 use crate::store::{Before, Store};
-use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
+use crate::subscriber::{AckPolicy, HandlerError, HandlerFuture, HandlerResult};
 use crate::telemetry::TARGET;
 
 /// How a run ended.
@@ -180,7 +183,7 @@ async fn run<S: Store>(
 
 /// The handler with its panics and its overlong runs as errors.
 async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
-    let call = async { reader.subscriber.call(context).await };
+    let call = async { Droppable(Some(reader.subscriber.call(context))).await };
     let call = AssertUnwindSafe(call).catch_unwind();
     let ended = match reader.subscriber.options.timeout {
         None => call.await,
@@ -193,6 +196,30 @@ async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
         }
     };
     ended.unwrap_or_else(|panic| Err(HandlerError::new(HandlerError::PANIC, message(&*panic))))
+}
+
+/// A run whose destructors may panic when it is dropped half-way: the delivery
+/// is settled all the same.
+struct Droppable(Option<HandlerFuture>);
+
+impl Future for Droppable {
+    type Output = HandlerResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<HandlerResult> {
+        match &mut self.0 {
+            Some(run) => run.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Droppable {
+    fn drop(&mut self) {
+        let run = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(run))).is_err() {
+            error!(target: TARGET, "a handler panicked while it was dropped");
+        }
+    }
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -1,5 +1,7 @@
 //! Payload bytes to values and back.
 
+use std::fmt;
+
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IntoDeserializer, value};
 
@@ -28,20 +30,41 @@ pub(crate) fn decode<T: DeserializeOwned>(
 
 /// A payload that the handler's type cannot hold. The text names the place in
 /// the payload, never its content.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints what `Display` does and there is no source: serde's own errors
+/// quote the payload, and both are kept in dead letters.
+#[derive(thiserror::Error)]
 pub enum DecodeError {
     /// Not the JSON that the type expects.
     #[error("the payload is not the expected JSON: {}", describe(.0))]
-    Json(#[from] serde_json::Error),
+    Json(serde_json::Error),
     /// A text payload that is not UTF-8.
     #[error("the payload is not UTF-8: {0}")]
     Utf8(#[from] std::str::Utf8Error),
     /// A text payload for a type that cannot be made from text.
     #[error("the payload is text, which the handler's type cannot be made from")]
-    Text(#[from] value::Error),
+    Text(value::Error),
     /// The headers column is not an object, so the encoding is unknown.
     #[error(transparent)]
     Headers(#[from] super::headers::MalformedHeaders),
+}
+
+impl From<serde_json::Error> for DecodeError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(error)
+    }
+}
+
+impl From<value::Error> for DecodeError {
+    fn from(error: value::Error) -> Self {
+        Self::Text(error)
+    }
+}
+
+impl fmt::Debug for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// serde_json quotes values of the payload ("invalid type: string \"4111…\""),

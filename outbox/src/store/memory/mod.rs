@@ -13,6 +13,7 @@ pub use publish::MemoryTransaction;
 
 use super::{Store, Wake, Wakes};
 use crate::error::StoreError;
+use crate::message::row::delay_micros;
 use crate::message::{DeadLetter, Row};
 use crate::schema::SchemaMismatch;
 
@@ -93,6 +94,13 @@ impl MemoryStore {
 
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
         self.tables().dlq.clone().unwrap_or_default()
+    }
+}
+
+impl Tables {
+    /// A time from now, cut at ten years as in the other stores.
+    fn after(&self, delay: Duration) -> SystemTime {
+        self.now + Duration::from_micros(delay_micros(delay).unsigned_abs())
     }
 }
 

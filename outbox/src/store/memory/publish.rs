@@ -132,7 +132,7 @@ impl Tables {
     ) -> (Published, Option<Undo>) {
         let next_attempt_at = match message.due {
             Due::Now => self.now,
-            Due::In(delay) => self.now + delay,
+            Due::In(delay) => self.after(delay),
             Due::At(time) => time,
         };
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));

@@ -39,8 +39,9 @@ impl Tables {
         retries
             .iter()
             .map(|retry| {
+                let due = self.after(retry.delay);
                 let Some(Stored { row, .. }) = self.leased(retry.lease) else { return false };
-                row.next_attempt_at = now + retry.delay;
+                row.next_attempt_at = due;
                 row.attempts_count += 1;
                 row.first_attempt_at = row.first_attempt_at.or(Some(now));
                 row.last_attempt_at = Some(now);
@@ -84,15 +85,16 @@ impl Tables {
     }
 
     pub(super) fn release(&mut self, releases: &[Release]) -> Landed {
-        let now = self.now;
         releases
             .iter()
             .map(|release| {
+                let due = release.due_in.map(|delay| self.after(delay));
                 let Some(Stored { row, .. }) = self.leased(release.lease) else { return false };
                 row.acquired_token = None;
                 row.acquired_at = None;
-                row.next_attempt_at = release.due_in.map_or(row.next_attempt_at, |in_| now + in_);
-                row.deliveries_count -= u64::from(release.uncount);
+                row.next_attempt_at = due.unwrap_or(row.next_attempt_at);
+                row.deliveries_count =
+                    row.deliveries_count.saturating_sub(u64::from(release.uncount));
                 true
             })
             .collect()

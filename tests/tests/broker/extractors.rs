@@ -1,0 +1,145 @@
+//! Values that handlers ask for.
+
+use std::sync::{Arc, Mutex};
+
+use outbox::{Bytes, Context, Headers, Outgoing, State, subscriber};
+
+use super::*;
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+#[subscriber(["first", "second"])]
+async fn curious(n: u64, State(seen): State<Seen>, context: Context, headers: Headers) {
+    seen.lock().unwrap().push(format!(
+        "{n} {} {} {} {} {} {:?} {:?} {}",
+        context.id(),
+        context.queue(),
+        context.subscriber(),
+        context.deliveries(),
+        context.attempts(),
+        context.timer_id(),
+        headers.get("tenant"),
+        context.correlation_id(),
+    ));
+    assert_eq!(context.payload(), n.to_string().as_bytes());
+    assert_eq!(context.payload_bytes(), context.payload());
+    assert_eq!(context.headers(), &headers);
+    assert!(!context.cancelled().is_cancelled());
+    assert!(context.lease_deadline() > tokio::time::Instant::now());
+}
+
+#[tokio::test]
+async fn context_headers_and_state_are_those_of_the_delivery() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([curious::subscriber()]).state(Arc::clone(&seen));
+    let message = Outgoing::new("first", &7).header("tenant", "acme").correlation_id("c-9");
+    broker.publish_with(message).await.unwrap();
+    let message = Outgoing::new("second", &8).timer_id("t").correlation_id("c-10");
+    broker.publish_with(message).await.unwrap();
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            "7 1 first curious 1 0 None Some(\"acme\") c-9",
+            "8 2 second curious 1 0 Some(\"t\") None c-10"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_counts_of_a_second_run_are_told() {
+    let seen = Seen::default();
+    let told = Arc::clone(&seen);
+    let subscriber = Subscriber::new("it", "q", move |context: Context| {
+        told.lock().unwrap().push(format!("{} {}", context.deliveries(), context.attempts()));
+        async { failing() }
+    });
+    let (broker, _) = first_ending(subscriber).await;
+    broker.crash_next(1);
+    broker.advance(2 * SECOND).await;
+    broker.redeliver().await;
+    assert_eq!(*seen.lock().unwrap(), ["1 0", "2 1", "3 1"]);
+}
+
+#[subscriber("bytes")]
+async fn bytes(payload: Bytes, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(format!("{payload:?}"));
+}
+
+#[subscriber("slice")]
+async fn slice(payload: &[u8], State(seen): State<Seen>) {
+    seen.lock().unwrap().push(format!("{payload:?}"));
+}
+
+#[tokio::test]
+async fn raw_bytes_are_not_decoded() {
+    let seen = Seen::default();
+    let broker =
+        TestBroker::with([bytes::subscriber(), slice::subscriber()]).state(Arc::clone(&seen));
+    broker.publish_with(Outgoing::raw("bytes", &b"\xff\x00"[..])).await.unwrap();
+    broker.publish_with(Outgoing::raw("slice", &b"\xff\x00"[..])).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["b\"\\xff\\0\"", "[255, 0]"]);
+}
+
+#[derive(Clone)]
+struct Mailer;
+
+#[subscriber("mail")]
+async fn mail(_: u64, _: State<Mailer>) {}
+
+const MAIL_LINE: u32 = line!() - 2;
+
+#[tokio::test]
+async fn a_missing_state_is_refused_with_the_handler_s_file_and_line() {
+    let broker = TestBroker::with([mail::subscriber()]);
+    let error = broker.publish("mail", &7).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("{}:{MAIL_LINE}", file!())), "{error}");
+    assert!(error.contains("Mailer") && error.contains(".state("), "{error}");
+    assert!(broker.rows().is_empty(), "nothing was published");
+    let broker = TestBroker::with([mail::subscriber()]).state(Mailer);
+    broker.publish("mail", &7).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_mistake_of_every_subscriber_is_told_at_once() {
+    let zero = it(|| ()).max_workers(0).max_deliveries(0);
+    let broker = TestBroker::with([
+        zero,
+        mail::subscriber(),
+        Subscriber::new("other", ["q", "", "x", "x"], |_| async {}),
+    ]);
+    let error = broker.publish("mail", &7).await.unwrap_err().to_string();
+    for part in [
+        "max_workers",
+        "max_deliveries",
+        "Mailer",
+        "already has the subscriber `it`",
+        "empty",
+        "`x` twice",
+    ] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_state_of_a_type_counts() {
+    let (first, second) = (Seen::default(), Seen::default());
+    let broker = TestBroker::with([bytes::subscriber()]).state(first.clone()).state(second.clone());
+    broker.publish_with(Outgoing::raw("bytes", &b"x"[..])).await.unwrap();
+    assert_eq!((first.lock().unwrap().len(), second.lock().unwrap().len()), (0, 1));
+}
+
+#[tokio::test]
+#[should_panic(expected = "comes before the first message")]
+async fn a_state_after_the_first_message_is_refused() {
+    let broker = TestBroker::with([it(|| ())]);
+    broker.publish("q", &7).await.unwrap();
+    let _ = broker.state(Mailer);
+}
+
+#[tokio::test]
+async fn a_row_without_a_correlation_id_has_its_own_id() {
+    // Rows of this crate always have one; `correlation_id()` of a row that
+    // somebody else wrote is shown in the app's tests.
+    let broker = TestBroker::with([]);
+    assert!(broker.publish("q", &7).await.unwrap_err().to_string().contains("no subscriber"));
+}

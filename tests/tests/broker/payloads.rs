@@ -1,0 +1,92 @@
+//! Payloads as other publishers write them.
+
+use std::sync::{Arc, Mutex};
+
+use outbox::{Outgoing, State, subscriber};
+
+use super::*;
+
+#[subscriber("number", retry = NoRetry)]
+pub(super) async fn number(_: u64) {}
+
+type Texts = Arc<Mutex<Vec<String>>>;
+
+#[subscriber("text", retry = NoRetry)]
+async fn text(text: String, State(texts): State<Texts>) {
+    texts.lock().unwrap().push(text);
+}
+
+#[subscriber("value", retry = NoRetry)]
+async fn value(value: serde_json::Value, State(texts): State<Texts>) {
+    texts.lock().unwrap().push(value.to_string());
+}
+
+#[subscriber("maybe", retry = NoRetry)]
+async fn maybe(value: Option<u64>, State(texts): State<Texts>) {
+    texts.lock().unwrap().push(format!("{value:?}"));
+}
+
+async fn seen(message: Outgoing) -> Vec<String> {
+    let texts = Texts::default();
+    let all = [text::subscriber(), value::subscriber(), maybe::subscriber()];
+    let broker = TestBroker::with(all).state(Arc::clone(&texts));
+    broker.publish_with(message).await.unwrap();
+    assert!(broker.rows().is_empty());
+    let texts = texts.lock().unwrap().clone();
+    texts
+}
+
+#[tokio::test]
+async fn text_plain_as_python_writes_it_is_a_string() {
+    for kind in ["text/plain", "text/plain; charset=utf-8"] {
+        let message = Outgoing::raw("text", "naïve ☃").content_type(kind);
+        assert_eq!(seen(message).await, ["naïve ☃"]);
+    }
+    let number = Outgoing::raw("text", "12").content_type("text/plain");
+    assert_eq!(seen(number).await, ["12"], "a text that looks like JSON stays text");
+}
+
+#[tokio::test]
+async fn without_a_content_type_json_is_tried() {
+    assert_eq!(seen(Outgoing::raw("value", r#"{"a":[1,null]}"#)).await, [r#"{"a":[1,null]}"#]);
+    assert_eq!(seen(Outgoing::raw("text", "\"quoted\"")).await, ["quoted"]);
+}
+
+#[tokio::test]
+async fn a_content_type_in_the_headers_counts() {
+    let message = Outgoing::new("text", "x").header("content-type", "text/plain");
+    assert_eq!(seen(message).await, ["\"x\""]);
+}
+
+#[tokio::test]
+async fn null_is_a_value() {
+    assert_eq!(seen(Outgoing::new("maybe", &())).await, ["None"]);
+    assert_eq!(seen(Outgoing::new("maybe", &Some(3))).await, ["Some(3)"]);
+}
+
+#[tokio::test]
+async fn a_dead_letter_of_a_bad_payload_names_the_place_and_hides_the_value() {
+    let broker = TestBroker::with([number::subscriber()]);
+    broker.publish("number", "4111 1111 1111 1111").await.unwrap();
+    let text = Outgoing::raw("number", "4111 1111").content_type("text/plain");
+    broker.publish_with(text).await.unwrap();
+    for letter in broker.dlq_rows() {
+        let text = letter.last_exception.unwrap();
+        assert!(!text.contains("4111"), "{text}");
+        assert_eq!(letter.error_kind.as_deref(), Some("decode"));
+    }
+    let place = broker.dlq_rows()[0].last_exception.clone().unwrap();
+    assert!(place.contains("line 1 column 21"), "{place}");
+}
+
+#[tokio::test]
+async fn every_message_has_a_correlation_id_of_its_own() {
+    let broker = TestBroker::with([it(|| ())]);
+    broker.publish_batch((0..3).map(|n| Outgoing::new("elsewhere", &n))).await.unwrap();
+    let ids: std::collections::HashSet<_> = broker
+        .rows()
+        .iter()
+        .map(|row| row.headers().unwrap().correlation_id().unwrap().to_owned())
+        .collect();
+    assert_eq!(ids.len(), 3);
+}

@@ -1,0 +1,151 @@
+//! The acknowledgement policies.
+
+use outbox::retry::{Constant, NoRetry};
+use outbox::{AckPolicy, Context, FailureReason, Outcome};
+
+use super::*;
+
+fn manual(
+    say: impl Fn(&Context) -> Result<Outcome, &'static str> + Send + Sync + 'static,
+) -> Subscriber {
+    let say = std::sync::Arc::new(say);
+    Subscriber::new("it", "q", move |context| {
+        let say = std::sync::Arc::clone(&say);
+        async move { say(&context) }
+    })
+    .ack(AckPolicy::Manual)
+    .retry(Constant::new(SECOND))
+}
+
+#[tokio::test]
+async fn reject_on_error_asks_no_strategy_and_keeps_the_error() {
+    let subscriber = it(failing).ack(AckPolicy::RejectOnError).retry(super::retries::NeverAsked);
+    let (broker, ending) = first_ending(subscriber).await;
+    assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
+    let letter = only_letter(&broker);
+    assert_eq!(letter.last_exception.as_deref(), Some("\"no stock\""));
+    assert!(letter.error_kind.is_some());
+}
+
+#[tokio::test]
+async fn reject_on_error_acks_what_succeeds_and_hears_a_snooze() {
+    let (broker, _) = first_ending(it(|| ()).ack(AckPolicy::RejectOnError)).await;
+    assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
+    let snoozing = it(|| Outcome::Snooze(SECOND)).ack(AckPolicy::RejectOnError);
+    let (_, ending) = first_ending(snoozing).await;
+    assert_eq!(ending, Ending::Snoozed(SECOND));
+}
+
+#[tokio::test]
+async fn ack_first_deletes_before_the_handler_runs() {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let subscriber = {
+        let seen = std::sync::Arc::clone(&seen);
+        Subscriber::new("it", "q", move |context: Context| {
+            let seen = std::sync::Arc::clone(&seen);
+            async move {
+                let broker = context.state::<TestBroker>().unwrap().clone();
+                *seen.lock().unwrap() = Some(broker.rows().len());
+            }
+        })
+        .ack(AckPolicy::AckFirst)
+    };
+    let broker = TestBroker::with([subscriber]);
+    let broker = broker.clone().state(broker);
+    broker.publish("q", &7).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), Some(0));
+    assert_eq!(broker.calls("it")[0].ending, Ending::Acked);
+}
+
+#[tokio::test]
+async fn ack_first_runs_at_most_once_even_when_it_fails_or_panics() {
+    for panics in [false, true] {
+        let subscriber = it(move || {
+            assert!(!panics, "asked to");
+            failing()
+        });
+        let (broker, _) = first_ending(subscriber.ack(AckPolicy::AckFirst)).await;
+        broker.run_until_idle().await;
+        broker.redeliver().await;
+        assert_eq!(runs(&broker), 1);
+        assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn manual_does_what_was_said() {
+    type Say = fn(&Context);
+    let table: [(Say, Ending); 4] = [
+        (|context| _ = context.ack(), Ending::Acked),
+        (|context| _ = context.nack(), Ending::Retried(SECOND)),
+        (|context| _ = context.reject("no"), Ending::Terminal(FailureReason::Rejected)),
+        (|context| _ = context.snooze(9 * SECOND), Ending::Snoozed(9 * SECOND)),
+    ];
+    for (say, expected) in table {
+        let subscriber = manual(move |context| {
+            say(context);
+            Ok(Outcome::Ack)
+        });
+        assert_eq!(first_ending(subscriber).await.1, expected);
+    }
+}
+
+#[tokio::test]
+async fn manual_without_a_word_is_a_reject_that_says_so() {
+    let (broker, ending) = first_ending(manual(|_| Ok(Outcome::Ack))).await;
+    assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
+    let letter = only_letter(&broker);
+    assert!(letter.note.unwrap().contains("without a word"));
+    assert_eq!(letter.last_exception, None);
+}
+
+#[tokio::test]
+async fn manual_with_an_error_and_no_word_is_a_nack() {
+    let (broker, ending) = first_ending(manual(|_| Err("no stock"))).await;
+    assert_eq!(ending, Ending::Retried(SECOND));
+    assert_eq!(broker.rows()[0].attempts_count, 1);
+}
+
+#[tokio::test]
+async fn manual_a_word_counts_over_a_later_error_or_panic() {
+    let after_ack = manual(|context| {
+        context.ack();
+        Err("too late")
+    });
+    assert_eq!(first_ending(after_ack).await.1, Ending::Acked);
+    let panicking = manual(|context| {
+        context.reject("enough");
+        panic!("too late")
+    });
+    let (broker, ending) = first_ending(panicking).await;
+    assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
+    assert_eq!(only_letter(&broker).note.as_deref(), Some("enough"));
+}
+
+#[tokio::test]
+async fn manual_the_first_word_counts_and_the_second_is_told_so() {
+    let subscriber = manual(|context| {
+        assert!(context.snooze(3 * SECOND));
+        assert!(!context.ack());
+        assert!(!context.reject("no"));
+        Ok(Outcome::Ack)
+    });
+    assert_eq!(first_ending(subscriber).await.1, Ending::Snoozed(3 * SECOND));
+}
+
+#[tokio::test]
+async fn manual_an_outcome_that_is_no_ack_is_a_word() {
+    let (_, ending) = first_ending(manual(|_| Ok(Outcome::Snooze(SECOND)))).await;
+    assert_eq!(ending, Ending::Snoozed(SECOND));
+    let (_, ending) = first_ending(manual(|_| Ok(Outcome::Nack)).retry(NoRetry)).await;
+    assert_eq!(ending, Ending::Terminal(FailureReason::RetryTerminal));
+}
+
+#[tokio::test]
+async fn words_mean_nothing_under_the_other_policies() {
+    let subscriber = manual(|context| {
+        context.reject("no");
+        Ok(Outcome::Ack)
+    });
+    assert_eq!(first_ending(subscriber.ack(AckPolicy::NackOnError)).await.1, Ending::Acked);
+}

@@ -1,0 +1,68 @@
+//! Handlers that take too long, in virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outbox::FailureReason;
+use outbox::retry::{Constant, NoRetry};
+
+use super::*;
+
+fn sleepy(seconds: u64) -> Subscriber {
+    Subscriber::new("it", "q", move |_| tokio::time::sleep(Duration::from_secs(seconds)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_over_its_timeout_fails_with_kind_timeout() {
+    let (broker, ending) = first_ending(sleepy(60).timeout(5 * SECOND).retry(NoRetry)).await;
+    assert_eq!(ending, Ending::Terminal(FailureReason::RetryTerminal));
+    let letter = only_letter(&broker);
+    assert_eq!(letter.error_kind.as_deref(), Some("timeout"));
+    assert!(letter.last_exception.unwrap().contains("5s"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_within_its_timeout_is_acked() {
+    let (_, ending) = first_ending(sleepy(4).timeout(5 * SECOND)).await;
+    assert_eq!(ending, Ending::Acked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_asks_the_strategy_and_spends_an_attempt() {
+    let subscriber = sleepy(60).timeout(5 * SECOND).retry(Constant::new(SECOND).max_attempts(3));
+    let (broker, ending) = first_ending(subscriber).await;
+    assert_eq!(ending, Ending::Retried(SECOND));
+    assert_eq!(broker.rows()[0].attempts_count, 1);
+    broker.run_until_idle().await;
+    assert_eq!(runs(&broker), 3);
+    only_letter(&broker);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_future_of_a_timed_out_handler_is_dropped() {
+    struct Guard(Arc<AtomicUsize>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dropped);
+    let subscriber = Subscriber::new("it", "q", move |_| {
+        let guard = Guard(Arc::clone(&count));
+        async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        }
+    });
+    first_ending(subscriber.timeout(SECOND)).await;
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_timed_out_run_has_passed_on_the_broker_s_clock() {
+    let broker = TestBroker::with([sleepy(60).timeout(5 * SECOND).retry(NoRetry)]);
+    let start = broker.now();
+    broker.publish("q", &7).await.unwrap();
+    assert_eq!(broker.now(), start + 5 * SECOND);
+}
