@@ -70,6 +70,7 @@ pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
 pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
 #[cfg(feature = "macros")]
+#[doc = include_str!("docs/subscriber.md")]
 pub use outbox_macros::subscriber;
 pub use publish::{
     Connection, Outgoing, PublishError, Published, Publisher, Queue, TimerConflict, Transaction,
@@ -87,3 +88,14 @@ pub use subscriber::{
 pub mod sqlite {
     pub use crate::store::sqlite::{begin, connect};
 }
+
+/// The README's programs are doctests.
+#[cfg(all(
+    doctest,
+    feature = "macros",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "testing"
+))]
+#[doc = include_str!("../../README.md")]
+struct Readme;
