@@ -91,6 +91,11 @@ impl MemoryStore {
         }
     }
 
+    /// Overwrites the stored headers, as a writer in another language could.
+    pub fn set_headers(&self, id: i64, headers: Option<&str>) {
+        self.alter(id, |row| row.headers = headers.map(Into::into));
+    }
+
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
         self.tables().dlq.clone().unwrap_or_default()
     }
