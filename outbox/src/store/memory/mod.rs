@@ -13,6 +13,7 @@ pub use publish::MemoryTransaction;
 
 use super::{Store, Wake, Wakes};
 use crate::error::StoreError;
+use crate::message::row::delay_micros;
 use crate::message::{DeadLetter, Row};
 use crate::schema::SchemaMismatch;
 
@@ -30,6 +31,11 @@ pub(super) struct Tables {
     dlq: Option<Vec<DeadLetter>>,
     /// Set by tests: the next burial fails as if the table were gone.
     dlq_broken: bool,
+}
+
+/// A delay or a lease as the databases bound it: adding one can then not overflow.
+fn bounded(delay: Duration) -> Duration {
+    Duration::from_micros(delay_micros(delay).unsigned_abs())
 }
 
 struct Stored {

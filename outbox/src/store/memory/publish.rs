@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{MemoryStore, Stored, Tables};
+use super::{MemoryStore, Stored, Tables, bounded};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::publish::{Due, Prepared, Published, sealed};
@@ -128,7 +128,7 @@ impl Tables {
     fn insert(&mut self, message: Prepared, tx: u64) -> (Published, Option<Undo>) {
         let next_attempt_at = match message.due {
             Due::Now => self.now,
-            Due::In(delay) => self.now + delay,
+            Due::In(delay) => self.now + bounded(delay),
             Due::At(time) => time,
         };
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));

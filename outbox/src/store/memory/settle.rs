@@ -1,6 +1,6 @@
 //! The four settlements.
 
-use super::{Stored, Tables};
+use super::{Stored, Tables, bounded};
 use crate::error::StoreError;
 use crate::message::{DeadLetter, Row};
 use crate::store::{Death, Landed, Lease, Release, Result, Retry};
@@ -26,7 +26,7 @@ impl Tables {
             .iter()
             .map(|retry| {
                 let Some(Stored { row, .. }) = self.leased(retry.lease) else { return false };
-                row.next_attempt_at = now + retry.delay;
+                row.next_attempt_at = now + bounded(retry.delay);
                 row.attempts_count += 1;
                 row.first_attempt_at = row.first_attempt_at.or(Some(now));
                 row.last_attempt_at = Some(now);
@@ -77,8 +77,10 @@ impl Tables {
                 let Some(Stored { row, .. }) = self.leased(release.lease) else { return false };
                 row.acquired_token = None;
                 row.acquired_at = None;
-                row.next_attempt_at = release.due_in.map_or(row.next_attempt_at, |in_| now + in_);
-                row.deliveries_count -= u64::from(release.uncount);
+                row.next_attempt_at =
+                    release.due_in.map_or(row.next_attempt_at, |delay| now + bounded(delay));
+                row.deliveries_count =
+                    row.deliveries_count.saturating_sub(u64::from(release.uncount));
                 true
             })
             .collect()
