@@ -68,6 +68,9 @@ impl Tables {
         self.rows
             .values()
             .filter(|stored| stored.locked_by.is_none() && queues.contains(&stored.row.queue))
+            .filter(|Stored { row, .. }| {
+                row.acquired_at.is_some() || row.next_attempt_at > self.now
+            })
             .map(|stored| stored.claimable_at(lease_ttl))
             .min()
             .map(|at| at.duration_since(self.now).unwrap_or_default())
