@@ -14,10 +14,16 @@ mod abandon;
 mod ack;
 #[path = "conformance/batch.rs"]
 mod batch;
+#[path = "conformance/broken_dlq.rs"]
+mod broken_dlq;
+#[path = "conformance/cancel.rs"]
+mod cancel;
 #[path = "conformance/claim.rs"]
 mod claim;
 #[path = "conformance/concurrent.rs"]
 mod concurrent;
+#[path = "conformance/dead_letter.rs"]
+mod dead_letter;
 #[path = "conformance/due.rs"]
 mod due;
 #[path = "conformance/extend.rs"]
@@ -42,3 +48,7 @@ mod refuse;
 mod release;
 #[path = "conformance/retry.rs"]
 mod retry;
+#[path = "conformance/timer_batch.rs"]
+mod timer_batch;
+#[path = "conformance/timers.rs"]
+mod timers;
