@@ -181,8 +181,9 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn extend(&self, leases: &[Extend]) -> impl Future<Output = Result<Landed>> + Send;
     /// Releases whatever a claim took whose answer was lost.
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
-    /// Time until the next row of these queues becomes due; zero when one is
-    /// claimable now.
+    /// Time until the next row of these queues becomes due or the next lease runs
+    /// out. Free rows that are due do not count: this is asked after a claim, which
+    /// passed them by because somebody has them locked.
     fn next_due(
         &self,
         queues: &[String],

@@ -33,6 +33,11 @@ pub(super) struct Tables {
     dlq_broken: bool,
 }
 
+/// A delay or a lease as the databases bound it: adding one can then not overflow.
+fn bounded(delay: Duration) -> Duration {
+    Duration::from_micros(delay_micros(delay).unsigned_abs())
+}
+
 struct Stored {
     row: Row,
     /// The open transaction that wrote it last. Claims skip such a row, as
@@ -90,6 +95,11 @@ impl MemoryStore {
         if let Some(stored) = self.tables().rows.get_mut(&id) {
             change(&mut stored.row);
         }
+    }
+
+    /// Overwrites the stored headers, as a writer in another language could.
+    pub fn set_headers(&self, id: i64, headers: Option<&str>) {
+        self.alter(id, |row| row.headers = headers.map(Into::into));
     }
 
     pub fn dead_letters(&self) -> Vec<DeadLetter> {

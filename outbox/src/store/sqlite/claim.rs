@@ -30,6 +30,8 @@ impl SqliteStore {
             }
         }
         due.sort_by_key(|&(at, id, _)| (at, id));
+        // A queue may be named twice.
+        due.dedup_by_key(|&mut (_, id, _)| id);
         due.truncate(claim.limit);
         let mut claimed = Vec::with_capacity(due.len());
         for (_, id, previous) in due {
