@@ -67,7 +67,11 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
             quote_spanned!(span=> ::outbox::__private::returned::vec(#value, |#inner| #each))
         }
         Some(("Outgoing", None)) => {
-            quote_spanned!(span=> ::outbox::__private::returned::outgoing(&#ctx, #value))
+            // Named, so that a constant used only here is not called unused.
+            quote_spanned!(span=> {
+                let _ = &#queue;
+                ::outbox::__private::returned::outgoing(&#ctx, #value)
+            })
         }
         _ => {
             let queue = quote_spanned!(at(queue)=> &#queue);
