@@ -1,0 +1,69 @@
+//! What the README shows and no doctest runs.
+
+use std::path::Path;
+
+const README: &str = include_str!("../../README.md");
+
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    let rest = README.split(&*fence).skip(1);
+    rest.filter_map(|after| after.split("```").next()).collect()
+}
+
+#[test]
+fn its_test_is_one_of_the_example() {
+    let source = include_str!("../../examples/testing.rs");
+    let shown = blocks("rust").into_iter().find(|block| block.starts_with("#[tokio::test]"));
+    let indented: Vec<_> = shown.unwrap().lines().map(|line| format!("    {line}")).collect();
+    assert!(source.contains(&indented.join("\n")), "examples/testing.rs has another text");
+}
+
+#[test]
+fn its_links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let links: Vec<_> =
+        README.split("](").skip(1).filter_map(|after| after.split(')').next()).collect();
+    assert!(links.len() > 10);
+    for link in links {
+        assert!(root.join(link).exists(), "{link}");
+    }
+}
+
+#[test]
+fn its_commands_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for script in ["scripts/test", "scripts/notify-cost"] {
+        assert!(README.contains(script) && root.join(script).exists(), "{script}");
+    }
+    for line in blocks("sh")[0].lines() {
+        assert!(
+            line.starts_with("cargo run --example quickstart ")
+                || line.starts_with("scripts/test ")
+        );
+    }
+}
+
+#[tokio::test]
+async fn its_indexes_for_python_are_made_and_pass_as_extra() {
+    let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {
+        let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
+        let skipped = "skipped: the README's SQL needs OUTBOX_TEST_PG_URL";
+        assert!(!required.split(',').any(|name| name.trim() == "postgres"), "{skipped}");
+        println!("{skipped}");
+        return;
+    };
+    let setup = sqlx::PgPool::connect(&url).await.unwrap();
+    for statement in ["DROP SCHEMA IF EXISTS readme CASCADE", "CREATE SCHEMA readme"] {
+        sqlx::query(statement).execute(&setup).await.unwrap();
+    }
+    let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap();
+    let pool = sqlx::PgPool::connect_lazy_with(options.options([("search_path", "readme")]));
+    let names = outbox::TableNames::default().with_dlq("outbox_dlq").unwrap();
+    outbox::schema::migrate_tables(&pool, &names).await.unwrap();
+    for block in blocks("sql") {
+        sqlx::raw_sql(block).execute(&pool).await.unwrap();
+    }
+    outbox::schema::validate_schema(&pool, &names, true).await.unwrap();
+    pool.close().await;
+    sqlx::query("DROP SCHEMA readme CASCADE").execute(&setup).await.unwrap();
+}
