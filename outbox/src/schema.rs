@@ -45,8 +45,9 @@ pub fn sql(database: Database, names: &TableNames) -> String {
 
 /// Makes or upgrades the tables that [`TableNames::from_env`] names.
 ///
-/// Which migrations ran is kept in `_outbox_migrations`, so this gets along
-/// with the migrations of the application. Safe to call from many processes at
+/// Which migrations ran is kept in `_outbox_migrations` (`_<dlq>_migrations` if
+/// the dead-letter table is not called `<table>_dlq`), so this gets along with
+/// the migrations of the application. Safe to call from many processes at
 /// once and to repeat.
 ///
 /// # Examples

@@ -27,6 +27,8 @@ mod concurrent;
 mod dead_letter;
 #[path = "conformance/due.rs"]
 mod due;
+#[path = "conformance/error_text.rs"]
+mod error_text;
 #[path = "conformance/extend.rs"]
 mod extend;
 #[path = "conformance/fencing.rs"]
@@ -35,8 +37,14 @@ mod fencing;
 mod headers;
 #[path = "conformance/lease.rs"]
 mod lease;
+#[path = "conformance/migrate.rs"]
+mod migrate;
+#[path = "conformance/names.rs"]
+mod names;
 #[path = "conformance/next_due.rs"]
 mod next_due;
+#[path = "conformance/notify.rs"]
+mod notify;
 #[path = "conformance/payload.rs"]
 mod payload;
 #[path = "conformance/pending.rs"]

@@ -140,9 +140,14 @@ impl TableNames {
     }
 
     /// The table that records which migrations ran.
+    ///
+    /// The migrations make the dead-letter table too, so one of another name is
+    /// another set of tables: it has its own record, called after it, and the
+    /// migrations run again. They leave what is there as it is.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn version_table(&self) -> String {
-        self.qualified(&format!("_{}_migrations", self.table))
+        let own = self.dlq.as_ref().filter(|dlq| **dlq != format!("{}_dlq", self.table));
+        self.qualified(&format!("_{}_migrations", own.unwrap_or(&self.table)))
     }
 
     /// A quoted name with its schema.

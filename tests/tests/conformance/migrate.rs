@@ -1,0 +1,164 @@
+//! Making the tables.
+
+use outbox::schema::{Database, migrate_tables, sql, validate_schema};
+use outbox::testing::store::Store;
+use outbox::{Error, TableNames};
+
+use super::names::{every_statement_works, everything_works};
+use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps};
+
+async fn migrating_again_keeps_the_rows<B: SqlBench>(b: B) {
+    let id = b.put("q").await;
+    migrate_tables(b.pool(), b.names()).await.unwrap();
+    assert_eq!(b.claim_ids(&["q"], 10).await, [id]);
+}
+
+async fn many_processes_may_migrate_at_once<B: SqlBench>(b: B) {
+    let names = TableNames::new("race").unwrap().with_dlq("race_dlq").unwrap();
+    let other = b.with_names(names);
+    let migrate = || migrate_tables(other.pool(), other.names());
+    let (one, two, three, four) = tokio::join!(migrate(), migrate(), migrate(), migrate());
+    for result in [one, two, three, four] {
+        result.unwrap();
+    }
+    assert_eq!(b.number("SELECT count(*) FROM \"_race_migrations\"").await, 1);
+    every_statement_works(&other).await;
+    other.store().close().await;
+}
+
+/// The application has migrations of its own, made by the same tool.
+async fn migrations_of_the_application_are_left_alone<B: SqlBench>(b: B) {
+    b.execute(
+        "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY, description TEXT NOT NULL, \
+            installed_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, success BOOLEAN NOT NULL, \
+            checksum TEXT NOT NULL, execution_time BIGINT NOT NULL); \
+         INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (1, 'theirs', true, 'x', 1), (20240101, 'theirs', true, 'y', 1)",
+    )
+    .await;
+    let names = TableNames::new("ours").unwrap().with_dlq("ours_dlq").unwrap();
+    let other = b.with_names(names);
+    everything_works(&other).await;
+    assert_eq!(b.number("SELECT count(*) FROM _sqlx_migrations").await, 2);
+    other.store().close().await;
+}
+
+/// Dead letters are switched on later, or kept under another name.
+async fn a_dead_letter_table_may_be_named_later<B: SqlBench>(b: B) {
+    let plain = b.with_names(TableNames::new("grown").unwrap());
+    migrate_tables(plain.pool(), plain.names()).await.unwrap();
+    let names = TableNames::new("grown").unwrap().with_dlq("grown_letters").unwrap();
+    let other = b.with_names(names);
+    everything_works(&other).await;
+    migrate_tables(plain.pool(), plain.names()).await.unwrap();
+    other.store().close().await;
+}
+
+async fn by_hand<B: SqlBench>(b: B, database: Database) {
+    let names = TableNames::new("by hand").unwrap().with_dlq("by \"hand\" dlq").unwrap();
+    let other = b.with_names(names);
+    b.execute(&sql(database, other.names())).await;
+    validate_schema(other.pool(), other.names(), true).await.unwrap();
+    // Whoever ran the SQL by hand may still migrate.
+    everything_works(&other).await;
+    other.store().close().await;
+}
+
+async fn the_sql_can_be_run_by_other_tools(b: Postgres) {
+    by_hand(b, Database::Postgres).await;
+}
+
+async fn the_sql_can_be_run_by_other_tools_on_sqlite(b: Sqlite) {
+    by_hand(b, Database::Sqlite).await;
+}
+
+async fn a_schema_that_does_not_exist_is_an_error(b: Postgres) {
+    let names = TableNames::default().in_schema("no_such_schema").unwrap();
+    let error = migrate_tables(b.pool(), &names).await.unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+    let error = validate_schema(b.pool(), &names, true).await.unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error}");
+}
+
+/// The tables that faststream-outbox 0.19 makes.
+const PYTHON: &str = "
+CREATE TABLE py (id BIGSERIAL NOT NULL PRIMARY KEY, queue VARCHAR(255) NOT NULL,
+ payload BYTEA NOT NULL, headers JSONB,
+ attempts_count BIGINT DEFAULT '0' NOT NULL, deliveries_count BIGINT DEFAULT '0' NOT NULL,
+ created_at TIMESTAMPTZ DEFAULT now() NOT NULL, next_attempt_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+ first_attempt_at TIMESTAMPTZ, last_attempt_at TIMESTAMPTZ, acquired_at TIMESTAMPTZ,
+ acquired_token UUID, timer_id VARCHAR(255),
+ CONSTRAINT py_lease_ck CHECK ((acquired_token IS NULL) = (acquired_at IS NULL)));
+CREATE INDEX py_pending_idx ON py (queue, next_attempt_at, id) WHERE acquired_token IS NULL;
+CREATE INDEX py_leased_idx ON py (queue, next_attempt_at, id) WHERE acquired_token IS NOT NULL;
+CREATE UNIQUE INDEX py_timer_id_uq ON py (queue, timer_id) WHERE timer_id IS NOT NULL;
+CREATE TABLE py_dlq (id BIGSERIAL NOT NULL PRIMARY KEY, original_id BIGINT NOT NULL,
+ queue VARCHAR(255) NOT NULL, payload BYTEA NOT NULL, headers JSONB,
+ deliveries_count BIGINT NOT NULL, created_at TIMESTAMPTZ NOT NULL,
+ failed_at TIMESTAMPTZ DEFAULT now() NOT NULL, failure_reason VARCHAR(64) NOT NULL,
+ last_exception VARCHAR, timer_id VARCHAR(255));
+CREATE INDEX py_dlq_queue_failed_idx ON py_dlq (queue, failed_at);
+INSERT INTO py (queue, payload, headers) VALUES ('q', '\\x7b7d', '{\"content-type\": \"application/json\"}');
+INSERT INTO py_dlq (original_id, queue, payload, deliveries_count, created_at, failure_reason)
+ VALUES (7, 'q', '', 1, now(), 'rejected')";
+
+async fn tables_that_python_made_are_adopted(b: Postgres) {
+    b.execute(PYTHON).await;
+    let names = TableNames::new("py").unwrap().with_dlq("py_dlq").unwrap();
+    let other = b.with_names(names);
+    migrate_tables(other.pool(), other.names()).await.unwrap();
+    validate_schema(other.pool(), other.names(), true).await.unwrap();
+    let claimed = other.claim(&["q"], 10).await;
+    assert_eq!(&*claimed[0].row.payload, b"{}");
+    assert_eq!(claimed[0].row.headers().unwrap().content_type(), Some("application/json"));
+    let lease = crate::bench::lease(&claimed[0]);
+    assert_eq!(other.store().ack(&[lease]).await.unwrap(), [true]);
+    assert_eq!(other.letters().await[0].original_id, 7);
+    b.execute("DELETE FROM py_dlq").await;
+    every_statement_works(&other).await;
+    other.store().close().await;
+}
+
+/// Without a migration too, as long as nobody asks for dead letters.
+async fn tables_that_python_made_work_as_they_are(b: Postgres) {
+    b.execute(PYTHON).await;
+    let names = TableNames::new("py").unwrap();
+    let other = b.with_names(names.clone());
+    let error = validate_schema(other.pool(), &names, false).await.unwrap_err();
+    let Error::Schema(mismatch) = error else { panic!("{error}") };
+    assert!(mismatch.differences.iter().all(|one| !one.fatal), "{mismatch}");
+    assert_eq!(other.claim(&["q"], 10).await.len(), 1);
+    other.store().close().await;
+}
+
+mod both {
+    use super::*;
+
+    cases! {
+        databases only, "memory has no tables to make":
+        migrating_again_keeps_the_rows,
+        many_processes_may_migrate_at_once,
+        migrations_of_the_application_are_left_alone,
+        a_dead_letter_table_may_be_named_later,
+    }
+}
+
+mod on_sqlite {
+    use super::*;
+
+    cases! {
+        sqlite only, "the SQL is SQLite's": the_sql_can_be_run_by_other_tools_on_sqlite,
+    }
+}
+
+mod on_postgres {
+    use super::*;
+
+    cases! {
+        postgres only, "the SQL, the schemas or the Python service are PostgreSQL's":
+        the_sql_can_be_run_by_other_tools,
+        a_schema_that_does_not_exist_is_an_error,
+        tables_that_python_made_are_adopted,
+        tables_that_python_made_work_as_they_are,
+    }
+}

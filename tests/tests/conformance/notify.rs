@@ -1,0 +1,179 @@
+//! One notification a transaction and queue, when it commits.
+
+use std::time::Duration;
+
+use outbox::testing::store::{Store, Wake, Wakes};
+use outbox::{Outgoing, TimerConflict};
+use sqlx::postgres::PgListener;
+
+use crate::bench::{Bench, Postgres, SqlBench, Steps};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn listen(b: &Postgres) -> PgListener {
+    let mut listener = PgListener::connect_with(b.pool()).await.unwrap();
+    listener.listen(&b.names().channel()).await.unwrap();
+    listener
+}
+
+/// Queues that were notified so far. Schemas share the channel, so only queues of
+/// this case count: they start with its schema's name. Notifications come in
+/// order of commit: the last one is our own.
+async fn heard(b: &Postgres, listener: &mut PgListener) -> Vec<String> {
+    let end = format!("{}:end", b.schema());
+    sqlx::query("SELECT pg_notify($1, $2)")
+        .bind(b.names().channel())
+        .bind(&end)
+        .execute(b.pool())
+        .await
+        .unwrap();
+    let mut queues = Vec::new();
+    loop {
+        let queue = listener.recv().await.unwrap().payload().to_owned();
+        if queue == end {
+            return queues;
+        }
+        if let Some(queue) = queue.strip_prefix(b.schema()) {
+            queues.push(queue.to_owned());
+        }
+    }
+}
+
+fn message(b: &Postgres, queue: &str) -> Outgoing {
+    Outgoing::new(format!("{}{queue}", b.schema()), &1)
+}
+
+async fn a_commit_notifies_its_queue(b: Postgres) {
+    let mut listener = listen(&b).await;
+    b.send(message(&b, "q")).await;
+    assert_eq!(heard(&b, &mut listener).await, ["q"]);
+}
+
+async fn many_messages_of_a_transaction_notify_once(b: Postgres) {
+    let mut listener = listen(&b).await;
+    let mut tx = b.begin().await;
+    for queue in ["x", "y", "x", "y", "x"] {
+        b.publisher().send(&mut tx, message(&b, queue)).await.unwrap();
+    }
+    let batch = ["x", "x", "y"].map(|queue| message(&b, queue));
+    b.publisher().publish_batch(&mut tx, batch).await.unwrap();
+    let timers = ["x", "y"].map(|queue| message(&b, queue).timer_id("t"));
+    b.publisher().publish_batch(&mut tx, timers).await.unwrap();
+    b.commit(tx).await;
+    assert_eq!(heard(&b, &mut listener).await, ["x", "y"]);
+}
+
+async fn each_transaction_notifies(b: Postgres) {
+    let mut listener = listen(&b).await;
+    b.send(message(&b, "q")).await;
+    b.send(message(&b, "q")).await;
+    assert_eq!(heard(&b, &mut listener).await, ["q", "q"]);
+}
+
+async fn a_batch_notifies_each_queue_once(b: Postgres) {
+    let mut listener = listen(&b).await;
+    b.send_batch(["x", "y", "x", "y"].map(|queue| message(&b, queue)).into()).await;
+    let mut queues = heard(&b, &mut listener).await;
+    queues.sort();
+    assert_eq!(queues, ["x", "y"]);
+}
+
+async fn a_rollback_notifies_nobody(b: Postgres) {
+    let mut listener = listen(&b).await;
+    let mut tx = b.begin().await;
+    b.publisher().send(&mut tx, message(&b, "q")).await.unwrap();
+    b.publisher().publish_batch(&mut tx, [message(&b, "q")]).await.unwrap();
+    b.rollback(tx).await;
+    assert!(heard(&b, &mut listener).await.is_empty());
+}
+
+async fn nothing_is_notified_before_the_commit(b: Postgres) {
+    let mut listener = listen(&b).await;
+    let mut tx = b.begin().await;
+    b.publisher().send(&mut tx, message(&b, "q")).await.unwrap();
+    assert!(heard(&b, &mut listener).await.is_empty());
+    b.commit(tx).await;
+    assert_eq!(heard(&b, &mut listener).await, ["q"]);
+}
+
+async fn a_savepoint_rollback_takes_its_notification(b: Postgres) {
+    let mut listener = listen(&b).await;
+    let mut tx = b.begin().await;
+    let mark = b.savepoint(&mut tx).await;
+    b.publisher().send(&mut tx, message(&b, "lost")).await.unwrap();
+    b.publisher().send(&mut tx, message(&b, "again")).await.unwrap();
+    b.rollback_to(&mut tx, &mark).await;
+    b.publisher().send(&mut tx, message(&b, "again")).await.unwrap();
+    b.commit(tx).await;
+    assert_eq!(heard(&b, &mut listener).await, ["again"]);
+}
+
+async fn a_duplicate_notifies_nobody(b: Postgres) {
+    let timer = || message(&b, "q").timer_id("t");
+    b.send(timer()).await;
+    let mut listener = listen(&b).await;
+    b.send(timer()).await;
+    b.send_batch(vec![timer()]).await;
+    let queue = format!("{}q", b.schema());
+    b.claim(&[&queue], 1).await;
+    b.send(timer().on_conflict(TimerConflict::Extend)).await;
+    b.send_batch(vec![timer().on_conflict(TimerConflict::Extend)]).await;
+    assert!(heard(&b, &mut listener).await.is_empty());
+}
+
+/// A reader that sleeps until its next due row has to hear of an earlier one.
+async fn a_future_row_notifies_too(b: Postgres) {
+    let mut listener = listen(&b).await;
+    b.send(message(&b, "x").delay(HOUR)).await;
+    b.send(message(&b, "y").timer_id("t").delay(HOUR)).await;
+    b.send_batch(vec![message(&b, "z").delay(HOUR)]).await;
+    assert_eq!(heard(&b, &mut listener).await, ["x", "y", "z"]);
+}
+
+async fn settles_notify_nobody(b: Postgres) {
+    b.send(message(&b, "q")).await;
+    let mut listener = listen(&b).await;
+    let queue = format!("{}q", b.schema());
+    let lease = b.take(&queue).await;
+    b.store().retry(&[crate::bench::retry(lease, Duration::ZERO)]).await.unwrap();
+    let lease = b.take(&queue).await;
+    b.store().ack(&[lease]).await.unwrap();
+    assert!(heard(&b, &mut listener).await.is_empty());
+}
+
+async fn the_engine_is_woken_by_a_commit<B: Bench>(b: B) {
+    let mut wakes = b.store().listen().await.unwrap();
+    let queue = outbox_tests::backend::unique("q");
+    b.send(Outgoing::new(&*queue, &1)).await;
+    loop {
+        match wakes.next().await.unwrap() {
+            Wake::All => break,
+            Wake::Queue(woken) if woken == queue => break,
+            // Of another test: schemas share the channel.
+            Wake::Queue(_) => {}
+        }
+    }
+}
+
+mod wakes {
+    use super::the_engine_is_woken_by_a_commit;
+
+    cases! {
+        databases only, "the memory store is driven by the test and never sleeps":
+        the_engine_is_woken_by_a_commit,
+    }
+}
+
+cases! {
+    postgres only, "only PostgreSQL notifies":
+    a_commit_notifies_its_queue,
+    many_messages_of_a_transaction_notify_once,
+    each_transaction_notifies,
+    a_batch_notifies_each_queue_once,
+    a_rollback_notifies_nobody,
+    nothing_is_notified_before_the_commit,
+    a_savepoint_rollback_takes_its_notification,
+    a_duplicate_notifies_nobody,
+    a_future_row_notifies_too,
+    settles_notify_nobody,
+}
