@@ -1,16 +1,16 @@
 //! Orders and their messages: published together, handled, retried, dead-lettered.
 //!
-//! Without `DATABASE_URL` it runs on a SQLite file in a temporary folder; with
-//! `DATABASE_URL=postgres://…` on that server.
+//! Runs on a SQLite file in a temporary folder; with `DATABASE_URL=postgres://…`
+//! on that server, in a schema of its own. Either is removed at the end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use outbox::prelude::*;
 use serde::{Deserialize, Serialize};
 
-mod support;
-use support::Shop;
+#[path = "support/shop.rs"]
+mod shop;
+use shop::Shop;
 
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 static RETRIED: AtomicUsize = AtomicUsize::new(0);
@@ -22,17 +22,14 @@ struct Order {
 
 #[subscriber("orders", retry = Constant("200ms", max_attempts = 5))]
 async fn confirm(order: Order, ctx: Context) -> Result<(), String> {
-    if order.id == 2 && ctx.attempts() < 2 {
+    let attempt = ctx.attempts() + 1;
+    if order.id == 2 && attempt <= 2 {
         RETRIED.fetch_add(1, Ordering::Relaxed);
-        println!(
-            "  order {} fails (attempt {}); it will be tried again",
-            order.id,
-            ctx.attempts() + 1
-        );
+        println!("  order {} fails (attempt {attempt}); it will be tried again", order.id);
         return Err("the printer is out of paper".into());
     }
     HANDLED.fetch_add(1, Ordering::Relaxed);
-    println!("  order {} is confirmed (attempt {})", order.id, ctx.attempts() + 1);
+    println!("  order {} is confirmed (attempt {attempt})", order.id);
     Ok(())
 }
 
@@ -45,22 +42,28 @@ async fn invoice(order: Order) -> Result<(), String> {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let shop = Shop::open().await?;
-    println!("Four orders and one invoice, each committed together with its message:");
+    let told = story(&shop).await;
+    shop.close().await?;
+    println!("{}", told?);
+    Ok(())
+}
+
+async fn story(shop: &Shop) -> anyhow::Result<String> {
+    println!("Four orders and one invoice, each committed together with its message.");
     for id in 1..=4 {
-        shop.order(id, "orders", true).await?;
+        shop.place(id, "orders", &Order { id }, true).await?;
     }
-    shop.order(5, "invoices", true).await?;
+    shop.place(5, "invoices", &Order { id: 5 }, true).await?;
+    println!("One more order is rolled back, and its message with it.");
+    shop.place(6, "orders", &Order { id: 6 }, false).await?;
     let published = shop.count("outbox").await?;
-    println!("One more order that is rolled back, and its message with it:");
-    shop.order(6, "orders", false).await?;
     let rolled_back = 6 - shop.count("orders").await?;
 
     println!("The app starts:");
     let running = shop.app()?.start().await?;
-    while shop.count("outbox").await? > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let emptied = shop.empty().await;
     running.stop().await?;
+    emptied?;
 
     println!("What was dead-lettered, and why:");
     let dead = shop.dead_letters().await?;
@@ -69,10 +72,8 @@ async fn main() -> anyhow::Result<()> {
     }
     let (handled, retried) = (HANDLED.load(Ordering::Relaxed), RETRIED.load(Ordering::Relaxed));
     let (dead, left) = (dead.len(), shop.count("outbox").await?);
-    shop.close().await?;
-    println!(
+    Ok(format!(
         "quickstart: published={published} rolled_back={rolled_back} handled={handled} \
          retried={retried} dead_lettered={dead} left={left}"
-    );
-    Ok(())
+    ))
 }

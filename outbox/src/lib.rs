@@ -40,6 +40,9 @@
 //! dead-letter table, a terminal failure and its dead letter are one statement.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Without a database, as for a library crate that only declares handlers, nothing
+// starts the engine.
+#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused))]
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -67,9 +70,11 @@ pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
 pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
 #[cfg(feature = "macros")]
+#[doc = include_str!("docs/subscriber.md")]
 pub use outbox_macros::subscriber;
 pub use publish::{
-    Connection, Outgoing, PublishError, Published, Publisher, TimerConflict, Transaction, publish,
+    Connection, Outgoing, PublishError, Published, Publisher, Queue, TimerConflict, Transaction,
+    publish,
 };
 pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
@@ -83,3 +88,14 @@ pub use subscriber::{
 pub mod sqlite {
     pub use crate::store::sqlite::{begin, connect};
 }
+
+/// The README's programs are doctests.
+#[cfg(all(
+    doctest,
+    feature = "macros",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "testing"
+))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

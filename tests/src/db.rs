@@ -2,12 +2,13 @@
 //! `scripts/test` starts, SQLite in a temporary folder.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use outbox::{App, Outgoing, Published, Publisher, TableNames};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Executor};
+
+use crate::backend::{pg_url, require, unique};
 
 #[derive(Clone)]
 pub enum Pool {
@@ -53,18 +54,6 @@ macro_rules! on_postgres {
     };
 }
 
-fn skip(backend: &str, why: &str) {
-    let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
-    let skipped = format!("skipped: {backend}: {why}");
-    assert!(!required.split(',').any(|name| name.trim() == backend), "{skipped}");
-    println!("{skipped}");
-}
-
-fn unique() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("outbox_t{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 impl Db {
     /// `None`, with a printed line, when there is no server.
     pub async fn postgres() -> Option<Self> {
@@ -75,11 +64,11 @@ impl Db {
 
     /// An empty database.
     pub async fn bare_postgres() -> Option<Self> {
-        let Ok(server) = std::env::var("OUTBOX_TEST_PG_URL") else {
-            skip("postgres", "OUTBOX_TEST_PG_URL is not set");
+        if !require("postgres") {
             return None;
-        };
-        let name = unique();
+        }
+        let server = pg_url()?;
+        let name = unique("outbox_app");
         let options: PgConnectOptions = server.parse().unwrap();
         let admin = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await;
         let admin = admin.unwrap();
@@ -99,7 +88,7 @@ impl Db {
 
     /// An empty file.
     pub async fn bare_sqlite() -> Option<Self> {
-        let folder = std::env::temp_dir().join(unique());
+        let folder = std::env::temp_dir().join(unique("outbox_app"));
         std::fs::create_dir_all(&folder).unwrap();
         let url = format!("sqlite:{}", folder.join("test.db").display());
         let pool = outbox::sqlite::connect(&url).await.unwrap();

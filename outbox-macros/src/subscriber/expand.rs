@@ -7,20 +7,21 @@ use syn::spanned::Spanned;
 use syn::{ReturnType, Type};
 
 use super::function::Function;
-use super::options::Call;
+use super::options::{Call, Options};
 use super::params::Param;
+use super::returned;
 
 pub(super) fn expand(
     function: &Function,
-    queues: Option<TokenStream>,
-    calls: &[Call],
+    queues: Option<&TokenStream>,
+    options: &Options,
     params: &[Param<'_>],
 ) -> TokenStream {
     let site = Span::mixed_site();
     let registered = type_name(function);
     let cfgs = function.cfgs();
     let item = &function.item;
-    let beside = beside(function, &subscriber(function, queues, calls, params));
+    let beside = beside(function, &subscriber(function, queues, options, params));
     quote_spanned! {site=>
         #item
         #beside
@@ -62,25 +63,39 @@ pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
 
 fn subscriber(
     function: &Function,
-    queues: Option<TokenStream>,
-    calls: &[Call],
+    queues: Option<&TokenStream>,
+    options: &Options,
     params: &[Param<'_>],
 ) -> TokenStream {
     let name = function.sig.ident.unraw().to_string();
     let origin = origin(function.sig.ident.span());
-    let handler = handler(function, params);
+    let queues = queues.map(|queues| read_by(params.first(), queues));
+    let handler = handler(function, params, options.publish.as_ref());
     let checks = params.iter().filter_map(|param| match param {
         // Spanned like `extract`, so that the compiler reports a missing bound once.
         Param::Extractor(ty) => Some(quote_spanned!(at(ty)=> .requires::<#ty>())),
         _ => None,
     });
-    let calls =
-        calls.iter().map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
+    let calls = options
+        .calls
+        .iter()
+        .map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
     quote_spanned! {Span::mixed_site()=>
         ::outbox::__private::subscriber(#name, #origin, #queues, #handler)
             #(#checks)*
             #(#calls)*
     }
+}
+
+/// The queue's names, if the handler's payload is what the queue holds.
+fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
+    let span = at(queues);
+    let payload = if let Some(Param::Payload(ty)) = payload {
+        ty.to_token_stream()
+    } else {
+        quote_spanned!(span=> [u8])
+    };
+    quote_spanned!(span=> ::outbox::__private::queues::<#payload, _>(&#queues))
 }
 
 /// Spanned on the fn's name alone: `line!` gives the line of the outermost
@@ -97,7 +112,11 @@ fn origin(name: Span) -> TokenStream {
 }
 
 /// The closure that makes the arguments and calls the fn.
-fn handler(function: &Function, params: &[Param<'_>]) -> TokenStream {
+fn handler(
+    function: &Function,
+    params: &[Param<'_>],
+    publish: Option<&TokenStream>,
+) -> TokenStream {
     let site = Span::mixed_site();
     let name = located(&function.sig.ident);
     let ctx = Ident::new("__outbox_ctx", site);
@@ -111,12 +130,19 @@ fn handler(function: &Function, params: &[Param<'_>]) -> TokenStream {
             quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx).await?)
         }
     });
-    let outcome = outcome(&function.sig.output);
+    let call = quote_spanned!(site=> #name(#(#locals),*).await);
+    let ended = match publish {
+        None => {
+            let outcome = outcome(&function.sig.output);
+            quote_spanned!(site=> #outcome(#call))
+        }
+        Some(queue) => returned::expand(&function.sig.output, &call, &ctx, queue),
+    };
     // A future that is not `Send` is reported where the block stands.
     let run = quote_spanned! {name.span()=>
         ::outbox::__private::run(async move {
             #(let #locals = #values;)*
-            #outcome(#name(#(#locals),*).await)
+            #ended
         })
     };
     quote_spanned!(site=> |#ctx: ::outbox::Context| #run)
@@ -136,7 +162,7 @@ fn outcome(output: &ReturnType) -> TokenStream {
 }
 
 /// The place of the user's tokens with the names of the macro.
-fn at(tokens: &impl Spanned) -> Span {
+pub(super) fn at(tokens: &impl Spanned) -> Span {
     Span::mixed_site().located_at(tokens.span())
 }
 

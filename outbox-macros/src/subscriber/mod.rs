@@ -11,24 +11,28 @@ mod options;
 mod params;
 mod queues;
 mod retry;
+mod returned;
 
 use proc_macro2::TokenStream;
 
 use crate::errors::Errors;
 use function::Function;
 
-pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let function = match Function::parse(item.clone()) {
         Ok(function) => function,
-        Err(error) => return fallback::item(&item, &error),
+        Err(error) => return fallback::item(item, &error),
     };
     let mut errors = Errors::default();
     let args = args::parse(args, &mut errors);
     let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
-    let calls = options::check(&args.settings, &mut errors);
+    let options = options::check(&args.settings, &mut errors);
     let params = check::function(&function, &mut errors);
+    if options.publish.is_some() {
+        returned::check(&function.sig.output, &function.sig.ident, &mut errors);
+    }
     match errors.finish() {
-        Ok(()) => expand::expand(&function, queues, &calls, &params),
+        Ok(()) => expand::expand(&function, queues.as_ref(), &options, &params),
         Err(error) => fallback::function(&function, &error),
     }
 }

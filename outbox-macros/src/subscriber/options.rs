@@ -5,7 +5,7 @@ use quote::{ToTokens, quote_spanned};
 use syn::{Expr, Lit, Path};
 
 use super::args::Setting;
-use super::{duration, literal, retry};
+use super::{duration, literal, queues, retry};
 use crate::errors::Errors;
 use crate::suggest;
 
@@ -14,11 +14,12 @@ enum Kind {
     Ack,
     Count,
     Duration,
+    Publish,
     Retry,
 }
 
-/// Each is a builder method of `Subscriber` as well.
-const OPTIONS: [(&str, Kind); 9] = [
+/// Each but `publish` is a builder method of `Subscriber` as well.
+const OPTIONS: [(&str, Kind); 10] = [
     ("retry", Kind::Retry),
     ("max_deliveries", Kind::Count),
     ("max_workers", Kind::Count),
@@ -28,9 +29,17 @@ const OPTIONS: [(&str, Kind); 9] = [
     ("max_poll", Kind::Duration),
     ("ack", Kind::Ack),
     ("timeout", Kind::Duration),
+    ("publish", Kind::Publish),
 ];
 
 const POLICIES: [&str; 4] = ["NackOnError", "RejectOnError", "AckFirst", "Manual"];
+
+/// What the settings come to.
+pub(super) struct Options {
+    pub(super) calls: Vec<Call>,
+    /// The queue for what the handler returns.
+    pub(super) publish: Option<TokenStream>,
+}
 
 /// A call of a builder method: what a setting becomes.
 pub(super) struct Call {
@@ -44,6 +53,7 @@ pub(super) fn example(name: &Ident) -> Option<&'static str> {
         Kind::Ack => "Manual",
         Kind::Count => "5",
         Kind::Duration => "\"5s\"",
+        Kind::Publish => "\"confirmed\"",
         Kind::Retry => "Exponential(initial = \"1s\")",
     })
 }
@@ -52,8 +62,8 @@ pub(super) fn unknown(name: &Ident) -> String {
     suggest::unknown(("option", "options"), &name.to_string(), &OPTIONS.map(|(name, _)| name))
 }
 
-pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Vec<Call> {
-    let mut calls = Vec::new();
+pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Options {
+    let (mut calls, mut publish) = (Vec::new(), None);
     for (at, Setting { name, value }) in settings.iter().enumerate() {
         let Some(kind) = kind(name) else {
             errors.at(name, unknown(name));
@@ -68,11 +78,15 @@ pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Vec<Call> {
             Kind::Count => count(name, value, errors),
             Kind::Duration => duration::check(name, value, errors),
             Kind::Retry => retry::check(value, errors),
+            Kind::Publish => {
+                publish = Some(queues::one(value, errors));
+                continue;
+            }
         };
         calls.push(Call { method: name.clone(), value });
     }
-    never_retried(settings, errors);
-    calls
+    acked_first(settings, errors);
+    Options { calls, publish }
 }
 
 /// A number of at least 1.
@@ -116,14 +130,22 @@ fn policy(path: &Path) -> Option<&Ident> {
     named.then_some(&last.ident)
 }
 
-/// Invariant: with `AckFirst` the row is gone before a failure could ask.
-fn never_retried(settings: &[Setting], errors: &mut Errors) {
+/// Invariant: with `AckFirst` the row is gone before a failure could ask, and
+/// before the handler returns anything.
+fn acked_first(settings: &[Setting], errors: &mut Errors) {
     let find = |wanted: &str| settings.iter().find(|setting| setting.name == wanted);
-    let (Some(retry), Some(ack)) = (find("retry"), find("ack")) else { return };
-    if let Expr::Path(path) = literal::peel(&ack.value)
-        && policy(&path.path).is_some_and(|policy| policy == "AckFirst")
-    {
+    let Some(ack) = find("ack") else { return };
+    let Expr::Path(path) = literal::peel(&ack.value) else { return };
+    if policy(&path.path).is_none_or(|policy| policy != "AckFirst") {
+        return;
+    }
+    if let Some(retry) = find("retry") {
         errors.at(&retry.name, "`AckFirst` never retries; remove `retry` or the `ack` policy");
+    }
+    if let Some(publish) = find("publish") {
+        let why = "`AckFirst` has acked before there is anything to publish with the ack; remove \
+                   `publish` or the `ack` policy";
+        errors.at(&publish.name, why);
     }
 }
 

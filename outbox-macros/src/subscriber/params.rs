@@ -16,7 +16,7 @@ pub(super) enum Param<'a> {
     Extractor(&'a Type),
 }
 
-const EXTRACTORS: [&str; 3] = ["State", "Context", "Headers"];
+const EXTRACTORS: [&str; 4] = ["State", "Context", "Headers", "Publisher"];
 
 pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Param<'a> {
     let name = last_segment(ty);

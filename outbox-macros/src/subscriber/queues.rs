@@ -32,6 +32,20 @@ pub(super) fn check(queue: Expr, errors: &mut Errors) -> TokenStream {
     queue.into_token_stream()
 }
 
+/// The queue of `publish`: one name, or an expression that is a string.
+pub(super) fn one(queue: &Expr, errors: &mut Errors) -> TokenStream {
+    match literal::peel(queue) {
+        Expr::Array(array) => {
+            errors
+                .at(array, "what a handler returns goes to one queue; for more return `Outgoing`");
+        }
+        single => {
+            name(single, errors);
+        }
+    }
+    queue.to_token_stream()
+}
+
 /// The name, if it is a literal.
 fn name<'a>(queue: &'a Expr, errors: &mut Errors) -> Option<&'a LitStr> {
     match literal::literal(queue) {

@@ -26,31 +26,42 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
 
 /// A URL may hold a password, so no message repeats it.
 fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
-    let scheme = url.split(':').next().unwrap_or_default();
-    match scheme {
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => match url.parse::<sqlx::postgres::PgConnectOptions>() {
-            Ok(options) => {
-                let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
-                return Database::Postgres(pool.connect_lazy_with(options));
-            }
-            Err(_) => mistakes.push(
-                "`DATABASE_URL` is no PostgreSQL URL; write `postgres://user:password@host/database`"
-                    .into(),
-            ),
-        },
-        #[cfg(feature = "sqlite")]
-        "sqlite" => return Database::SqliteUrl(url.to_owned()),
-        #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
-        "postgres" | "postgresql" | "sqlite" => mistakes.push(format!(
-            "`DATABASE_URL` starts with `{scheme}:`, but this program was built without the \
-             feature for it"
-        )),
-        _ => mistakes.push(
-            "`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`".into(),
-        ),
-    }
-    Database::None
+    let database = match url.split(':').next() {
+        Some("postgres" | "postgresql") => postgres(url),
+        Some("sqlite") => sqlite(url),
+        _ => Err("`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`"),
+    };
+    database.unwrap_or_else(|mistake| {
+        mistakes.push(mistake.into());
+        Database::None
+    })
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str) -> Result<Database, &'static str> {
+    let options = url.parse::<sqlx::postgres::PgConnectOptions>().map_err(
+        |_| "`DATABASE_URL` is no PostgreSQL URL; write `postgres://user:password@host/database`",
+    )?;
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+    Ok(Database::Postgres(pool.connect_lazy_with(options)))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str) -> Result<Database, &'static str> {
+    Err(
+        "`DATABASE_URL` names PostgreSQL, but this program was built without the feature `postgres`",
+    )
+}
+
+#[cfg(feature = "sqlite")]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature it fails")]
+fn sqlite(url: &str) -> Result<Database, &'static str> {
+    Ok(Database::SqliteUrl(url.to_owned()))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite(_: &str) -> Result<Database, &'static str> {
+    Err("`DATABASE_URL` names SQLite, but this program was built without the feature `sqlite`")
 }
 
 #[cfg(feature = "sqlite")]
@@ -96,5 +107,14 @@ mod tests {
         assert!(mistakes(&[("DATABASE_URL", "postgres://u@h/db")]).is_empty());
         assert!(mistakes(&[("DATABASE_URL", "sqlite:file.db")]).is_empty());
         assert!(mistakes(&[]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_refused_start_makes_no_file() {
+        let file = std::env::temp_dir().join(format!("outbox-refused-{}.db", std::process::id()));
+        let url = format!("sqlite:{}", file.display());
+        let app = from_lookup(|key| (key == "DATABASE_URL").then(|| url.clone()));
+        assert!(app.only([]).start().await.is_err());
+        assert!(!file.exists());
     }
 }

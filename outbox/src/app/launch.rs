@@ -13,6 +13,10 @@ use crate::store::Store;
 use crate::subscriber::Subscriber;
 use crate::telemetry::TARGET;
 
+/// How long a server that starts at the same moment is waited for.
+#[cfg(feature = "postgres")]
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
@@ -23,6 +27,9 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
         #[cfg(feature = "postgres")]
         Database::Postgres(pool) => {
             let store = crate::store::postgres::PgStore::new(pool, names);
+            if let Err(error) = store.reach(PATIENCE).await {
+                return Err(refused(reasons, error));
+            }
             start_on(app, store, subscribers, reasons).await
         }
         #[cfg(feature = "sqlite")]
@@ -32,6 +39,10 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
         }
         #[cfg(feature = "sqlite")]
         Database::SqliteUrl(url) => {
+            // Before the file is made: a refused start leaves nothing behind.
+            if !reasons.is_empty() {
+                return Err(Error::Launch(reasons));
+            }
             let pool = crate::sqlite::connect(url).await?;
             if names.schema().is_none() {
                 crate::schema::migrate_tables(&pool, &names).await?;
@@ -42,6 +53,16 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
             started
         }
     }
+}
+
+/// The reasons found so far and a database that fails, or only that.
+#[cfg(feature = "postgres")]
+fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
+    if reasons.is_empty() {
+        return error.into();
+    }
+    reasons.push(error.to_string());
+    Error::Launch(reasons)
 }
 
 async fn start_on<S: Store>(
@@ -65,7 +86,8 @@ async fn start_on<S: Store>(
     for hook in &app.startup {
         hook().await.map_err(|source| Error::Hook { hook: "startup", source })?;
     }
-    let shared = Shared::new(store, Arc::clone(&app.states), Arc::clone(&app.render));
+    let (states, render) = (Arc::clone(&app.states), Arc::clone(&app.render));
+    let shared = Shared::new(store, states, render, app.publisher());
     let engine = Engine::start(shared, subscribers, app.drain_timeout);
     Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
 }

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "testing")]
 pub(crate) use launch::problems;
 pub use running::RunningApp;
 

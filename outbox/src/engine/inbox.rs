@@ -23,9 +23,12 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     /// Wakes workers: one permit a row, all of them when closed.
     filled: Notify,
-    /// Wakes the claim loop when half of the room is free.
+    /// Wakes the claim loop when a place became free.
     drained: Notify,
+    /// A row for every worker, and a batch that waits, so that no worker waits
+    /// for a claim.
     capacity: usize,
+    batch: usize,
 }
 
 #[derive(Default)]
@@ -37,21 +40,27 @@ struct State {
 }
 
 impl Inbox {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { state: Mutex::default(), filled: Notify::new(), drained: Notify::new(), capacity }
+    pub(crate) fn new(workers: usize, batch: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            filled: Notify::new(),
+            drained: Notify::new(),
+            capacity: workers.saturating_add(batch),
+            batch,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Free places, once it is worth a claim: a claim for every freed place
-    /// would be a statement a message.
+    /// How many rows to claim, once half a batch has room: a claim for every
+    /// freed place would be a statement a message.
     pub(super) async fn room(&self) -> usize {
         loop {
             let free = self.capacity - self.state().in_hand;
-            if free >= self.capacity.div_ceil(2) {
-                return free;
+            if free >= self.batch.div_ceil(2) {
+                return free.min(self.batch);
             }
             self.drained.notified().await;
         }

@@ -16,9 +16,10 @@ use super::inbox::Job;
 use super::judge::Case;
 use super::lease::Holding;
 use super::settle::{Settling, Verdict, settle};
-use super::{Reader, Shared};
+use super::{Reader, Shared, quiet};
 use crate::extract::{Context, Delivery};
-use crate::store::{Before, Extend, Store, new_alone_token};
+use crate::publish::Collected;
+use crate::store::{Before, Store};
 use crate::subscriber::{AckPolicy, HandlerError, HandlerFuture, HandlerResult};
 use crate::telemetry::TARGET;
 
@@ -73,15 +74,13 @@ pub(crate) async fn deliver<S: Store>(
         None => Some(shared.quiet.beside_others().await),
     };
     if alone.is_some() {
-        let extend = Extend { lease: settling.lease, token: new_alone_token() };
         let since = Instant::now();
-        match shared.store.extend(&[extend]).await {
-            Ok(landed) if landed.first() == Some(&true) => {
-                settling.lease.token = extend.token;
-                holding = shared.leases.hold(settling.lease, since, options.lease_ttl);
+        match quiet::mark(&shared.store, settling.lease, holding.deadline()).await {
+            Some(marked) => {
+                settling.lease = marked;
+                holding = shared.leases.hold(marked, since, options.lease_ttl);
             }
-            // Not known to be marked, so it must not run as if it were.
-            _ => return Some(settling.ruled(Verdict::Lost)),
+            None => return Some(settling.ruled(Verdict::Lost)),
         }
     }
     let context = context(shared, reader, &job, &holding);
@@ -92,8 +91,19 @@ pub(crate) async fn deliver<S: Store>(
     Some(match ended {
         Ended::Result(result) => {
             let said = context.delivery().said.get();
-            let verdict = case().judge(&result, said);
-            settling.report.exception_type = result.err().map(|error| error.kind().to_owned());
+            let mut verdict = case().judge(&result, said);
+            let mut error = result.err();
+            if let Verdict::Ack { messages } = &mut verdict {
+                match context.prepared() {
+                    Ok(prepared) => *messages = prepared,
+                    Err(refused) => {
+                        let failed = HandlerError::new(HandlerError::PUBLISH, refused);
+                        verdict = case().failed(&failed);
+                        error = Some(failed);
+                    }
+                }
+            }
+            settling.report.exception_type = error.map(|error| error.kind().to_owned());
             settling.ruled(verdict)
         }
         Ended::LeaseLost => settling.ruled(Verdict::Lost),
@@ -112,13 +122,14 @@ async fn at_most_once<S: Store>(
     let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
     let context = context(shared, reader, job, &holding);
     drop(holding);
-    if settle(&shared.store, vec![settling.ruled(Verdict::Ack)]).await == 0 {
+    if settle(&shared.store, vec![settling.ruled(Verdict::Ack { messages: Vec::new() })]).await == 0
+    {
         return None;
     }
     let _beside = shared.quiet.beside_others().await;
     let _running = Running::count(shared);
     tokio::select! {
-        result = guarded(reader, context) => {
+        result = guarded(reader, context.clone()) => {
             if let Err(error) = result {
                 warn!(
                     target: TARGET, subscriber = reader.subscriber.name(),
@@ -127,7 +138,7 @@ async fn at_most_once<S: Store>(
                 );
             }
         }
-        () = shared.cut_off.cancelled() => {}
+        () = shared.cut_off.cancelled() => context.cancelled().cancel(),
     }
     None
 }
@@ -145,6 +156,8 @@ fn context<S: Store>(
         deadline: Arc::clone(&holding.shared_deadline),
         cancelled: holding.lost.clone(),
         headers: OnceLock::new(),
+        publisher: shared.publisher.clone(),
+        collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
         said: OnceLock::new(),
     })
 }
@@ -174,13 +187,13 @@ async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
     let call = AssertUnwindSafe(call).catch_unwind();
     let ended = match reader.subscriber.options.timeout {
         None => call.await,
-        Some(limit) => match timeout(limit, call).await {
-            Ok(ended) => ended,
-            Err(_) => {
+        Some(limit) => {
+            let Ok(ended) = timeout(limit, call).await else {
                 let text = format!("the handler took longer than its timeout of {limit:?}");
                 return Err(HandlerError::new(HandlerError::TIMEOUT, text));
-            }
-        },
+            };
+            ended
+        }
     };
     ended.unwrap_or_else(|panic| Err(HandlerError::new(HandlerError::PANIC, message(&*panic))))
 }

@@ -37,11 +37,16 @@ impl Case<'_> {
                 self.reject(None, Some("the handler returned without a word"))
             }
             (Ok(outcome), None) => self.outcome(outcome),
-            (Err(error), None) if self.options.ack == AckPolicy::RejectOnError => {
-                self.reject(Some(error), None)
-            }
-            (Err(error), None) => self.nack(Some(error)),
+            (Err(error), None) => self.failed(error),
         }
+    }
+
+    /// The verdict on an error.
+    pub(super) fn failed(&self, error: &HandlerError) -> Verdict {
+        if self.options.ack == AckPolicy::RejectOnError {
+            return self.reject(Some(error), None);
+        }
+        self.nack(Some(error))
     }
 
     /// The verdict on a row that was delivered too often.
@@ -51,7 +56,7 @@ impl Case<'_> {
 
     fn outcome(&self, outcome: &Outcome) -> Verdict {
         match outcome {
-            Outcome::Ack => Verdict::Ack,
+            Outcome::Ack => Verdict::Ack { messages: Vec::new() },
             Outcome::Nack => self.nack(None),
             Outcome::Reject(reason) => self.reject(None, Some(reason)),
             Outcome::Snooze(delay) => Verdict::Release { due_in: Some(*delay), uncount: true },

@@ -26,16 +26,20 @@ use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use crate::extract::States;
+use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::TARGET;
 
 use inbox::Inbox;
+#[cfg(feature = "testing")]
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
 use quiet::Quiet;
-pub(crate) use settle::{Settling, Verdict, settle};
+use settle::Settling;
+#[cfg(feature = "testing")]
+pub(crate) use settle::{Verdict, settle};
 use wake::Signal;
 
 /// Settlements that wait to be written; a full channel slows the workers down.
@@ -46,6 +50,7 @@ pub(crate) struct Shared<S> {
     pub(crate) store: S,
     pub(crate) states: Arc<States>,
     pub(crate) render: Arc<ErrorRenderer>,
+    pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Quiet,
     /// Handlers that run now.
@@ -55,11 +60,17 @@ pub(crate) struct Shared<S> {
 }
 
 impl<S: Store> Shared<S> {
-    pub(crate) fn new(store: S, states: Arc<States>, render: Arc<ErrorRenderer>) -> Self {
+    pub(crate) fn new(
+        store: S,
+        states: Arc<States>,
+        render: Arc<ErrorRenderer>,
+        publisher: Publisher,
+    ) -> Self {
         Self {
             store,
             states,
             render,
+            publisher,
             leases: Leases::default(),
             quiet: Quiet::default(),
             running: AtomicUsize::new(0),
@@ -78,7 +89,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(subscriber: Subscriber) -> Self {
         let options = &subscriber.options;
-        let inbox = Inbox::new(options.fetch_batch.max(options.max_workers));
+        let inbox = Inbox::new(options.max_workers, options.fetch_batch);
         Self { subscriber, inbox, signal: Signal::default() }
     }
 }

@@ -13,7 +13,8 @@ use super::inbox::Job;
 use super::{Reader, Shared};
 use crate::error::StoreError;
 use crate::message::FailureReason;
-use crate::store::{Death, Landed, Lease, Release, Retry, Store};
+use crate::publish::Prepared;
+use crate::store::{Death, Handled, Landed, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report, TARGET};
 
 /// Settlements of one statement at most.
@@ -30,9 +31,12 @@ pub(crate) struct Settling {
     reader: Arc<Reader>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) enum Verdict {
-    Ack,
+    /// Deleted as handled, and these messages published by the same statement.
+    Ack {
+        messages: Vec<Prepared>,
+    },
     Retry {
         delay: Duration,
     },
@@ -92,7 +96,7 @@ impl Settling {
         let never_started = self.report.started.is_none();
         match (&self.verdict, written) {
             (Verdict::Release { .. }, _) if never_started => {}
-            (Verdict::Ack, Written::Landed) => self.report.close(Close::Acked),
+            (Verdict::Ack { .. }, Written::Landed) => self.report.close(Close::Acked),
             (Verdict::Retry { delay }, Written::Landed) => {
                 self.report.close(Close::Retried { next_delay: *delay });
             }
@@ -148,10 +152,12 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, mut incoming: mpsc::Re
 /// A dropped call may have written any part; what it has not comes back when its
 /// lease runs out.
 pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
-    let (mut acks, mut retries, mut deaths, mut releases) = (vec![], vec![], vec![], vec![]);
+    let (mut acks, mut publishing) = (vec![], vec![]);
+    let (mut retries, mut deaths, mut releases) = (vec![], vec![], vec![]);
     for settling in batch {
-        match settling.verdict {
-            Verdict::Ack => acks.push(settling),
+        match &settling.verdict {
+            Verdict::Ack { messages } if messages.is_empty() => acks.push(settling),
+            Verdict::Ack { .. } => publishing.push(settling),
             Verdict::Retry { .. } => retries.push(settling),
             Verdict::Dead { .. } => deaths.push(settling),
             Verdict::Release { .. } | Verdict::Abandon => releases.push(settling),
@@ -159,7 +165,7 @@ pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
         }
     }
     let mut landed = 0;
-    for group in [acks, retries, deaths, releases] {
+    for group in [acks, publishing, retries, deaths, releases] {
         if !group.is_empty() {
             landed += write(store, group).await;
         }
@@ -225,8 +231,12 @@ async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
 }
 
 async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
-    match group[0].verdict {
-        Verdict::Ack => {
+    match &group[0].verdict {
+        Verdict::Ack { messages } if !messages.is_empty() => {
+            let acks: Vec<Handled<'_>> = group.iter().filter_map(Settling::as_handled).collect();
+            store.ack_publishing(&acks).await
+        }
+        Verdict::Ack { .. } => {
             let leases: Vec<Lease> = group.iter().map(|one| one.lease).collect();
             store.ack(&leases).await
         }
@@ -246,6 +256,11 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
 }
 
 impl Settling {
+    fn as_handled(&self) -> Option<Handled<'_>> {
+        let Verdict::Ack { messages } = &self.verdict else { return None };
+        Some(Handled { lease: self.lease, messages })
+    }
+
     fn as_retry(&self) -> Option<Retry> {
         let Verdict::Retry { delay } = self.verdict else { return None };
         Some(Retry { lease: self.lease, delay })

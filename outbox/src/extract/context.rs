@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::States;
 use crate::message::{DecodeError, Headers, Row, codec};
+use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
 
 /// The delivery that a handler runs on. Cheap to clone.
@@ -26,6 +27,9 @@ pub(crate) struct Delivery {
     pub(crate) deadline: Arc<Mutex<Instant>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) headers: OnceLock<Headers>,
+    pub(crate) publisher: Publisher,
+    /// `None` when the row is acked before the handler runs.
+    pub(crate) collected: Option<Collected>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
 }
@@ -140,6 +144,28 @@ impl Context {
     #[must_use]
     pub fn state<T: 'static>(&self) -> Option<&T> {
         self.0.states.get()
+    }
+
+    /// A publisher to the table that the message lies in, which can collect
+    /// messages for the statement that acks.
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        match &self.0.collected {
+            Some(collected) => self.0.publisher.collecting(collected),
+            None => self.0.publisher.clone(),
+        }
+    }
+
+    /// What was collected, ready for the store.
+    pub(crate) fn prepared(&self) -> Result<Vec<Prepared>, PublishError> {
+        let Some(collected) = &self.0.collected else { return Ok(Vec::new()) };
+        let collected =
+            std::mem::take(&mut *collected.lock().unwrap_or_else(PoisonError::into_inner));
+        if collected.is_empty() {
+            return Ok(Vec::new());
+        }
+        let inherit = |message: Outgoing| message.inherit_correlation(|| self.correlation_id());
+        self.0.publisher.prepare(collected.into_iter().map(inherit).collect())
     }
 
     /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.

@@ -1,9 +1,10 @@
-//! `Headers` and `Context` as parameters.
+//! `Headers`, `Context` and `Publisher` as parameters.
 
 use std::convert::Infallible;
 
 use super::{Context, FromContext};
 use crate::message::Headers;
+use crate::publish::Publisher;
 
 impl FromContext for Headers {
     type Rejection = Infallible;
@@ -18,5 +19,13 @@ impl FromContext for Context {
 
     async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
         Ok(ctx.clone())
+    }
+}
+
+impl FromContext for Publisher {
+    type Rejection = Infallible;
+
+    async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
+        Ok(ctx.publisher())
     }
 }

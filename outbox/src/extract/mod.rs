@@ -36,7 +36,7 @@ use crate::error::BoxError;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a handler",
     label = "not an extractor",
-    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, or a type that implements `outbox::FromContext`"
+    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, or a type that implements `outbox::FromContext`"
 )]
 pub trait FromContext: Sized + Send {
     /// Why it could not be made.

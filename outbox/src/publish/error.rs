@@ -57,6 +57,11 @@ pub enum PublishError {
         /// The timer name.
         timer_id: String,
     },
+    /// Messages can be collected only for the ack of a delivery.
+    #[error(
+        "a message can be collected only by the `Publisher` of a handler whose row is not acked yet"
+    )]
+    NoDelivery,
     /// `OUTBOX_TABLE` or `OUTBOX_SCHEMA` cannot be used.
     #[error("the environment names no usable table: {0}")]
     Names(#[from] NameError),

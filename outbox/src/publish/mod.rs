@@ -4,11 +4,14 @@ mod error;
 mod outgoing;
 mod prepare;
 mod publisher;
+mod queue;
 
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
 pub(crate) use prepare::{Due, Prepared, check_name};
+pub(crate) use publisher::Collected;
 pub use publisher::Publisher;
+pub use queue::{Queue, QueueFor, QueueOf};
 
 use serde::Serialize;
 
@@ -71,7 +74,7 @@ pub async fn publish<T: Transaction + ?Sized>(
 }
 
 /// A transaction that messages can be published in: sqlx's, of PostgreSQL or
-/// SQLite. On SQLite begin it with [`begin_immediate`](crate::begin_immediate).
+/// SQLite. On SQLite begin it with `outbox::sqlite::begin`.
 pub trait Transaction: sealed::Transaction {}
 impl<T: sealed::Transaction> Transaction for T {}
 
@@ -95,6 +98,11 @@ pub(crate) mod sealed {
         pub(crate) sqlite: crate::store::sqlite::PublishSql,
     }
 
+    #[diagnostic::on_unimplemented(
+        message = "a message is published in a transaction, and `{Self}` is none",
+        label = "not a transaction",
+        note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
+    )]
     pub trait Transaction: Send {
         fn insert(
             &mut self,

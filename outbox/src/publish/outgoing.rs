@@ -1,6 +1,7 @@
 //! A message on its way to the table, with its options.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -37,7 +38,8 @@ pub enum TimerConflict {
 ///     .await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
+///
+/// `Debug` prints sizes and names, never the payload or a header value.
 #[must_use = "a message is published by `.publish(&mut tx).await`"]
 pub struct Outgoing {
     pub(super) queue: String,
@@ -52,6 +54,17 @@ pub struct Outgoing {
     pub(super) timer_id: Option<String>,
     pub(super) conflict: Option<TimerConflict>,
     pub(super) publisher: Option<Publisher>,
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing")
+            .field("queue", &self.queue)
+            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
+            .field("headers", &self.headers)
+            .field("timer_id", &self.timer_id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Outgoing {
@@ -103,6 +116,14 @@ impl Outgoing {
     /// What ties the messages of one piece of work together; made up if absent.
     pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// The id of the message that is being handled, unless this one has its own.
+    pub(crate) fn inherit_correlation(mut self, id: impl FnOnce() -> String) -> Self {
+        if self.correlation_id.is_none() && self.headers.correlation_id().is_none() {
+            self.correlation_id = Some(id());
+        }
         self
     }
 

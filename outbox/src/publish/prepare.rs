@@ -1,5 +1,6 @@
 //! Every check that keeps a message from aborting the caller's transaction.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -15,7 +16,9 @@ const MAX_NAME_CHARS: usize = 255;
 const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
 
 /// A message that the databases accept.
-#[derive(Debug)]
+///
+/// `Debug` prints sizes.
+#[derive(Clone)]
 pub struct Prepared {
     pub(crate) queue: String,
     pub(crate) payload: Bytes,
@@ -24,6 +27,15 @@ pub struct Prepared {
     pub(crate) due: Due,
     pub(crate) timer_id: Option<String>,
     pub(crate) extend: bool,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("queue", &self.queue)
+            .field("payload_bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// When a message is due.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
@@ -28,10 +28,20 @@ const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 /// publisher.message("orders", &7).delay(Duration::from_secs(5)).publish(tx).await?;
 /// # Ok(()) }
 /// ```
+///
+/// As a parameter of a handler it can also [`collect`](Self::collect) messages,
+/// which are published by the statement that acks the delivery.
 #[derive(Clone)]
-pub struct Publisher(Arc<Inner>);
+pub struct Publisher {
+    table: Arc<Table>,
+    /// Of the delivery whose handler asked for it.
+    collected: Option<Collected>,
+}
 
-struct Inner {
+/// Messages to publish with the ack of a delivery.
+pub(crate) type Collected = Arc<Mutex<Vec<Outgoing>>>;
+
+struct Table {
     names: TableNames,
     max_payload: usize,
     statements: sealed::Statements,
@@ -51,7 +61,45 @@ impl Publisher {
             #[cfg(feature = "sqlite")]
             sqlite: crate::store::sqlite::PublishSql::new(&names),
         };
-        Self(Arc::new(Inner { names, max_payload, statements }))
+        Self { table: Arc::new(Table { names, max_payload, statements }), collected: None }
+    }
+
+    /// The same publisher for one delivery.
+    pub(crate) fn collecting(&self, collected: &Collected) -> Self {
+        Self { table: Arc::clone(&self.table), collected: Some(Arc::clone(collected)) }
+    }
+
+    /// In a handler: publishes the message with the ack of its delivery, in the
+    /// same statement. If the delivery ends in any other way, nothing is
+    /// published; if the message cannot be published, the delivery fails as by an
+    /// error of kind `publish`.
+    ///
+    /// A correlation id that the message does not set is the delivery's.
+    ///
+    /// # Errors
+    /// When this publisher is not a handler's parameter, or the row was acked
+    /// before the handler ran (`AckFirst`).
+    pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
+        let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
+        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        Ok(())
+    }
+
+    /// What the store publishes with an ack.
+    pub(crate) fn prepare(&self, messages: Vec<Outgoing>) -> Result<Vec<Prepared>, PublishError> {
+        let mut timers = HashSet::new();
+        let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
+        for message in messages {
+            let message = message.prepare(self.table.max_payload)?;
+            if let Some(timer_id) = &message.timer_id
+                && !timers.insert((message.queue.clone(), timer_id.clone()))
+            {
+                let (queue, timer_id) = (message.queue, timer_id.clone());
+                return Err(PublishError::TimerTwice { queue, timer_id });
+            }
+            prepared.push(message);
+        }
+        Ok(prepared)
     }
 
     /// A publisher to the table that `OUTBOX_TABLE` and `OUTBOX_SCHEMA` name,
@@ -72,13 +120,13 @@ impl Publisher {
     /// Refuses payloads above this many bytes; 16 MiB by default.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> Self {
-        Self::with(self.0.names.clone(), bytes)
+        Self::with(self.table.names.clone(), bytes)
     }
 
     /// The tables it writes to.
     #[must_use]
     pub fn names(&self) -> &TableNames {
-        &self.0.names
+        &self.table.names
     }
 
     /// A message to this publisher's table, for options.
@@ -110,9 +158,9 @@ impl Publisher {
         tx: &mut T,
         message: Outgoing,
     ) -> Result<Published, PublishError> {
-        let message = message.prepare(self.0.max_payload)?;
+        let message = message.prepare(self.table.max_payload)?;
         let event = telemetry::PublishEvent::start(&message.queue, message.payload.len());
-        let result = tx.insert(&self.0.statements, message).await;
+        let result = tx.insert(&self.table.statements, message).await;
         event.end(result.as_ref().map(|published| usize::from(published.id().is_some())));
         Ok(result?)
     }
@@ -128,22 +176,11 @@ impl Publisher {
         tx: &mut T,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Published>, PublishError> {
-        let mut timers = HashSet::new();
-        let mut prepared: Vec<Prepared> = Vec::new();
-        for message in messages {
-            let message = message.prepare(self.0.max_payload)?;
-            if let Some(timer_id) = &message.timer_id
-                && !timers.insert((message.queue.clone(), timer_id.clone()))
-            {
-                let (queue, timer_id) = (message.queue, timer_id.clone());
-                return Err(PublishError::TimerTwice { queue, timer_id });
-            }
-            prepared.push(message);
-        }
+        let prepared = self.prepare(messages.into_iter().collect())?;
         let Some(first) = prepared.first() else { return Ok(Vec::new()) };
         let bytes = prepared.iter().map(|message| message.payload.len()).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
-        let result = tx.insert_batch(&self.0.statements, prepared).await;
+        let result = tx.insert_batch(&self.table.statements, prepared).await;
         event.end(result.as_ref().map(|all| all.iter().filter(|one| one.id().is_some()).count()));
         Ok(result?)
     }
@@ -161,7 +198,7 @@ impl Publisher {
     ) -> Result<bool, PublishError> {
         check_name("queue", queue)?;
         check_name("timer", timer_id)?;
-        Ok(tx.cancel_timer(&self.0.statements, queue, timer_id).await?)
+        Ok(tx.cancel_timer(&self.table.statements, queue, timer_id).await?)
     }
 
     /// Reads up to `limit` rows of a queue in order of due time, without leasing them.
@@ -175,7 +212,7 @@ impl Publisher {
         limit: u32,
     ) -> Result<Vec<Row>, PublishError> {
         check_name("queue", queue)?;
-        Ok(connection.pending(&self.0.statements, queue, i64::from(limit)).await?)
+        Ok(connection.pending(&self.table.statements, queue, i64::from(limit)).await?)
     }
 }
 
@@ -188,6 +225,6 @@ impl Default for Publisher {
 
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher").field("names", &self.0.names).finish_non_exhaustive()
+        f.debug_struct("Publisher").field("names", &self.table.names).finish_non_exhaustive()
     }
 }

@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::message::{FailureReason, Row};
+use crate::publish::Prepared;
 use crate::schema::SchemaMismatch;
 
 /// Declares the statements of a store: a struct with the text of one file a
@@ -111,6 +112,13 @@ pub struct Lease {
     pub token: Uuid,
 }
 
+/// A handled row with the messages that are published in its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Handled<'a> {
+    pub lease: Lease,
+    pub messages: &'a [Prepared],
+}
+
 /// Due again after `delay`, one attempt spent.
 #[derive(Debug, Clone)]
 pub struct Retry {
@@ -155,11 +163,14 @@ pub type Landed = Vec<bool>;
 /// Every write checks id and token, and takes a due time or a lease from the
 /// database's clock. A failed call has written nothing or, when
 /// `StoreError::transient` is true, may have written everything.
-pub trait Store: Clone + Send + Sync + 'static {
+pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Leases due rows in order of (due time, id) and counts a delivery.
     fn claim(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
     /// Deletes handled rows.
     fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Deletes handled rows and publishes what their handlers returned, each row
+    /// and its messages together or neither.
+    fn ack_publishing(&self, acks: &[Handled<'_>]) -> impl Future<Output = Result<Landed>> + Send;
     /// Puts failed rows off.
     fn retry(&self, retries: &[Retry]) -> impl Future<Output = Result<Landed>> + Send;
     /// Moves terminal rows to the dead-letter table, or deletes them without one.
@@ -170,8 +181,9 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn extend(&self, leases: &[Extend]) -> impl Future<Output = Result<Landed>> + Send;
     /// Releases whatever a claim took whose answer was lost.
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
-    /// Time until the next row of these queues becomes due; zero when one is
-    /// claimable now.
+    /// Time until the next row of these queues becomes due or the next lease runs
+    /// out. Free rows that are due do not count: this is asked after a claim, which
+    /// passed them by because somebody has them locked.
     fn next_due(
         &self,
         queues: &[String],
@@ -192,6 +204,17 @@ pub trait Store: Clone + Send + Sync + 'static {
     type Wakes: Wakes;
 }
 
+/// Stores are written here and nowhere else.
+mod sealed {
+    pub trait Sealed {}
+    #[cfg(feature = "testing")]
+    impl Sealed for super::memory::MemoryStore {}
+    #[cfg(feature = "postgres")]
+    impl Sealed for super::postgres::PgStore {}
+    #[cfg(feature = "sqlite")]
+    impl Sealed for super::sqlite::SqliteStore {}
+}
+
 /// A subscription to wakes. Dropping it ends it.
 pub trait Wakes: Send + 'static {
     /// The next wake. An error ends the subscription: the caller makes another.
@@ -204,6 +227,7 @@ pub trait Wakes: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wake {
     /// In this queue.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
     Queue(String),
     /// Somewhere: wakes may have been missed, or do not tell.
     All,

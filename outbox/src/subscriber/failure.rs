@@ -23,6 +23,8 @@ impl HandlerError {
     pub const EXTRACT: &'static str = "extract";
     /// The handler panicked.
     pub const PANIC: &'static str = "panic";
+    /// A message that was to be published with the ack cannot be.
+    pub const PUBLISH: &'static str = "publish";
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 
@@ -38,7 +40,7 @@ impl HandlerError {
         Self::new(plain.rsplit("::").next().unwrap_or(plain), error)
     }
 
-    /// `decode`, `extract`, `panic`, `timeout`, or the type name of the
+    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or the type name of the
     /// handler's error.
     #[must_use]
     pub fn kind(&self) -> &str {
@@ -76,6 +78,7 @@ impl Error for HandlerError {
 pub type ErrorRenderer = dyn Fn(&(dyn Error + 'static)) -> Option<String> + Send + Sync;
 
 /// The default renderer: the `Debug` form of the error and of its sources.
+#[allow(clippy::unnecessary_wraps, reason = "it is an `ErrorRenderer`")]
 pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
     let mut text = format!("{error:?}");
     let mut cause = error.source();
@@ -83,7 +86,7 @@ pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
         if text.len() > MAX_EXCEPTION_BYTES {
             break;
         }
-        text.push_str(&format!("\ncaused by: {source:?}"));
+        text = format!("{text}\ncaused by: {source:?}");
         cause = source.source();
     }
     Some(text)

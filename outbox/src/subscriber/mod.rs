@@ -176,7 +176,8 @@ impl Subscriber {
         self
     }
 
-    /// The most rows of one claim; 10 by default.
+    /// The most rows of one claim, and how many may wait in memory for a worker;
+    /// 10 by default.
     #[must_use]
     pub fn fetch_batch(mut self, rows: usize) -> Self {
         self.options.fetch_batch = rows;

@@ -31,7 +31,7 @@ use crate::subscriber::{Subscriber, debug_chain, registered};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> outbox::Result<()> {
-/// let failing = Subscriber::new("confirm", "orders", |_: Context| async { Err("no stock") })
+/// let failing = Subscriber::new("confirm", "orders", |_: Context| async { Err::<(), _>("no stock") })
 ///     .retry(Constant::new(Duration::from_secs(60)).max_attempts(3));
 ///
 /// let broker = TestBroker::with([failing]);
@@ -296,7 +296,9 @@ impl TestBroker {
         }
         let states = Arc::clone(&setup.states);
         let subscribers = setup.subscribers.clone();
-        let driver = Driver::new(self.store.clone(), subscribers, states, Arc::new(debug_chain));
+        let render = Arc::new(debug_chain);
+        let publisher = self.publisher.clone();
+        let driver = Driver::new(self.store.clone(), subscribers, states, render, publisher);
         Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
     }
 

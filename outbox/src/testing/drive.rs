@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{Call, Ending, TestBroker};
 use crate::engine::{Job, Reader, Shared, Verdict, deliver, settle};
 use crate::extract::States;
+use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Store, new_token};
 use crate::subscriber::{ErrorRenderer, Subscriber};
@@ -37,9 +38,14 @@ impl Driver {
         subscribers: Vec<Subscriber>,
         states: Arc<States>,
         render: Arc<ErrorRenderer>,
+        publisher: Publisher,
     ) -> Self {
         let readers = subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
-        Self { shared: Shared::new(store, states, render), readers, turn: Mutex::default() }
+        Self {
+            shared: Shared::new(store, states, render, publisher),
+            readers,
+            turn: Mutex::default(),
+        }
     }
 }
 
@@ -106,7 +112,7 @@ impl TestBroker {
         };
         let ran = settling.report.started.is_some();
         let ending = match settling.verdict {
-            Verdict::Ack => Ending::Acked,
+            Verdict::Ack { .. } => Ending::Acked,
             Verdict::Retry { delay } => Ending::Retried(delay),
             Verdict::Dead { reason, .. } => Ending::Terminal(reason),
             Verdict::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),

@@ -32,8 +32,7 @@ async fn seen(message: Outgoing) -> Vec<String> {
     let broker = TestBroker::with(all).state(Arc::clone(&texts));
     broker.publish_with(message).await.unwrap();
     assert!(broker.rows().is_empty());
-    let texts = texts.lock().unwrap().clone();
-    texts
+    texts.lock().unwrap().clone()
 }
 
 #[tokio::test]

@@ -136,15 +136,11 @@ impl Reading<'_> {
             None if !literal::is_negative(value) => return value.to_token_stream(),
             _ => None,
         };
-        match parsed.filter(|&number| number.is_finite() && valid(number)) {
-            Some(number) => {
-                LitFloat::new(&format!("{number:?}"), Span::mixed_site()).into_token_stream()
-            }
-            None => {
-                self.errors.at(value, rule);
-                TokenStream::new()
-            }
-        }
+        let Some(number) = parsed.filter(|&number| number.is_finite() && valid(number)) else {
+            self.errors.at(value, rule);
+            return TokenStream::new();
+        };
+        LitFloat::new(&format!("{number:?}"), Span::mixed_site()).into_token_stream()
     }
 
     fn build(self, given: &[(Ident, TokenStream)], misplaced: bool) -> TokenStream {

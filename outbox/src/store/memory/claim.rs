@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
-use super::{Stored, Tables};
+use super::{Stored, Tables, bounded};
 use crate::store::{Before, Claim, Claimed, Extend, Landed};
 
 impl Stored {
     /// When the row can be claimed: at its due time, or when its lease runs out.
     fn claimable_at(&self, lease_ttl: Duration) -> SystemTime {
-        let free_at = self.row.acquired_at.and_then(|at| at.checked_add(lease_ttl));
+        let free_at = self.row.acquired_at.map(|at| at + bounded(lease_ttl));
         free_at.map_or(self.row.next_attempt_at, |at| at.max(self.row.next_attempt_at))
     }
 }
@@ -68,6 +68,9 @@ impl Tables {
         self.rows
             .values()
             .filter(|stored| stored.locked_by.is_none() && queues.contains(&stored.row.queue))
+            .filter(|Stored { row, .. }| {
+                row.acquired_at.is_some() || row.next_attempt_at > self.now
+            })
             .map(|stored| stored.claimable_at(lease_ttl))
             .min()
             .map(|at| at.duration_since(self.now).unwrap_or_default())

@@ -33,6 +33,11 @@ pub(super) struct Tables {
     dlq_broken: bool,
 }
 
+/// A delay or a lease as the databases bound it: adding one can then not overflow.
+fn bounded(delay: Duration) -> Duration {
+    Duration::from_micros(delay_micros(delay).unsigned_abs())
+}
+
 struct Stored {
     row: Row,
     /// The open transaction that wrote it last. Claims skip such a row, as
@@ -92,6 +97,11 @@ impl MemoryStore {
         }
     }
 
+    /// Overwrites the stored headers, as a writer in another language could.
+    pub fn set_headers(&self, id: i64, headers: Option<&str>) {
+        self.alter(id, |row| row.headers = headers.map(Into::into));
+    }
+
     pub fn dead_letters(&self) -> Vec<DeadLetter> {
         self.tables().dlq.clone().unwrap_or_default()
     }
@@ -113,6 +123,10 @@ impl Store for MemoryStore {
 
     async fn ack(&self, leases: &[super::Lease]) -> super::Result<super::Landed> {
         Ok(self.tables().ack(leases))
+    }
+
+    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<super::Landed> {
+        Ok(self.tables().ack_publishing(acks))
     }
 
     async fn retry(&self, retries: &[super::Retry]) -> super::Result<super::Landed> {

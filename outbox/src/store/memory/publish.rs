@@ -18,7 +18,7 @@ pub struct MemoryTransaction {
 }
 
 /// A row as it was before this transaction touched it.
-struct Undo {
+pub(super) struct Undo {
     id: i64,
     before: Option<Row>,
 }
@@ -85,7 +85,7 @@ impl sealed::Transaction for MemoryTransaction {
         message: Prepared,
     ) -> Result<Published, StoreError> {
         let mut tables = self.store.tables();
-        let (published, undo) = tables.insert(message, self.id);
+        let (published, undo) = tables.insert(message, Some(self.id));
         self.undo.extend(undo);
         Ok(published)
     }
@@ -125,7 +125,11 @@ impl Tables {
         self.rows.values().find(|stored| same(&stored.row)).map(|stored| stored.row.id)
     }
 
-    fn insert(&mut self, message: Prepared, tx: u64) -> (Published, Option<Undo>) {
+    pub(super) fn insert(
+        &mut self,
+        message: Prepared,
+        tx: Option<u64>,
+    ) -> (Published, Option<Undo>) {
         let next_attempt_at = match message.due {
             Due::Now => self.now,
             Due::In(delay) => self.after(delay),
@@ -137,7 +141,7 @@ impl Tables {
             return match self.rows.get_mut(&id) {
                 Some(stored) if extend && stored.row.acquired_token.is_none() => {
                     let before = stored.row.clone();
-                    stored.locked_by = Some(tx);
+                    stored.locked_by = tx;
                     if next_attempt_at > stored.row.next_attempt_at {
                         stored.row.next_attempt_at = next_attempt_at;
                         stored.row.payload = message.payload;
@@ -168,7 +172,7 @@ impl Tables {
             timer_id: message.timer_id,
             headers: Some(message.headers.into()),
         };
-        self.rows.insert(id, Stored { row, locked_by: Some(tx) });
+        self.rows.insert(id, Stored { row, locked_by: tx });
         (Published::Inserted(id), Some(Undo { id, before: None }))
     }
 }

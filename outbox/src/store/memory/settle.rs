@@ -3,7 +3,7 @@
 use super::{Stored, Tables};
 use crate::error::StoreError;
 use crate::message::{DeadLetter, Row};
-use crate::store::{Death, Landed, Lease, Release, Result, Retry};
+use crate::store::{Death, Handled, Landed, Lease, Release, Result, Retry};
 
 impl Tables {
     /// The row, if this lease still holds it.
@@ -18,6 +18,20 @@ impl Tables {
 
     pub(super) fn ack(&mut self, leases: &[Lease]) -> Landed {
         leases.iter().map(|&lease| self.take(lease).is_some()).collect()
+    }
+
+    pub(super) fn ack_publishing(&mut self, acks: &[Handled<'_>]) -> Landed {
+        acks.iter()
+            .map(|handled| {
+                let landed = self.take(handled.lease).is_some();
+                if landed {
+                    for message in handled.messages {
+                        self.insert(message.clone(), None);
+                    }
+                }
+                landed
+            })
+            .collect()
     }
 
     pub(super) fn retry(&mut self, retries: &[Retry]) -> Landed {

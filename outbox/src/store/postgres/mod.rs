@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Executor};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATION;
@@ -29,10 +30,12 @@ use crate::schema::SchemaMismatch;
 const MAX_CONNECTIONS: u32 = 4;
 /// A statement that takes longer is given up: its answer may never come.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+/// How long the first connection may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, ack, retry, bury, release, extend, abandon, next_due,
+        claim, ack, ack_publishing, retry, bury, release, extend, abandon, next_due,
     }
 }
 
@@ -78,6 +81,28 @@ impl PgStore {
         let sql = EngineSql::new(&names);
         Self(Arc::new(Inner { pool, listen_pool, names, sql }))
     }
+
+    /// Connects once, trying again for `patience` while the error may pass. A
+    /// pool would wait longer, and then say only that it waited.
+    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+        let options = self.0.pool.connect_options();
+        let give_up = Instant::now() + patience;
+        loop {
+            let failed = match timeout(CONNECT_LIMIT, options.connect()).await {
+                Ok(Ok(connection)) => {
+                    // It worked; how it ends does not matter.
+                    let _ = connection.close().await;
+                    return Ok(());
+                }
+                Ok(Err(error)) => StoreError::of("connect to PostgreSQL")(error),
+                Err(_) => StoreError::new("connect to PostgreSQL", "no answer within 5 s", true),
+            };
+            if !failed.transient || Instant::now() >= give_up {
+                return Err(failed);
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
 }
 
 /// Runs one statement, with an end.
@@ -85,7 +110,7 @@ async fn bounded<T>(
     action: &'static str,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, StoreError> {
-    match tokio::time::timeout(STATEMENT_LIMIT, statement).await {
+    match timeout(STATEMENT_LIMIT, statement).await {
         Ok(result) => result.map_err(StoreError::of(action)),
         Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
     }
@@ -107,6 +132,10 @@ impl Store for PgStore {
 
     async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
         self.ack_rows(leases).await
+    }
+
+    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<Landed> {
+        self.ack_and_publish(acks).await
     }
 
     async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {

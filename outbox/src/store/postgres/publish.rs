@@ -35,11 +35,11 @@ impl PublishSql {
 }
 
 impl Due {
-    fn at(self) -> Option<PgTime> {
+    pub(super) fn at(self) -> Option<PgTime> {
         if let Self::At(time) = self { Some(PgTime(time)) } else { None }
     }
 
-    fn delay(self) -> i64 {
+    pub(super) fn delay(self) -> i64 {
         if let Self::In(delay) = self { delay_micros(delay) } else { 0 }
     }
 }

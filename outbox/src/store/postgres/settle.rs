@@ -10,13 +10,36 @@ use uuid::Uuid;
 use super::{PgStore, bounded, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
-use crate::store::{Death, Landed, Lease, Release, Retry};
+use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
 
 type Statement = Query<'static, Postgres, PgArguments>;
 
 impl PgStore {
     pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
         self.write("ack", &self.0.sql.ack, leases, |statement| statement).await
+    }
+
+    pub(super) async fn ack_and_publish(&self, acks: &[Handled<'_>]) -> Result<Landed, StoreError> {
+        let leases: Vec<_> = acks.iter().map(|handled| handled.lease).collect();
+        let of_each: Vec<_> = acks
+            .iter()
+            .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
+            .collect();
+        let channel = self.0.names.channel();
+        self.write("ack and publish", &self.0.sql.ack_publishing, &leases, |statement| {
+            statement
+                .bind(of_each.iter().map(|(lease, _)| lease.id).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(lease, _)| lease.token).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.queue.clone()).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.payload.to_vec()).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.headers.clone()).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.due.at()).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.due.delay()).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.timer_id.clone()).collect::<Vec<_>>())
+                .bind(of_each.iter().map(|(_, m)| m.extend).collect::<Vec<_>>())
+                .bind(channel)
+        })
+        .await
     }
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {

@@ -15,6 +15,9 @@ use crate::store::{Before, Claim, Claimed, Extend, Landed};
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
         let failed = StoreError::of;
+        if !self.any_due(claim).await? {
+            return Ok(Vec::new());
+        }
         let mut tx = self.begin("claim").await?;
         let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
         let mut due: Vec<(i64, i64, Option<Uuid>)> = Vec::new();
@@ -27,6 +30,8 @@ impl SqliteStore {
             }
         }
         due.sort_by_key(|&(at, id, _)| (at, id));
+        // A queue may be named twice.
+        due.dedup_by_key(|&mut (_, id, _)| id);
         due.truncate(claim.limit);
         let mut claimed = Vec::with_capacity(due.len());
         for (_, id, previous) in due {
@@ -37,6 +42,20 @@ impl SqliteStore {
         }
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
         Ok(claimed)
+    }
+
+    /// Looks without the write lock: every commit to the file wakes every claim
+    /// loop, and those that have nothing to do must not keep writers waiting.
+    async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
+        for queue in claim.queues.iter() {
+            let find = query(&self.0.sql.claim_find);
+            let find = find.bind(queue.clone()).bind(1).bind(delay_micros(claim.lease_ttl));
+            let found = find.fetch_optional(&self.0.reader).await;
+            if found.map_err(StoreError::of("claim"))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {

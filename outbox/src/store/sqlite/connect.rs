@@ -37,8 +37,12 @@ pub async fn connect(url: &str) -> Result<SqlitePool> {
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .busy_timeout(Duration::from_secs(5));
+    let file = options.get_filename().to_owned();
     let pool = SqlitePoolOptions::new().connect_with(options).await;
-    Ok(pool.map_err(StoreError::of("open SQLite"))?)
+    Ok(pool.map_err(|error| {
+        let named = format!("{}: {error}", file.display());
+        StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
+    })?)
 }
 
 /// Begins a transaction that may write: `BEGIN IMMEDIATE`.

@@ -41,6 +41,7 @@ struct Inner {
     reader: SqlitePool,
     names: TableNames,
     sql: EngineSql,
+    publish: PublishSql,
 }
 
 impl SqliteStore {
@@ -64,8 +65,8 @@ impl SqliteStore {
                 })
                 .connect_lazy_with((*options).clone())
         };
-        let sql = EngineSql::new(&names);
-        Self(Arc::new(Inner { writer: pool(1), reader: pool(2), names, sql }))
+        let (sql, publish) = (EngineSql::new(&names), PublishSql::new(&names));
+        Self(Arc::new(Inner { writer: pool(1), reader: pool(2), names, sql, publish }))
     }
 
     async fn begin(
@@ -90,6 +91,10 @@ impl Store for SqliteStore {
 
     async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
         self.ack_rows(leases).await
+    }
+
+    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<Landed> {
+        self.ack_and_publish(acks).await
     }
 
     async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {

@@ -30,36 +30,43 @@ fn due(due: Due) -> (Option<i64>, i64) {
     }
 }
 
+/// Publishes one message in a transaction, the caller's or an ack's.
+pub(super) async fn insert(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    message: &Prepared,
+) -> Result<Published, StoreError> {
+    let (at, delay) = due(message.due);
+    let bound = |text| {
+        query(text)
+            .bind(message.queue.clone())
+            .bind(message.payload.to_vec())
+            .bind(message.headers.clone())
+            .bind(at)
+            .bind(delay)
+            .bind(message.timer_id.clone())
+    };
+    listen::published();
+    let failed = StoreError::of;
+    let row = bound(&sql.insert).fetch_optional(&mut *connection).await;
+    if let Some(row) = row.map_err(failed("publish"))? {
+        return Ok(Published::Inserted(row.get(0)));
+    }
+    if !message.extend {
+        return Ok(Published::Duplicate);
+    }
+    let row = bound(&sql.extend_timer).fetch_optional(connection).await;
+    let row = row.map_err(failed("extend a timer"))?;
+    Ok(row.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
+}
+
 impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
     async fn insert(
         &mut self,
         statements: &sealed::Statements,
         message: Prepared,
     ) -> Result<Published, StoreError> {
-        let sql = &statements.sqlite;
-        let (at, delay) = due(message.due);
-        let bound = |text| {
-            query(text)
-                .bind(message.queue.clone())
-                .bind(message.payload.to_vec())
-                .bind(message.headers.clone())
-                .bind(at)
-                .bind(delay)
-                .bind(message.timer_id.clone())
-        };
-        listen::published();
-        let failed = StoreError::of;
-        let row =
-            bound(&sql.insert).fetch_optional(&mut **self).await.map_err(failed("publish"))?;
-        if let Some(row) = row {
-            return Ok(Published::Inserted(row.get(0)));
-        }
-        if !message.extend {
-            return Ok(Published::Duplicate);
-        }
-        let row = bound(&sql.extend_timer).fetch_optional(&mut **self).await;
-        let row = row.map_err(failed("extend a timer"))?;
-        Ok(row.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
+        insert(self, &statements.sqlite, &message).await
     }
 
     async fn insert_batch(

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::SqlitePool;
@@ -26,8 +27,20 @@ impl sealed::Pool for SqlitePool {
 /// Runs the migrations in one transaction that has the write lock.
 async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let sql = AssertSqlSafe(names.sql(MIGRATION)).into_sql_str();
-    let migration = Migration::new(1, Cow::Borrowed("outbox"), MigrationType::Simple, sql, false);
+    let sql = names.sql(MIGRATION);
+    let text = AssertSqlSafe(Arc::clone(&sql)).into_sql_str();
+    let mut migration =
+        Migration::new(1, Cow::Borrowed("outbox"), MigrationType::Simple, text, false);
+    // Of the file, not of the text with names in it: with another dead-letter
+    // table, or the schema named or left to the search path, it is the same.
+    let file = Migration::new(
+        1,
+        Cow::Borrowed(""),
+        MigrationType::Simple,
+        MIGRATION.into_sql_str(),
+        false,
+    );
+    migration.checksum = file.checksum;
     let mut migrator = Migrator::with_migrations(vec![migration]);
     migrator.dangerous_set_table_name(names.version_table());
     migrator.set_locking(false);
@@ -36,6 +49,17 @@ async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
     ran.map_err(|error| StoreError::new("migrate", error, false))?;
+    // Applied before, for another dead-letter table. Its statements can be repeated.
+    let made: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)",
+    )
+    .bind(names.dlq_or_default())
+    .fetch_one(&mut *tx)
+    .await
+    .map_err(failed("migrate"))?;
+    if !made {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed("migrate"))?;
+    }
     tx.commit().await.map_err(failed("migrate"))
 }
 

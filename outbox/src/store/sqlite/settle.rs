@@ -4,16 +4,34 @@ use sqlx::Sqlite;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 
+use super::publish::insert;
 use super::{SqliteStore, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
-use crate::store::{Death, Landed, Lease, Release, Retry};
+use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
 
 type Statement = Query<'static, Sqlite, SqliteArguments>;
 
 impl SqliteStore {
     pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
         self.write("ack", leases.iter().map(|&lease| [self.delete(lease)])).await
+    }
+
+    pub(super) async fn ack_and_publish(&self, acks: &[Handled<'_>]) -> Result<Landed, StoreError> {
+        let mut tx = self.begin("ack and publish").await?;
+        let mut landed = Vec::with_capacity(acks.len());
+        for handled in acks {
+            let delete = self.delete(handled.lease).execute(&mut *tx).await;
+            let hit = delete.map_err(StoreError::of("ack and publish"))?.rows_affected() == 1;
+            if hit {
+                for message in handled.messages {
+                    insert(&mut tx, &self.0.publish, message).await?;
+                }
+            }
+            landed.push(hit);
+        }
+        tx.commit().await.map_err(|error| StoreError::new("ack and publish", error, true))?;
+        Ok(landed)
     }
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {

@@ -1,6 +1,7 @@
 -- Finds due rows of one queue: free ones and those whose lease ran out.
 -- ?1 queue, ?2 rows at most, ?3 lease in microseconds.
--- Runs in a BEGIN IMMEDIATE transaction, so nobody writes before claim_take.
+-- First without a lock, to see whether there is anything to claim; then in a BEGIN
+-- IMMEDIATE transaction, so that nobody writes before claim_take.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order.
 SELECT id, next_attempt_at, acquired_token
 FROM "outbox"

@@ -1,0 +1,98 @@
+//! `publish = ".."`: the returned value as a message of the ack.
+//!
+//! `Result`, `Option`, `Vec` and `Outgoing` are known by their names, because a
+//! trait could not tell them from values that happen to be serialisable.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote_spanned;
+use syn::{GenericArgument, PathArguments, ReturnType, Type};
+
+use super::expand::at;
+use crate::errors::Errors;
+
+const NOTHING: &str =
+    "`publish` sends what the handler returns; return a message, or remove the option";
+
+pub(super) fn check(output: &ReturnType, name: &Ident, errors: &mut Errors) {
+    match output {
+        ReturnType::Default => errors.at(name, NOTHING),
+        ReturnType::Type(_, ty) => something(ty, errors),
+    }
+}
+
+fn something(ty: &Type, errors: &mut Errors) {
+    match ty {
+        Type::Tuple(tuple) if tuple.elems.is_empty() => errors.at(ty, NOTHING),
+        Type::ImplTrait(_) => errors.at(ty, "with `publish` the returned type has to be named"),
+        _ => match wrapper(ty) {
+            Some(("Outcome", _)) => errors.at(
+                ty,
+                "an `Outcome` cannot be published; return the message, and an `Err` to fail",
+            ),
+            Some((_, Some(inner))) => something(inner, errors),
+            _ => {}
+        },
+    }
+}
+
+/// Turns the call into a result, spanned on the returned type.
+pub(super) fn expand(
+    output: &ReturnType,
+    call: &TokenStream,
+    ctx: &Ident,
+    queue: &TokenStream,
+) -> TokenStream {
+    match output {
+        // Refused by `check`.
+        ReturnType::Default => TokenStream::new(),
+        ReturnType::Type(_, ty) => unwrap(ty, call, ctx, queue),
+    }
+}
+
+fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> TokenStream {
+    let span = at(ty);
+    let inner = Ident::new("__outbox_returned", Span::mixed_site());
+    let each = |ty: &Type| unwrap(ty, &quote_spanned!(at(ty)=> #inner), ctx, queue);
+    match wrapper(ty) {
+        Some(("Result", Some(ty))) => {
+            let each = each(ty);
+            quote_spanned!(span=> ::outbox::__private::returned::result(#value, |#inner| #each))
+        }
+        Some(("Option", Some(ty))) => {
+            let each = each(ty);
+            quote_spanned!(span=> ::outbox::__private::returned::option(#value, |#inner| #each))
+        }
+        Some(("Vec", Some(ty))) => {
+            let each = each(ty);
+            quote_spanned!(span=> ::outbox::__private::returned::vec(#value, |#inner| #each))
+        }
+        Some(("Outgoing", None)) => {
+            // Named, so that a constant used only here is not called unused.
+            quote_spanned!(span=> {
+                let _ = &#queue;
+                ::outbox::__private::returned::outgoing(&#ctx, #value)
+            })
+        }
+        _ => {
+            let queue = quote_spanned!(at(queue)=> &#queue);
+            quote_spanned!(span=>
+                ::outbox::__private::returned::value::<#ty, _>(&#ctx, #queue, &#value))
+        }
+    }
+}
+
+/// The name of a type that means something here, and what it wraps.
+fn wrapper(ty: &Type) -> Option<(&'static str, Option<&Type>)> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last()?;
+    let known = ["Result", "Option", "Vec", "Outgoing", "Outcome"];
+    let name = known.into_iter().find(|name| last.ident == name)?;
+    let inner = match &last.arguments {
+        PathArguments::AngleBracketed(given) => given.args.iter().find_map(|arg| match arg {
+            GenericArgument::Type(ty) => Some(ty),
+            _ => None,
+        }),
+        _ => None,
+    };
+    Some((name, inner))
+}

@@ -1,0 +1,141 @@
+//! A queue with the type of its messages.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+
+use super::{Outgoing, PublishError, Published, Publisher, Transaction};
+use crate::subscriber::IntoQueues;
+
+/// A queue whose messages are `T`: publishing and handling another type does not
+/// compile.
+///
+/// # Examples
+/// ```
+/// use outbox::{Queue, subscriber};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Order { id: i64 }
+///
+/// static ORDERS: Queue<Order> = Queue::new("orders");
+///
+/// #[subscriber(ORDERS)]
+/// async fn confirm(order: Order) {
+///     println!("order {}", order.id);
+/// }
+///
+/// # async fn place(tx: &mut sqlx::PgTransaction<'_>) -> Result<(), outbox::PublishError> {
+/// ORDERS.publish(tx, &Order { id: 7 }).await?;
+/// # Ok(()) }
+/// ```
+pub struct Queue<T> {
+    name: &'static str,
+    /// `fn` keeps the queue `Send` and `Sync` whatever `T` is.
+    message: PhantomData<fn(&T)>,
+}
+
+impl<T> Queue<T> {
+    /// A queue by its name, checked when compiling in a `static` or `const`.
+    ///
+    /// # Panics
+    /// When the name is empty, longer than 255 bytes, or holds NUL.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        assert!(!name.is_empty(), "the name of a queue cannot be empty");
+        assert!(name.len() <= 255, "the name of a queue has at most 255 bytes");
+        let (bytes, mut at) = (name.as_bytes(), 0);
+        while at < bytes.len() {
+            assert!(bytes[at] != 0, "the name of a queue cannot contain NUL");
+            at += 1;
+        }
+        Self { name, message: PhantomData }
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<T: Serialize> Queue<T> {
+    /// Publishes in the caller's transaction, as [`publish`](crate::publish()).
+    ///
+    /// # Errors
+    /// As [`publish`](crate::publish()).
+    pub async fn publish<X: Transaction + ?Sized>(
+        &self,
+        tx: &mut X,
+        body: &T,
+    ) -> Result<Published, PublishError> {
+        Publisher::of_process()?.publish(tx, self.name, body).await
+    }
+
+    /// A message to this queue, for options or another publisher.
+    pub fn message(&self, body: &T) -> Outgoing {
+        Outgoing::new(self.name, body)
+    }
+}
+
+impl<T> fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Queue").field(&self.name).finish()
+    }
+}
+
+/// What a handler whose payload is `P` can read.
+#[diagnostic::on_unimplemented(
+    message = "a handler of `{P}` cannot read the queue `{Self}`",
+    label = "holds messages of another type",
+    note = "a queue is a string, an array of strings, or a `Queue<P>` of the handler's payload"
+)]
+pub trait QueueOf<P: ?Sized> {
+    /// The names.
+    fn names(&self) -> Vec<String>;
+}
+
+impl<T> QueueOf<T> for Queue<T> {
+    fn names(&self) -> Vec<String> {
+        vec![self.name.to_owned()]
+    }
+}
+
+/// Raw bytes can be read from any queue.
+impl<T> QueueOf<[u8]> for Queue<T> {
+    fn names(&self) -> Vec<String> {
+        vec![self.name.to_owned()]
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<P: ?Sized, Q: IntoQueues + Clone> QueueOf<P> for Q {
+    fn names(&self) -> Vec<String> {
+        self.clone().into_queues()
+    }
+}
+
+/// Where a returned `T` can be published.
+#[diagnostic::on_unimplemented(
+    message = "`{T}` cannot be published to the queue `{Self}`",
+    label = "holds messages of another type",
+    note = "a queue is a string, or a `Queue<T>` of the returned type"
+)]
+pub trait QueueFor<T: ?Sized> {
+    /// The name.
+    fn name(&self) -> &str;
+}
+
+impl<T> QueueFor<T> for Queue<T> {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: ?Sized, Q: AsRef<str>> QueueFor<T> for Q {
+    fn name(&self) -> &str {
+        self.as_ref()
+    }
+}

@@ -1,0 +1,92 @@
+//! A dead-letter table that fails shows as growth, never as loss.
+
+use outbox::Outgoing;
+use outbox::testing::store::Store;
+
+use crate::bench::{Bench, Steps, TTL, death};
+
+async fn a_missing_table_leaves_the_row_and_its_lease<B: Bench>(b: B) {
+    b.put("q").await;
+    let lease = b.take("q").await;
+    let before = b.rows().await;
+    b.break_dlq().await;
+    assert!(b.store().bury(&[death(lease)]).await.is_err());
+    assert_eq!(b.rows().await, before);
+    b.mend_dlq().await;
+    assert!(b.letters().await.is_empty());
+}
+
+/// Repeating the same call would not help: the engine lets the lease run out.
+async fn a_missing_table_is_no_passing_error<B: Bench>(b: B) {
+    b.put("q").await;
+    let lease = b.take("q").await;
+    b.break_dlq().await;
+    let error = b.store().bury(&[death(lease)]).await.unwrap_err();
+    assert!(!error.transient, "{error}");
+    assert_eq!(error.action, "dead-letter");
+}
+
+async fn a_mended_table_takes_the_letter<B: Bench>(b: B) {
+    b.put("q").await;
+    let lease = b.take("q").await;
+    b.break_dlq().await;
+    assert!(b.store().bury(&[death(lease)]).await.is_err());
+    b.mend_dlq().await;
+    assert_eq!(b.store().bury(&[death(lease)]).await.unwrap(), [true]);
+    assert_eq!(b.letters().await.len(), 1);
+    b.assert_empty().await;
+}
+
+async fn the_row_comes_back_when_its_lease_runs_out<B: Bench>(b: B) {
+    let id = b.put("q").await;
+    let lease = b.take("q").await;
+    b.break_dlq().await;
+    assert!(b.store().bury(&[death(lease)]).await.is_err());
+    b.mend_dlq().await;
+    assert!(b.claim(&["q"], 1).await.is_empty());
+    b.age(TTL).await;
+    assert_eq!(b.claim_ids(&["q"], 1).await, [id]);
+}
+
+async fn other_settles_go_on<B: Bench>(b: B) {
+    b.put_many("q", 2).await;
+    let leases = b.take_many("q", 2).await;
+    b.break_dlq().await;
+    assert!(b.store().bury(&[death(leases[0])]).await.is_err());
+    assert_eq!(b.store().ack(&leases[1..]).await.unwrap(), [true]);
+    b.put("q").await;
+    assert_eq!(b.claim(&["q"], 1).await.len(), 1);
+}
+
+async fn one_refused_letter_leaves_the_whole_batch<B: Bench>(b: B) {
+    for queue in ["x", "poison", "y"] {
+        b.send(Outgoing::new(queue, &1)).await;
+    }
+    let claimed = b.claim(&["x", "poison", "y"], 3).await;
+    let deaths: Vec<_> = claimed.iter().map(|one| death(crate::bench::lease(one))).collect();
+    let before = b.rows().await;
+    b.refuse_letters_of("poison").await;
+    let error = b.store().bury(&deaths).await.unwrap_err();
+    assert!(!error.transient, "{error}");
+    assert_eq!(b.rows().await, before);
+    assert!(b.letters().await.is_empty());
+}
+
+async fn without_a_table_its_absence_is_no_error<B: Bench>(b: B) {
+    b.put("q").await;
+    b.break_dlq().await;
+    let without = b.without_dlq();
+    let lease = without.take("q").await;
+    assert_eq!(without.store().bury(&[death(lease)]).await.unwrap(), [true]);
+    b.assert_empty().await;
+}
+
+cases! {
+    a_missing_table_leaves_the_row_and_its_lease,
+    a_missing_table_is_no_passing_error,
+    a_mended_table_takes_the_letter,
+    the_row_comes_back_when_its_lease_runs_out,
+    other_settles_go_on,
+    one_refused_letter_leaves_the_whole_batch,
+    without_a_table_its_absence_is_no_error,
+}

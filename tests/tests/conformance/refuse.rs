@@ -1,0 +1,176 @@
+//! Whatever would abort the caller's transaction is refused before the first
+//! statement: the transaction goes on.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use outbox::{Outgoing, PublishError, Publisher, TimerConflict};
+use serde_json::json;
+
+use crate::bench::{Bench, Steps};
+
+/// Publishes the message in a transaction, expects that it is refused, and
+/// publishes and commits another one in the same transaction.
+async fn refused<B: Bench>(b: B, message: Outgoing, by: fn(&PublishError) -> bool) {
+    refused_by(&b, b.publisher(), message, by).await;
+}
+
+async fn refused_by<B: Bench>(
+    b: &B,
+    publisher: &Publisher,
+    message: Outgoing,
+    by: fn(&PublishError) -> bool,
+) {
+    let mut tx = b.begin().await;
+    let error = publisher.send(&mut tx, message).await.unwrap_err();
+    assert!(by(&error), "{error:?}");
+    let id = b.publisher().publish(&mut tx, "fine", &1).await.unwrap().id();
+    b.commit(tx).await;
+    let rows = b.rows().await;
+    assert_eq!(rows.iter().map(|row| Some(row.id)).collect::<Vec<_>>(), [id]);
+}
+
+async fn an_empty_queue_name<B: Bench>(b: B) {
+    refused(b, Outgoing::new("", &1), |e| matches!(e, PublishError::EmptyName("queue"))).await;
+}
+
+async fn a_queue_name_of_256_characters<B: Bench>(b: B) {
+    refused(b, Outgoing::new("é".repeat(256), &1), |e| {
+        matches!(e, PublishError::LongName { what: "queue", chars: 256 })
+    })
+    .await;
+}
+
+async fn a_nul_in_a_queue_name<B: Bench>(b: B) {
+    refused(b, Outgoing::new("a\0b", &1), |e| matches!(e, PublishError::Nul("queue"))).await;
+}
+
+async fn an_empty_timer_name<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).timer_id("");
+    refused(b, message, |e| matches!(e, PublishError::EmptyName("timer"))).await;
+}
+
+async fn a_timer_name_of_256_characters<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).timer_id("t".repeat(256));
+    refused(b, message, |e| matches!(e, PublishError::LongName { what: "timer", chars: 256 }))
+        .await;
+}
+
+async fn a_nul_in_a_timer_name<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).timer_id("\0");
+    refused(b, message, |e| matches!(e, PublishError::Nul("timer"))).await;
+}
+
+async fn a_payload_over_the_limit<B: Bench>(b: B) {
+    let small = b.publisher().clone().max_payload(10);
+    let message = Outgoing::raw("q", vec![7; 11]);
+    refused_by(&b, &small, message, |e| {
+        matches!(e, PublishError::PayloadTooLarge { bytes: 11, max: 10 })
+    })
+    .await;
+}
+
+async fn both_a_delay_and_a_time<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).delay(Duration::ZERO).at(SystemTime::UNIX_EPOCH);
+    refused(b, message, |e| matches!(e, PublishError::DelayAndTime)).await;
+}
+
+async fn a_time_after_the_year_9999<B: Bench>(b: B) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800);
+    let message = Outgoing::new("q", &1).at(time);
+    refused(b, message, |e| matches!(e, PublishError::TimeOutOfRange(_))).await;
+}
+
+async fn a_content_type_that_contradicts_the_header<B: Bench>(b: B) {
+    let message = Outgoing::raw("q", "x").content_type("text/plain").header("content-type", "a/b");
+    refused(b, message, |e| matches!(e, PublishError::HeaderConflict("content-type"))).await;
+}
+
+async fn a_correlation_id_that_contradicts_the_header<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).correlation_id("a").header("correlation_id", "b");
+    refused(b, message, |e| matches!(e, PublishError::HeaderConflict("correlation_id"))).await;
+}
+
+async fn a_body_that_does_not_serialise<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &HashMap::from([((1, 2), 3)]));
+    refused(b, message, |e| matches!(e, PublishError::Encode(_))).await;
+}
+
+async fn a_conflict_rule_without_a_timer<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).on_conflict(TimerConflict::Extend);
+    refused(b, message, |e| matches!(e, PublishError::ConflictWithoutTimer)).await;
+}
+
+async fn a_nul_in_a_header_value<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).header("a", "x\0y");
+    refused(b, message, |e| matches!(e, PublishError::Nul("header"))).await;
+}
+
+async fn a_nul_in_a_header_name<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).header("a\0", "x");
+    refused(b, message, |e| matches!(e, PublishError::Nul("header"))).await;
+}
+
+async fn a_nul_deep_in_a_header<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).header("a", json!([{ "b": { "c\0": 1 } }]));
+    refused(b, message, |e| matches!(e, PublishError::Nul("header"))).await;
+}
+
+async fn a_nul_in_a_correlation_id<B: Bench>(b: B) {
+    let message = Outgoing::new("q", &1).correlation_id("\0");
+    refused(b, message, |e| matches!(e, PublishError::Nul("header"))).await;
+}
+
+async fn refused_batch<B: Bench>(b: B, batch: Vec<Outgoing>, by: fn(&PublishError) -> bool) {
+    let mut tx = b.begin().await;
+    let error = b.publisher().publish_batch(&mut tx, batch).await.unwrap_err();
+    assert!(by(&error), "{error:?}");
+    let id = b.publisher().publish(&mut tx, "fine", &1).await.unwrap().id();
+    b.commit(tx).await;
+    assert_eq!(b.rows().await.iter().map(|row| Some(row.id)).collect::<Vec<_>>(), [id]);
+}
+
+async fn a_batch_with_one_bad_message<B: Bench>(b: B) {
+    let batch = vec![Outgoing::new("q", &1), Outgoing::new("", &2), Outgoing::new("q", &3)];
+    refused_batch(b, batch, |e| matches!(e, PublishError::EmptyName("queue"))).await;
+}
+
+async fn a_batch_that_names_a_timer_twice<B: Bench>(b: B) {
+    let timer = |n: i32| Outgoing::new("q", &n).timer_id("t");
+    refused_batch(b, vec![timer(1), timer(2)], |e| matches!(e, PublishError::TimerTwice { .. }))
+        .await;
+}
+
+async fn a_cancel_of_a_name_that_cannot_exist<B: Bench>(b: B) {
+    let mut tx = b.begin().await;
+    let publisher = b.publisher();
+    assert!(publisher.cancel_timer(&mut tx, "q", "").await.is_err());
+    assert!(publisher.cancel_timer(&mut tx, "a\0", "t").await.is_err());
+    assert!(publisher.cancel_timer(&mut tx, "q", &"t".repeat(256)).await.is_err());
+    let id = publisher.publish(&mut tx, "fine", &1).await.unwrap().id().unwrap();
+    b.commit(tx).await;
+    assert_eq!(b.claim_ids(&["fine"], 10).await, [id]);
+}
+
+cases! {
+    an_empty_queue_name,
+    a_queue_name_of_256_characters,
+    a_nul_in_a_queue_name,
+    an_empty_timer_name,
+    a_timer_name_of_256_characters,
+    a_nul_in_a_timer_name,
+    a_payload_over_the_limit,
+    both_a_delay_and_a_time,
+    a_time_after_the_year_9999,
+    a_content_type_that_contradicts_the_header,
+    a_correlation_id_that_contradicts_the_header,
+    a_body_that_does_not_serialise,
+    a_conflict_rule_without_a_timer,
+    a_nul_in_a_header_value,
+    a_nul_in_a_header_name,
+    a_nul_deep_in_a_header,
+    a_nul_in_a_correlation_id,
+    a_batch_with_one_bad_message,
+    a_batch_that_names_a_timer_twice,
+    a_cancel_of_a_name_that_cannot_exist,
+}

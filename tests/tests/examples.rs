@@ -1,0 +1,244 @@
+//! The examples do what they show, started as a new user starts them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use sqlx::Connection as _;
+
+/// `cargo run --example NAME` in the workspace, with a temporary folder of its own.
+struct Example {
+    command: Command,
+    temporary: PathBuf,
+}
+
+impl Example {
+    fn new(name: &str, run: &str) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let temporary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{run}"));
+        let _ = std::fs::remove_dir_all(&temporary);
+        std::fs::create_dir_all(&temporary).unwrap();
+        let mut command = Command::new(env!("CARGO"));
+        command.current_dir(root).args(["run", "--quiet", "--target-dir"]).arg(target());
+        command.args(["--example", name]).env("TMPDIR", &temporary);
+        for (variable, _) in std::env::vars_os() {
+            let text = variable.to_string_lossy();
+            if text == "DATABASE_URL" || text.starts_with("OUTBOX_") {
+                command.env_remove(&variable);
+            }
+        }
+        Self { command, temporary }
+    }
+
+    fn database(mut self, url: &str) -> Self {
+        self.command.env("DATABASE_URL", url);
+        self
+    }
+
+    /// Its exit and output; it left no file behind.
+    fn output(mut self) -> Output {
+        let output = self.command.output().unwrap();
+        let left: Vec<_> = std::fs::read_dir(&self.temporary).unwrap().collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+        std::fs::remove_dir(&self.temporary).unwrap();
+        output
+    }
+
+    /// What it prints when all goes well.
+    fn story(self) -> String {
+        let output = self.output();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {errors}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it says when it fails.
+    fn complaint(self) -> String {
+        let output = self.output();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// The folder that this test was built in: `<target>/<profile>/deps/<test>`.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+/// Asserts that the lines stand there in this order, others between them.
+fn assert_lines(story: &str, expected: &[&str]) {
+    let mut lines = story.lines();
+    for line in expected {
+        assert!(lines.any(|told| told.trim() == *line), "no `{line}` in its place in:\n{story}");
+    }
+}
+
+const QUICKSTART: &[&str] = &[
+    "Four orders and one invoice, each committed together with its message.",
+    "One more order is rolled back, and its message with it.",
+    "The app starts:",
+    "order 2 fails (attempt 1); it will be tried again",
+    "order 2 fails (attempt 2); it will be tried again",
+    "order 2 is confirmed (attempt 3)",
+    "What was dead-lettered, and why:",
+    "invoices: retry_terminal: \"order 5 has no address\"",
+];
+const FIGURES: &str =
+    "quickstart: published=5 rolled_back=1 handled=4 retried=2 dead_lettered=1 left=0";
+
+#[test]
+fn quickstart_needs_no_server_and_ends_by_itself() {
+    Example::new("quickstart", "built").story();
+    let start = Instant::now();
+    let story = Example::new("quickstart", "sqlite").story();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(story.starts_with("Database: SQLite, a temporary file\n"), "{story}");
+    assert_lines(&story, QUICKSTART);
+    assert_eq!(story.lines().last(), Some(FIGURES));
+}
+
+#[tokio::test]
+async fn quickstart_runs_on_postgresql_and_leaves_nothing_there() {
+    let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {
+        let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
+        let skipped = "skipped: the quickstart on PostgreSQL needs OUTBOX_TEST_PG_URL";
+        assert!(!required.split(',').any(|name| name.trim() == "postgres"), "{skipped}");
+        println!("{skipped}");
+        return;
+    };
+    let story = Example::new("quickstart", "postgres").database(&url).story();
+    assert_lines(&story, QUICKSTART);
+    assert_eq!(story.lines().last(), Some(FIGURES));
+
+    let first = story.lines().next().unwrap();
+    let schema = first.strip_prefix("Database: PostgreSQL, the temporary schema ").unwrap();
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    let there: bool = sqlx::query_scalar("SELECT to_regnamespace($1) IS NOT NULL")
+        .bind(schema)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(!there, "{schema} is left behind");
+}
+
+#[test]
+fn a_wrong_database_url_is_named_and_not_shown() {
+    for (run, url, says) in [
+        ("scheme", "mysql://u:hunter2@host/db", "starts with neither `postgres://` nor `sqlite:`"),
+        ("url", "postgres://u:hunter2@host:port/db", "is not a PostgreSQL URL"),
+        ("server", "postgres://u:hunter2@127.0.0.1:1/db", "the server that `DATABASE_URL` names"),
+    ] {
+        let complaint = Example::new("quickstart", run).database(url).complaint();
+        assert!(complaint.contains(says), "{complaint}");
+        assert!(!complaint.contains("hunter2"), "{complaint}");
+    }
+}
+
+#[test]
+fn transaction_shows_what_commits_together() {
+    assert_lines(
+        &Example::new("transaction", "").story(),
+        &[
+            "rolled back: order 13 cannot be paid",
+            "the batch inserted 2 rows",
+            "refused: the queue name is empty",
+            "pending: {\"id\":1}",
+            "pending: {\"id\":2}",
+            "pending: {\"id\":4}",
+            "pending: {\"id\":5}",
+            "handled: order 1 from a plain publish",
+            "handled: order 2 from a plain publish",
+            "handled: order 4 from a batch",
+            "handled: order 5 from a batch",
+            "left: 0",
+        ],
+    );
+}
+
+#[test]
+fn retries_shows_each_strategy() {
+    let story = Example::new("retries", "").story();
+    // Order is certain within a queue only.
+    assert_lines(
+        &story,
+        &[
+            "mail to ann: attempt 1 fails",
+            "mail to ann: attempt 2 fails",
+            "mail to ann: attempt 3 succeeds",
+            "left: 0",
+        ],
+    );
+    assert_lines(
+        &story,
+        &[
+            "sms to bob: attempt 1 fails",
+            "sms to bob: attempt 2 fails",
+            "sms to bob: attempt 3 fails",
+        ],
+    );
+    assert_lines(&story, &["report May: attempt 1", "report May: attempt 2"]);
+    assert_lines(
+        &story,
+        &["delivery to Elm: the shop is closed", "delivery to Elm: done, 0 attempts spent"],
+    );
+    assert_eq!(story.lines().filter(|line| line.starts_with("sms")).count(), 3);
+    assert_eq!(story.lines().filter(|line| line.starts_with("report")).count(), 2);
+}
+
+#[test]
+fn dead_letter_shows_each_reason_and_publishes_again() {
+    assert_lines(
+        &Example::new("dead_letter", "").story(),
+        &[
+            "imports: max_deliveries (handler not run again)",
+            "invoices: retry_terminal (String)",
+            "refunds: rejected (the amount is negative)",
+            "refunds: retry_terminal (decode)",
+            "The address is known now; the dead invoices are published again.",
+            "invoice 7 is sent",
+            "left: 0",
+        ],
+    );
+}
+
+#[test]
+fn timers_shows_delays_names_and_cancelling() {
+    let story = Example::new("timers", "").story();
+    assert_lines(
+        &story,
+        &[
+            "attempt 1: bob will be reminded",
+            "attempt 2: bob has a reminder already",
+            "the draft waits",
+            "the draft waits longer",
+            "eve's reminder is taken back: true",
+            "reminded: ann (no name)",
+            "saved: dear ann",
+            "left: 0",
+        ],
+    );
+    assert_eq!(story.matches("reminded: bob (bob-trial)").count(), 1);
+    assert_eq!(story.matches("saved:").count(), 1);
+    assert!(!story.contains("reminded: eve"));
+}
+
+#[test]
+fn testing_shows_retries_without_waiting() {
+    assert_lines(
+        &Example::new("testing", "").story(),
+        &[
+            "attempt 1 after 0ns: Retried(60s)",
+            "attempt 2 after 60s: Retried(120s)",
+            "attempt 3 after 180s: Terminal(RetryTerminal)",
+            "dead letter: retry_terminal: \"order 7: no route\"",
+        ],
+    );
+}
+
+#[test]
+fn library_handlers_are_linked_by_name() {
+    let story = Example::new("library_handlers", "").story();
+    assert!(story.starts_with("the app cannot start:\n"), "{story}");
+    assert!(story.contains("it wants `State<alloc::string::String>`, which nobody gave"));
+    assert_lines(&story, &["Welcome, Ann!", "left: 0"]);
+}

@@ -1,0 +1,81 @@
+//! What a new user meets: migrating under changing names, a start that is refused.
+
+use std::time::Duration;
+
+use outbox::schema::{migrate_tables, validate_schema};
+use outbox::testing::store::PgStore;
+use outbox::{App, Context, Error, Subscriber, TableNames};
+
+fn names(dlq: &str) -> TableNames {
+    TableNames::default().with_dlq(dlq).unwrap()
+}
+
+#[tokio::test]
+async fn a_dead_letter_table_of_another_name_is_made_later_on_sqlite() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("dlq-later");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let pool = outbox::sqlite::connect(&url).await.unwrap();
+    for dlq in ["outbox_dlq", "graveyard", "graveyard"] {
+        migrate_tables(&pool, &names(dlq)).await.unwrap();
+        validate_schema(&pool, &names(dlq), false).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_table_of_another_name_is_made_later_on_postgresql() {
+    let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {
+        let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
+        let skipped = "skipped: migrating PostgreSQL needs OUTBOX_TEST_PG_URL";
+        assert!(!required.split(',').any(|name| name.trim() == "postgres"), "{skipped}");
+        println!("{skipped}");
+        return;
+    };
+    let setup = sqlx::PgPool::connect(&url).await.unwrap();
+    for statement in ["DROP SCHEMA IF EXISTS dlq_later CASCADE", "CREATE SCHEMA dlq_later"] {
+        sqlx::query(statement).execute(&setup).await.unwrap();
+    }
+    let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap();
+    let pool = sqlx::PgPool::connect_lazy_with(options.options([("search_path", "dlq_later")]));
+    for names in [
+        names("outbox_dlq"),
+        names("graveyard"),
+        names("outbox_dlq").in_schema("dlq_later").unwrap(),
+        names("crypt").in_schema("dlq_later").unwrap(),
+    ] {
+        migrate_tables(&pool, &names).await.unwrap();
+        validate_schema(&pool, &names, true).await.unwrap();
+    }
+    pool.close().await;
+    sqlx::query("DROP SCHEMA dlq_later CASCADE").execute(&setup).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named_with_its_own_error() {
+    let nobody = sqlx::PgPool::connect_lazy("postgres://u:hunter2@127.0.0.1:1/db").unwrap();
+    let store = PgStore::new(&nobody, TableNames::default());
+    let error = store.reach(Duration::ZERO).await.unwrap_err().to_string();
+    assert!(error.contains("refused"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_start_lists_what_is_missing_beside_the_tables() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-tables");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let pool = outbox::sqlite::connect(&url).await.unwrap();
+    let wants =
+        Subscriber::new("wants", "q", |_: Context| async {}).requires::<outbox::State<u8>>();
+    let refused = App::sqlite(pool).only([wants]).dlq("").start().await.unwrap_err();
+    let Error::Launch(reasons) = refused else { panic!("{refused}") };
+    assert_eq!(reasons.len(), 3, "{reasons:#?}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_is_named() {
+    let error = outbox::sqlite::connect("sqlite:no/such/folder/shop.db").await.unwrap_err();
+    assert!(error.to_string().contains("no/such/folder/shop.db"), "{error}");
+}

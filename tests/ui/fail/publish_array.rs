@@ -1,0 +1,8 @@
+use outbox::subscriber;
+
+#[subscriber("orders", publish = ["a", "b"])]
+async fn confirm(id: u64) -> u64 {
+    id
+}
+
+fn main() {}

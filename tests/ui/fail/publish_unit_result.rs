@@ -1,0 +1,8 @@
+use outbox::subscriber;
+
+#[subscriber("orders", publish = "confirmed")]
+async fn confirm(_: u64) -> Result<(), String> {
+    Ok(())
+}
+
+fn main() {}
