@@ -1,5 +1,10 @@
-//! What several test binaries share: the databases they run on.
+//! What several test binaries share: the databases they run on, handlers that
+//! tell what they do, and the log.
 
 pub mod backend;
+pub mod capture;
+pub mod db;
 pub mod postgres;
+pub mod probe;
 pub mod sqlite;
+pub mod wait;

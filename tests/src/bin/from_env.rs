@@ -1,0 +1,36 @@
+//! An app as the environment describes it, for the tests to start and to signal.
+
+use std::io::Write;
+
+use outbox::{App, Context, subscriber};
+
+/// Whole lines, at once: the test waits for them.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+#[subscriber("quick", min_poll = "1h", max_poll = "1h")]
+async fn quick(n: u64) {
+    say(&format!("handled {n}"));
+}
+
+/// Ends half a second after it began.
+#[subscriber("slow")]
+async fn slow(n: u64) {
+    say(&format!("started {n}"));
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    say(&format!("finished {n}"));
+}
+
+#[subscriber("endless", max_workers = 1)]
+async fn endless(n: u64, _: Context) {
+    say(&format!("started {n}"));
+    std::future::pending::<()>().await;
+}
+
+#[tokio::main]
+async fn main() -> outbox::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    App::from_env().run().await
+}

@@ -1,0 +1,99 @@
+//! Everything that is logged in this process, for the tests to look at.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock, Mutex, Once};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+/// One log line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub target: String,
+    pub level: Level,
+    pub fields: BTreeMap<String, String>,
+}
+
+impl Line {
+    pub fn event(&self) -> Option<&str> {
+        self.get("event")
+    }
+
+    pub fn get(&self, field: &str) -> Option<&str> {
+        self.fields.get(field).map(String::as_str)
+    }
+
+    pub fn text(&self) -> String {
+        format!("{} {} {:?}", self.target, self.level, self.fields)
+    }
+}
+
+type Hook = Arc<dyn Fn(&Line) + Send + Sync>;
+
+static LINES: LazyLock<Mutex<Vec<Line>>> = LazyLock::new(Mutex::default);
+static HOOKS: LazyLock<Mutex<Vec<Hook>>> = LazyLock::new(Mutex::default);
+
+struct Capture;
+
+impl<S: Subscriber> Layer<S> for Capture {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if !event.metadata().target().starts_with("outbox") {
+            return;
+        }
+        let mut line = Line {
+            target: event.metadata().target().to_owned(),
+            level: *event.metadata().level(),
+            fields: BTreeMap::new(),
+        };
+        event.record(&mut Fields(&mut line.fields));
+        LINES.lock().unwrap().push(line.clone());
+        let hooks = HOOKS.lock().unwrap().clone();
+        hooks.iter().for_each(|hook| hook(&line));
+    }
+}
+
+struct Fields<'a>(&'a mut BTreeMap<String, String>);
+
+impl Visit for Fields<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}"));
+    }
+}
+
+/// Starts to keep what is logged, at every level. May be called often.
+pub fn start() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let all = tracing_subscriber::registry().with(Capture);
+        tracing::subscriber::set_global_default(all).unwrap();
+    });
+}
+
+/// Calls `hook` with every line, while the line is being logged.
+pub fn hook(hook: impl Fn(&Line) + Send + Sync + 'static) {
+    HOOKS.lock().unwrap().push(Arc::new(hook));
+}
+
+/// The lines so far.
+pub fn lines() -> Vec<Line> {
+    LINES.lock().unwrap().clone()
+}
+
+/// The events of a queue so far. Tests run side by side, so each has queues of
+/// its own.
+pub fn events(queue: &str) -> Vec<Line> {
+    let mut lines = lines();
+    lines.retain(|line| line.event().is_some() && line.get("queue") == Some(queue));
+    lines
+}
+
+/// Their names.
+pub fn names(queue: &str) -> Vec<String> {
+    events(queue).iter().filter_map(|line| line.event().map(str::to_owned)).collect()
+}

@@ -1,0 +1,215 @@
+//! A database of its own for every test: PostgreSQL on the server that
+//! `scripts/test` starts, SQLite in a temporary folder.
+
+use std::path::PathBuf;
+
+use outbox::{App, Outgoing, Published, Publisher, TableNames};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::sqlite::SqlitePool;
+use sqlx::{AssertSqlSafe, Executor};
+
+use crate::backend::{pg_url, require, unique};
+
+#[derive(Clone)]
+pub enum Pool {
+    Postgres(PgPool),
+    Sqlite(SqlitePool),
+}
+
+pub struct Db {
+    pub pool: Pool,
+    pub names: TableNames,
+    pub url: String,
+    folder: Option<PathBuf>,
+}
+
+/// Runs every case on both databases.
+#[macro_export]
+macro_rules! on_both {
+    ($($case:ident),* $(,)?) => {
+        $crate::on_postgres!($($case),*);
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let Some(db) = $crate::db::Db::sqlite().await else { return };
+                super::$case(&db).await;
+                db.close().await;
+            })*
+        }
+    };
+}
+
+/// Runs every case on PostgreSQL.
+#[macro_export]
+macro_rules! on_postgres {
+    ($($case:ident),* $(,)?) => {
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let Some(db) = $crate::db::Db::postgres().await else { return };
+                super::$case(&db).await;
+                db.close().await;
+            })*
+        }
+    };
+}
+
+impl Db {
+    /// `None`, with a printed line, when there is no server.
+    pub async fn postgres() -> Option<Self> {
+        let db = Self::bare_postgres().await?;
+        db.migrate().await;
+        Some(db)
+    }
+
+    /// An empty database.
+    pub async fn bare_postgres() -> Option<Self> {
+        if !require("postgres") {
+            return None;
+        }
+        let server = pg_url()?;
+        let name = unique("outbox_app");
+        let options: PgConnectOptions = server.parse().unwrap();
+        let admin = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await;
+        let admin = admin.unwrap();
+        admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+        admin.close().await;
+        let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+        let options = options.database(&name).application_name("test");
+        let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+        Some(Self { pool: Pool::Postgres(pool), names: names(), url, folder: None })
+    }
+
+    pub async fn sqlite() -> Option<Self> {
+        let db = Self::bare_sqlite().await?;
+        db.migrate().await;
+        Some(db)
+    }
+
+    /// An empty file.
+    pub async fn bare_sqlite() -> Option<Self> {
+        let folder = std::env::temp_dir().join(unique("outbox_app"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let url = format!("sqlite:{}", folder.join("test.db").display());
+        let pool = outbox::sqlite::connect(&url).await.unwrap();
+        Some(Self { pool: Pool::Sqlite(pool), names: names(), url, folder: Some(folder) })
+    }
+
+    pub async fn migrate(&self) {
+        match &self.pool {
+            Pool::Postgres(pool) => outbox::schema::migrate_tables(pool, &self.names).await,
+            Pool::Sqlite(pool) => outbox::schema::migrate_tables(pool, &self.names).await,
+        }
+        .unwrap();
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.pool, Pool::Postgres(_))
+    }
+
+    /// The pool, on PostgreSQL.
+    pub fn pg(&self) -> &PgPool {
+        match &self.pool {
+            Pool::Postgres(pool) => pool,
+            Pool::Sqlite(_) => panic!("this is SQLite"),
+        }
+    }
+
+    /// An app with a dead-letter table and, so far, no subscriber. Its
+    /// connections have the application name `engine`.
+    pub fn app(&self) -> App {
+        let app = match &self.pool {
+            Pool::Postgres(pool) => {
+                let options = (*pool.connect_options()).clone().application_name("engine");
+                App::postgres(PgPoolOptions::new().connect_lazy_with(options))
+            }
+            Pool::Sqlite(pool) => App::sqlite(pool.clone()),
+        };
+        app.names(self.names.clone()).only([])
+    }
+
+    pub async fn publish(&self, queue: &str, n: i64) -> i64 {
+        self.send(Outgoing::new(queue, &n)).await.id().unwrap()
+    }
+
+    pub async fn send(&self, message: Outgoing) -> Published {
+        self.send_all([message]).await[0]
+    }
+
+    /// In one transaction.
+    pub async fn send_all(&self, messages: impl IntoIterator<Item = Outgoing>) -> Vec<Published> {
+        let publisher = Publisher::new(self.names.clone());
+        match &self.pool {
+            Pool::Postgres(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                let published = publisher.publish_batch(&mut tx, messages).await.unwrap();
+                tx.commit().await.unwrap();
+                published
+            }
+            Pool::Sqlite(pool) => {
+                let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+                let published = publisher.publish_batch(&mut tx, messages).await.unwrap();
+                tx.commit().await.unwrap();
+                published
+            }
+        }
+    }
+
+    pub async fn exec(&self, sql: impl Into<String>) {
+        let sql = AssertSqlSafe(sql.into());
+        match &self.pool {
+            Pool::Postgres(pool) => pool.execute(sql).await.map(drop).unwrap(),
+            Pool::Sqlite(pool) => pool.execute(sql).await.map(drop).unwrap(),
+        }
+    }
+
+    /// One number.
+    pub async fn int(&self, sql: impl Into<String>) -> i64 {
+        let sql = AssertSqlSafe(sql.into());
+        match &self.pool {
+            Pool::Postgres(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+            Pool::Sqlite(pool) => sqlx::query_scalar(sql).fetch_one(pool).await.unwrap(),
+        }
+    }
+
+    /// One column of texts.
+    pub async fn texts(&self, sql: impl Into<String>) -> Vec<String> {
+        let sql = AssertSqlSafe(sql.into());
+        match &self.pool {
+            Pool::Postgres(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+            Pool::Sqlite(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
+        }
+    }
+
+    pub async fn rows(&self) -> i64 {
+        self.int("SELECT count(*) FROM outbox").await
+    }
+
+    pub async fn letters(&self) -> i64 {
+        self.int("SELECT count(*) FROM outbox_dlq").await
+    }
+
+    /// Rows that somebody holds.
+    pub async fn leased(&self) -> i64 {
+        self.int("SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL").await
+    }
+
+    /// Waits until every row is gone.
+    pub async fn drained(&self) {
+        crate::wait::eventually("no row is left", async || self.rows().await == 0).await;
+    }
+
+    pub async fn close(self) {
+        match self.pool {
+            Pool::Postgres(pool) => pool.close().await,
+            Pool::Sqlite(pool) => pool.close().await,
+        }
+        if let Some(folder) = self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+fn names() -> TableNames {
+    TableNames::default().with_dlq("outbox_dlq").unwrap()
+}

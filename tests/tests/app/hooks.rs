@@ -1,0 +1,84 @@
+//! Hooks run where they are said to, and their failures are told.
+
+use std::sync::{Arc, Mutex};
+
+use outbox::{App, Error};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::{free, gated};
+
+use super::*;
+
+on_both!(
+    startup_runs_before_the_first_claim_and_shutdown_after_the_last_result,
+    a_failing_startup_hook_stops_the_start_and_claims_nothing,
+    a_failing_shutdown_hook_is_told_after_the_drain,
+);
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+fn noting(app: App, log: &Log) -> App {
+    let [a, b, c] = [log; 3].map(Arc::clone);
+    let note = |log: &Log, word| log.lock().unwrap().push(word);
+    app.on_startup(move || {
+        note(&a, "startup 1");
+        async { Ok::<_, String>(()) }
+    })
+    .on_startup(move || {
+        note(&b, "startup 2");
+        async { Ok::<_, String>(()) }
+    })
+    .on_shutdown(move || {
+        note(&c, "shutdown");
+        async { Ok::<_, String>(()) }
+    })
+}
+
+async fn startup_runs_before_the_first_claim_and_shutdown_after_the_last_result(db: &Db) {
+    let log = Log::default();
+    let (subscriber, probe) = gated("it", "q");
+    db.publish("q", 7).await;
+    let app = noting(db.app().only([subscriber]), &log);
+    let seen = probe.clone();
+    let app = app.on_startup(move || {
+        let running = seen.running();
+        async move { if running == 0 { Ok(()) } else { Err("a handler runs already") } }
+    });
+    let running = app.start().await.unwrap();
+    probe.start().await;
+    log.lock().unwrap().push("run");
+    let stop = tokio::spawn(async move { running.stop().await });
+    probe.let_end(1);
+    stop.await.unwrap().unwrap();
+    assert_eq!(probe.finished(), 1);
+    assert_eq!(*log.lock().unwrap(), ["startup 1", "startup 2", "run", "shutdown"]);
+    assert_eq!(db.rows().await, 0);
+}
+
+async fn a_failing_startup_hook_stops_the_start_and_claims_nothing(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    db.publish("q", 7).await;
+    let log = Log::default();
+    let app = db.app().only([subscriber]).on_startup(|| async { Err("no mail server") });
+    let error = noting(app, &log).start().await.err().unwrap();
+    assert!(matches!(error, Error::Hook { hook: "startup", .. }), "{error}");
+    assert!(error.to_string().contains("no mail server"));
+    assert!(log.lock().unwrap().is_empty(), "later hooks are not run");
+    assert_eq!((probe.more().await.len(), db.leased().await), (0, 0));
+    if db.is_postgres() {
+        let engine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'engine' AND datname = current_database()";
+        outbox_tests::wait::eventually("no connection is left", async || db.int(engine).await == 0).await;
+    }
+}
+
+async fn a_failing_shutdown_hook_is_told_after_the_drain(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    let app = db.app().only([subscriber]).on_shutdown(|| async { Err("disk full") });
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    probe.start().await;
+    let error = running.stop().await.unwrap_err();
+    assert!(matches!(error, Error::Hook { hook: "shutdown", .. }), "{error}");
+    assert_eq!(db.rows().await, 0, "it was drained before");
+    running.stop().await.unwrap();
+}

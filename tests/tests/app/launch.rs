@@ -1,0 +1,132 @@
+//! A start that cannot succeed is refused, with every reason at once.
+
+use outbox::{App, FromContext, State, Subscriber, subscriber};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::free;
+
+use super::*;
+
+on_both!(
+    no_subscriber_is_refused_and_the_text_tells_of_linking,
+    every_reason_is_told_at_once,
+    two_subscribers_of_one_queue_are_refused,
+    a_table_that_is_missing_is_refused_with_the_sql_that_makes_it,
+    a_table_that_is_too_old_is_refused_with_the_missing_column,
+    a_missing_dead_letter_table_counts_only_where_one_is_asked_for,
+    a_refused_start_can_be_repeated_once_mended,
+    a_database_that_refuses_hides_no_other_reason,
+);
+
+async fn refusal(app: &App) -> String {
+    app.start().await.err().expect("the start is refused").to_string()
+}
+
+fn nothing(name: &'static str, queue: &str) -> Subscriber {
+    Subscriber::new(name, queue, |_| async {})
+}
+
+async fn no_subscriber_is_refused_and_the_text_tells_of_linking(db: &Db) {
+    let text = refusal(&db.app()).await;
+    assert!(text.contains("no subscriber") && text.contains("use that_crate as _;"), "{text}");
+}
+
+#[derive(Clone)]
+struct Mailer;
+
+#[subscriber("mail")]
+async fn mail(_: u64, _: State<Mailer>) {}
+
+const MAIL_LINE: u32 = line!() - 2;
+
+async fn every_reason_is_told_at_once(db: &Db) {
+    db.exec("DROP TABLE outbox").await;
+    db.exec("DROP TABLE outbox_dlq").await;
+    let wrong = nothing("wrong", "q")
+        .max_workers(0)
+        .fetch_batch(0)
+        .max_deliveries(0)
+        .lease_ttl(Duration::ZERO)
+        .min_poll(HOUR)
+        .max_poll(SECOND)
+        .retry(outbox::retry::Exponential::new(SECOND).multiplier(f64::NAN));
+    let app = db.app().only([wrong, nothing("other", "q"), nothing("empty", ""), mail::subscriber()]);
+    let text = refusal(&app.dlq("x".repeat(70))).await;
+    for part in [
+        "max_workers",
+        "fetch_batch",
+        "max_deliveries",
+        "lease_ttl",
+        "min_poll",
+        "multiplier",
+        "already has the subscriber",
+        "queue name is empty",
+        "Mailer",
+        &format!("{}:{MAIL_LINE}", file!()),
+        "70 bytes",
+        "\"outbox\"",
+        "outbox_dlq",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+}
+
+async fn two_subscribers_of_one_queue_are_refused(db: &Db) {
+    let twice = Subscriber::new("two", ["b", "a"], |_| async {});
+    let text = refusal(&db.app().only([nothing("one", "a"), twice])).await;
+    assert!(text.contains("`two`") && text.contains("`a`") && text.contains("`one`"), "{text}");
+    assert!(text.contains("launch.rs:"), "{text}");
+}
+
+async fn a_table_that_is_missing_is_refused_with_the_sql_that_makes_it(db: &Db) {
+    db.exec("DROP TABLE outbox").await;
+    let text = refusal(&db.app().only([nothing("it", "q")])).await;
+    assert!(text.contains("outbox") && text.contains("CREATE TABLE"), "{text}");
+}
+
+async fn a_table_that_is_too_old_is_refused_with_the_missing_column(db: &Db) {
+    db.exec("ALTER TABLE outbox DROP COLUMN first_attempt_at").await;
+    db.exec("ALTER TABLE outbox_dlq DROP COLUMN error_kind").await;
+    let text = refusal(&db.app().only([nothing("it", "q")])).await;
+    assert!(text.contains("first_attempt_at") && text.contains("error_kind"), "{text}");
+    assert!(text.contains("ADD COLUMN"), "{text}");
+}
+
+async fn a_missing_dead_letter_table_counts_only_where_one_is_asked_for(db: &Db) {
+    db.exec("DROP TABLE outbox_dlq").await;
+    let text = refusal(&db.app().only([nothing("it", "q")])).await;
+    assert!(text.contains("outbox_dlq"), "{text}");
+    let without = db.app().only([nothing("it", "q")]).names(Default::default());
+    without.start().await.unwrap().stop().await.unwrap();
+}
+
+async fn a_refused_start_can_be_repeated_once_mended(db: &Db) {
+    db.exec("ALTER TABLE outbox RENAME TO elsewhere").await;
+    let (subscriber, probe) = free("it", "q");
+    let app = db.app().only([subscriber]);
+    refusal(&app).await;
+    db.exec("ALTER TABLE elsewhere RENAME TO outbox").await;
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    assert_eq!(probe.start().await.n, 7);
+    running.stop().await.unwrap();
+}
+
+async fn a_database_that_refuses_hides_no_other_reason(db: &Db) {
+    let app = if db.is_postgres() {
+        let options = (*db.pg().connect_options()).clone().database("no_such_database");
+        App::postgres(sqlx::PgPool::connect_lazy_with(options))
+    } else {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename("/no/such/folder/file");
+        App::sqlite(sqlx::SqlitePool::connect_lazy_with(options))
+    };
+    let text = refusal(&app.only([nothing("one", "a"), nothing("two", "a")])).await;
+    assert!(text.contains("already has the subscriber"), "{text}");
+    assert!(text.contains("no_such_database") || text.contains("unable to open"), "{text}");
+}
+
+#[test]
+fn a_state_says_who_is_to_give_it() {
+    let text = <State<Mailer> as FromContext>::check(&outbox::States::default()).unwrap_err();
+    assert!(text.contains("Mailer") && text.contains(".state("), "{text}");
+}

@@ -1,0 +1,58 @@
+//! A ping is green while the app can work, and only then.
+
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::{free, gated};
+use outbox_tests::wait::soon;
+
+use super::*;
+
+on_both!(
+    ping_is_green_while_it_runs_and_red_after_the_stop,
+    ping_is_bounded_while_the_app_stops,
+    start_after_stop_handles_messages_again,
+    stop_twice_is_fine,
+);
+
+async fn ping_is_green_while_it_runs_and_red_after_the_stop(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    running.ping().await.unwrap();
+    running.stop().await.unwrap();
+    assert!(running.ping().await.unwrap_err().to_string().contains("stopped"));
+}
+
+async fn ping_is_bounded_while_the_app_stops(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    let running = std::sync::Arc::new(db.app().only([subscriber]).start().await.unwrap());
+    db.publish("q", 7).await;
+    probe.start().await;
+    let stopping = std::sync::Arc::clone(&running);
+    let stop = tokio::spawn(async move { stopping.stop().await });
+    tokio::task::yield_now().await;
+    outbox_tests::wait::eventually("ping is red", async || {
+        soon("ping answers", running.ping()).await.is_err()
+    })
+    .await;
+    probe.let_end(1);
+    stop.await.unwrap().unwrap();
+}
+
+async fn start_after_stop_handles_messages_again(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    let app = db.app().only([subscriber]);
+    for n in 0..3 {
+        let running = app.start().await.unwrap();
+        db.publish("q", n).await;
+        assert_eq!(probe.start().await.n, n);
+        running.ping().await.unwrap();
+        running.stop().await.unwrap();
+        assert_eq!(db.rows().await, 0);
+    }
+}
+
+async fn stop_twice_is_fine(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    let (one, two) = tokio::join!(running.stop(), running.stop());
+    assert!(one.is_ok() && two.is_ok());
+    running.stop().await.unwrap();
+}
