@@ -50,7 +50,8 @@ async fn every_reason_is_told_at_once(db: &Db) {
         .min_poll(HOUR)
         .max_poll(SECOND)
         .retry(outbox::retry::Exponential::new(SECOND).multiplier(f64::NAN));
-    let app = db.app().only([wrong, nothing("other", "q"), nothing("empty", ""), mail::subscriber()]);
+    let app =
+        db.app().only([wrong, nothing("other", "q"), nothing("empty", ""), mail::subscriber()]);
     let text = refusal(&app.dlq("x".repeat(70))).await;
     for part in [
         "max_workers",
