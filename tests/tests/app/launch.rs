@@ -19,7 +19,7 @@ on_both!(
 );
 
 async fn refusal(app: &App) -> String {
-    app.start().await.err().expect("the start is refused").to_string()
+    app.start().await.expect_err("the start is refused").to_string()
 }
 
 fn nothing(name: &'static str, queue: &str) -> Subscriber {
