@@ -119,6 +119,11 @@ impl Outgoing {
         self
     }
 
+    /// Bytes of the payload; none when it does not serialise.
+    pub(super) fn size(&self) -> usize {
+        self.payload.as_ref().map_or(0, Bytes::len)
+    }
+
     /// The id of the message that is being handled, unless this one has its own.
     pub(crate) fn inherit_correlation(mut self, id: impl FnOnce() -> String) -> Self {
         if self.correlation_id.is_none() && self.headers.correlation_id().is_none() {

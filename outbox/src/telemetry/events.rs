@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::names::{TARGET, event};
-use crate::error::StoreError;
 use crate::message::FailureReason;
+use crate::publish::PublishError;
 
 pub(crate) fn fetched(queue: &str, subscriber: &str, count: usize) {
     debug!(target: TARGET, event = event::FETCHED, queue, subscriber, count);
@@ -35,11 +35,13 @@ impl PublishEvent {
     }
 
     /// Rows written, or the error. The caller's transaction may still roll back.
-    pub(crate) fn end(self, result: Result<usize, &StoreError>) {
+    pub(crate) fn end(self, result: Result<usize, &PublishError>) {
+        let exception_type = result.as_ref().err().map(|error| error.kind());
         let (status, count) = result.map_or(("error", 0), |count| ("success", count));
         debug!(
             target: TARGET, event = event::PUBLISHED, queue = self.queue, status, count,
-            size_bytes = self.size_bytes, duration_seconds = self.started.elapsed().as_secs_f64()
+            size_bytes = self.size_bytes, duration_seconds = self.started.elapsed().as_secs_f64(),
+            exception_type
         );
     }
 }
