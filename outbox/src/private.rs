@@ -2,12 +2,15 @@
 
 pub use inventory;
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
 use crate::extract::{Context, FromContext};
+use crate::message::DecodeError;
 pub use crate::publish::QueueOf;
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
 pub use crate::subscriber::{HandlerFuture, Origin, Registered, Subscriber};
@@ -29,19 +32,23 @@ pub fn subscriber(
     label = "does not implement `serde::Deserialize`",
     note = "derive `serde::Deserialize` for it and for every type inside it; raw bytes are `&[u8]` or `outbox::Bytes`"
 )]
-pub trait Payload: Sized {
+pub trait Payload<'a>: Sized {
     /// Reads it.
     ///
     /// # Errors
     /// Kind `decode`.
-    fn read(ctx: &Context) -> Result<Self, HandlerError>;
+    fn read(ctx: &'a Context) -> Result<Self, HandlerError>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: DeserializeOwned> Payload for T {
-    fn read(ctx: &Context) -> Result<Self, HandlerError> {
-        ctx.decode().map_err(|error| HandlerError::new(HandlerError::DECODE, error))
+impl<'a, T: Deserialize<'a>> Payload<'a> for T {
+    fn read(ctx: &'a Context) -> Result<Self, HandlerError> {
+        ctx.decode().map_err(undecodable)
     }
+}
+
+fn undecodable(error: DecodeError) -> HandlerError {
+    HandlerError::new(HandlerError::DECODE, error)
 }
 
 /// The names of a queue that a handler of `P` can read.
@@ -53,8 +60,45 @@ pub fn queues<P: ?Sized, Q: QueueOf<P>>(queue: &Q) -> Vec<String> {
 ///
 /// # Errors
 /// Kind `decode`.
-pub fn payload<T: Payload>(ctx: &Context) -> Result<T, HandlerError> {
+pub fn payload<'a, T: Payload<'a>>(ctx: &'a Context) -> Result<T, HandlerError> {
     T::read(ctx)
+}
+
+/// The payload as text: what a `String` would be, copied only if it has to be.
+///
+/// # Errors
+/// Kind `decode`.
+pub fn text(ctx: &Context) -> Result<Cow<'_, str>, HandlerError> {
+    ctx.decode::<Text<'_>>().map(|Text(text)| text).map_err(undecodable)
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Runs a plain fn on a blocking thread, as many at once as there are workers.
+/// It runs on when the delivery is over before it: the context tells it so.
+///
+/// # Errors
+/// Those of the fn.
+pub async fn blocking(
+    ctx: Context,
+    handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
+) -> HandlerResult {
+    // Held by the thread: a run that was given up still counts.
+    let place = Arc::clone(&ctx.delivery().threads).acquire_owned().await;
+    let span = tracing::Span::current();
+    let run = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        span.in_scope(|| handler(ctx))
+    });
+    match run.await {
+        Ok(ended) => ended,
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(stopped) => Err(HandlerError::of(stopped)),
+        },
+    }
 }
 
 /// Another parameter. Boxed, so that the compiler sees that it is `Send` without

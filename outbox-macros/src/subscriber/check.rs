@@ -48,9 +48,7 @@ fn attribute_twice(function: &Function, errors: &mut Errors) {
 fn signature(function: &Function, errors: &mut Errors) {
     let sig = &function.sig;
     if let Some(constant) = sig.constness {
-        errors.at(constant, "a handler is an `async fn`; write `async` instead of `const`");
-    } else if sig.asyncness.is_none() {
-        errors.at(sig.fn_token, "a handler is an `async fn`; add `async`");
+        errors.at(constant, "a handler is an `async fn` or a plain `fn`; remove `const`");
     }
     if let Safety::Unsafe(token) = &sig.safety {
         errors.at(token, "a handler is called by the app; remove `unsafe`");

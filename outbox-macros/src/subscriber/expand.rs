@@ -122,15 +122,19 @@ fn handler(
     let ctx = Ident::new("__outbox_ctx", site);
     let locals: Vec<_> =
         (0..params.len()).map(|at| format_ident!("__outbox_{at}", span = site)).collect();
-    let values = params.iter().map(|param| match param {
-        Param::Slice(ty) => quote_spanned!(at(ty)=> #ctx.payload()),
-        Param::Bytes(ty) => quote_spanned!(at(ty)=> #ctx.payload_bytes()),
-        Param::Payload(ty) => quote_spanned!(at(ty)=> ::outbox::__private::payload::<#ty>(&#ctx)?),
-        Param::Extractor(ty) => {
-            quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx).await?)
+    let mut payload = TokenStream::new();
+    let mut extractors = TokenStream::new();
+    for (param, local) in params.iter().zip(&locals) {
+        if let Param::Extractor(ty) = param {
+            let value = quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx).await?);
+            extractors.extend(quote_spanned!(site=> let #local = #value;));
+        } else {
+            let value = argument(param, &ctx);
+            payload.extend(quote_spanned!(site=> let #local = #value;));
         }
-    });
-    let call = quote_spanned!(site=> #name(#(#locals),*).await);
+    }
+    let waits = function.sig.asyncness.map(|_| quote_spanned!(site=> .await));
+    let call = quote_spanned!(site=> #name(#(#locals),*) #waits);
     let ended = match publish {
         None => {
             let outcome = outcome(&function.sig.output);
@@ -138,14 +142,33 @@ fn handler(
         }
         Some(queue) => returned::expand(&function.sig.output, &call, &ctx, queue),
     };
-    // A future that is not `Send` is reported where the block stands.
-    let run = quote_spanned! {name.span()=>
-        ::outbox::__private::run(async move {
-            #(let #locals = #values;)*
-            #ended
-        })
+    let body = if function.sig.asyncness.is_some() {
+        quote_spanned!(site=> #payload #extractors #ended)
+    } else {
+        // The payload is read over there: it may borrow, and may be large.
+        quote_spanned! {name.span()=>
+            #extractors
+            ::outbox::__private::blocking(#ctx, move |#ctx| {
+                #payload
+                #ended
+            }).await
+        }
     };
+    // A future that is not `Send` is reported where the block stands.
+    let run = quote_spanned!(name.span()=> ::outbox::__private::run(async move { #body }));
     quote_spanned!(site=> |#ctx: ::outbox::Context| #run)
+}
+
+/// The payload as the parameter wants it.
+fn argument(param: &Param<'_>, ctx: &Ident) -> TokenStream {
+    match param {
+        Param::Slice(ty) => quote_spanned!(at(ty)=> #ctx.payload()),
+        Param::Bytes(ty) => quote_spanned!(at(ty)=> #ctx.payload_bytes()),
+        Param::Str(ty) => quote_spanned!(at(ty)=> &*::outbox::__private::text(&#ctx)?),
+        Param::Payload(ty) | Param::Extractor(ty) => {
+            quote_spanned!(at(ty)=> ::outbox::__private::payload::<#ty>(&#ctx)?)
+        }
+    }
 }
 
 fn outcome(output: &ReturnType) -> TokenStream {

@@ -158,6 +158,7 @@ fn context<S: Store>(
         headers: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
+        threads: Arc::clone(&reader.threads),
         said: OnceLock::new(),
     })
 }
@@ -183,12 +184,15 @@ async fn run<S: Store>(
 
 /// The handler with its panics and its overlong runs as errors.
 async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
+    let cancelled = context.cancelled().clone();
     let call = async { Droppable(Some(reader.subscriber.call(context))).await };
     let call = AssertUnwindSafe(call).catch_unwind();
     let ended = match reader.subscriber.options.timeout {
         None => call.await,
         Some(limit) => {
             let Ok(ended) = timeout(limit, call).await else {
+                // What the handler started elsewhere watches this.
+                cancelled.cancel();
                 let text = format!("the handler took longer than its timeout of {limit:?}");
                 return Err(HandlerError::new(HandlerError::TIMEOUT, text));
             };

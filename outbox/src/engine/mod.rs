@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -84,13 +84,16 @@ pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
+    /// Places on blocking threads, for a handler that is a plain fn.
+    pub(crate) threads: Arc<Semaphore>,
 }
 
 impl Reader {
     pub(crate) fn new(subscriber: Subscriber) -> Self {
         let options = &subscriber.options;
         let inbox = Inbox::new(options.max_workers, options.fetch_batch);
-        Self { subscriber, inbox, signal: Signal::default() }
+        let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
+        Self { subscriber, inbox, signal: Signal::default(), threads }
     }
 }
 

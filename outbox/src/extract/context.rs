@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::States;
-use crate::message::{DecodeError, Headers, Row, codec};
+use crate::message::{DecodeError, Headers, Row, codec, to_micros};
 use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
 
@@ -30,6 +31,8 @@ pub(crate) struct Delivery {
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
+    /// Places on blocking threads, for handlers that are plain fns.
+    pub(crate) threads: Arc<Semaphore>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
 }
@@ -69,12 +72,12 @@ impl Context {
         self.0.row.payload.clone()
     }
 
-    /// Reads the payload as `T`.
+    /// Reads the payload as `T`, which may borrow from it.
     ///
     /// # Errors
     /// When the bytes are not what `T` expects. Use `?` in the handler: the
     /// delivery then fails with kind `DecodeError`.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+    pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         let headers = self.parsed_headers()?;
         codec::decode(self.payload(), headers.content_type())
     }
@@ -112,6 +115,15 @@ impl Context {
     #[must_use]
     pub fn attempts(&self) -> u64 {
         self.0.row.attempts_count
+    }
+
+    /// A number that grows with every claim of the row: a later owner of the row
+    /// has a higher one, so that another system can refuse what an earlier one
+    /// still writes. It is the time of the claim in microseconds, by the
+    /// database's clock.
+    #[must_use]
+    pub fn fence(&self) -> i64 {
+        self.0.row.acquired_at.map_or(0, to_micros)
     }
 
     /// When the message was published, by the database's clock.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
-use serde::de::{DeserializeOwned, IntoDeserializer, value};
+use serde::de::value::{self, BorrowedStrDeserializer};
+use serde::{Deserialize, Serialize};
 
 /// Content type of a serialised value.
 pub(crate) const JSON: &str = "application/json";
@@ -17,15 +17,21 @@ pub(crate) fn encode<T: Serialize + ?Sized>(body: &T) -> Result<Vec<u8>, serde_j
 ///
 /// JSON keeps serde_json's depth limit of 128, so nesting cannot overflow the
 /// stack.
-pub(crate) fn decode<T: DeserializeOwned>(
-    payload: &[u8],
+pub(crate) fn decode<'a, T: Deserialize<'a>>(
+    payload: &'a [u8],
     content_type: Option<&str>,
 ) -> Result<T, DecodeError> {
     if content_type.is_some_and(|kind| kind.starts_with("text/")) {
         let text = std::str::from_utf8(payload)?;
-        return Ok(T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text))?);
+        return Ok(T::deserialize(BorrowedStrDeserializer::<value::Error>::new(text))?);
     }
-    Ok(serde_json::from_slice(payload)?)
+    let mut json = serde_json::Deserializer::from_slice(payload);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| DecodeError::Json {
+        path: path(error.path()),
+        error: error.into_inner(),
+    })?;
+    json.end().map_err(|error| DecodeError::Json { path: String::new(), error })?;
+    Ok(value)
 }
 
 /// A payload that the handler's type cannot hold. The text names the place in
@@ -36,8 +42,13 @@ pub(crate) fn decode<T: DeserializeOwned>(
 #[derive(thiserror::Error)]
 pub enum DecodeError {
     /// Not the JSON that the type expects.
-    #[error("the payload is not the expected JSON: {}", describe(.0))]
-    Json(serde_json::Error),
+    #[error("the payload is not the expected JSON: {}{path}", describe(.error))]
+    Json {
+        /// The field, as ` in items[3].price`; empty for the payload as a whole.
+        path: String,
+        /// Why.
+        error: serde_json::Error,
+    },
     /// A text payload that is not UTF-8.
     #[error("the payload is not UTF-8: {0}")]
     Utf8(#[from] std::str::Utf8Error),
@@ -49,12 +60,6 @@ pub enum DecodeError {
     Headers(#[from] super::headers::MalformedHeaders),
 }
 
-impl From<serde_json::Error> for DecodeError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Json(error)
-    }
-}
-
 impl From<value::Error> for DecodeError {
     fn from(error: value::Error) -> Self {
         Self::Text(error)
@@ -64,6 +69,20 @@ impl From<value::Error> for DecodeError {
 impl fmt::Debug for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The field that was being read. Keys of a map are the payload's content, but
+/// without them nobody finds the place; they are cut short.
+fn path(path: &serde_path_to_error::Path) -> String {
+    const MAX_CHARS: usize = 100;
+    let text = path.to_string();
+    if text == "." {
+        return String::new();
+    }
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!(" in {}…", &text[..end]),
+        None => format!(" in {text}"),
     }
 }
 

@@ -6,4 +6,5 @@ pub(crate) mod row;
 
 pub use codec::DecodeError;
 pub use headers::{Headers, MalformedHeaders};
+pub(crate) use row::to_micros;
 pub use row::{DeadLetter, FailureReason, Row};

@@ -12,6 +12,7 @@ mod payloads;
 mod policies;
 mod results;
 mod retries;
+mod threads;
 mod timeouts;
 
 use std::time::Duration;

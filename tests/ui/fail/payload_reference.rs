@@ -1,6 +1,6 @@
 use outbox::subscriber;
 
 #[subscriber("orders")]
-fn confirm(_: u64) {}
+async fn confirm(_: &String) {}
 
 fn main() {}
