@@ -27,26 +27,27 @@ pub struct Db {
 #[macro_export]
 macro_rules! on_both {
     ($($case:ident),* $(,)?) => {
-        $crate::on_postgres!($($case),*);
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                let Some(db) = $crate::db::Db::sqlite().await else { return };
-                super::$case(&db).await;
-                db.close().await;
-            })*
-        }
+        $crate::cases!(postgres in postgres: $($case),*);
+        $crate::cases!(sqlite in sqlite: $($case),*);
     };
 }
 
-/// Runs every case on PostgreSQL.
+/// Runs every case on PostgreSQL; goes beside [`on_both`](crate::on_both).
 #[macro_export]
 macro_rules! on_postgres {
     ($($case:ident),* $(,)?) => {
-        mod postgres {
+        $crate::cases!(postgres in postgres_only: $($case),*);
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! cases {
+    ($database:ident in $module:ident: $($case:ident),*) => {
+        mod $module {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                let Some(db) = $crate::db::Db::postgres().await else { return };
+                let Some(db) = $crate::db::Db::$database().await else { return };
                 super::$case(&db).await;
                 db.close().await;
             })*
@@ -93,6 +94,12 @@ impl Db {
         let url = format!("sqlite:{}", folder.join("test.db").display());
         let pool = outbox::sqlite::connect(&url).await.unwrap();
         Some(Self { pool: Pool::Sqlite(pool), names: names(), url, folder: Some(folder) })
+    }
+
+    /// The same database with other tables.
+    #[must_use]
+    pub fn named(&self, names: TableNames) -> Self {
+        Self { pool: self.pool.clone(), names, url: self.url.clone(), folder: None }
     }
 
     pub async fn migrate(&self) {

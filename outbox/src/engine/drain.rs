@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -21,10 +21,9 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// When handlers had to be dropped; their rows are given back.
     pub(crate) async fn drain(&mut self) -> Result<()> {
-        let end = Instant::now() + self.drain_timeout;
         self.stop.cancel();
         let mut dropped = 0;
-        if timeout_at(end, self.subscribers.wait()).await.is_err() {
+        if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
             dropped = self.shared.running.load(Ordering::Relaxed);
             telemetry::drain_timeout(dropped, self.drain_timeout);
             self.shared.cut_off.cancel();

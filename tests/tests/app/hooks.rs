@@ -7,8 +7,6 @@ use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
 
-use super::*;
-
 on_both!(
     startup_runs_before_the_first_claim_and_shutdown_after_the_last_result,
     a_failing_startup_hook_stops_the_start_and_claims_nothing,

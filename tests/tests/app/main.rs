@@ -1,8 +1,11 @@
 //! Real apps on PostgreSQL and SQLite.
 
+mod child;
+mod from_env;
 mod hooks;
 mod launch;
 mod ping;
+mod signals;
 
 use std::time::Duration;
 

@@ -5,8 +5,6 @@ use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::soon;
 
-use super::*;
-
 on_both!(
     ping_is_green_while_it_runs_and_red_after_the_stop,
     ping_is_bounded_while_the_app_stops,
