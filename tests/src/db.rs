@@ -16,6 +16,22 @@ pub enum Pool {
     Sqlite(SqlitePool),
 }
 
+/// Keeps everybody else from writing, until released.
+#[must_use]
+pub enum Lock {
+    Postgres(sqlx::Transaction<'static, sqlx::Postgres>),
+    Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
+}
+
+impl Lock {
+    pub async fn release(self) {
+        match self {
+            Self::Postgres(tx) => tx.rollback().await.unwrap(),
+            Self::Sqlite(tx) => tx.rollback().await.unwrap(),
+        }
+    }
+}
+
 pub struct Db {
     pub pool: Pool,
     pub names: TableNames,
@@ -186,6 +202,37 @@ impl Db {
             Pool::Postgres(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
             Pool::Sqlite(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
         }
+    }
+
+    pub async fn lock(&self) -> Lock {
+        match &self.pool {
+            Pool::Postgres(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                tx.execute("LOCK TABLE outbox IN EXCLUSIVE MODE").await.unwrap();
+                Lock::Postgres(tx)
+            }
+            Pool::Sqlite(pool) => Lock::Sqlite(outbox::sqlite::begin(pool).await.unwrap()),
+        }
+    }
+
+    /// Waits until a statement of the engine waits for a lock (PostgreSQL).
+    pub async fn engine_waits(&self) {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+            AND application_name = 'engine' AND wait_event_type = 'Lock'";
+        crate::wait::eventually("the engine waits for a lock", async || self.int(waits).await > 0)
+            .await;
+    }
+
+    /// The engine's connections (PostgreSQL).
+    pub async fn connections(&self) -> i64 {
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+            AND application_name = 'engine'";
+        self.int(open).await
+    }
+
+    /// Deliveries counted on all rows.
+    pub async fn deliveries(&self) -> i64 {
+        self.int("SELECT CAST(coalesce(sum(deliveries_count), 0) AS bigint) FROM outbox").await
     }
 
     pub async fn rows(&self) -> i64 {

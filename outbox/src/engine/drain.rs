@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -32,12 +33,16 @@ impl<S: Store> Engine<S> {
         }
         // The workers held the only senders, so the settler ends when it has
         // written everything.
-        if let Some(settler) = self.settler.take() {
-            let abort = settler.abort_handle();
-            if timeout(LAST_WRITES, settler).await.is_err() {
-                abort.abort();
-            }
+        if let Some(settler) = &mut self.settler
+            && timeout(LAST_WRITES, &mut *settler).await.is_err()
+        {
+            settler.abort();
+            warn!(
+                target: telemetry::TARGET,
+                "results could not be written in time; their messages come back"
+            );
         }
+        self.settler = None;
         self.services_stop.cancel();
         self.services.wait().await;
         tokio::select! {

@@ -1,6 +1,8 @@
 //! Real apps on PostgreSQL and SQLite.
 
 mod child;
+mod drain;
+mod drain_limits;
 mod from_env;
 mod hooks;
 mod launch;
