@@ -1,13 +1,19 @@
 //! Real apps on PostgreSQL and SQLite.
 
 mod child;
+mod connections;
+mod dead_letters;
 mod drain;
 mod drain_limits;
 mod from_env;
 mod hooks;
 mod launch;
+mod names;
 mod ping;
+mod policies;
+mod python;
 mod signals;
+mod workers;
 
 use std::time::Duration;
 
