@@ -8,6 +8,7 @@ mod drain_limits;
 mod from_env;
 mod hooks;
 mod launch;
+mod mistakes;
 mod names;
 mod ping;
 mod policies;

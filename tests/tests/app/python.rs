@@ -155,17 +155,20 @@ async fn its_operators_read_our_dead_letters(db: &Db) {
     let running = db.app().only([rejects]).start().await.unwrap();
     python_publishes(db, "q", b"7", Some(headers.clone())).await;
     db.drained().await;
-    let letter: (i64, String, Vec<u8>, Value, i64, String, Option<String>, Option<String>) =
-        sqlx::query_as(
-            "SELECT original_id, queue, payload, headers, deliveries_count, failure_reason, \
-                last_exception, timer_id \
-             FROM outbox_dlq WHERE failed_at >= created_at",
-        )
-        .fetch_one(db.pg())
-        .await
-        .unwrap();
-    let expected =
-        (1, "q".to_owned(), b"7".to_vec(), headers, 1, "rejected".to_owned(), None, None);
+    let letter: Value = sqlx::query_scalar(
+        "SELECT to_jsonb(letter) FROM (
+            SELECT original_id, queue, payload, headers, deliveries_count, failure_reason,
+                last_exception, timer_id
+            FROM outbox_dlq WHERE failed_at >= created_at) AS letter",
+    )
+    .fetch_one(db.pg())
+    .await
+    .unwrap();
+    let expected = json!({
+        "original_id": 1, "queue": "q", "payload": "\\x37", "headers": headers,
+        "deliveries_count": 1, "failure_reason": "rejected", "last_exception": null,
+        "timer_id": null,
+    });
     assert_eq!(letter, expected);
     running.stop().await.unwrap();
 }
