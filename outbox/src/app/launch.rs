@@ -56,7 +56,6 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
 }
 
 /// The reasons found so far and a database that fails, or only that.
-#[cfg(feature = "postgres")]
 fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     if reasons.is_empty() {
         return error.into();
@@ -65,13 +64,35 @@ fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     Error::Launch(reasons)
 }
 
+/// A start that fails leaves no connection behind.
 async fn start_on<S: Store>(
     app: &App,
     store: S,
     subscribers: Vec<Subscriber>,
-    mut reasons: Vec<String>,
+    reasons: Vec<String>,
 ) -> Result<RunningApp> {
-    for difference in store.validate(false).await?.differences {
+    if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
+        store.close().await;
+        return Err(error);
+    }
+    let (states, render) = (Arc::clone(&app.states), Arc::clone(&app.render));
+    let shared = Shared::new(store, states, render, app.publisher());
+    let engine = Engine::start(shared, subscribers, app.drain_timeout);
+    Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
+}
+
+/// What comes before the first claim.
+async fn prepare<S: Store>(
+    app: &App,
+    store: &S,
+    subscribers: &[Subscriber],
+    mut reasons: Vec<String>,
+) -> Result<()> {
+    let found = match store.validate(false).await {
+        Ok(found) => found,
+        Err(error) => return Err(refused(reasons, error)),
+    };
+    for difference in found.differences {
         if difference.fatal {
             reasons.push(difference.to_string());
         } else {
@@ -79,17 +100,13 @@ async fn start_on<S: Store>(
         }
     }
     if !reasons.is_empty() {
-        store.close().await;
         return Err(Error::Launch(reasons));
     }
-    announce(&subscribers, store.keeps_dead_letters());
+    announce(subscribers, store.keeps_dead_letters());
     for hook in &app.startup {
         hook().await.map_err(|source| Error::Hook { hook: "startup", source })?;
     }
-    let (states, render) = (Arc::clone(&app.states), Arc::clone(&app.render));
-    let shared = Shared::new(store, states, render, app.publisher());
-    let engine = Engine::start(shared, subscribers, app.drain_timeout);
-    Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
+    Ok(())
 }
 
 /// What is wrong with these subscribers, each on its own and together.

@@ -226,14 +226,17 @@ impl App {
     }
 
     /// Starts, runs until SIGINT or SIGTERM, drains. A second signal ends the
-    /// process at once.
+    /// process at once; one that comes before the start is over ends that.
     ///
     /// # Errors
     /// When the app cannot start, a hook fails, or handlers had to be dropped
     /// because the drain's time was over.
     pub async fn run(self) -> Result<()> {
         let mut signals = signals::Signals::install()?;
-        let running = self.start().await?;
+        let running = tokio::select! {
+            started = self.start() => started?,
+            () = signals.first() => return Ok(()),
+        };
         signals.first().await;
         signals.exit_on_second();
         running.stop().await

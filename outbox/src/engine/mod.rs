@@ -139,8 +139,12 @@ impl<S: Store> Engine<S> {
 
         for reader in readers {
             for _ in 0..reader.subscriber.options.max_workers {
-                let worker = work(Arc::clone(&shared), Arc::clone(&reader), settlements.clone());
-                tracker.spawn(worker);
+                tracker.spawn(work(
+                    Arc::clone(&shared),
+                    Arc::clone(&reader),
+                    settlements.clone(),
+                    stop.clone(),
+                ));
             }
             tracker.spawn(claim_loop::run(
                 Arc::clone(&shared),
@@ -176,18 +180,26 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// Runs deliveries one after the other until the inbox is closed.
+/// Runs deliveries one after the other until the inbox is closed. After `stop`
+/// it starts none: the claim loop may be held up by the database before it closes
+/// the inbox.
 async fn work<S: Store>(
     shared: Arc<Shared<S>>,
     reader: Arc<Reader>,
     settlements: mpsc::Sender<Settling>,
+    stop: CancellationToken,
 ) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
 
     while let Some(job) = reader.inbox.next().await {
-        let run = AssertUnwindSafe(deliver(&shared, &reader, job)).catch_unwind();
-        match run.await {
+        let run = async {
+            if stop.is_cancelled() {
+                return Some(Settling::unstarted(&reader, &job));
+            }
+            deliver(&shared, &reader, job).await
+        };
+        match AssertUnwindSafe(run).catch_unwind().await {
             // The settler outlives the workers, so this cannot fail.
             Ok(Some(settling)) => drop(settlements.send(settling).await),
             Ok(None) => {}

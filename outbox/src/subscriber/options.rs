@@ -27,6 +27,9 @@ pub enum AckPolicy {
     Manual,
 }
 
+/// Keeps sums with a point in time from overflowing.
+const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) retry: Arc<dyn RetryStrategy>,
@@ -77,6 +80,9 @@ impl Options {
         ] {
             if value.is_some_and(|value| value < Duration::from_millis(1)) {
                 wrong.push(format!("`{name}` is below 1 ms"));
+            }
+            if value.is_some_and(|value| value > MAX) {
+                wrong.push(format!("`{name}` is above 10 years"));
             }
         }
         if self.min_poll > self.max_poll {
