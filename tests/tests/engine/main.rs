@@ -1,9 +1,11 @@
 //! The running half on real databases: what wakes it, what it does when the
 //! database or a connection fails, who owns a row.
 
+mod away;
 mod clock;
 mod leases;
 mod listener;
+mod poison;
 mod proxy;
 mod settle;
 mod wakes;
