@@ -3,6 +3,7 @@
 
 mod away;
 mod clock;
+mod commits;
 mod leases;
 mod listener;
 mod poison;
