@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Shared;
 use crate::store::{Extend, Lease, Store};
 use crate::telemetry::TARGET;
+
+/// More than the store itself waits for an answer.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The leases of running handlers.
 #[derive(Default)]
@@ -55,16 +58,20 @@ impl Leases {
         Holding { leases: self, key, shared_deadline: deadline, lost }
     }
 
-    /// Leases of which a third is over.
-    fn to_extend(&self, now: Instant) -> Vec<(u64, Extend)> {
+    /// Leases of which a third is over, and when the first of them runs out.
+    fn to_extend(&self, now: Instant) -> (Vec<(u64, Extend)>, Instant) {
         let held = self.held();
-        let mut due: Vec<_> = held
-            .iter()
-            .filter(|(_, one)| now.duration_since(one.since) >= one.ttl / 3)
-            .map(|(&key, one)| (key, Extend { lease: one.lease, token: one.lease.token }))
-            .collect();
+        let mut first = now + LONGEST_WAIT;
+        let mut due = Vec::new();
+        for (&key, one) in held.iter() {
+            // A handler that blocks is still there after its lease is lost.
+            if now.duration_since(one.since) >= one.ttl / 3 && !one.lost.is_cancelled() {
+                due.push((key, Extend { lease: one.lease, token: one.lease.token }));
+                first = first.min(one.since + one.ttl);
+            }
+        }
         due.sort_by_key(|(_, extend)| extend.lease.id);
-        due
+        (due, first)
     }
 
     fn extended(&self, key: u64, since: Instant) {
@@ -109,13 +116,14 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
     loop {
         ticks.tick().await;
         let now = Instant::now();
-        let due = shared.leases.to_extend(now);
+        let (due, first_deadline) = shared.leases.to_extend(now);
         if due.is_empty() {
             continue;
         }
         let extends: Vec<Extend> = due.iter().map(|&(_, extend)| extend).collect();
-        match shared.store.extend(&extends).await {
-            Ok(landed) => {
+        // An answer may be long in coming: nobody waits for it longer than a lease.
+        match timeout_at(first_deadline, shared.store.extend(&extends)).await {
+            Ok(Ok(landed)) => {
                 for (&(key, _), landed) in due.iter().zip(landed) {
                     if landed {
                         shared.leases.extended(key, now);
@@ -124,9 +132,13 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
                     }
                 }
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
             }
+            Err(_) => warn!(
+                target: TARGET, leases = due.len(),
+                "a lease ran out while the database did not answer"
+            ),
         }
         shared.leases.lose_expired(Instant::now());
     }
