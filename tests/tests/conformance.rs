@@ -13,6 +13,10 @@ mod bench;
 mod abandon;
 #[path = "conformance/ack.rs"]
 mod ack;
+#[path = "conformance/ack_publishing.rs"]
+mod ack_publishing;
+#[path = "conformance/ack_timers.rs"]
+mod ack_timers;
 #[path = "conformance/batch.rs"]
 mod batch;
 #[path = "conformance/broken_dlq.rs"]
@@ -41,6 +45,8 @@ mod lease;
 mod migrate;
 #[path = "conformance/names.rs"]
 mod names;
+#[path = "conformance/names_refused.rs"]
+mod names_refused;
 #[path = "conformance/next_due.rs"]
 mod next_due;
 #[path = "conformance/notify.rs"]
@@ -61,3 +67,5 @@ mod retry;
 mod timer_batch;
 #[path = "conformance/timers.rs"]
 mod timers;
+#[path = "conformance/wakes.rs"]
+mod wakes;

@@ -46,12 +46,13 @@ impl TableNames {
     /// no dead-letter table.
     ///
     /// # Errors
-    /// When the name, a name derived from it (indexes, version table) or the
-    /// NOTIFY channel is empty, holds NUL or is longer than 63 bytes.
+    /// When the name is empty, holds NUL, or has more than 42 bytes: it, the
+    /// names derived from it (indexes, version table, `<table>_dlq` and its
+    /// index) or the NOTIFY channel would be longer than 63.
     pub fn new(table: impl Into<String>) -> Result<Self, NameError> {
         let table = table.into();
         let names = Self { table, ..Self::default() };
-        let derived = ["outbox_", "_timer_id_uq", "_lease_ck", "_due_idx", "__migrations"];
+        let derived = ["outbox_", "_timer_id_uq", "__migrations", "_dlq_queue_failed_idx"];
         check("table", &names.table, derived)?;
         Ok(names)
     }
@@ -232,9 +233,9 @@ mod tests {
     fn names_that_would_be_cut_or_refused_later_are_refused_now() {
         assert!(TableNames::new("").is_err());
         assert!(TableNames::new("a\0b").is_err());
-        assert!(TableNames::new("t".repeat(51)).is_ok());
-        assert!(TableNames::new("t".repeat(52)).is_err());
-        assert!(TableNames::new("é".repeat(26)).is_err());
+        assert!(TableNames::new("t".repeat(42)).is_ok());
+        assert!(TableNames::new("t".repeat(43)).is_err());
+        assert!(TableNames::new("é".repeat(22)).is_err());
         assert!(TableNames::default().in_schema("s".repeat(64)).is_err());
         assert!(TableNames::default().with_dlq("outbox").is_err());
         assert!(TableNames::default().with_dlq("d".repeat(47)).is_err());

@@ -18,4 +18,22 @@ pub mod store {
         Before, Claim, Claimed, Death, Extend, Landed, Lease, Release, Retry, Store, Wake, Wakes,
         new_alone_token, new_token,
     };
+    use crate::store::{Handled, Result};
+
+    /// `Store::ack_publishing` with messages as a handler returns them; what it is
+    /// really given is private.
+    pub async fn ack_publishing<S: Store>(
+        store: &S,
+        publisher: &crate::Publisher,
+        acks: impl IntoIterator<Item = (Lease, Vec<crate::Outgoing>)>,
+    ) -> Result<Landed> {
+        let prepared = acks
+            .into_iter()
+            .map(|(lease, messages)| Ok((lease, publisher.prepare(messages)?)))
+            .collect::<std::result::Result<Vec<_>, crate::PublishError>>()
+            .map_err(|refused| crate::StoreError::new("prepare", refused, false))?;
+        let handled: Vec<_> =
+            prepared.iter().map(|(lease, messages)| Handled { lease: *lease, messages }).collect();
+        store.ack_publishing(&handled).await
+    }
 }

@@ -82,7 +82,7 @@ async fn names_may_be_keywords<B: SqlBench>(b: B) {
 }
 
 async fn names_may_be_as_long_as_allowed<B: SqlBench>(b: B) {
-    named(b, &"t".repeat(51), &"d".repeat(46)).await;
+    named(b, &"t".repeat(42), &"d".repeat(46)).await;
 }
 
 async fn two_outboxes_live_side_by_side<B: SqlBench>(b: B) {

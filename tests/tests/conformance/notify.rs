@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use outbox::testing::store::{Store, Wake, Wakes};
+use outbox::testing::store::{Release, Store, ack_publishing};
 use outbox::{Outgoing, TimerConflict};
 use sqlx::postgres::PgListener;
 
-use crate::bench::{Bench, Postgres, SqlBench, Steps};
+use crate::bench::{Bench, Postgres, SqlBench, Steps, death, refenced};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -137,31 +137,38 @@ async fn settles_notify_nobody(b: Postgres) {
     let lease = b.take(&queue).await;
     b.store().retry(&[crate::bench::retry(lease, Duration::ZERO)]).await.unwrap();
     let lease = b.take(&queue).await;
-    b.store().ack(&[lease]).await.unwrap();
+    let release = Release { lease, due_in: None, uncount: false };
+    b.store().release(&[release]).await.unwrap();
+    let lease = b.take(&queue).await;
+    b.store().bury(&[death(lease)]).await.unwrap();
+    b.send(message(&b, "end")).await;
+    assert_eq!(heard(&b, &mut listener).await, ["end"]);
+}
+
+async fn an_ack_notifies_for_what_it_publishes(b: Postgres) {
+    let queue = format!("{}q", b.schema());
+    b.put_many(&queue, 2).await;
+    let held = b.take_many(&queue, 2).await;
+    let mut listener = listen(&b).await;
+    let acks = held.iter().map(|&lease| (lease, ["x", "y", "x"].map(|to| message(&b, to)).into()));
+    ack_publishing(b.store(), b.publisher(), acks).await.unwrap();
+    let mut queues = heard(&b, &mut listener).await;
+    queues.sort();
+    assert_eq!(queues, ["x", "y"]);
+}
+
+async fn an_ack_that_publishes_nothing_notifies_nobody(b: Postgres) {
+    let timer = || message(&b, "timers").timer_id("t").delay(HOUR);
+    b.send(timer()).await;
+    let queue = format!("{}q", b.schema());
+    b.put(&queue).await;
+    let lease = b.take(&queue).await;
+    let mut listener = listen(&b).await;
+    for (lease, landed) in [(refenced(lease), false), (lease, true)] {
+        let ack = [(lease, vec![timer()])];
+        assert_eq!(ack_publishing(b.store(), b.publisher(), ack).await.unwrap(), [landed]);
+    }
     assert!(heard(&b, &mut listener).await.is_empty());
-}
-
-async fn the_engine_is_woken_by_a_commit<B: Bench>(b: B) {
-    let mut wakes = b.store().listen().await.unwrap();
-    let queue = outbox_tests::backend::unique("q");
-    b.send(Outgoing::new(&*queue, &1)).await;
-    loop {
-        match wakes.next().await.unwrap() {
-            Wake::All => break,
-            Wake::Queue(woken) if woken == queue => break,
-            // Of another test: schemas share the channel.
-            Wake::Queue(_) => {}
-        }
-    }
-}
-
-mod wakes {
-    use super::the_engine_is_woken_by_a_commit;
-
-    cases! {
-        databases only, "the memory store is driven by the test and never sleeps":
-        the_engine_is_woken_by_a_commit,
-    }
 }
 
 cases! {
@@ -176,4 +183,6 @@ cases! {
     a_duplicate_notifies_nobody,
     a_future_row_notifies_too,
     settles_notify_nobody,
+    an_ack_notifies_for_what_it_publishes,
+    an_ack_that_publishes_nothing_notifies_nobody,
 }

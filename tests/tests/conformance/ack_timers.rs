@@ -1,0 +1,164 @@
+//! Timers among the messages that are published by an ack: the same rules as in
+//! a transaction, and the row that is acked no longer holds its name.
+
+use std::time::Duration;
+
+use outbox::testing::store::{Landed, Lease, Store, ack_publishing};
+use outbox::{Outgoing, Published, TimerConflict};
+
+use crate::bench::{Bench, Steps, TTL, about, refenced, retry};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn timer(n: i32, delay: Duration) -> Outgoing {
+    Outgoing::new("timers", &n).header("n", n).timer_id("t").delay(delay)
+}
+
+fn extending(n: i32, delay: Duration) -> Outgoing {
+    timer(n, delay).on_conflict(TimerConflict::Extend)
+}
+
+async fn ack<B: Bench>(b: &B, lease: Lease, messages: Vec<Outgoing>) -> Landed {
+    ack_publishing(b.store(), b.publisher(), [(lease, messages)]).await.unwrap()
+}
+
+/// A claimed row whose handler returns messages.
+async fn handled<B: Bench>(b: &B) -> Lease {
+    b.put("q").await;
+    b.take("q").await
+}
+
+async fn a_free_name_is_inserted<B: Bench>(b: B) {
+    let lease = handled(&b).await;
+    assert_eq!(ack(&b, lease, vec![extending(1, HOUR)]).await, [true]);
+    let rows = b.rows().await;
+    assert_eq!((rows.len(), rows[0].timer_id.as_deref()), (1, Some("t")));
+    about(b.due_in(rows[0].id).await, HOUR);
+}
+
+async fn a_taken_name_is_left_as_it_is<B: Bench>(b: B) {
+    b.send(timer(1, HOUR)).await;
+    let kept = b.rows().await;
+    let lease = handled(&b).await;
+    let messages = vec![timer(2, HOUR * 2), Outgoing::new("replies", &3)];
+    assert_eq!(ack(&b, lease, messages).await, [true]);
+    let rows = b.rows().await;
+    assert_eq!(rows[..1], kept);
+    assert_eq!((rows.len(), &*rows[1].queue), (2, "replies"));
+}
+
+async fn a_later_time_moves_the_row<B: Bench>(b: B) {
+    let id = b.send(timer(1, HOUR)).await.id().unwrap();
+    let lease = handled(&b).await;
+    ack(&b, lease, vec![extending(2, HOUR * 2)]).await;
+    let row = b.row(id).await;
+    assert_eq!((row.payload, row.headers.unwrap()["n"].as_i64()), (b"2".to_vec(), Some(2)));
+    about(b.due_in(id).await, HOUR * 2);
+    assert_eq!(b.rows().await.len(), 1);
+}
+
+async fn an_earlier_time_changes_nothing<B: Bench>(b: B) {
+    b.send(timer(1, HOUR * 2)).await;
+    let before = b.rows().await;
+    let lease = handled(&b).await;
+    ack(&b, lease, vec![extending(2, HOUR)]).await;
+    assert_eq!(b.rows().await, before);
+}
+
+async fn a_later_time_gives_a_fresh_retry_budget<B: Bench>(b: B) {
+    let id = b.send(timer(1, Duration::ZERO)).await.id().unwrap();
+    let failed = b.take("timers").await;
+    b.store().retry(&[retry(failed, HOUR)]).await.unwrap();
+    let lease = handled(&b).await;
+    ack(&b, lease, vec![extending(2, HOUR * 2)]).await;
+    let row = b.row(id).await;
+    assert_eq!((row.attempts, row.first, row.last, row.deliveries), (0, None, None, 1));
+}
+
+async fn a_name_that_somebody_works_on_stays_theirs<B: Bench>(b: B) {
+    b.send(timer(1, Duration::ZERO)).await;
+    let theirs = b.take("timers").await;
+    let kept = b.row(theirs.id).await;
+    for message in [timer(2, HOUR), extending(3, HOUR)] {
+        let lease = handled(&b).await;
+        assert_eq!(ack(&b, lease, vec![message]).await, [true]);
+    }
+    assert_eq!(b.rows().await, [kept]);
+    assert_eq!(b.store().ack(&[theirs]).await.unwrap(), [true]);
+}
+
+/// How a handler runs every minute: its own row is gone when the new one comes.
+async fn a_timer_sets_itself_again<B: Bench>(b: B) {
+    for next in [timer(2, HOUR), extending(3, HOUR)] {
+        let published = b.send(timer(1, Duration::ZERO)).await;
+        assert!(matches!(published, Published::Inserted(_)));
+        let lease = b.take("timers").await;
+        assert_eq!(ack(&b, lease, vec![next]).await, [true]);
+        let rows = b.rows().await;
+        assert_eq!(rows.len(), 1);
+        assert_ne!(rows[0].id, lease.id);
+        assert_ne!(rows[0].payload, b"1");
+        assert_eq!((rows[0].timer_id.as_deref(), rows[0].token), (Some("t"), None));
+        about(b.due_in(rows[0].id).await, HOUR);
+        b.age(HOUR).await;
+        let last = b.take("timers").await;
+        assert_eq!(b.store().ack(&[last]).await.unwrap(), [true]);
+    }
+}
+
+async fn many_timers_set_themselves_again_at_once<B: Bench>(b: B) {
+    let named = |n: i32| Outgoing::new("timers", &n).timer_id(format!("t{n}"));
+    b.send_batch((0..100).map(named).collect()).await;
+    let held = b.take_many("timers", 100).await;
+    let again = |n: usize| vec![named(i32::try_from(n).unwrap()).delay(HOUR)];
+    let acks = held.iter().enumerate().map(|(n, &lease)| (lease, again(n)));
+    let landed = ack_publishing(b.store(), b.publisher(), acks).await.unwrap();
+    assert_eq!(landed, vec![true; 100]);
+    let rows = b.rows().await;
+    assert_eq!(rows.len(), 100);
+    assert!(rows.iter().all(|row| row.token.is_none() && row.deliveries == 0));
+    assert!(b.claim(&["timers"], 100).await.is_empty());
+}
+
+async fn a_lost_lease_leaves_the_timer_alone<B: Bench>(b: B) {
+    let id = b.send(timer(1, HOUR)).await.id().unwrap();
+    let lease = handled(&b).await;
+    let before = b.rows().await;
+    assert_eq!(ack(&b, refenced(lease), vec![extending(2, HOUR * 2)]).await, [false]);
+    assert_eq!(b.rows().await, before);
+    about(b.due_in(id).await, HOUR);
+}
+
+/// The row was taken over: whoever has it now will set the timer.
+async fn a_timer_that_lost_its_lease_does_not_set_itself<B: Bench>(b: B) {
+    b.send(timer(1, Duration::ZERO)).await;
+    let old = b.take("timers").await;
+    b.age(TTL).await;
+    b.take("timers").await;
+    let before = b.rows().await;
+    assert_eq!(ack(&b, old, vec![extending(2, HOUR)]).await, [false]);
+    assert_eq!(b.rows().await, before);
+}
+
+async fn each_queue_has_its_own_names<B: Bench>(b: B) {
+    b.send(timer(1, HOUR)).await;
+    let lease = handled(&b).await;
+    let other = Outgoing::new("others", &2).timer_id("t");
+    ack(&b, lease, vec![other, timer(3, HOUR)]).await;
+    let queues: Vec<_> = b.rows().await.into_iter().map(|row| row.queue).collect();
+    assert_eq!(queues, ["timers", "others"]);
+}
+
+cases! {
+    a_free_name_is_inserted,
+    a_taken_name_is_left_as_it_is,
+    a_later_time_moves_the_row,
+    an_earlier_time_changes_nothing,
+    a_later_time_gives_a_fresh_retry_budget,
+    a_name_that_somebody_works_on_stays_theirs,
+    a_timer_sets_itself_again,
+    many_timers_set_themselves_again_at_once,
+    a_lost_lease_leaves_the_timer_alone,
+    a_timer_that_lost_its_lease_does_not_set_itself,
+    each_queue_has_its_own_names,
+}

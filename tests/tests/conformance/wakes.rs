@@ -1,0 +1,127 @@
+//! A sleeping engine is woken by whatever brings it rows, whatever its table is
+//! called.
+
+use std::time::Duration;
+
+use outbox::schema::migrate_tables;
+use outbox::testing::store::{Store, Wake, Wakes, ack_publishing};
+use outbox::{Outgoing, TableNames};
+use outbox_tests::backend::unique;
+use outbox_tests::wait::soon;
+use sqlx::postgres::PgListener;
+
+use crate::bench::{Bench, Postgres, SqlBench, Steps};
+
+/// Waits for the wake of a queue. Benches share a channel, so there are others.
+async fn woken(wakes: &mut impl Wakes, queue: &str) {
+    let wake = async {
+        loop {
+            match wakes.next().await.unwrap() {
+                Wake::All => break,
+                Wake::Queue(woken) if woken == queue => break,
+                Wake::Queue(_) => {}
+            }
+        }
+    };
+    soon("a wake", wake).await;
+}
+
+async fn a_commit_wakes<B: Bench>(b: B) {
+    let mut wakes = b.store().listen().await.unwrap();
+    let queue = unique("q");
+    b.put(&queue).await;
+    woken(&mut wakes, &queue).await;
+    assert_eq!(b.claim(&[&queue], 1).await.len(), 1);
+}
+
+/// A reader that sleeps until its next due row has to hear of an earlier one.
+async fn a_future_row_wakes<B: Bench>(b: B) {
+    let mut wakes = b.store().listen().await.unwrap();
+    let queue = unique("q");
+    b.send(Outgoing::new(&*queue, &1).delay(Duration::from_secs(60))).await;
+    woken(&mut wakes, &queue).await;
+    assert!(b.store().next_due(&[queue], Duration::ZERO).await.unwrap().is_some());
+}
+
+async fn a_batch_wakes<B: Bench>(b: B) {
+    let mut wakes = b.store().listen().await.unwrap();
+    let queue = unique("q");
+    b.send_batch(vec![Outgoing::new("other", &1), Outgoing::new(&*queue, &2)]).await;
+    woken(&mut wakes, &queue).await;
+    assert_eq!(b.claim(&[&queue], 10).await.len(), 1);
+}
+
+async fn an_ack_wakes_for_what_it_publishes<B: Bench>(b: B) {
+    b.put("q").await;
+    let lease = b.take("q").await;
+    let mut wakes = b.store().listen().await.unwrap();
+    let queue = unique("q");
+    let ack = [(lease, vec![Outgoing::new(&*queue, &1)])];
+    ack_publishing(b.store(), b.publisher(), ack).await.unwrap();
+    woken(&mut wakes, &queue).await;
+    assert_eq!(b.claim(&[&queue], 10).await.len(), 1);
+}
+
+async fn every_listener_is_woken<B: Bench>(b: B) {
+    let other = b.without_dlq();
+    let mut here = b.store().listen().await.unwrap();
+    let mut there = other.store().listen().await.unwrap();
+    let queue = unique("q");
+    b.put(&queue).await;
+    woken(&mut here, &queue).await;
+    woken(&mut there, &queue).await;
+    assert_eq!(other.pending(&queue, 10).await.len(), 1);
+    drop(there);
+    other.store().close().await;
+}
+
+/// PostgreSQL folds and cuts a channel that is not quoted.
+async fn the_channel_is_the_table_s_name_as_it_is(b: Postgres) {
+    for table in ["EventOutbox", "my \"out\"box", "a b; -- c", "Ausgangsfächer", "select"] {
+        let names = TableNames::new(table).unwrap();
+        assert_eq!(names.channel(), format!("outbox_{table}"));
+        let other = b.with_names(names);
+        migrate_tables(other.pool(), other.names()).await.unwrap();
+        let mut python = PgListener::connect_with(b.pool()).await.unwrap();
+        python.listen(&format!("outbox_{table}")).await.unwrap();
+        let mut wakes = other.store().listen().await.unwrap();
+        let queue = unique("q");
+        other.put(&queue).await;
+        woken(&mut wakes, &queue).await;
+        soon("a notification", async { while python.recv().await.unwrap().payload() != queue {} })
+            .await;
+        drop(wakes);
+        other.store().close().await;
+    }
+}
+
+async fn any_wake_of_another_program_is_only_a_hint(b: Postgres) {
+    let mut wakes = b.store().listen().await.unwrap();
+    let payload = unique(&"é\n'\"".repeat(500));
+    b.execute(&format!("NOTIFY outbox_outbox; NOTIFY outbox_outbox, {}", quoted(&payload))).await;
+    woken(&mut wakes, &payload).await;
+    assert!(b.claim(&[&payload], 10).await.is_empty());
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+cases! {
+    databases only, "the memory store is driven by the test and never sleeps":
+    a_commit_wakes,
+    a_future_row_wakes,
+    a_batch_wakes,
+    an_ack_wakes_for_what_it_publishes,
+    every_listener_is_woken,
+}
+
+mod channel {
+    use super::*;
+
+    cases! {
+        postgres only, "only PostgreSQL has channels":
+        the_channel_is_the_table_s_name_as_it_is,
+        any_wake_of_another_program_is_only_a_hint,
+    }
+}
