@@ -63,7 +63,8 @@ async fn a_database_that_does_not_answer_cannot_hold_up_a_stop(db: &Db) {
     let (subscriber, again) = free("it", "q");
     let running = db.app().only([subscriber.lease_ttl(2 * SECOND)]).start().await.unwrap();
     db.drained().await;
-    assert!(again.more().await.iter().all(|run| run.deliveries == 2));
+    // A claim that waited for the lock may have landed with nobody to hear of it.
+    assert!(again.more().await.iter().all(|run| run.deliveries >= 2));
     running.stop().await.unwrap();
 }
 
