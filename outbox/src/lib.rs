@@ -70,6 +70,8 @@ pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
 pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
 #[cfg(feature = "macros")]
+pub use outbox_macros::Failure;
+#[cfg(feature = "macros")]
 #[doc = include_str!("docs/subscriber.md")]
 pub use outbox_macros::subscriber;
 pub use publish::{
@@ -79,8 +81,8 @@ pub use publish::{
 pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
 pub use subscriber::{
-    AckPolicy, ErrorRenderer, HandlerError, HandlerResult, IntoOutcome, IntoQueues, Origin,
-    Outcome, Subscriber,
+    AckPolicy, ErrorRenderer, Failure, HandlerError, HandlerResult, IntoOutcome, IntoQueues,
+    Judged, OrVerdict, Origin, Outcome, Subscriber, Verdict,
 };
 
 /// SQLite's own: opening a file, beginning a transaction that may write.

@@ -2,4 +2,4 @@
 
 #[cfg(feature = "macros")]
 pub use crate::subscriber;
-pub use crate::{App, Context, Headers, Outcome, Publisher, Queue, State};
+pub use crate::{App, Context, Failure, Headers, OrVerdict, Outcome, Publisher, Queue, State};

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use crate::extract::{Context, FromContext};
 use crate::message::DecodeError;
 pub use crate::publish::QueueOf;
+use crate::subscriber::{Failure, Verdict};
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
-pub use crate::subscriber::{HandlerFuture, Origin, Registered, Subscriber};
+pub use crate::subscriber::{HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
 
 /// A subscriber as the macro found it.
 pub fn subscriber(
@@ -120,6 +121,13 @@ pub type Extracting<'a, X> = Pin<Box<dyn Future<Output = Result<X, HandlerError>
 /// missing bound is reported at the type and not at the value.
 pub fn outcome<T: IntoOutcome>() -> fn(T) -> HandlerResult {
     T::into_outcome
+}
+
+/// Reads the verdict of an error that is an `F`.
+pub fn known_failure<F: Failure>(
+    error: &(dyn std::error::Error + 'static),
+) -> Option<(Verdict, &'static str)> {
+    error.downcast_ref::<F>().map(|failure| (failure.verdict(), failure.kind()))
 }
 
 /// One run of a handler.

@@ -2,11 +2,9 @@
 
 mod args;
 mod check;
-mod duration;
 mod expand;
 mod fallback;
 mod function;
-mod literal;
 mod options;
 mod params;
 mod queues;

@@ -5,9 +5,9 @@ use quote::{ToTokens, quote_spanned};
 use syn::{Expr, Lit, Path};
 
 use super::args::Setting;
-use super::{duration, literal, queues, retry};
+use super::{queues, retry};
 use crate::errors::Errors;
-use crate::suggest;
+use crate::{duration, literal, suggest};
 
 #[derive(Clone, Copy)]
 enum Kind {

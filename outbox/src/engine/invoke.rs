@@ -15,7 +15,7 @@ use tracing::{error, warn};
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::Holding;
-use super::settle::{Settling, Verdict, settle};
+use super::settle::{Settlement, Settling, settle};
 use super::{Reader, Shared, quiet};
 use crate::extract::{Context, Delivery};
 use crate::publish::Collected;
@@ -80,7 +80,7 @@ pub(crate) async fn deliver<S: Store>(
                 settling.lease = marked;
                 holding = shared.leases.hold(marked, since, options.lease_ttl);
             }
-            None => return Some(settling.ruled(Verdict::Lost)),
+            None => return Some(settling.ruled(Settlement::Lost)),
         }
     }
     let context = context(shared, reader, &job, &holding);
@@ -91,23 +91,23 @@ pub(crate) async fn deliver<S: Store>(
     Some(match ended {
         Ended::Result(result) => {
             let said = context.delivery().said.get();
-            let mut verdict = case().judge(&result, said);
+            let mut settlement = case().judge(&result, said);
             let mut error = result.err();
-            if let Verdict::Ack { messages } = &mut verdict {
+            if let Settlement::Ack { messages } = &mut settlement {
                 match context.prepared() {
                     Ok(prepared) => *messages = prepared,
                     Err(refused) => {
                         let failed = HandlerError::new(HandlerError::PUBLISH, refused);
-                        verdict = case().failed(&failed);
+                        settlement = case().failed(&failed);
                         error = Some(failed);
                     }
                 }
             }
             settling.report.exception_type = error.map(|error| error.kind().to_owned());
-            settling.ruled(verdict)
+            settling.ruled(settlement)
         }
-        Ended::LeaseLost => settling.ruled(Verdict::Lost),
-        Ended::CutOff => settling.ruled(Verdict::Abandon),
+        Ended::LeaseLost => settling.ruled(Settlement::Lost),
+        Ended::CutOff => settling.ruled(Settlement::Abandon),
     })
 }
 
@@ -122,7 +122,8 @@ async fn at_most_once<S: Store>(
     let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
     let context = context(shared, reader, job, &holding);
     drop(holding);
-    if settle(&shared.store, vec![settling.ruled(Verdict::Ack { messages: Vec::new() })]).await == 0
+    if settle(&shared.store, vec![settling.ruled(Settlement::Ack { messages: Vec::new() })]).await
+        == 0
     {
         return None;
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::settle::Verdict;
+use super::settle::Settlement;
 use crate::message::{FailureReason, Row};
 use crate::retry::FailedAttempt;
 use crate::subscriber::{
     AckPolicy, ErrorRenderer, HandlerError, HandlerResult, MAX_EXCEPTION_BYTES, Options, Outcome,
-    storable,
+    Verdict, storable,
 };
 use crate::telemetry::TARGET;
 
@@ -28,8 +28,8 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// The verdict on a result, and on what was said under `Manual`.
-    pub(super) fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Verdict {
+    /// The settlement on a result, and on what was said under `Manual`.
+    pub(super) fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Settlement {
         let manual = self.options.ack == AckPolicy::Manual;
         match (result, said.filter(|_| manual)) {
             (_, Some(said)) => self.outcome(said),
@@ -41,34 +41,41 @@ impl Case<'_> {
         }
     }
 
-    /// The verdict on an error.
-    pub(super) fn failed(&self, error: &HandlerError) -> Verdict {
-        if self.options.ack == AckPolicy::RejectOnError {
-            return self.reject(Some(error), None);
+    /// The settlement on an error.
+    pub(super) fn failed(&self, error: &HandlerError) -> Settlement {
+        match error.verdict {
+            Some(Verdict::Reject) => self.reject(Some(error), None),
+            Some(Verdict::Snooze(delay)) => snooze(delay),
+            Some(Verdict::Retry) => self.nack(Some(error)),
+            Some(Verdict::RetryAfter(after)) => match self.nack(Some(error)) {
+                Settlement::Retry { .. } => Settlement::Retry { delay: after },
+                terminal => terminal,
+            },
+            None if self.options.ack == AckPolicy::RejectOnError => self.reject(Some(error), None),
+            None => self.nack(Some(error)),
         }
-        self.nack(Some(error))
     }
 
-    /// The verdict on a row that was delivered too often.
-    pub(super) fn delivered_too_often(&self) -> Verdict {
+    /// The settlement on a row that was delivered too often.
+    pub(super) fn delivered_too_often(&self) -> Settlement {
         self.terminal(FailureReason::MaxDeliveries, None, None)
     }
 
-    fn outcome(&self, outcome: &Outcome) -> Verdict {
+    fn outcome(&self, outcome: &Outcome) -> Settlement {
         match outcome {
-            Outcome::Ack => Verdict::Ack { messages: Vec::new() },
+            Outcome::Ack => Settlement::Ack { messages: Vec::new() },
             Outcome::Nack => self.nack(None),
             Outcome::Reject(reason) => self.reject(None, Some(reason)),
-            Outcome::Snooze(delay) => Verdict::Release { due_in: Some(*delay), uncount: true },
+            Outcome::Snooze(delay) => snooze(*delay),
         }
     }
 
-    fn nack(&self, error: Option<&HandlerError>) -> Verdict {
+    fn nack(&self, error: Option<&HandlerError>) -> Settlement {
         let attempts = self.row.attempts_count.saturating_add(1);
         let failed = FailedAttempt::new(attempts, self.since_first_failure(), error);
         let ask = AssertUnwindSafe(|| self.options.retry.next_delay(&failed));
         match catch_unwind(ask) {
-            Ok(Some(delay)) => Verdict::Retry { delay },
+            Ok(Some(delay)) => Settlement::Retry { delay },
             Ok(None) => self.terminal(FailureReason::RetryTerminal, error, None),
             Err(_) => {
                 error!(target: TARGET, row_id = self.row.id, "the retry strategy panicked; no retry");
@@ -77,7 +84,7 @@ impl Case<'_> {
         }
     }
 
-    fn reject(&self, error: Option<&HandlerError>, note: Option<&str>) -> Verdict {
+    fn reject(&self, error: Option<&HandlerError>, note: Option<&str>) -> Settlement {
         self.terminal(FailureReason::Rejected, error, note)
     }
 
@@ -86,8 +93,8 @@ impl Case<'_> {
         reason: FailureReason,
         error: Option<&HandlerError>,
         note: Option<&str>,
-    ) -> Verdict {
-        Verdict::Dead {
+    ) -> Settlement {
+        Settlement::Dead {
             reason,
             error_kind: error.map(|error| storable(error.kind(), MAX_KIND_BYTES)),
             last_exception: error.and_then(|error| self.rendered(error)),
@@ -110,4 +117,8 @@ impl Case<'_> {
         let claimed = self.row.acquired_at.unwrap_or(first);
         claimed.duration_since(first).unwrap_or_default() + self.since_claim
     }
+}
+
+fn snooze(delay: Duration) -> Settlement {
+    Settlement::Release { due_in: Some(delay), uncount: true }
 }

@@ -39,7 +39,7 @@ use lease::Leases;
 use quiet::Quiet;
 use settle::Settling;
 #[cfg(feature = "testing")]
-pub(crate) use settle::{Verdict, settle};
+pub(crate) use settle::{Settlement, settle};
 use wake::Signal;
 
 /// Settlements that wait to be written; a full channel slows the workers down.

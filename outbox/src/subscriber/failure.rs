@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
+use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
 
 /// Longest text that is kept of an error, in bytes.
@@ -14,6 +15,8 @@ const CUT_MARK: &str = "…[truncated]";
 pub struct HandlerError {
     kind: Cow<'static, str>,
     source: BoxError,
+    /// What the error says of itself; the ack policy counts otherwise.
+    pub(crate) verdict: Option<Verdict>,
 }
 
 impl HandlerError {
@@ -30,18 +33,24 @@ impl HandlerError {
 
     /// An error of a named kind.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
-        Self { kind: kind.into(), source: source.into() }
+        Self { kind: kind.into(), source: source.into(), verdict: None }
     }
 
-    /// An error whose kind is the name of its type, without the path.
+    /// The error of a handler, with what it says of itself. Its kind is that of a
+    /// [`Failure`](crate::Failure), or the name of its type.
     pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
-        let path = std::any::type_name::<E>();
-        let plain = path.split('<').next().unwrap_or(path);
-        Self::new(plain.rsplit("::").next().unwrap_or(plain), error)
+        let source = error.into();
+        let said = verdict_of(&*source);
+        let kind = said.map_or_else(type_name::<E>, |(_, kind)| kind);
+        let source = match source.downcast::<Judged>() {
+            Ok(judged) => judged.into_inner(),
+            Err(source) => source,
+        };
+        Self { kind: kind.into(), source, verdict: said.map(|(verdict, _)| verdict) }
     }
 
-    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or the type name of the
-    /// handler's error.
+    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or of the handler's own
+    /// error: the variant of a [`Failure`](crate::Failure), or the type's name.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
@@ -70,6 +79,13 @@ impl Error for HandlerError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&*self.source)
     }
+}
+
+/// The name of a type, without its path and parameters.
+pub(super) fn type_name<T>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    let plain = path.split('<').next().unwrap_or(path);
+    plain.rsplit("::").next().unwrap_or(plain)
 }
 
 /// Turns an error into the text of `last_exception`; `None` stores none.

@@ -4,6 +4,7 @@ mod failure;
 mod options;
 mod outcome;
 mod registry;
+mod verdict;
 
 use std::fmt;
 use std::future::Future;
@@ -18,6 +19,7 @@ pub(crate) use options::Options;
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use registry::Registered;
 pub(crate) use registry::registered;
+pub use verdict::{Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};
 use crate::retry::RetryStrategy;

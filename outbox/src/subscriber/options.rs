@@ -12,7 +12,8 @@ pub enum AckPolicy {
     /// An error asks the retry strategy.
     #[default]
     NackOnError,
-    /// An error is terminal: `rejected`.
+    /// An error is terminal: `rejected`, unless it says otherwise of itself
+    /// ([`Failure`](crate::Failure)).
     RejectOnError,
     /// The row is deleted before the handler runs: at most once, no retry.
     AckFirst,

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{Call, Ending, TestBroker};
-use crate::engine::{Job, Reader, Shared, Verdict, deliver, settle};
+use crate::engine::{Job, Reader, Settlement, Shared, deliver, settle};
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
@@ -111,12 +111,12 @@ impl TestBroker {
             return;
         };
         let ran = settling.report.started.is_some();
-        let ending = match settling.verdict {
-            Verdict::Ack { .. } => Ending::Acked,
-            Verdict::Retry { delay } => Ending::Retried(delay),
-            Verdict::Dead { reason, .. } => Ending::Terminal(reason),
-            Verdict::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
-            Verdict::Abandon | Verdict::Lost => Ending::Unwritten,
+        let ending = match settling.settlement {
+            Settlement::Ack { .. } => Ending::Acked,
+            Settlement::Retry { delay } => Ending::Retried(delay),
+            Settlement::Dead { reason, .. } => Ending::Terminal(reason),
+            Settlement::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
+            Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
         };
         let landed = !crashed && settle(&self.store, vec![settling]).await == 1;
         call.ending = if landed { ending } else { Ending::Unwritten };

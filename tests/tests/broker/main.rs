@@ -14,6 +14,7 @@ mod results;
 mod retries;
 mod threads;
 mod timeouts;
+mod verdicts;
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, UnOp};
 
 /// The expression without the groups that `macro_rules!` and parentheses put
 /// around it.
-pub(super) fn peel(expr: &Expr) -> &Expr {
+pub(crate) fn peel(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => peel(&group.expr),
         Expr::Paren(paren) => peel(&paren.expr),
@@ -12,7 +12,7 @@ pub(super) fn peel(expr: &Expr) -> &Expr {
     }
 }
 
-pub(super) fn literal(expr: &Expr) -> Option<&Lit> {
+pub(crate) fn literal(expr: &Expr) -> Option<&Lit> {
     match peel(expr) {
         Expr::Lit(ExprLit { lit, .. }) => Some(lit),
         _ => None,
@@ -20,7 +20,7 @@ pub(super) fn literal(expr: &Expr) -> Option<&Lit> {
 }
 
 /// True for `-1` and `-0.5`.
-pub(super) fn is_negative(expr: &Expr) -> bool {
+pub(crate) fn is_negative(expr: &Expr) -> bool {
     match peel(expr) {
         Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => {
             matches!(literal(expr), Some(Lit::Int(_) | Lit::Float(_)))
@@ -30,6 +30,6 @@ pub(super) fn is_negative(expr: &Expr) -> bool {
 }
 
 /// True when the value is written out, so that it can be judged here.
-pub(super) fn is_literal(expr: &Expr) -> bool {
+pub(crate) fn is_literal(expr: &Expr) -> bool {
     literal(expr).is_some() || is_negative(expr)
 }

@@ -6,11 +6,11 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::{Expr, Lit};
 
-use super::literal;
 use crate::errors::Errors;
+use crate::literal;
 
 /// The value as an expression of type `Duration`.
-pub(super) fn check(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
+pub(crate) fn check(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
     let mistake = match literal::literal(value) {
         Some(Lit::Str(text)) => match read(&text.value()) {
             Ok(duration) => return tokens(duration, text.span()),
