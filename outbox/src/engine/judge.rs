@@ -46,13 +46,12 @@ impl Case<'_> {
         match error.verdict {
             Some(Verdict::Reject) => self.reject(Some(error), None),
             Some(Verdict::Snooze(delay)) => snooze(delay),
-            Some(Verdict::Retry) => self.nack(Some(error)),
             Some(Verdict::RetryAfter(after)) => match self.nack(Some(error)) {
                 Settlement::Retry { .. } => Settlement::Retry { delay: after },
                 terminal => terminal,
             },
             None if self.options.ack == AckPolicy::RejectOnError => self.reject(Some(error), None),
-            None => self.nack(Some(error)),
+            Some(Verdict::Retry) | None => self.nack(Some(error)),
         }
     }
 
