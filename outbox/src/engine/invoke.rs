@@ -80,7 +80,10 @@ pub(crate) async fn deliver<S: Store>(
                 settling.lease = marked;
                 holding = shared.leases.hold(marked, since, options.lease_ttl);
             }
-            None => return Some(settling.ruled(Verdict::Lost)),
+            None => {
+                settling.report.ended();
+                return Some(settling.ruled(Verdict::Lost));
+            }
         }
     }
     let context = context(shared, reader, &job, &holding);
@@ -117,11 +120,12 @@ async fn at_most_once<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
     job: &Job,
-    settling: Settling,
+    mut settling: Settling,
 ) -> Option<Settling> {
     let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
     let context = context(shared, reader, job, &holding);
     drop(holding);
+    settling.report.ended();
     if settle(&shared.store, vec![settling.ruled(Verdict::Ack { messages: Vec::new() })]).await == 0
     {
         return None;

@@ -97,6 +97,7 @@ impl Reader {
 /// The loops of one process, started.
 pub(crate) struct Engine<S> {
     shared: Arc<Shared<S>>,
+    readers: Vec<Arc<Reader>>,
     /// Cancelled to stop claiming.
     stop: CancellationToken,
     /// Claim loops and workers: they end by themselves after `stop`.
@@ -134,14 +135,14 @@ impl<S: Store> Engine<S> {
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 
-        for reader in readers {
+        for reader in &readers {
             for _ in 0..reader.subscriber.options.max_workers {
-                let worker = work(Arc::clone(&shared), Arc::clone(&reader), settlements.clone());
+                let worker = work(Arc::clone(&shared), Arc::clone(reader), settlements.clone());
                 tracker.spawn(worker);
             }
             tracker.spawn(claim_loop::run(
                 Arc::clone(&shared),
-                reader,
+                Arc::clone(reader),
                 settlements.clone(),
                 stop.clone(),
             ));
@@ -151,6 +152,7 @@ impl<S: Store> Engine<S> {
         let loops = tracker.len();
         Self {
             shared,
+            readers,
             stop,
             subscribers: tracker,
             services,

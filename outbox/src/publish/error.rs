@@ -69,3 +69,24 @@ pub enum PublishError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
+
+impl PublishError {
+    /// The name of the case, for the log: the text may hold a user's words.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::EmptyName(_) => "EmptyName",
+            Self::LongName { .. } => "LongName",
+            Self::Nul(_) => "Nul",
+            Self::PayloadTooLarge { .. } => "PayloadTooLarge",
+            Self::Encode(_) => "Encode",
+            Self::DelayAndTime => "DelayAndTime",
+            Self::TimeOutOfRange(_) => "TimeOutOfRange",
+            Self::HeaderConflict(_) => "HeaderConflict",
+            Self::ConflictWithoutTimer => "ConflictWithoutTimer",
+            Self::TimerTwice { .. } => "TimerTwice",
+            Self::NoDelivery => "NoDelivery",
+            Self::Names(_) => "Names",
+            Self::Store(_) => "Store",
+        }
+    }
+}

@@ -68,6 +68,11 @@ impl fmt::Debug for Outgoing {
 }
 
 impl Outgoing {
+    /// Size of the payload; of one that does not serialise, 0.
+    pub(super) fn bytes(&self) -> usize {
+        self.payload.as_ref().map_or(0, Bytes::len)
+    }
+
     /// A value, as JSON. One that does not serialise fails when published.
     pub fn new(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
         let payload = codec::encode(body).map(Bytes::from);

@@ -158,11 +158,15 @@ impl Publisher {
         tx: &mut T,
         message: Outgoing,
     ) -> Result<Published, PublishError> {
-        let message = message.prepare(self.table.max_payload)?;
-        let event = telemetry::PublishEvent::start(&message.queue, message.payload.len());
-        let result = tx.insert(&self.table.statements, message).await;
+        let event = telemetry::PublishEvent::start(&message.queue, message.bytes());
+        let result = match message.prepare(self.table.max_payload) {
+            Ok(message) => {
+                tx.insert(&self.table.statements, message).await.map_err(PublishError::from)
+            }
+            Err(refused) => Err(refused),
+        };
         event.end(result.as_ref().map(|published| usize::from(published.id().is_some())));
-        Ok(result?)
+        result
     }
 
     /// Publishes many messages with one statement, each with its own queue and
@@ -176,13 +180,18 @@ impl Publisher {
         tx: &mut T,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Published>, PublishError> {
-        let prepared = self.prepare(messages.into_iter().collect())?;
-        let Some(first) = prepared.first() else { return Ok(Vec::new()) };
-        let bytes = prepared.iter().map(|message| message.payload.len()).sum();
+        let messages: Vec<Outgoing> = messages.into_iter().collect();
+        let Some(first) = messages.first() else { return Ok(Vec::new()) };
+        let bytes = messages.iter().map(Outgoing::bytes).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
-        let result = tx.insert_batch(&self.table.statements, prepared).await;
+        let result = match self.prepare(messages) {
+            Ok(prepared) => {
+                tx.insert_batch(&self.table.statements, prepared).await.map_err(PublishError::from)
+            }
+            Err(refused) => Err(refused),
+        };
         event.end(result.as_ref().map(|all| all.iter().filter(|one| one.id().is_some()).count()));
-        Ok(result?)
+        result
     }
 
     /// Deletes the row of a timer unless a handler is working on it; true when
