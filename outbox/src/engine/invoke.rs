@@ -75,16 +75,13 @@ pub(crate) async fn deliver<S: Store>(
     };
     if alone.is_some() {
         let since = Instant::now();
-        match quiet::mark(&shared.store, settling.lease, holding.deadline()).await {
-            Some(marked) => {
-                settling.lease = marked;
-                holding = shared.leases.hold(marked, since, options.lease_ttl);
-            }
-            None => {
-                settling.report.ended();
-                return Some(settling.ruled(Verdict::Lost));
-            }
-        }
+        let marked = quiet::mark(&shared.store, settling.lease, holding.deadline()).await;
+        let Some(marked) = marked else {
+            settling.report.ended();
+            return Some(settling.ruled(Verdict::Lost));
+        };
+        settling.lease = marked;
+        holding = shared.leases.hold(marked, since, options.lease_ttl);
     }
     let context = context(shared, reader, &job, &holding);
     let ended = run(shared, reader, context.clone(), &holding).await;
