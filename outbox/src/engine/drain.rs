@@ -26,7 +26,19 @@ impl<S: Store> Engine<S> {
         let mut dropped = 0;
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
             dropped = self.shared.running.load(Ordering::Relaxed);
-            telemetry::drain_timeout(dropped, self.drain_timeout);
+            for reader in &self.readers {
+                let handlers = reader.inbox.in_hand();
+                if handlers > 0 {
+                    let subscriber = &reader.subscriber;
+                    let first = subscriber.queues().first().map_or("", String::as_str);
+                    telemetry::drain_timeout(
+                        first,
+                        subscriber.name(),
+                        handlers,
+                        self.drain_timeout,
+                    );
+                }
+            }
             self.shared.cut_off.cancel();
             // Also bounds a claim that still waits for its answer.
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;

@@ -100,6 +100,11 @@ impl Inbox {
         }
     }
 
+    /// Rows that wait or run; once closed, those that run.
+    pub(super) fn in_hand(&self) -> usize {
+        self.state().in_hand
+    }
+
     /// A row that `next` gave out is dealt with.
     pub(super) fn done(&self) {
         self.state().in_hand -= 1;

@@ -75,13 +75,13 @@ pub(crate) async fn deliver<S: Store>(
     };
     if alone.is_some() {
         let since = Instant::now();
-        match quiet::mark(&shared.store, settling.lease, holding.deadline()).await {
-            Some(marked) => {
-                settling.lease = marked;
-                holding = shared.leases.hold(marked, since, options.lease_ttl);
-            }
-            None => return Some(settling.ruled(Settlement::Lost)),
-        }
+        let marked = quiet::mark(&shared.store, settling.lease, holding.deadline()).await;
+        let Some(marked) = marked else {
+            settling.report.ended();
+            return Some(settling.ruled(Settlement::Lost));
+        };
+        settling.lease = marked;
+        holding = shared.leases.hold(marked, since, options.lease_ttl);
     }
     let context = context(shared, reader, &job, &holding);
     let ended = run(shared, reader, context.clone(), &holding).await;
@@ -117,11 +117,12 @@ async fn at_most_once<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
     job: &Job,
-    settling: Settling,
+    mut settling: Settling,
 ) -> Option<Settling> {
     let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
     let context = context(shared, reader, job, &holding);
     drop(holding);
+    settling.report.ended();
     if settle(&shared.store, vec![settling.ruled(Settlement::Ack { messages: Vec::new() })]).await
         == 0
     {

@@ -100,6 +100,7 @@ impl Reader {
 /// The loops of one process, started.
 pub(crate) struct Engine<S> {
     shared: Arc<Shared<S>>,
+    readers: Vec<Arc<Reader>>,
     /// Cancelled to stop claiming.
     stop: CancellationToken,
     /// Claim loops and workers: they end by themselves after `stop`.
@@ -137,18 +138,18 @@ impl<S: Store> Engine<S> {
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 
-        for reader in readers {
+        for reader in &readers {
             for _ in 0..reader.subscriber.options.max_workers {
                 tracker.spawn(work(
                     Arc::clone(&shared),
-                    Arc::clone(&reader),
+                    Arc::clone(reader),
                     settlements.clone(),
                     stop.clone(),
                 ));
             }
             tracker.spawn(claim_loop::run(
                 Arc::clone(&shared),
-                reader,
+                Arc::clone(reader),
                 settlements.clone(),
                 stop.clone(),
             ));
@@ -158,6 +159,7 @@ impl<S: Store> Engine<S> {
         let loops = tracker.len();
         Self {
             shared,
+            readers,
             stop,
             subscribers: tracker,
             services,

@@ -71,8 +71,8 @@ pub enum PublishError {
 }
 
 impl PublishError {
-    /// The name of the variant, for the events.
-    pub(crate) const fn kind(&self) -> &'static str {
+    /// The name of the case, for the log: the text may hold a user's words.
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::EmptyName(_) => "EmptyName",
             Self::LongName { .. } => "LongName",
