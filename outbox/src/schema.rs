@@ -108,7 +108,9 @@ pub struct SchemaMismatch {
 pub struct Difference {
     /// What is wrong, with which table.
     pub what: String,
-    /// The SQL that mends it.
+    /// The SQL that mends it, to be run in the order of the differences; for a
+    /// table that is not there, what to run. One on whose SQL several differences
+    /// agree needs it once.
     pub mend: String,
     /// The engine cannot work like this. Otherwise it works, slowly or less
     /// safely.
@@ -126,7 +128,16 @@ impl std::error::Error for SchemaMismatch {}
 impl fmt::Display for SchemaMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the tables are not as they have to be:")?;
-        self.differences.iter().try_for_each(|difference| write!(f, "\n  - {difference}"))
+        let mut last = "";
+        for difference in &self.differences {
+            if difference.mend == last {
+                write!(f, "\n  - {}; the same mends it", difference.what)?;
+            } else {
+                write!(f, "\n  - {difference}")?;
+            }
+            last = &difference.mend;
+        }
+        Ok(())
     }
 }
 
@@ -171,13 +182,21 @@ pub(crate) struct Column {
     #[cfg(feature = "sqlite")]
     pub(crate) sqlite: &'static str,
     pub(crate) not_null: bool,
-    /// Our inserts leave it out.
+    /// `""`: none. Our inserts leave these columns out, except for times: those of
+    /// other writers do.
     pub(crate) default: &'static str,
 }
 
+/// The default of times.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) const NOW: &str = "now()";
+/// The default of ids.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) const IDENTITY: &str = "identity";
+
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod columns {
-    use super::Column;
+    use super::{Column, IDENTITY, NOW};
 
     const fn column(
         name: &'static str,
@@ -207,14 +226,14 @@ mod columns {
     const TEXT: &[&str] = &["text", "character varying"];
 
     pub(crate) const OUTBOX: [Column; 13] = [
-        column("id", BIGINT, "INTEGER", true, "identity"),
+        column("id", BIGINT, "INTEGER", true, IDENTITY),
         column("queue", NAME, "TEXT", true, ""),
         column("payload", &["bytea"], "BLOB", true, ""),
         column("headers", &["jsonb"], "TEXT", false, ""),
         column("attempts_count", BIGINT, "INTEGER", true, "0"),
         column("deliveries_count", BIGINT, "INTEGER", true, "0"),
-        column("created_at", TIME, "INTEGER", true, ""),
-        column("next_attempt_at", TIME, "INTEGER", true, ""),
+        column("created_at", TIME, "INTEGER", true, NOW),
+        column("next_attempt_at", TIME, "INTEGER", true, NOW),
         column("first_attempt_at", TIME, "INTEGER", false, ""),
         column("last_attempt_at", TIME, "INTEGER", false, ""),
         column("acquired_at", TIME, "INTEGER", false, ""),
@@ -223,14 +242,14 @@ mod columns {
     ];
 
     pub(crate) const DLQ: [Column; 16] = [
-        column("id", BIGINT, "INTEGER", true, "identity"),
+        column("id", BIGINT, "INTEGER", true, IDENTITY),
         column("original_id", BIGINT, "INTEGER", true, ""),
         column("queue", NAME, "TEXT", true, ""),
         column("payload", &["bytea"], "BLOB", true, ""),
         column("headers", &["jsonb"], "TEXT", false, ""),
         column("deliveries_count", BIGINT, "INTEGER", true, ""),
         column("created_at", TIME, "INTEGER", true, ""),
-        column("failed_at", TIME, "INTEGER", true, ""),
+        column("failed_at", TIME, "INTEGER", true, NOW),
         column("failure_reason", &["character varying(64)", "text"], "TEXT", true, ""),
         column("last_exception", TEXT, "TEXT", false, ""),
         column("timer_id", NAME, "TEXT", false, ""),

@@ -6,7 +6,6 @@
 
 #[macro_use]
 #[path = "conformance/bench/mod.rs"]
-#[allow(dead_code, reason = "the cases on names and schemas are still to come")]
 mod bench;
 
 #[path = "conformance/abandon.rs"]
@@ -67,5 +66,11 @@ mod retry;
 mod timer_batch;
 #[path = "conformance/timers.rs"]
 mod timers;
+#[path = "conformance/validate.rs"]
+mod validate;
+#[path = "conformance/validate_postgres.rs"]
+mod validate_postgres;
+#[path = "conformance/validate_sqlite.rs"]
+mod validate_sqlite;
 #[path = "conformance/wakes.rs"]
 mod wakes;

@@ -60,7 +60,7 @@ impl TableNames {
     /// Puts both tables into a schema.
     ///
     /// # Errors
-    /// As [`TableNames::new`].
+    /// When the name is empty, holds NUL or has more than 63 bytes.
     pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, NameError> {
         let schema = schema.into();
         check("schema", &schema, [])?;
@@ -71,7 +71,8 @@ impl TableNames {
     /// Keeps dead letters in this table.
     ///
     /// # Errors
-    /// As [`TableNames::new`]; also when it is the outbox table itself.
+    /// When the name is empty, holds NUL, has more than 46 bytes (its index has a
+    /// longer one) or is that of the outbox table itself.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
         check("dead-letter table", &dlq, ["_queue_failed_idx", "_status_ck"])?;
@@ -185,7 +186,7 @@ impl TableNames {
     }
 }
 
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

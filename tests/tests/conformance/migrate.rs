@@ -81,7 +81,7 @@ async fn a_schema_that_does_not_exist_is_an_error(b: Postgres) {
 }
 
 /// The tables that faststream-outbox 0.19 makes.
-const PYTHON: &str = "
+pub const PYTHON: &str = "
 CREATE TABLE py (id BIGSERIAL NOT NULL PRIMARY KEY, queue VARCHAR(255) NOT NULL,
  payload BYTEA NOT NULL, headers JSONB,
  attempts_count BIGINT DEFAULT '0' NOT NULL, deliveries_count BIGINT DEFAULT '0' NOT NULL,

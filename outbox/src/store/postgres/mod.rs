@@ -7,6 +7,7 @@ mod publish;
 mod schema;
 mod settle;
 mod time;
+mod validate;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATION;
-use schema::validate;
+use validate::validate;
 
 use super::names::TableNames;
 use super::{Landed, Lease, Store, statements};

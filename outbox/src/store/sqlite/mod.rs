@@ -7,6 +7,7 @@ mod listen;
 mod publish;
 mod schema;
 mod settle;
+mod validate;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 pub use connect::{begin, connect};
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATION;
-use schema::validate;
+use validate::validate;
 
 use super::names::TableNames;
 use super::{Landed, Lease, Store, statements};

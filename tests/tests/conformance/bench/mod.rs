@@ -80,6 +80,8 @@ pub trait SqlBench: Bench {
     type Database: sqlx::Database;
     type Pool: outbox::schema::Pool;
 
+    const DATABASE: outbox::schema::Database;
+
     fn pool(&self) -> &Self::Pool;
     fn names(&self) -> &TableNames;
     /// The same database with tables of other names, not yet made.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::schema::migrate_tables;
+use outbox::schema::{Database, migrate_tables};
 use outbox::testing::store::PgStore;
 use outbox::{Publisher, Row, TableNames};
 use outbox_tests::postgres::PgSchema;
@@ -199,6 +199,8 @@ impl Bench for Postgres {
 impl SqlBench for Postgres {
     type Database = sqlx::Postgres;
     type Pool = PgPool;
+
+    const DATABASE: Database = Database::Postgres;
 
     fn pool(&self) -> &PgPool {
         &self.pool

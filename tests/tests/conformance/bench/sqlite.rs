@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::schema::migrate_tables;
+use outbox::schema::{Database, migrate_tables};
 use outbox::testing::store::SqliteStore;
 use outbox::{Publisher, Row, TableNames};
 use outbox_tests::backend;
@@ -178,6 +178,8 @@ impl SqlBench for Sqlite {
     type Database = sqlx::Sqlite;
     type Pool = SqlitePool;
 
+    const DATABASE: Database = Database::Sqlite;
+
     fn pool(&self) -> &SqlitePool {
         &self.file.pool
     }
@@ -191,7 +193,10 @@ impl SqlBench for Sqlite {
     }
 
     async fn execute(&self, sql: &str) {
-        execute(&self.file.pool, sql).await;
+        // A read makes the connection notice which tables others made and dropped; DDL
+        // alone goes by what it knew.
+        let look = "SELECT count(*) FROM sqlite_master";
+        execute(&self.file.pool, &format!("{look}; {sql}")).await;
     }
 
     async fn number(&self, sql: &str) -> i64 {

@@ -1,0 +1,295 @@
+//! What is wrong with the tables, and the SQL against it.
+
+use std::fmt::Write as _;
+
+use sqlx::Row as _;
+use sqlx::sqlite::{SqliteConnection, SqlitePool};
+
+use super::schema::MIGRATION;
+use crate::error::StoreError;
+use crate::schema::{Column, DLQ, IDENTITY, NOW, OUTBOX, SchemaMismatch};
+use crate::store::names::{TableNames, quoted};
+
+/// The default of times, in SQLite's words.
+const NOW_HERE: &str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER))";
+
+/// Compares the tables with what the statements need.
+pub(super) async fn validate(
+    pool: &SqlitePool,
+    names: &TableNames,
+) -> Result<SchemaMismatch, StoreError> {
+    let mut found = SchemaMismatch::default();
+    if let Some(schema) = names.schema() {
+        let what = format!("SQLite has no schema {schema:?}");
+        found.add(true, what, "name no schema (`OUTBOX_SCHEMA`)");
+        return Ok(found);
+    }
+    let mut connection = pool.acquire().await.map_err(StoreError::of("read the schema"))?;
+    let mut table = Table::read(&mut connection, names.table()).await?;
+    if table.exists(&mut found) {
+        table.compare(&OUTBOX);
+        let sql =
+            names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)");
+        let name = format!("{}_due_idx", names.table());
+        table.index(false, &name, "queue,next_attempt_at,id", &sql);
+        let sql = names.sql("CREATE UNIQUE INDEX \"outbox_timer_id_uq\" ON \"outbox\" (queue, timer_id) WHERE timer_id IS NOT NULL");
+        let name = format!("{}_timer_id_uq", names.table());
+        // ON CONFLICT finds no other, and every publish has one.
+        table.index(true, &name, "queue,timer_id", &sql);
+        if !bare(&table.sql).contains("checkacquired_tokenisnull=acquired_atisnull") {
+            table.add(false, "lacks the CHECK that a lease is set whole".into(), None);
+        }
+        table.report(names, "outbox", &OUTBOX, &mut found);
+    }
+    let Some(dlq) = names.dlq() else { return Ok(found) };
+    let mut table = Table::read(&mut connection, dlq).await?;
+    if table.exists(&mut found) {
+        table.compare(&DLQ);
+        let sql = names.sql(
+            "CREATE INDEX \"outbox_dlq_queue_failed_idx\" ON \"outbox_dlq\" (queue, failed_at)",
+        );
+        let name = format!("{dlq}_queue_failed_idx");
+        table.index(false, &name, "queue,failed_at", &sql);
+        table.report(names, "outbox_dlq", &DLQ, &mut found);
+    }
+    Ok(found)
+}
+
+/// A table as it is, and what is wrong with it so far.
+struct Table<'a> {
+    name: &'a str,
+    /// Its `CREATE TABLE`.
+    sql: String,
+    columns: Vec<Actual>,
+    indexes: Vec<Index>,
+    /// Whether it is fatal, what it is, and the SQL against it; without such the
+    /// table is made anew.
+    wrong: Vec<(bool, String, Option<String>)>,
+}
+
+struct Actual {
+    name: String,
+    kind: String,
+    not_null: bool,
+    default: Option<String>,
+    key: bool,
+}
+
+struct Index {
+    name: String,
+    unique: bool,
+    columns: Option<String>,
+    /// As `bare`; empty for an index over all rows.
+    predicate: String,
+}
+
+impl<'a> Table<'a> {
+    async fn read(connection: &mut SqliteConnection, name: &'a str) -> Result<Self, StoreError> {
+        let mut rows = async |sql| {
+            let rows = sqlx::query(sql).bind(name.to_owned()).fetch_all(&mut *connection).await;
+            rows.map_err(StoreError::of("read the schema"))
+        };
+        // First: it makes the connection notice what others changed. Pragmas do not.
+        let made =
+            rows("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE")
+                .await?;
+        let columns = rows(
+            "SELECT name, type, \"notnull\" OR pk > 0, dflt_value, pk > 0 \
+             FROM pragma_table_info(?1)",
+        )
+        .await?;
+        let indexes = rows(
+            "SELECT i.name, i.\"unique\", m.sql, i.partial, \
+                (SELECT group_concat(name) FROM (SELECT name FROM pragma_index_xinfo(i.name) \
+                 WHERE key AND NOT \"desc\" ORDER BY seqno)) \
+             FROM pragma_index_list(?1) AS i \
+             LEFT JOIN sqlite_master AS m ON m.type = 'index' AND m.name = i.name",
+        )
+        .await?;
+        Ok(Self {
+            name,
+            sql: made.first().map(|row| row.get(0)).unwrap_or_default(),
+            columns: columns
+                .iter()
+                .map(|row| Actual {
+                    name: row.get(0),
+                    kind: row.get(1),
+                    not_null: row.get(2),
+                    default: row.get(3),
+                    key: row.get(4),
+                })
+                .collect(),
+            indexes: indexes
+                .iter()
+                .map(|row| {
+                    let sql = bare(&row.get::<Option<String>, _>(2).unwrap_or_default());
+                    let partial = row.get::<bool, _>(3);
+                    let predicate = sql.rsplit_once("where").filter(|_| partial);
+                    Index {
+                        name: row.get(0),
+                        unique: row.get(1),
+                        columns: row.get(4),
+                        predicate: predicate.map_or(String::new(), |(_, text)| text.into()),
+                    }
+                })
+                .collect(),
+            wrong: Vec::new(),
+        })
+    }
+
+    fn exists(&self, found: &mut SchemaMismatch) -> bool {
+        if self.columns.is_empty() {
+            let mend = "run `outbox::migrate(&pool)`, or the SQL of `outbox::schema::sql`";
+            found.add(true, format!("the table {} does not exist", self.name), mend);
+        }
+        !self.columns.is_empty()
+    }
+
+    fn add(&mut self, fatal: bool, what: String, mend: Option<String>) {
+        self.wrong.push((fatal, what, mend));
+    }
+
+    fn compare(&mut self, expected: &[Column]) {
+        for Column { name, sqlite: kind, not_null, default, .. } in expected {
+            let Some(actual) = self.columns.iter().find(|actual| actual.name == *name) else {
+                // SQLite adds no other column to a table that has rows.
+                let addable = !not_null || !matches!(*default, "" | IDENTITY | NOW);
+                let null =
+                    if *not_null { format!(" NOT NULL DEFAULT {default}") } else { String::new() };
+                let table = quoted(self.name);
+                let mend =
+                    addable.then(|| format!("ALTER TABLE {table} ADD COLUMN {name} {kind}{null}"));
+                self.add(true, format!("has no column {name}"), mend);
+                continue;
+            };
+            let has_default = actual.default.is_some() || actual.key;
+            if !actual.kind.eq_ignore_ascii_case(kind) {
+                let what = format!("column {name} is {} instead of {kind}", actual.kind);
+                self.add(true, what, None);
+            } else if actual.not_null != *not_null {
+                let is = if actual.not_null { "NOT NULL" } else { "nullable" };
+                self.add(!not_null, format!("column {name} is {is}"), None);
+            } else if !default.is_empty() && !has_default {
+                self.add(*default != NOW, format!("column {name} has no default"), None);
+            } else if *default == IDENTITY && !actual.key {
+                self.add(true, format!("column {name} is not the primary key"), None);
+            }
+        }
+        let further = |actual: &&Actual| !expected.iter().any(|column| column.name == actual.name);
+        let required = |actual: &&Actual| actual.not_null && actual.default.is_none();
+        let further = self.columns.iter().filter(further).filter(required);
+        let names: Vec<_> = further.map(|actual| actual.name.clone()).collect();
+        for name in names {
+            let what =
+                format!("has a further column {name} without a default, which makes inserts fail");
+            self.add(true, what, None);
+        }
+    }
+
+    /// Looks for an index that does what `sql` makes, whatever its name.
+    fn index(&mut self, fatal: bool, name: &str, columns: &str, sql: &str) {
+        let unique = sql.starts_with("CREATE UNIQUE");
+        let predicate = if unique { "timer_idisnotnull" } else { "" };
+        let alike =
+            |index: &&Index| index.unique == unique && index.columns.as_deref() == Some(columns);
+        let mut serving = self.indexes.iter().filter(alike);
+        if serving.clone().any(|index| index.predicate == predicate) {
+            return;
+        }
+        // One over all rows serves ON CONFLICT too.
+        let fatal = fatal && !serving.any(|index| index.predicate.is_empty());
+        let taken = self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name));
+        let (kind, rows) =
+            if unique { ("unique index", " WHERE timer_id IS NOT NULL") } else { ("index", "") };
+        let mut what = format!("has no {kind} on ({}){rows}", columns.replace(',', ", "));
+        let mut mend = sql.to_owned();
+        if taken {
+            what = format!("{what}; {name} is another");
+            mend = format!("DROP INDEX {}; {mend}", quoted(name));
+        }
+        self.add(fatal, what, Some(mend));
+    }
+
+    /// Hands over what is wrong. If one difference needs the table anew, that
+    /// mends all the others.
+    fn report(
+        self,
+        names: &TableNames,
+        template: &str,
+        expected: &[Column],
+        found: &mut SchemaMismatch,
+    ) {
+        let anew = self.wrong.iter().any(|(.., mend)| mend.is_none());
+        let anew = anew.then(|| self.anew(names, template, expected));
+        for (fatal, what, mend) in self.wrong {
+            let mend = anew.clone().or(mend).unwrap_or_default();
+            found.add(fatal, format!("{} {what}", self.name), mend);
+        }
+    }
+
+    /// SQL that makes the table anew with its rows: SQLite alters no column in
+    /// place. Columns beyond ours are kept and may be NULL; triggers go.
+    fn anew(&self, names: &TableNames, template: &str, expected: &[Column]) -> String {
+        let (old, new) = (format!("\"{template}\""), format!("\"{template}_new\""));
+        let create = MIGRATION
+            .split_once(&format!("CREATE TABLE IF NOT EXISTS {old} ("))
+            .map_or("", |(_, made)| made);
+        let create = create.split_once(") STRICT;").map_or("", |(made, _)| made);
+        let on = format!(" ON {old} (");
+        let indexes = MIGRATION.split_inclusive(";\n").filter(|sql| sql.contains(&on));
+        let indexes: String =
+            indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()).collect();
+        let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
+        let (old, new) = (names.sql(&old), names.sql(&new));
+        let mut further = String::new();
+        let (mut into, mut from) = (Vec::new(), Vec::new());
+        let has = |name: &str| self.columns.iter().any(|actual| actual.name == name);
+        for Actual { name, kind, default, .. } in &self.columns {
+            let column = quoted(name);
+            into.push(column.clone());
+            // Half a lease would break the CHECK; no claim would ever take the row.
+            let other_half = match &**name {
+                "acquired_at" => Some("acquired_token"),
+                "acquired_token" => Some("acquired_at"),
+                _ => None,
+            };
+            let Some(ours) = expected.iter().find(|ours| ours.name == name) else {
+                let strict = ["INT", "INTEGER", "REAL", "TEXT", "BLOB"];
+                let kind =
+                    strict.iter().find(|one| kind.eq_ignore_ascii_case(one)).unwrap_or(&"ANY");
+                let default =
+                    default.as_ref().map_or(String::new(), |value| format!(" DEFAULT ({value})"));
+                let _ = writeln!(further, "ALTER TABLE {new} ADD COLUMN {column} {kind}{default};");
+                from.push(column);
+                continue;
+            };
+            let kept = if kind.eq_ignore_ascii_case(ours.sqlite) {
+                column
+            } else {
+                format!("CAST({column} AS {})", ours.sqlite)
+            };
+            from.push(match ours.default {
+                _ if other_half.is_some_and(|other| !has(other)) => "NULL".into(),
+                "" | IDENTITY => match other_half {
+                    Some(other) => format!("iif({other} IS NULL, NULL, {kept})"),
+                    None => kept,
+                },
+                NOW => format!("ifnull({kept}, {NOW_HERE})"),
+                value => format!("ifnull({kept}, {value})"),
+            });
+        }
+        format!(
+            "BEGIN IMMEDIATE;\n{create}{further}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
+             DROP TABLE {old};\nALTER TABLE {new} RENAME TO {old};\n{}COMMIT",
+            into.join(", "),
+            from.join(", "),
+            names.sql(&indexes)
+        )
+    }
+}
+
+/// In small letters, without blanks, quotes and parentheses.
+fn bare(text: &str) -> String {
+    let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')' | '"');
+    text.to_lowercase().chars().filter(kept).collect()
+}

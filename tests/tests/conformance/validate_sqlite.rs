@@ -1,0 +1,291 @@
+//! What can be wrong with a table of SQLite. Most of it needs the table anew:
+//! SQLite alters no column in place. The SQL for that keeps the rows.
+
+use sqlx::AssertSqlSafe;
+use sqlx::sqlite::SqliteConnection;
+
+use super::names::every_statement_works;
+use super::validate::{anew, differences, empty, expect, fill, mend, quoted};
+use crate::bench::{Bench, SqlBench, Sqlite};
+
+/// Makes a table anew with its definition changed, and its rows. Indexes that it
+/// cannot have any more are left out.
+async fn redefine(b: &Sqlite, table: &str, change: impl Fn(&str) -> String) {
+    // One connection: the others learn late what it made and dropped.
+    let connection = &mut *b.pool().acquire().await.unwrap();
+    let made = |kind: &str| {
+        format!(
+            "SELECT sql FROM sqlite_master \
+             WHERE tbl_name = '{table}' AND type = '{kind}' AND sql IS NOT NULL"
+        )
+    };
+    let columns = format!("SELECT name FROM pragma_table_info('{table}')");
+    let old = texts(connection, made("table")).await.remove(0);
+    let indexes = texts(connection, made("index")).await;
+    let before = texts(connection, columns.clone()).await;
+    let new = change(&old);
+    assert_ne!(new, old);
+    let sql = format!("CREATE TABLE kept AS SELECT * FROM {table}; DROP TABLE {table}; {new}");
+    run(connection, sql).await.unwrap();
+    let after = texts(connection, columns).await;
+    let both = before.iter().filter(|column| after.contains(column)).map(|column| quoted(column));
+    let both = both.collect::<Vec<_>>().join(", ");
+    let copy = format!("INSERT INTO {table} ({both}) SELECT {both} FROM kept; DROP TABLE kept");
+    run(connection, copy).await.unwrap();
+    for index in indexes {
+        if let Err(error) = run(connection, index).await {
+            assert!(error.to_string().contains("no such column"), "{error}");
+        }
+    }
+}
+
+async fn texts(connection: &mut SqliteConnection, sql: String) -> Vec<String> {
+    sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(connection).await.unwrap()
+}
+
+async fn run(connection: &mut SqliteConnection, sql: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
+}
+
+/// The definition without the line of one column, or with another one.
+fn with_line(made: &str, column: &str, line: Option<&str>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for old in made.lines() {
+        if !old.trim_start().starts_with(&format!("{column} ")) {
+            lines.push(old.to_owned());
+        } else if let Some(new) = line {
+            lines.push(format!("    {new}{}", if old.ends_with(',') { "," } else { "" }));
+        }
+    }
+    let text = lines.join("\n");
+    // The CHECK of a column that is not there, and a comma before the end.
+    let text =
+        if line.is_none() && column.starts_with("acquired") { without_check(&text) } else { text };
+    text.replace(",\n) STRICT", "\n) STRICT")
+}
+
+fn without_check(made: &str) -> String {
+    let kept =
+        made.lines().filter(|line| !line.contains("lease_ck") && !line.trim().starts_with("--"));
+    kept.collect::<Vec<_>>().join("\n").replace(",\n)", "\n)")
+}
+
+/// The table is as it was, and works.
+async fn restored(b: &Sqlite, found: &[outbox::schema::Difference]) {
+    let before = (b.rows().await, b.letters().await);
+    mend(b, found).await;
+    assert_eq!((b.rows().await, b.letters().await), before);
+    empty(b).await;
+    every_statement_works(b).await;
+    anew(b).await;
+}
+
+async fn a_missing_column(b: Sqlite) {
+    for (table, column, fatal) in [
+        ("outbox", "headers", true),
+        ("outbox", "attempts_count", true),
+        ("outbox", "deliveries_count", true),
+        ("outbox", "created_at", true),
+        ("outbox", "next_attempt_at", true),
+        ("outbox", "first_attempt_at", true),
+        ("outbox", "acquired_at", true),
+        ("outbox", "acquired_token", true),
+        ("outbox", "timer_id", true),
+        ("outbox_dlq", "headers", true),
+        ("outbox_dlq", "failed_at", true),
+        ("outbox_dlq", "last_exception", true),
+        ("outbox_dlq", "resolved_at", true),
+        ("outbox_dlq", "fingerprint", true),
+    ] {
+        fill(&b).await;
+        redefine(&b, table, |made| with_line(made, column, None)).await;
+        let found = differences(&b, true).await;
+        assert_eq!(found[0].what, format!("{table} has no column {column}"), "{found:#?}");
+        assert_eq!(found[0].fatal, fatal);
+        mend(&b, &found).await;
+        assert_eq!((b.rows().await.len(), b.letters().await.len()), (3, 1));
+        empty(&b).await;
+        every_statement_works(&b).await;
+        anew(&b).await;
+    }
+}
+
+/// Nothing says what they hold, so the table has to be empty.
+async fn a_missing_column_that_cannot_be_guessed(b: Sqlite) {
+    for (table, column) in [
+        ("outbox", "queue"),
+        ("outbox", "payload"),
+        ("outbox_dlq", "original_id"),
+        ("outbox_dlq", "failure_reason"),
+    ] {
+        redefine(&b, table, |made| with_line(made, column, None)).await;
+        let found = differences(&b, true).await;
+        assert_eq!(found[0].what, format!("{table} has no column {column}"), "{found:#?}");
+        mend(&b, &found).await;
+        every_statement_works(&b).await;
+        anew(&b).await;
+    }
+}
+
+async fn a_column_of_another_type(b: Sqlite) {
+    for (table, line) in [
+        ("outbox", "queue ANY NOT NULL"),
+        ("outbox", "payload ANY NOT NULL"),
+        ("outbox", "headers ANY"),
+        ("outbox", "created_at REAL NOT NULL DEFAULT 0"),
+        ("outbox_dlq", "original_id TEXT NOT NULL"),
+        ("outbox_dlq", "note ANY"),
+    ] {
+        let column = line.split(' ').next().unwrap();
+        fill(&b).await;
+        let before = (b.rows().await, b.letters().await);
+        redefine(&b, table, |made| with_line(made, column, Some(line))).await;
+        let found = expect(&b, &[(&format!("{table} column {column} is "), true)]).await;
+        mend(&b, &found).await;
+        assert_eq!((b.rows().await, b.letters().await), before);
+        empty(&b).await;
+        every_statement_works(&b).await;
+        anew(&b).await;
+    }
+}
+
+async fn a_column_that_may_be_null(b: Sqlite) {
+    for (table, line) in [
+        ("outbox", "queue TEXT"),
+        ("outbox", "attempts_count INTEGER DEFAULT 0"),
+        ("outbox_dlq", "payload BLOB"),
+        ("outbox_dlq", "status TEXT DEFAULT 'failed'"),
+    ] {
+        let column = line.split(' ').next().unwrap();
+        fill(&b).await;
+        redefine(&b, table, |made| match column {
+            // Its CHECK stands on a line of its own.
+            "status" => made.replacen("status TEXT NOT NULL", "status TEXT", 1),
+            _ => with_line(made, column, Some(line)),
+        })
+        .await;
+        let found = expect(&b, &[(&format!("{table} column {column} is nullable"), false)]).await;
+        restored(&b, &found).await;
+    }
+}
+
+async fn a_column_that_may_not_be_null(b: Sqlite) {
+    for (table, line) in [
+        ("outbox", "timer_id TEXT NOT NULL"),
+        ("outbox", "headers TEXT NOT NULL"),
+        ("outbox_dlq", "note TEXT NOT NULL"),
+    ] {
+        let column = line.split(' ').next().unwrap();
+        redefine(&b, table, |made| with_line(made, column, Some(line))).await;
+        let found = expect(&b, &[(&format!("{table} column {column} is NOT NULL"), true)]).await;
+        restored(&b, &found).await;
+    }
+}
+
+async fn a_column_without_its_default(b: Sqlite) {
+    for (table, line, fatal) in [
+        ("outbox", "attempts_count INTEGER NOT NULL", true),
+        ("outbox", "created_at INTEGER NOT NULL", false),
+        ("outbox_dlq", "failed_at INTEGER NOT NULL", false),
+    ] {
+        let column = line.split(' ').next().unwrap();
+        fill(&b).await;
+        redefine(&b, table, |made| with_line(made, column, Some(line))).await;
+        let what = format!("{table} column {column} has no default");
+        let found = expect(&b, &[(&what, fatal)]).await;
+        restored(&b, &found).await;
+    }
+}
+
+async fn an_id_that_is_no_key(b: Sqlite) {
+    for table in ["outbox", "outbox_dlq"] {
+        for line in ["id INTEGER NOT NULL", "id INTEGER NOT NULL DEFAULT 0"] {
+            fill(&b).await;
+            redefine(&b, table, |made| with_line(made, "id", Some(line))).await;
+            let found = expect(&b, &[(&format!("{table} column id "), true)]).await;
+            restored(&b, &found).await;
+        }
+    }
+}
+
+async fn a_missing_lease_check(b: Sqlite) {
+    let before = fill(&b).await;
+    redefine(&b, "outbox", without_check).await;
+    let half = "UPDATE outbox SET acquired_at = 1 WHERE acquired_token IS NULL";
+    b.execute(half).await;
+    let found = expect(&b, &[("lacks the CHECK", false)]).await;
+    mend(&b, &found).await;
+    assert_eq!((b.rows().await, b.letters().await), before);
+    assert!(sqlx::raw_sql(half).execute(b.pool()).await.is_err());
+}
+
+/// With all that is in them; they may be left out from now on.
+async fn further_columns_survive(b: Sqlite) {
+    fill(&b).await;
+    redefine(&b, "outbox", |made| {
+        let further = "\"of \"\"others\"\"\" TEXT NOT NULL DEFAULT 'x',\n    tenant INT NOT NULL,";
+        let made = made.replacen("timer_id TEXT,", &format!("timer_id TEXT,\n    {further}"), 1);
+        // Rows are copied without it; it is tightened below.
+        made.replacen("tenant INT NOT NULL", "tenant INT NOT NULL DEFAULT 7", 1)
+    })
+    .await;
+    redefine(&b, "outbox", |made| made.replacen(" DEFAULT 7", "", 1)).await;
+    let found = expect(&b, &[("further column tenant", true)]).await;
+    mend(&b, &found).await;
+    assert_eq!(b.number("SELECT sum(tenant) FROM outbox").await, 21);
+    let others = "SELECT count(*) FROM outbox WHERE \"of \"\"others\"\"\" = 'x'";
+    assert_eq!(b.number(others).await, 3);
+    empty(&b).await;
+    every_statement_works(&b).await;
+}
+
+/// One SQL mends it all, and the text says so once.
+async fn many_differences_are_mended_together(b: Sqlite) {
+    fill(&b).await;
+    redefine(&b, "outbox", |made| with_line(&without_check(made), "headers", None)).await;
+    b.execute("DROP INDEX outbox_due_idx").await;
+    let expected = [
+        ("no column headers", true),
+        ("(queue, next_attempt_at, id)", false),
+        ("lacks the CHECK", false),
+    ];
+    let found = expect(&b, &expected).await;
+    assert!(found.iter().all(|one| one.mend == found[0].mend));
+    let text = b.store_mismatch().await;
+    assert_eq!(text.matches("BEGIN IMMEDIATE").count(), 1, "{text}");
+    assert_eq!(text.matches("the same mends it").count(), 2, "{text}");
+    mend(&b, &found).await;
+    assert_eq!(b.rows().await.len(), 3);
+}
+
+trait Mismatch {
+    async fn store_mismatch(&self) -> String;
+}
+
+impl Mismatch for Sqlite {
+    async fn store_mismatch(&self) -> String {
+        use outbox::testing::store::Store;
+        self.store().validate(true).await.unwrap().to_string()
+    }
+}
+
+async fn a_schema_is_refused(b: Sqlite) {
+    let names = b.names().clone().in_schema("shop").unwrap();
+    let error = outbox::schema::validate_schema(b.pool(), &names, true).await.unwrap_err();
+    assert!(error.to_string().contains("SQLite has no schema \"shop\""), "{error}");
+}
+
+cases! {
+    sqlite only, "the columns and their types are SQLite's":
+    a_missing_column,
+    a_missing_column_that_cannot_be_guessed,
+    a_column_of_another_type,
+    a_column_that_may_be_null,
+    a_column_that_may_not_be_null,
+    a_column_without_its_default,
+    an_id_that_is_no_key,
+    a_missing_lease_check,
+    further_columns_survive,
+    many_differences_are_mended_together,
+    a_schema_is_refused,
+}
