@@ -279,7 +279,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
 impl Settling {
     /// Queue and name of every timer that is published with the ack.
     fn timers(&self) -> Vec<(String, String)> {
-        let Verdict::Ack { messages } = &self.verdict else { return Vec::new() };
+        let Settlement::Ack { messages } = &self.settlement else { return Vec::new() };
         let named = |one: &Prepared| Some((one.queue.clone(), one.timer_id.clone()?));
         messages.iter().filter_map(named).collect()
     }
