@@ -190,8 +190,10 @@ async fn a_ping_over_a_silent_connection_is_bounded(db: &Db) {
     eventually("it claims and listens", async || proxy.alive() >= 2).await;
     proxy.freeze_all();
     let limit = Duration::from_secs(10);
-    let answer = timeout(limit, running.ping()).await.expect("ping answers");
-    assert!(answer.unwrap_err().to_string().contains("no answer within"));
+    // Green if there was room for another connection.
+    if let Err(red) = timeout(limit, running.ping()).await.expect("ping answers") {
+        assert!(red.to_string().contains("no answer within"), "{red}");
+    }
     // With a connection of its own again.
     eventually("ping is green", async || running.ping().await.is_ok()).await;
     // What it had frozen is not waited for either.
