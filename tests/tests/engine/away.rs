@@ -62,8 +62,8 @@ async fn a_settle_that_fails_until_the_lease_is_over_is_given_up(db: &Db) {
          $$ BEGIN RAISE SQLSTATE '40001'; END $$",
     )
     .await;
-    db.exec("CREATE TRIGGER fail BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION fail()")
-        .await;
+    // Of the statement, so that it fails also for a row that is another's by then.
+    db.exec("CREATE TRIGGER fail BEFORE DELETE ON outbox EXECUTE FUNCTION fail()").await;
     let queue = outbox_tests::backend::unique("given_up");
     let (subscriber, probe) = probe::gated("it", &queue);
     let subscriber = subscriber.lease_ttl(2 * SECOND).min_poll(HOUR).max_poll(HOUR);

@@ -70,10 +70,10 @@ async fn a_row_that_runs_alone_says_so_in_its_token(db: &Db) {
     let suspect = db.publish("q", 1).await;
     owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
     let (subscriber, probe) = gated("q");
-    let subscriber = subscriber.max_deliveries(3).lease_ttl(SECOND);
+    let subscriber = subscriber.max_deliveries(3).lease_ttl(2 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
     let run = probe.start().await;
-    let long = run.lease_deadline + 2 * SECOND;
+    let long = run.lease_deadline + 3 * SECOND;
     eventually("the lease goes on", async || run.context.lease_deadline() >= long).await;
     let token = if db.is_postgres() { "acquired_token::text" } else { "hex(acquired_token)" };
     let token = db.texts(format!("SELECT {token} FROM outbox")).await.remove(0).replace('-', "");

@@ -52,16 +52,8 @@ impl Proxy {
 
     /// How many connections there were on which somebody listened.
     pub fn listeners(&self) -> usize {
-        self.count(|line| line.listens.load(Ordering::SeqCst))
-    }
-
-    /// How many connections were not frozen.
-    pub fn alive(&self) -> usize {
-        self.count(|line| !line.frozen.load(Ordering::SeqCst))
-    }
-
-    fn count(&self, which: impl Fn(&Line) -> bool) -> usize {
-        self.lines.lock().unwrap().iter().filter(|line| which(line)).count()
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|line| line.listens.load(Ordering::SeqCst)).count()
     }
 
     /// Freezes the connections on which somebody listens.
@@ -86,7 +78,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>) 
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
         let some = &bytes[..count];
-        if some.windows(9).any(|word| word == b"\0LISTEN \"" || word == b"LISTEN \"o") {
+        if some.windows(8).any(|word| word == b"LISTEN \"") {
             line.listens.store(true, Ordering::SeqCst);
         }
         if line.frozen.load(Ordering::SeqCst) {

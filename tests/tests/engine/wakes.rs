@@ -60,7 +60,7 @@ async fn fires_in_time(db: &Db, message: impl Fn(usize) -> Outgoing) {
     for round in 0..ROUNDS {
         let id = db.send(message(round).delay(after)).await.id().unwrap();
         let asked = delay(db, id).await;
-        assert!(asked.abs_diff(after) < Duration::from_millis(5), "{asked:?}");
+        assert!(asked.abs_diff(after) < Duration::from_millis(25), "{asked:?}");
         times.push(lateness(db, &probe).await);
         probe.let_end(1);
         db.drained().await;
