@@ -190,7 +190,7 @@ async fn a_ping_over_a_silent_connection_is_bounded(db: &Db) {
     let app = app_behind(&proxy, db).drain_timeout(Duration::from_secs(1));
     let running = app.only([subscriber]).start().await.unwrap();
     running.ping().await.unwrap();
-    eventually("it claims and listens", async || proxy.alive() >= 2).await;
+    listening(db).await;
     proxy.freeze_all();
     let limit = Duration::from_secs(10);
     // Green if there was room for another connection.
