@@ -66,10 +66,8 @@ async fn a_stolen_lease_cancels_the_handler_and_writes_nothing(db: &Db) {
     steal(db).await;
     soon("the handler is told", run.context.cancelled().cancelled()).await;
     eventually("the handler is dropped", async || probe.dropped() == 1).await;
-    eventually("it is told", async || {
-        capture::names(&queue).last().is_some_and(|last| last == "lease_lost")
-    })
-    .await;
+    eventually("it is told", async || capture::names(&queue).contains(&"lease_lost".to_owned()))
+        .await;
     running.stop().await.unwrap();
     assert!(is_stolen(db).await);
     assert_eq!(probe.finished(), 0);
@@ -86,11 +84,12 @@ async fn a_result_that_comes_after_the_lease_was_stolen_is_dropped(db: &Db) {
         steal(db).await;
         probe.let_end(1);
         eventually("it is told", async || {
-            capture::names(&queue).last().is_some_and(|last| last == "lease_lost")
+            capture::names(&queue).contains(&"lease_lost".to_owned())
         })
         .await;
         let phase = if n == 1 { "terminal" } else { "retry" };
-        assert_eq!(capture::events(&queue).last().unwrap().get("phase"), Some(phase));
+        let lost = |line: &&capture::Line| line.event() == Some("lease_lost");
+        assert_eq!(capture::events(&queue).iter().find(lost).unwrap().get("phase"), Some(phase));
         running.stop().await.unwrap();
         assert!(is_stolen(db).await);
         assert_eq!((probe.finished(), db.letters().await), (1, 0));
@@ -114,7 +113,6 @@ async fn a_row_that_waited_past_its_lease_is_not_started(db: &Db) {
     let second = probe.start().await;
     assert_eq!(second.n, 2);
     assert!(second.lease_deadline > second.at, "it is run on a lease that holds");
-    assert!(second.deliveries > 1, "the first of its deliveries came to nothing");
     let told = |line: &capture::Line| {
         line.get("subscriber") == Some("waited past its lease")
             && line.get("message").is_some_and(|text| text.contains("was not started"))
