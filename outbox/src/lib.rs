@@ -68,6 +68,8 @@ pub use app::{App, RunningApp};
 pub use bytes::Bytes;
 pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use extract::{Lends, Tx};
 pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
 #[cfg(feature = "macros")]
 pub use outbox_macros::Failure;

@@ -2,14 +2,26 @@
 
 mod context;
 mod headers;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod lender;
 mod state;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod tx;
 
 use std::convert::Infallible;
 use std::future::Future;
 
 pub use context::Context;
 pub(crate) use context::Delivery;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use lender::{Lender, Open, sealed as lends};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use lender::Lends;
 pub use state::{State, States};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use tx::Tx;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use tx::{Ended, Lent};
 
 use crate::error::BoxError;
 

@@ -28,6 +28,8 @@ impl HandlerError {
     pub const PANIC: &'static str = "panic";
     /// A message that was to be published with the ack cannot be.
     pub const PUBLISH: &'static str = "publish";
+    /// The transaction of a handler that takes `Tx` could not begin or commit.
+    pub const TRANSACTION: &'static str = "transaction";
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 

@@ -4,6 +4,7 @@
 mod claim;
 mod listen;
 mod publish;
+mod lend;
 mod schema;
 mod settle;
 mod time;

@@ -5,6 +5,7 @@ mod claim;
 mod connect;
 mod listen;
 mod publish;
+mod lend;
 mod schema;
 mod settle;
 mod validate;
