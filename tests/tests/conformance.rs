@@ -68,6 +68,8 @@ mod timer_batch;
 mod timers;
 #[path = "conformance/validate.rs"]
 mod validate;
+#[path = "conformance/validate_columns.rs"]
+mod validate_columns;
 #[path = "conformance/validate_postgres.rs"]
 mod validate_postgres;
 #[path = "conformance/validate_sqlite.rs"]

@@ -90,7 +90,7 @@ impl App {
     /// created: run [`migrate`](crate::migrate) first.
     #[must_use]
     pub fn from_env() -> Self {
-        config::from_lookup(|key| std::env::var(key).ok())
+        config::from_lookup(crate::store::names::variable)
     }
 
     fn new(database: Database) -> Self {

@@ -1,6 +1,8 @@
 //! Settlements, batched by self-clocking: whatever arrived while the last batch
 //! was written goes into the next one.
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,12 +167,31 @@ pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
         }
     }
     let mut landed = 0;
-    for group in [acks, publishing, retries, deaths, releases] {
+    let publishing = apart(publishing, Settling::timers);
+    for group in publishing.into_iter().chain([acks, retries, deaths, releases]) {
         if !group.is_empty() {
             landed += write(store, group).await;
         }
     }
     landed
+}
+
+/// Divides a batch so that no timer name stands twice in a part: one statement
+/// cannot write a row twice. What names the same timer stays in its order.
+fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N>) -> Vec<Vec<T>> {
+    let mut parts: Vec<(HashSet<N>, Vec<T>)> = Vec::new();
+    for one in batch {
+        let timers = timers(&one);
+        // Behind the last part that has one of them.
+        let clash = |(taken, _): &(HashSet<N>, _)| timers.iter().any(|name| taken.contains(name));
+        let at = parts.iter().rposition(clash).map_or(0, |last| last + 1);
+        if at == parts.len() {
+            parts.push((HashSet::new(), Vec::new()));
+        }
+        parts[at].0.extend(timers);
+        parts[at].1.push(one);
+    }
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Writes settlements of one kind. What passes by itself is tried again until
@@ -256,6 +277,13 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
 }
 
 impl Settling {
+    /// Queue and name of every timer that is published with the ack.
+    fn timers(&self) -> Vec<(String, String)> {
+        let Settlement::Ack { messages } = &self.settlement else { return Vec::new() };
+        let named = |one: &Prepared| Some((one.queue.clone(), one.timer_id.clone()?));
+        messages.iter().filter_map(named).collect()
+    }
+
     fn as_handled(&self) -> Option<Handled<'_>> {
         let Settlement::Ack { messages } = &self.settlement else { return None };
         Some(Handled { lease: self.lease, messages })
@@ -285,5 +313,24 @@ impl Settling {
             _ => (None, false),
         };
         Release { lease: self.lease, due_in, uncount }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::apart;
+
+    #[test]
+    fn a_timer_stands_once_in_a_part_and_keeps_its_order() {
+        let parts = |batch: &[&'static str]| {
+            let batch = batch.iter().enumerate().map(|(n, timers)| (n, *timers)).collect();
+            let parts = apart(batch, |(_, timers): &(usize, &str)| timers.chars().collect());
+            let ids = |part: Vec<(usize, _)>| part.into_iter().map(|(n, _)| n).collect();
+            parts.into_iter().map(ids).collect::<Vec<Vec<usize>>>()
+        };
+        assert!(parts(&[]).is_empty());
+        assert_eq!(parts(&["", "a", "b", "", "c"]), [[0, 1, 2, 3, 4]]);
+        assert_eq!(parts(&["a", "a", "b", "a"]), [vec![0, 2], vec![1], vec![3]]);
+        assert_eq!(parts(&["a", "ab", "b", "c"]), [vec![0, 3], vec![1], vec![2]]);
     }
 }

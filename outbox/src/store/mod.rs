@@ -169,7 +169,7 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Deletes handled rows.
     fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
     /// Deletes handled rows and publishes what their handlers returned, each row
-    /// and its messages together or neither.
+    /// and its messages together or neither. A timer name stands once in a call.
     fn ack_publishing(&self, acks: &[Handled<'_>]) -> impl Future<Output = Result<Landed>> + Send;
     /// Puts failed rows off.
     fn retry(&self, retries: &[Retry]) -> impl Future<Output = Result<Landed>> + Send;

@@ -1,5 +1,6 @@
 //! The program `from_env` as a process of its own.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -29,11 +30,11 @@ pub struct End {
 }
 
 /// Starts it in this folder, with these variables and no others.
-pub fn start(folder: &Path, variables: &[(&str, &str)]) -> Program {
+pub fn start(folder: &Path, variables: &[(&str, impl AsRef<OsStr>)]) -> Program {
     let mut process = Command::new(env!("CARGO_BIN_EXE_from_env"))
         .current_dir(folder)
         .env_clear()
-        .envs(variables.iter().copied())
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -58,7 +59,7 @@ pub async fn on(db: &Db, variables: &[(&str, &str)]) -> Program {
 }
 
 /// What a start that fails says. It leaves no file behind.
-pub async fn refused(variables: &[(&str, &str)]) -> String {
+pub async fn refused(variables: &[(&str, impl AsRef<OsStr>)]) -> String {
     let folder = folder();
     let end = start(&folder, variables).end().await;
     std::fs::remove_dir(folder).expect("it made no file");

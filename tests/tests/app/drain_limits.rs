@@ -59,7 +59,8 @@ async fn a_database_that_does_not_answer_cannot_hold_up_a_stop(db: &Db) {
     probe.let_end(1);
     let _ = soon("stop", running.stop()).await;
     lock.release().await;
-    // Its ack was not written, or it was at the last moment.
+    // Its ack was not written, or it was at the last moment; a claim that waited
+    // for the lock may have counted another delivery.
     let (subscriber, again) = free("it", "q");
     let running = db.app().only([subscriber.lease_ttl(2 * SECOND)]).start().await.unwrap();
     db.drained().await;

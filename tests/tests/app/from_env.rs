@@ -31,7 +31,7 @@ async fn the_url_names_the_database(db: &Db) {
 #[tokio::test]
 async fn without_a_url_a_file_is_made_here_with_a_warning() {
     let folder = child::folder();
-    let program = child::start(&folder, &[]);
+    let program = child::start(&folder, &[("OUTBOX_DRAIN_TIMEOUT", "15s")]);
     program.logs("`DATABASE_URL` is not set").await;
     program.logs("WARN").await;
     program.logs("subscribed").await;

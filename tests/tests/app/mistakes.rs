@@ -34,6 +34,16 @@ async fn a_url_of_another_kind_is_refused_with_those_that_are_understood() {
     }
 }
 
+/// Not for the file that stands in for an unset one.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_url_that_is_not_text_is_not_taken_for_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let url = std::ffi::OsStr::from_bytes(b"my\xffsql://h");
+    let log = child::refused(&[("DATABASE_URL", url)]).await;
+    assert!(log.contains("`DATABASE_URL` starts with neither"), "{log}");
+}
+
 #[tokio::test]
 async fn a_duration_that_cannot_be_read_is_refused_with_one_that_can() {
     for text in ["soon", "15", "-1s", "", "1 fortnight", "99999999999999999999s"] {

@@ -1,10 +1,11 @@
 //! Any table names, any search path, any default isolation.
 
 use outbox::{App, Outgoing, TableNames};
+use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::probe::{Run, free, with_result};
 use outbox_tests::wait::eventually;
-use outbox_tests::{on_both, on_postgres};
+use outbox_tests::{capture, on_both, on_postgres};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use super::*;
@@ -81,7 +82,9 @@ async fn a_busy_run_on_a_serializable_database_loses_nothing(db: &Db) {
     let pool = set(db, &["default_transaction_isolation = serializable"]).await;
     let app = App::postgres(pool.clone()).names(db.names.clone());
     let (mut running, mut probes) = (Vec::new(), Vec::new());
-    for name in ["one", "two"] {
+    capture::start();
+    let names: [&'static str; 2] = [unique("one").leak(), unique("two").leak()];
+    for name in names {
         let (subscriber, probe) = with_result(name, "q", result);
         let (other, seen) = free(name, "other");
         probe.let_end(1000);
@@ -110,6 +113,10 @@ async fn a_busy_run_on_a_serializable_database_loses_nothing(db: &Db) {
     let expected = (0..200).flat_map(|n| vec![n; if n % 10 == 5 { 1 } else { 2 }]);
     assert_eq!(handled, expected.collect::<Vec<_>>(), "each was handled, and once");
     assert_eq!(db.letters().await, 20);
+    let complaints = capture::lines().into_iter().filter(|line| {
+        line.get("error").is_some() && line.get("subscriber").is_some_and(|it| names.contains(&it))
+    });
+    assert_eq!(complaints.count(), 0, "no claim was refused");
     for one in running {
         one.ping().await.unwrap();
         one.stop().await.unwrap();

@@ -39,7 +39,11 @@ async fn migrations_of_the_application_are_left_alone<B: SqlBench>(b: B) {
     let names = TableNames::new("ours").unwrap().with_dlq("ours_dlq").unwrap();
     let other = b.with_names(names);
     everything_works(&other).await;
+    let theirs = "SELECT count(*) FROM _sqlx_migrations WHERE success AND description = 'theirs' \
+        AND checksum IN ('x', 'y') AND execution_time = 1";
+    assert_eq!(b.number(theirs).await, 2);
     assert_eq!(b.number("SELECT count(*) FROM _sqlx_migrations").await, 2);
+    assert_eq!(b.number("SELECT count(*) FROM _ours_migrations").await, 1);
     other.store().close().await;
 }
 
@@ -57,11 +61,30 @@ async fn a_dead_letter_table_may_be_named_later<B: SqlBench>(b: B) {
 async fn by_hand<B: SqlBench>(b: B, database: Database) {
     let names = TableNames::new("by hand").unwrap().with_dlq("by \"hand\" dlq").unwrap();
     let other = b.with_names(names);
-    b.execute(&sql(database, other.names())).await;
-    validate_schema(other.pool(), other.names(), true).await.unwrap();
+    // It can be repeated, too.
+    for _ in 0..2 {
+        b.execute(&sql(database, other.names())).await;
+        validate_schema(other.pool(), other.names(), true).await.unwrap();
+    }
     // Whoever ran the SQL by hand may still migrate.
     everything_works(&other).await;
     other.store().close().await;
+}
+
+/// The search path does not matter to it.
+async fn the_sql_may_name_a_schema(b: Postgres) {
+    let schema = format!("{} \"odd\"", b.schema());
+    let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
+    b.execute(&format!("CREATE SCHEMA {quoted}")).await;
+    let names = TableNames::new("a \"box").unwrap().in_schema(schema).unwrap();
+    let other = b.on_search_path("\"\"", names.with_dlq("dead").unwrap());
+    other.execute(&sql(Database::Postgres, other.names())).await;
+    validate_schema(other.pool(), other.names(), true).await.unwrap();
+    every_statement_works(&other).await;
+    assert!(b.rows().await.is_empty());
+    other.store().close().await;
+    other.pool().close().await;
+    b.execute(&format!("DROP SCHEMA {quoted} CASCADE")).await;
 }
 
 async fn the_sql_can_be_run_by_other_tools(b: Postgres) {
@@ -157,6 +180,7 @@ mod on_postgres {
     cases! {
         postgres only, "the SQL, the schemas or the Python service are PostgreSQL's":
         the_sql_can_be_run_by_other_tools,
+        the_sql_may_name_a_schema,
         a_schema_that_does_not_exist_is_an_error,
         tables_that_python_made_are_adopted,
         tables_that_python_made_work_as_they_are,

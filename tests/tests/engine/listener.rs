@@ -21,6 +21,7 @@ on_postgres!(
     killing_every_connection_loses_nothing_and_settles_nothing_twice,
     a_deaf_listener_is_found_out_while_polling_goes_on,
     connections_that_go_silent_are_replaced,
+    a_ping_over_a_silent_connection_is_bounded,
 );
 
 const ENGINE: &str =
@@ -178,4 +179,19 @@ async fn connections_that_go_silent_are_replaced(db: &Db) {
     }
     db.drained().await;
     running.stop().await.unwrap();
+}
+
+async fn a_ping_over_a_silent_connection_is_bounded(db: &Db) {
+    let proxy = Proxy::before(db).await;
+    let (subscriber, _) = free("q");
+    let running = app_behind(&proxy, db).only([subscriber]).start().await.unwrap();
+    running.ping().await.unwrap();
+    eventually("it claims and listens", async || proxy.alive() >= 2).await;
+    proxy.freeze_all();
+    let limit = Duration::from_secs(10);
+    let answer = timeout(limit, running.ping()).await.expect("ping answers");
+    assert!(answer.unwrap_err().to_string().contains("no answer within"));
+    // With a connection of its own again.
+    eventually("ping is green", async || running.ping().await.is_ok()).await;
+    timeout(limit, running.stop()).await.expect("the stop ends").unwrap();
 }
