@@ -68,11 +68,9 @@ pub(crate) enum Database {
     None,
     #[cfg(feature = "postgres")]
     Postgres(sqlx::PgPool),
+    /// `ours`: of a URL, whose file is made, and given its tables, at start.
     #[cfg(feature = "sqlite")]
-    Sqlite(sqlx::SqlitePool),
-    /// A URL whose file is opened, and given its tables, at start.
-    #[cfg(feature = "sqlite")]
-    SqliteUrl(String),
+    Sqlite { pool: sqlx::SqlitePool, ours: bool },
 }
 
 impl App {
@@ -121,7 +119,7 @@ impl App {
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool) -> Self {
-        Self::new(Database::Sqlite(pool))
+        Self::new(Database::Sqlite { pool, ours: false })
     }
 
     /// Uses these tables.

@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
 
 use super::inbox::Job;
-use super::judge::Case;
+use super::judge::{Case, Ruling};
 use super::lease::Holding;
 use super::settle::{Settlement, Settling, settle};
-use super::{Reader, Shared, quiet};
+use super::{Reader, Shared, quiet, transaction};
 use crate::extract::{Context, Delivery};
 use crate::publish::Collected;
 use crate::store::{Before, Store};
@@ -88,27 +88,21 @@ pub(crate) async fn deliver<S: Store>(
     settling.until(holding.deadline());
     drop(holding);
     settling.report.ended();
-    Some(match ended {
-        Ended::Result(result) => {
-            let said = context.delivery().said.get();
-            let mut settlement = case().judge(&result, said);
-            let mut error = result.err();
-            if let Settlement::Ack { messages } = &mut settlement {
-                match context.prepared() {
-                    Ok(prepared) => *messages = prepared,
-                    Err(refused) => {
-                        let failed = HandlerError::new(HandlerError::PUBLISH, refused);
-                        settlement = case().failed(&failed);
-                        error = Some(failed);
-                    }
-                }
-            }
-            settling.report.exception_type = error.map(|error| error.kind().to_owned());
-            settling.ruled(settlement)
+    let ruling = match ended {
+        Ended::Result(result) => case().rule(&context, result),
+        Ended::LeaseLost => Ruling::lost(),
+        Ended::CutOff => Ruling { settlement: Settlement::Abandon, error: None },
+    };
+    let ruling = match transaction::end(shared, &context, settling.lease, ruling).await {
+        Some(Err(failed)) => case().refused(failed),
+        Some(Ok(ruling)) => ruling,
+        None => {
+            settling.committed();
+            return None;
         }
-        Ended::LeaseLost => settling.ruled(Settlement::Lost),
-        Ended::CutOff => settling.ruled(Settlement::Abandon),
-    })
+    };
+    settling.report.exception_type = ruling.error.map(|error| error.kind().to_owned());
+    Some(settling.ruled(ruling.settlement))
 }
 
 /// `AckFirst`: the row is gone before the handler starts, so its result can
@@ -160,6 +154,7 @@ fn context<S: Store>(
         headers: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
+        lent: OnceLock::new(),
         threads: Arc::clone(&reader.threads),
         said: OnceLock::new(),
     })

@@ -13,6 +13,7 @@ mod judge;
 mod lease;
 mod quiet;
 mod settle;
+mod transaction;
 mod wake;
 
 use std::sync::Arc;

@@ -32,7 +32,6 @@ pub(crate) struct Delivery {
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
     /// The transaction of a handler that takes `Tx`.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) lent: OnceLock<Arc<dyn super::Lent>>,
     /// Places on blocking threads, for handlers that are plain fns.
     pub(crate) threads: Arc<Semaphore>,

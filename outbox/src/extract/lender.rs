@@ -5,14 +5,14 @@ use std::sync::Arc;
 use sqlx::{Database, Transaction};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::tx::Ended;
+use super::lent::Ended;
 use crate::error::StoreError;
-use crate::publish::{self, Prepared, Publisher};
-use crate::store::{Handled, Lease};
+use crate::publish::Publisher;
+use crate::store::Handled;
 
 /// The pool of the app, as its store lends from it.
 #[derive(Clone)]
-pub(crate) enum Lender {
+pub enum Lender {
     #[cfg(feature = "postgres")]
     Postgres(sqlx::PgPool),
     #[cfg(feature = "sqlite")]
@@ -20,6 +20,17 @@ pub(crate) enum Lender {
 }
 
 impl Lender {
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite(pool: sqlx::SqlitePool) -> Self {
+        Self::Sqlite(Arc::new(crate::store::sqlite::SqliteLender::new(pool)))
+    }
+
+    /// For the test broker.
+    #[cfg(all(feature = "sqlite", feature = "testing"))]
+    pub(crate) fn elsewhere(pool: sqlx::SqlitePool) -> Self {
+        Self::Sqlite(Arc::new(crate::store::sqlite::SqliteLender::elsewhere(pool)))
+    }
+
     /// The name of its type in sqlx.
     pub(crate) fn database(&self) -> &'static str {
         match self {
@@ -46,7 +57,7 @@ pub trait Lends: sealed::Lends {}
 impl<DB: sealed::Lends> Lends for DB {}
 
 pub(crate) mod sealed {
-    use super::{Database, Future, Lease, Lender, Open, Prepared, StoreError, Transaction, publish};
+    use super::{Database, Ended, Handled, Lender, Open, Publisher, StoreError};
 
     #[diagnostic::on_unimplemented(
         message = "`Tx<{Self}>` cannot be lent",
@@ -55,19 +66,21 @@ pub(crate) mod sealed {
     )]
     pub trait Lends: Database {
         /// Begins one.
-        fn open(lender: &Lender) -> impl Future<Output = Result<Open<Self>, StoreError>> + Send;
+        fn open(
+            lender: &Lender,
+        ) -> impl Future<Output = Result<Open<Self>, StoreError>> + Send + use<'_, Self>;
 
-        /// Deletes the rows of these leases and says how many there were.
-        fn ack(
-            tx: &mut Transaction<'static, Self>,
-            statements: &publish::sealed::Statements,
-            leases: &[Lease],
-        ) -> impl Future<Output = Result<usize, StoreError>> + Send;
+        /// Acks, publishes and commits, or rolls back.
+        fn settle<'a>(
+            open: Open<Self>,
+            publisher: &'a Publisher,
+            acks: &'a [Handled<'a>],
+        ) -> impl Future<Output = Result<Ended, StoreError>> + Send + use<'a, Self>;
 
-        /// Takes out what was published, for rows that live elsewhere.
-        fn take(
-            tx: &mut Transaction<'static, Self>,
-        ) -> impl Future<Output = Result<Vec<Prepared>, StoreError>> + Send;
+        /// Undoes everything.
+        fn roll_back(
+            open: Open<Self>,
+        ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Self>;
     }
 }
 
@@ -78,34 +91,4 @@ pub struct Open<DB: Database> {
     pub(crate) turn: Option<OwnedSemaphorePermit>,
     /// The row that is settled lies elsewhere, as the test broker's do.
     pub(crate) elsewhere: bool,
-}
-
-impl<DB: sealed::Lends> Open<DB>
-where
-    Transaction<'static, DB>: publish::Transaction,
-{
-    /// Acks, publishes and commits, or rolls back.
-    pub(super) async fn settle(
-        self,
-        publisher: &Publisher,
-        acks: &[Handled<'_>],
-    ) -> Result<Ended, StoreError> {
-        let Self { mut tx, turn, elsewhere } = self;
-        if elsewhere {
-            let published = DB::take(&mut tx).await?;
-            tx.commit().await.map_err(StoreError::of("commit"))?;
-            return Ok(Ended::Elsewhere(published));
-        }
-        let leases: Vec<_> = acks.iter().map(|handled| handled.lease).collect();
-        if DB::ack(&mut tx, publisher.statements(), &leases).await? < leases.len() {
-            tx.rollback().await.map_err(StoreError::of("roll back"))?;
-            return Ok(Ended::LeaseLost);
-        }
-        for handled in acks {
-            publisher.insert(&mut tx, handled.messages).await?;
-        }
-        tx.commit().await.map_err(StoreError::of("commit"))?;
-        drop(turn);
-        Ok(Ended::Committed)
-    }
 }

@@ -1,8 +1,9 @@
 //! `Tx`: the transaction in which the delivery is settled, lent to its handler.
 
 use std::fmt;
+use std::future::ready;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -10,8 +11,10 @@ use sqlx::{Database, Transaction};
 use tokio::time::timeout;
 
 use super::lender::{Lender, Lends, Open};
+use super::lent::{Ended, Lent};
 use super::{Context, FromContext, States};
-use crate::publish::{self, Publisher};
+use crate::error::BoxError;
+use crate::publish::Publisher;
 use crate::store::Handled;
 use crate::subscriber::HandlerError;
 
@@ -26,17 +29,27 @@ pub struct Tx<DB: Database> {
 }
 
 /// Where the transaction goes when the handler is done with it.
-struct Home<DB: Database>(Mutex<Option<Open<DB>>>);
+struct Home<DB: Database>(Mutex<Place<DB>>);
+
+enum Place<DB: Database> {
+    /// It did not begin, or is ended.
+    Nowhere,
+    /// The handler has it.
+    Lent,
+    Here(Open<DB>),
+}
 
 impl<DB: Database> Home<DB> {
-    fn lock(&self) -> MutexGuard<'_, Option<Open<DB>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn put(&self, place: Place<DB>) -> Place<DB> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), place)
     }
 }
 
 impl<DB: Database> Drop for Tx<DB> {
     fn drop(&mut self) {
-        *self.home.lock() = self.open.take();
+        if let Some(open) = self.open.take() {
+            self.home.put(Place::Here(open));
+        }
     }
 }
 
@@ -63,11 +76,7 @@ impl<DB: Database> fmt::Debug for Tx<DB> {
     }
 }
 
-impl<DB> FromContext for Tx<DB>
-where
-    DB: Lends,
-    Transaction<'static, DB>: publish::Transaction,
-{
+impl<DB: Lends> FromContext for Tx<DB> {
     type Rejection = HandlerError;
 
     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
@@ -76,19 +85,18 @@ where
         if delivery.collected.is_none() {
             return Err(refused("under `AckFirst` the message is settled before the handler runs"));
         }
+        let home = Arc::new(Home(Mutex::new(Place::Nowhere)));
+        if delivery.lent.set(Arc::clone(&home) as _).is_err() {
+            return Err(refused("a handler takes one `Tx`"));
+        }
         let lender = delivery.states.lender().cloned().ok_or_else(|| refused("nothing to lend"))?;
         // On a task of its own: sqlx leaves the session inside the transaction
         // when a begin is cancelled.
         let open = tokio::spawn(async move { DB::open(&lender).await }).await;
         let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
         let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
-        let home = Arc::new(Home(Mutex::new(None)));
-        let lent: Arc<dyn Lent> = Arc::clone(&home) as _;
-        let tx = Self { open: Some(open), home };
-        match delivery.lent.set(lent) {
-            Ok(()) => Ok(tx),
-            Err(_) => Err(refused("a handler takes one `Tx`")),
-        }
+        home.put(Place::Lent);
+        Ok(Self { open: Some(open), home })
     }
 
     fn check(states: &States) -> Result<(), String> {
@@ -103,52 +111,24 @@ where
     }
 }
 
-/// What became of a transaction that was to be committed.
-pub(crate) enum Ended {
-    /// Everything in it counts, the ack with it.
-    Committed,
-    /// The test broker's: it counts, and these were published in it.
-    Elsewhere(Vec<publish::Prepared>),
-    /// Another claim owns a row: rolled back.
-    LeaseLost,
-}
-
-/// A lent transaction, whatever its database.
-pub(crate) trait Lent: Send + Sync {
-    /// Acks, publishes and commits.
-    ///
-    /// # Errors
-    /// When the commit did not, or not surely, happen. What is written next must
-    /// carry the token: it matches no row if the commit happened all the same.
-    fn settle<'a>(
-        &'a self,
-        publisher: &'a Publisher,
-        acks: &'a [Handled<'a>],
-    ) -> BoxFuture<'a, Result<Ended, HandlerError>>;
-
-    /// Undoes everything.
-    fn roll_back(&self) -> BoxFuture<'_, ()>;
-}
-
-impl<DB> Lent for Home<DB>
-where
-    DB: Lends,
-    Transaction<'static, DB>: publish::Transaction,
-{
+impl<DB: Lends> Lent for Home<DB> {
     fn settle<'a>(
         &'a self,
         publisher: &'a Publisher,
         acks: &'a [Handled<'a>],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>> {
-        let open = self.lock().take();
+        let failed = |error: BoxError| HandlerError::new(HandlerError::TRANSACTION, error);
+        let open = match self.put(Place::Nowhere) {
+            Place::Here(open) => open,
+            Place::Nowhere => return Box::pin(ready(Ok(Ended::Elsewhere(Vec::new())))),
+            Place::Lent => {
+                let kept = "the handler returned and kept its `Tx`; it is to be dropped before";
+                return Box::pin(ready(Err(failed(kept.into()))));
+            }
+        };
+        let run = timeout(COMMIT_LIMIT, DB::settle(open, publisher, acks));
         Box::pin(async move {
-            let failed = |error| HandlerError::new(HandlerError::TRANSACTION, error);
-            let Some(open) = open else {
-                return Err(failed(Box::<dyn std::error::Error + Send + Sync>::from(
-                    "the handler returned and kept its `Tx`; it is to be dropped before",
-                )));
-            };
-            match timeout(COMMIT_LIMIT, open.settle(publisher, acks)).await {
+            match run.await {
                 Ok(ended) => ended.map_err(|error| failed(error.into())),
                 Err(_) => Err(failed("the commit was not answered within 30 s".into())),
             }
@@ -156,12 +136,9 @@ where
     }
 
     fn roll_back(&self) -> BoxFuture<'_, ()> {
-        let open = self.lock().take();
-        Box::pin(async move {
-            if let Some(open) = open {
-                // A failure is one of the connection, which is then closed.
-                let _ = timeout(COMMIT_LIMIT, open.tx.rollback()).await;
-            }
-        })
+        let Place::Here(open) = self.put(Place::Nowhere) else { return Box::pin(ready(())) };
+        let run = timeout(COMMIT_LIMIT, DB::roll_back(open));
+        // A failure is one of the connection, which is then closed.
+        Box::pin(async move { drop(run.await) })
     }
 }

@@ -155,6 +155,26 @@ impl TestBroker {
         self
     }
 
+    /// Lends transactions of this SQLite pool to handlers that take
+    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first needed;
+    /// what is published in such a transaction goes to the broker's rows when it
+    /// commits. With a database in memory, give the pool one connection.
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    #[track_caller]
+    pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
+        let mut setup = self.setup();
+        match Arc::get_mut(&mut setup.states) {
+            Some(states) => states.lend(crate::extract::Lender::elsewhere(pool)),
+            None => panic!("`.transactions(..)` comes before the first message"),
+        }
+        drop(setup);
+        self
+    }
+
     /// Deletes what fails for good instead of keeping dead letters.
     #[must_use]
     pub fn without_dlq(self) -> Self {

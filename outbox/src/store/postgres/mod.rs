@@ -2,9 +2,9 @@
 //! listens. The user's pool is never used after start.
 
 mod claim;
+mod lend;
 mod listen;
 mod publish;
-mod lend;
 mod schema;
 mod settle;
 mod time;

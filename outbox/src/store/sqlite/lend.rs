@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use sqlx::{Sqlite, SqlitePool, Transaction};
+use sqlx::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::claim::read;
 use super::query;
 use crate::error::StoreError;
-use crate::extract::{Lender, Open, lends};
+use crate::extract::{Ended, Lender, Open, lends};
 use crate::message::Row;
-use crate::publish::{Due, Prepared, sealed::Statements};
-use crate::store::Lease;
+use crate::publish::{Due, Prepared, Publisher};
 use crate::store::names::TableNames;
+use crate::store::{Handled, Lease};
 
 /// SQLite has one writer at a time: those who wait for it wait in turn, and not
 /// inside the database, which gives up after a while.
-pub(crate) struct SqliteLender {
+pub struct SqliteLender {
     pool: SqlitePool,
     turn: Arc<Semaphore>,
     /// The test broker's rows live in memory, so what is published in the
@@ -49,29 +49,46 @@ impl lends::Lends for Sqlite {
         Ok(Open { tx, turn, elsewhere: lender.elsewhere.is_some() })
     }
 
-    async fn ack(
-        tx: &mut Transaction<'static, Self>,
-        statements: &Statements,
-        leases: &[Lease],
-    ) -> Result<usize, StoreError> {
-        let mut acked = 0;
-        for lease in leases {
-            let statement = query(statements.sqlite.ack()).bind(lease.id).bind(lease.token);
-            let done = statement.execute(&mut **tx).await.map_err(StoreError::of("ack"))?;
-            acked += usize::from(done.rows_affected() == 1);
+    async fn settle(
+        open: Open<Self>,
+        publisher: &Publisher,
+        acks: &[Handled<'_>],
+    ) -> Result<Ended, StoreError> {
+        // Its turn ends with the transaction.
+        let Open { mut tx, turn: _turn, elsewhere } = open;
+        if elsewhere {
+            let messages = take(&mut tx).await?;
+            tx.commit().await.map_err(StoreError::of("commit"))?;
+            return Ok(Ended::Elsewhere(messages));
         }
-        Ok(acked)
+        for handled in acks {
+            let Lease { id, token } = handled.lease;
+            let ack = query(publisher.statements().sqlite.ack()).bind(id).bind(token);
+            let acked = ack.execute(&mut *tx).await.map_err(StoreError::of("ack"))?;
+            if acked.rows_affected() == 0 {
+                tx.rollback().await.map_err(StoreError::of("roll back"))?;
+                return Ok(Ended::LeaseLost);
+            }
+            publisher.insert(&mut tx, handled.messages).await?;
+        }
+        tx.commit().await.map_err(StoreError::of("commit"))?;
+        Ok(Ended::Committed)
     }
 
-    async fn take(tx: &mut Transaction<'static, Self>) -> Result<Vec<Prepared>, StoreError> {
-        let sql: Arc<str> = include_str!("sql/take_all.sql").into();
-        let rows = query(&sql).fetch_all(&mut **tx).await;
-        let mut rows: Vec<Row> = rows
-            .and_then(|rows| rows.iter().map(read).collect())
-            .map_err(StoreError::of("take what was published"))?;
-        rows.sort_by_key(|row| row.id);
-        Ok(rows.into_iter().map(again).collect())
+    async fn roll_back(open: Open<Self>) -> Result<(), StoreError> {
+        open.tx.rollback().await.map_err(StoreError::of("roll back"))
     }
+}
+
+/// What was published in the transaction, no longer in its table.
+async fn take(tx: &mut SqliteConnection) -> Result<Vec<Prepared>, StoreError> {
+    let sql: Arc<str> = include_str!("sql/take_all.sql").into();
+    let rows = query(&sql).fetch_all(tx).await;
+    let mut rows: Vec<Row> = rows
+        .and_then(|rows| rows.iter().map(read).collect())
+        .map_err(StoreError::of("take what was published"))?;
+    rows.sort_by_key(|row| row.id);
+    Ok(rows.into_iter().map(again).collect())
 }
 
 /// A row as the message that it was.
