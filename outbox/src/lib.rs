@@ -84,7 +84,7 @@ pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
 pub use subscriber::{
     AckPolicy, ErrorRenderer, Failure, HandlerError, HandlerResult, IntoOutcome, IntoQueues,
-    Judged, OrVerdict, Origin, Outcome, Subscriber, Verdict,
+    Judged, Next, OrVerdict, Origin, Outcome, Router, Subscriber, Verdict,
 };
 
 /// SQLite's own: opening a file, beginning a transaction that may write.

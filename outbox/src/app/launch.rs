@@ -92,8 +92,8 @@ impl Start<'_> {
             return Err(error);
         }
         let render = Arc::clone(&app.render);
-        let shared = Shared::new(store, Arc::new(states), render, app.publisher());
-        let engine = Engine::start(shared, subscribers, app.drain_timeout);
+        let shared = Shared::new(store, render, app.publisher());
+        let engine = Engine::start(shared, subscribers, &states, app.drain_timeout);
         Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
     }
 }

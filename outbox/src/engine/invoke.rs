@@ -148,7 +148,7 @@ fn context<S: Store>(
     Context::new(Delivery {
         row: job.claimed.row.clone(),
         subscriber: reader.subscriber.name(),
-        states: Arc::clone(&shared.states),
+        states: Arc::clone(&reader.states),
         deadline: Arc::clone(&holding.shared_deadline),
         cancelled: holding.lost.clone(),
         headers: OnceLock::new(),

@@ -49,7 +49,6 @@ const SETTLE_BACKLOG: usize = 1024;
 /// What every delivery of a process shares.
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
-    pub(crate) states: Arc<States>,
     pub(crate) render: Arc<ErrorRenderer>,
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
@@ -61,15 +60,9 @@ pub(crate) struct Shared<S> {
 }
 
 impl<S: Store> Shared<S> {
-    pub(crate) fn new(
-        store: S,
-        states: Arc<States>,
-        render: Arc<ErrorRenderer>,
-        publisher: Publisher,
-    ) -> Self {
+    pub(crate) fn new(store: S, render: Arc<ErrorRenderer>, publisher: Publisher) -> Self {
         Self {
             store,
-            states,
             render,
             publisher,
             leases: Leases::default(),
@@ -83,6 +76,7 @@ impl<S: Store> Shared<S> {
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
+    pub(crate) states: Arc<States>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
     /// Places on blocking threads, for a handler that is a plain fn.
@@ -90,11 +84,12 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(subscriber: Subscriber) -> Self {
+    pub(crate) fn new(subscriber: Subscriber, states: &States) -> Self {
+        let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let inbox = Inbox::new(options.max_workers, options.fetch_batch);
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
-        Self { subscriber, inbox, signal: Signal::default(), threads }
+        Self { subscriber, states, inbox, signal: Signal::default(), threads }
     }
 }
 
@@ -120,6 +115,7 @@ impl<S: Store> Engine<S> {
     pub(crate) fn start(
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
+        states: &States,
         drain_timeout: Duration,
     ) -> Self {
         let shared = Arc::new(shared);
@@ -135,7 +131,7 @@ impl<S: Store> Engine<S> {
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
         let readers: Vec<Arc<Reader>> =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
+            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 

@@ -69,6 +69,13 @@ impl States {
         self.values.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
+    /// These, and over them the others.
+    pub(crate) fn overlaid(&self, others: &Self) -> Self {
+        let mut all = self.clone();
+        all.values.extend(others.values.iter().map(|(id, value)| (*id, Arc::clone(value))));
+        all
+    }
+
     /// The value of type `T`.
     #[must_use]
     pub fn get<T: 'static>(&self) -> Option<&T> {

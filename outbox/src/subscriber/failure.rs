@@ -41,7 +41,11 @@ impl HandlerError {
     /// The error of a handler, with what it says of itself. Its kind is that of a
     /// [`Failure`](crate::Failure), or the name of its type.
     pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
-        let source = error.into();
+        let source = match error.into().downcast::<Self>() {
+            // A layer hands on what it got.
+            Ok(known) => return *known,
+            Err(source) => source,
+        };
         let said = verdict_of(&*source);
         let kind = said.map_or_else(type_name::<E>, |(_, kind)| kind);
         let source = match source.downcast::<Judged>() {

@@ -1,9 +1,11 @@
 //! What a handler declares: its queues, its options and how it is called.
 
 mod failure;
+mod layer;
 mod options;
 mod outcome;
 mod registry;
+mod router;
 mod verdict;
 
 use std::fmt;
@@ -14,11 +16,14 @@ use std::time::Duration;
 
 pub use failure::{ErrorRenderer, HandlerError};
 pub(crate) use failure::{MAX_EXCEPTION_BYTES, debug_chain, storable};
+pub use layer::Next;
+pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;
 pub(crate) use options::Options;
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use registry::Registered;
 pub(crate) use registry::registered;
+pub use router::Router;
 pub use verdict::{Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};
@@ -53,6 +58,10 @@ pub struct Subscriber {
     queues: Arc<[String]>,
     handler: Handler,
     checks: Vec<Check>,
+    /// The outermost first.
+    layers: Arc<[Layer]>,
+    /// Of its routers, over the app's.
+    pub(crate) states: States,
     pub(crate) options: Options,
 }
 
@@ -102,6 +111,8 @@ impl Subscriber {
             queues: queues.into_queues().into(),
             handler: Arc::new(handler),
             checks: Vec::new(),
+            layers: Arc::default(),
+            states: States::default(),
             options: Options::default(),
         }
     }
@@ -129,7 +140,29 @@ impl Subscriber {
     }
 
     pub(crate) fn call(&self, context: Context) -> HandlerFuture {
-        (self.handler)(context)
+        if self.layers.is_empty() {
+            return (self.handler)(context);
+        }
+        let handler = Arc::clone(&self.handler);
+        let next = Next::new(Arc::clone(&self.layers), Box::new(move |context| handler(context)));
+        Box::pin(next.run(context))
+    }
+
+    /// Puts it inside these layers.
+    pub(crate) fn inside(&mut self, outer: &[Layer]) {
+        if !outer.is_empty() {
+            self.layers = outer.iter().chain(&*self.layers).cloned().collect();
+        }
+    }
+
+    /// Puts a layer around the handler, inside those there are; see [`Next`].
+    #[must_use]
+    pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.layers = self.layers.iter().cloned().chain([layer::erased(layer)]).collect();
+        self
     }
 
     /// Has the app checked, before it starts, for what the extractor `X` needs.
@@ -141,6 +174,7 @@ impl Subscriber {
 
     /// Everything that speaks against starting it, a sentence each.
     pub(crate) fn problems(&self, states: &States) -> Vec<String> {
+        let states = &states.overlaid(&self.states);
         let mut wrong = self.options.check();
         if self.queues.is_empty() {
             wrong.push("it names no queue".into());

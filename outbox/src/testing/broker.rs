@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 
 use super::drive::Driver;
 use crate::error::Result;
-use crate::extract::States;
+use crate::extract::{Context, States};
 use crate::message::{DeadLetter, FailureReason, Headers, Row};
 use crate::publish::{Outgoing, Published, Publisher};
 use crate::store::memory::MemoryStore;
-use crate::subscriber::{Subscriber, debug_chain, registered};
+use crate::subscriber::{self, HandlerResult, Layer, Next, Subscriber, debug_chain, registered};
 
 /// An outbox in memory with the real engine and a clock that stands still.
 ///
@@ -59,6 +59,7 @@ pub struct TestBroker {
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) states: Arc<States>,
+    pub(super) layers: Vec<Layer>,
     pub(super) driver: Option<Arc<Driver>>,
     /// Deliveries whose process dies before the result is written.
     pub(super) crashes: usize,
@@ -128,6 +129,7 @@ impl TestBroker {
         let setup = Setup {
             subscribers: subscribers.into_iter().collect(),
             states: Arc::new(States::default()),
+            layers: Vec::new(),
             driver: None,
             crashes: 0,
         };
@@ -151,6 +153,23 @@ impl TestBroker {
             Some(states) => states.insert(value),
             None => panic!("`.state(..)` comes before the first message"),
         }
+        drop(setup);
+        self
+    }
+
+    /// Puts a layer around every handler, as [`App::layer`](crate::App::layer).
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[must_use]
+    #[track_caller]
+    pub fn layer<F>(self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let mut setup = self.setup();
+        assert!(setup.driver.is_none(), "`.layer(..)` comes before the first message");
+        setup.layers.push(subscriber::layer(layer));
         drop(setup);
         self
     }
@@ -314,11 +333,13 @@ impl TestBroker {
         if !reasons.is_empty() {
             return Err(crate::Error::Launch(reasons));
         }
-        let states = Arc::clone(&setup.states);
-        let subscribers = setup.subscribers.clone();
+        let mut subscribers = setup.subscribers.clone();
+        for one in &mut subscribers {
+            one.inside(&setup.layers);
+        }
         let render = Arc::new(debug_chain);
         let publisher = self.publisher.clone();
-        let driver = Driver::new(self.store.clone(), subscribers, states, render, publisher);
+        let driver = Driver::new(self.store.clone(), subscribers, &setup.states, render, publisher);
         Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
     }
 

@@ -36,16 +36,13 @@ impl Driver {
     pub(super) fn new(
         store: MemoryStore,
         subscribers: Vec<Subscriber>,
-        states: Arc<States>,
+        states: &States,
         render: Arc<ErrorRenderer>,
         publisher: Publisher,
     ) -> Self {
-        let readers = subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
-        Self {
-            shared: Shared::new(store, states, render, publisher),
-            readers,
-            turn: Mutex::default(),
-        }
+        let readers =
+            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
+        Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
     }
 }
 

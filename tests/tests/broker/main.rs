@@ -7,6 +7,7 @@ mod driving;
 mod exceptions;
 mod extractors;
 mod hostile;
+mod layers;
 mod panics;
 mod payloads;
 mod policies;
