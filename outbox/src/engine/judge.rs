@@ -37,7 +37,15 @@ pub(super) struct Ruling {
 impl Ruling {
     /// Another claim decides.
     pub(super) fn lost() -> Self {
-        Self { settlement: Settlement::Lost, error: None }
+        Self::of(Settlement::Lost)
+    }
+
+    pub(super) fn of(settlement: Settlement) -> Self {
+        Self { settlement, error: None }
+    }
+
+    pub(super) fn is_ack(&self) -> bool {
+        matches!(self.settlement, Settlement::Ack { .. })
     }
 }
 

@@ -4,9 +4,12 @@
 //! A subscriber has one claim loop and `max_workers` workers around an inbox; a
 //! process has one settler, one lease task and one watcher for wakes.
 
+mod at_most_once;
 mod backoff;
 mod claim_loop;
 mod drain;
+mod guard;
+mod handle;
 mod inbox;
 mod invoke;
 mod judge;
@@ -38,9 +41,10 @@ pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
 use quiet::Quiet;
+#[cfg(not(feature = "testing"))]
 use settle::Settling;
 #[cfg(feature = "testing")]
-pub(crate) use settle::{Settlement, settle};
+pub(crate) use settle::{Settlement, Settling, settle};
 use wake::Signal;
 
 /// Settlements that wait to be written; a full channel slows the workers down.
@@ -87,7 +91,8 @@ impl Reader {
     pub(crate) fn new(subscriber: Subscriber, states: &States) -> Self {
         let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
-        let inbox = Inbox::new(options.max_workers, options.fetch_batch);
+        let runs = options.max_workers.saturating_mul(options.batch.size);
+        let inbox = Inbox::new(runs, options.fetch_batch.max(options.batch.size));
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
         Self { subscriber, states, inbox, signal: Signal::default(), threads }
     }
@@ -191,23 +196,27 @@ async fn work<S: Store>(
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
 
-    while let Some(job) = reader.inbox.next().await {
+    let batch = reader.subscriber.options.batch;
+    while let Some(jobs) = reader.inbox.next(batch).await {
+        let count = jobs.len();
         let run = async {
             if stop.is_cancelled() {
-                return Some(Settling::unstarted(&reader, &job));
+                return jobs.iter().map(|job| Settling::unstarted(&reader, job)).collect();
             }
-            deliver(&shared, &reader, job).await
+            deliver(&shared, &reader, jobs).await
         };
-        match AssertUnwindSafe(run).catch_unwind().await {
-            // The settler outlives the workers, so this cannot fail.
-            Ok(Some(settling)) => drop(settlements.send(settling).await),
-            Ok(None) => {}
+        let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.
-            Err(_) => error!(
+            error!(
                 target: TARGET, subscriber = reader.subscriber.name(),
                 "dropping a handler panicked; its message comes back when the lease runs out"
-            ),
+            );
+            Vec::new()
+        });
+        for settling in settled {
+            // The settler outlives the workers, so this cannot fail.
+            drop(settlements.send(settling).await);
         }
-        reader.inbox.done();
+        reader.inbox.done(count);
     }
 }

@@ -3,31 +3,59 @@
 use super::Shared;
 use super::judge::Ruling;
 use super::settle::Settlement;
-use crate::extract::{Context, Ended};
+use crate::extract::{Ended, Lent};
 use crate::store::{Handled, Lease, Store};
 use crate::subscriber::HandlerError;
 
-/// Ends the transaction of a run, if it has one: an ack is written in it, with
-/// everything that is published, and commits; anything else rolls it back.
-/// Returns what is still to be written, which is nothing after a commit.
+/// Ends the transaction of a run: the acks are written in it, with everything
+/// that is published, and it commits; without an ack it is rolled back. True when
+/// it has committed; otherwise the rulings, which may have changed, are still to
+/// be written.
+///
+/// # Errors
+/// When the commit failed, or may have.
 pub(super) async fn end<S: Store>(
+    lent: &dyn Lent,
     shared: &Shared<S>,
-    context: &Context,
-    lease: Lease,
-    mut ruling: Ruling,
-) -> Option<Result<Ruling, HandlerError>> {
-    let Some(lent) = context.delivery().lent.get() else { return Some(Ok(ruling)) };
-    let Settlement::Ack { messages } = &mut ruling.settlement else {
+    leases: &[Lease],
+    rulings: &mut [Ruling],
+) -> Result<bool, HandlerError> {
+    let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
+    if acks.is_empty() {
         lent.roll_back().await;
-        return Some(Ok(ruling));
-    };
-    match lent.settle(&shared.publisher, &[Handled { lease, messages }]).await {
-        Ok(Ended::Committed) => None,
-        Ok(Ended::LeaseLost) => Some(Ok(Ruling::lost())),
-        Ok(Ended::Elsewhere(published)) => {
-            messages.extend(published);
-            Some(Ok(ruling))
+        return Ok(false);
+    }
+    let single = leases.len() == 1;
+    match lent.settle(&shared.publisher, &acks).await? {
+        Ended::Committed => Ok(true),
+        Ended::LeaseLost => {
+            for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {
+                // Of several, those that are not lost were undone with the lost
+                // one: they run again.
+                *ruling = if single {
+                    Ruling::lost()
+                } else {
+                    Ruling::of(Settlement::Release { due_in: None, uncount: true })
+                };
+            }
+            Ok(false)
         }
-        Err(failed) => Some(Err(failed)),
+        Ended::Elsewhere(published) => {
+            let first = rulings.iter_mut().find_map(|ruling| match &mut ruling.settlement {
+                Settlement::Ack { messages } => Some(messages),
+                _ => None,
+            });
+            if let Some(messages) = first {
+                messages.extend(published);
+            }
+            Ok(false)
+        }
+    }
+}
+
+fn handled<'a>((&lease, ruling): (&Lease, &'a Ruling)) -> Option<Handled<'a>> {
+    match &ruling.settlement {
+        Settlement::Ack { messages } => Some(Handled { lease, messages }),
+        _ => None,
     }
 }

@@ -58,7 +58,7 @@ pub struct TestBroker {
 
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
-    pub(super) states: Arc<States>,
+    pub(super) states: States,
     pub(super) layers: Vec<Layer>,
     pub(super) driver: Option<Arc<Driver>>,
     /// Deliveries whose process dies before the result is written.
@@ -128,7 +128,7 @@ impl TestBroker {
     pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
         let setup = Setup {
             subscribers: subscribers.into_iter().collect(),
-            states: Arc::new(States::default()),
+            states: States::default(),
             layers: Vec::new(),
             driver: None,
             crashes: 0,
@@ -149,10 +149,8 @@ impl TestBroker {
     #[track_caller]
     pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
         let mut setup = self.setup();
-        match Arc::get_mut(&mut setup.states) {
-            Some(states) => states.insert(value),
-            None => panic!("`.state(..)` comes before the first message"),
-        }
+        assert!(setup.driver.is_none(), "`.state(..)` comes before the first message");
+        setup.states.insert(value);
         drop(setup);
         self
     }
@@ -186,10 +184,8 @@ impl TestBroker {
     #[track_caller]
     pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
         let mut setup = self.setup();
-        match Arc::get_mut(&mut setup.states) {
-            Some(states) => states.lend(crate::extract::Lender::elsewhere(pool)),
-            None => panic!("`.transactions(..)` comes before the first message"),
-        }
+        assert!(setup.driver.is_none(), "`.transactions(..)` comes before the first message");
+        setup.states.lend(crate::extract::Lender::elsewhere(pool));
         drop(setup);
         self
     }

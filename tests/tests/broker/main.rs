@@ -1,6 +1,7 @@
 //! What a handler's author may rely on, shown on the `TestBroker`: the real
 //! engine over rows in memory, on a clock that stands still.
 
+mod batches;
 mod dead_letters;
 mod deliveries;
 mod driving;
