@@ -36,6 +36,7 @@ pub(super) fn check<'a>(
         errors.at(first, "with `batch` the first parameter is `Vec<T>` or `Batch<T>`");
         return Vec::new();
     };
+    params::inside(message, errors);
     let batch = Param::Batch { whole: first, message };
     let others = inputs.map(|ty| {
         let name = last_segment(ty);

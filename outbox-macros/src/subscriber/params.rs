@@ -61,13 +61,13 @@ pub(super) fn other<'a>(ty: &'a Type, errors: &mut Errors) -> Param<'a> {
     Param::Extractor(ty)
 }
 
-fn inside(ty: &Type, errors: &mut Errors) {
+pub(super) fn inside(ty: &Type, errors: &mut Errors) {
     match ungrouped(ty) {
         Type::ImplTrait(_) => {
             errors.at(ty, CONCRETE);
         }
         Type::Reference(reference) if !is_static(reference) => {
-            errors.at(reference, "take an owned value; a handler cannot borrow");
+            errors.at(reference, "take an owned value; this cannot borrow");
         }
         Type::Array(array) => inside(&array.elem, errors),
         Type::Slice(slice) => inside(&slice.elem, errors),

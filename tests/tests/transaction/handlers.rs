@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::{Context, FromContext, Subscriber, Tx};
+use outbox::{Context, FromContext, HandlerError, Subscriber, Tx};
 use outbox_tests::db::Db;
 use tokio::sync::Notify;
 
@@ -29,14 +29,14 @@ pub type Kept = Arc<Mutex<Vec<Box<dyn std::any::Any + Send>>>>;
 
 macro_rules! handler {
     ($name:ident, $database:ty, $insert:literal) => {
-        async fn $name(ctx: Context, then: Then) -> anyhow::Result<()> {
+        async fn $name(ctx: Context, then: Then) -> Result<(), HandlerError> {
             let mut tx = Tx::<$database>::from_context(&ctx).await?;
             let n: i64 = ctx.decode()?;
             sqlx::query($insert).bind(n).execute(&mut **tx).await?;
             outbox::publish(&mut *tx, "receipts", &n).await?;
             match then {
                 Then::Return => {}
-                Then::Fail => anyhow::bail!("as told"),
+                Then::Fail => return Err(HandlerError::new("told", "as told")),
                 Then::Panic => panic!("as told"),
                 Then::Sleep => tokio::time::sleep(Duration::from_secs(60)).await,
                 Then::Wait(written, go) => {
