@@ -45,7 +45,7 @@
 #![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused))]
 
 #[doc(hidden)]
-#[path = "private.rs"]
+#[path = "private/mod.rs"]
 pub mod __private;
 mod app;
 mod engine;
@@ -68,6 +68,8 @@ pub use app::{App, RunningApp};
 pub use bytes::Bytes;
 pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use extract::{Lends, Tx};
 pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
 #[cfg(feature = "macros")]
 pub use outbox_macros::Failure;
@@ -81,8 +83,9 @@ pub use publish::{
 pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
 pub use subscriber::{
-    AckPolicy, ErrorRenderer, Failure, HandlerError, HandlerResult, IntoOutcome, IntoQueues,
-    Judged, OrVerdict, Origin, Outcome, Subscriber, Verdict,
+    AckPolicy, Batch, BatchOutcome, ErrorRenderer, Failure, HandlerError, HandlerResult,
+    IntoOutcome, IntoOutcomes, IntoQueues, Item, Judged, Next, OrVerdict, Origin, Outcome, Router,
+    Subscriber, Verdict,
 };
 
 /// SQLite's own: opening a file, beginning a transaction that may write.

@@ -14,6 +14,8 @@ pub(super) enum Param<'a> {
     Str(&'a Type),
     /// The payload as a value.
     Payload(&'a Type),
+    /// Several payloads, of the option `batch`.
+    Batch { whole: &'a Type, message: &'a Type },
     /// Any other parameter.
     Extractor(&'a Type),
 }
@@ -59,13 +61,13 @@ pub(super) fn other<'a>(ty: &'a Type, errors: &mut Errors) -> Param<'a> {
     Param::Extractor(ty)
 }
 
-fn inside(ty: &Type, errors: &mut Errors) {
+pub(super) fn inside(ty: &Type, errors: &mut Errors) {
     match ungrouped(ty) {
         Type::ImplTrait(_) => {
             errors.at(ty, CONCRETE);
         }
         Type::Reference(reference) if !is_static(reference) => {
-            errors.at(reference, "take an owned value; a handler cannot borrow");
+            errors.at(reference, "take an owned value; this cannot borrow");
         }
         Type::Array(array) => inside(&array.elem, errors),
         Type::Slice(slice) => inside(&slice.elem, errors),
@@ -112,7 +114,7 @@ fn borrowed(ty: &Type) -> Option<Borrowed> {
     })
 }
 
-fn last_segment(ty: &Type) -> Option<String> {
+pub(super) fn last_segment(ty: &Type) -> Option<String> {
     match ungrouped(ty) {
         Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
         _ => None,
@@ -120,7 +122,7 @@ fn last_segment(ty: &Type) -> Option<String> {
 }
 
 /// The type without the groups that `macro_rules!` and parentheses put around it.
-fn ungrouped(ty: &Type) -> &Type {
+pub(super) fn ungrouped(ty: &Type) -> &Type {
     match ty {
         Type::Group(group) => ungrouped(&group.elem),
         Type::Paren(paren) => ungrouped(&paren.elem),

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::{App, Database, RunningApp};
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
-use crate::extract::States;
+use crate::extract::{Lender, States};
 use crate::store::Store;
 use crate::subscriber::Subscriber;
 use crate::telemetry::TARGET;
@@ -20,8 +20,12 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
-    reasons.extend(problems(&subscribers, &app.states));
-    let names = app.names.clone();
+    let mut states = (*app.states).clone();
+    if let Some(lender) = app.database.lender() {
+        states.lend(lender);
+    }
+    reasons.extend(problems(&subscribers, &states));
+    let (names, start) = (app.names.clone(), Start { app, states, subscribers });
     match &app.database {
         Database::None => Err(Error::Launch(reasons)),
         #[cfg(feature = "postgres")]
@@ -30,27 +34,35 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
             if let Err(error) = store.reach(PATIENCE).await {
                 return Err(refused(reasons, error));
             }
-            start_on(app, store, subscribers, reasons).await
+            start.on(store, reasons).await
         }
         #[cfg(feature = "sqlite")]
-        Database::Sqlite(pool) => {
+        Database::Sqlite { pool, ours } => {
+            if *ours {
+                // Before the file is made: a refused start leaves nothing behind.
+                if !reasons.is_empty() {
+                    return Err(Error::Launch(reasons));
+                }
+                crate::store::sqlite::open(pool).await?;
+                if names.schema().is_none() {
+                    crate::schema::migrate_tables(pool, &names).await?;
+                }
+            }
             let store = crate::store::sqlite::SqliteStore::new(pool, names);
-            start_on(app, store, subscribers, reasons).await
+            start.on(store, reasons).await
         }
-        #[cfg(feature = "sqlite")]
-        Database::SqliteUrl(url) => {
-            // Before the file is made: a refused start leaves nothing behind.
-            if !reasons.is_empty() {
-                return Err(Error::Launch(reasons));
-            }
-            let pool = crate::sqlite::connect(url).await?;
-            if names.schema().is_none() {
-                crate::schema::migrate_tables(&pool, &names).await?;
-            }
-            let store = crate::store::sqlite::SqliteStore::new(&pool, names);
-            let started = start_on(app, store, subscribers, reasons).await;
-            pool.close().await;
-            started
+    }
+}
+
+impl Database {
+    /// Where handlers' transactions come from.
+    fn lender(&self) -> Option<Lender> {
+        match self {
+            Self::None => None,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => Some(Lender::Postgres(pool.clone())),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite { pool, .. } => Some(Lender::sqlite(pool.clone())),
         }
     }
 }
@@ -64,21 +76,26 @@ fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     Error::Launch(reasons)
 }
 
-/// A start that fails leaves no connection behind.
-async fn start_on<S: Store>(
-    app: &App,
-    store: S,
+/// A start whose database is known.
+struct Start<'a> {
+    app: &'a App,
+    states: States,
     subscribers: Vec<Subscriber>,
-    reasons: Vec<String>,
-) -> Result<RunningApp> {
-    if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
-        store.close().await;
-        return Err(error);
+}
+
+impl Start<'_> {
+    /// A start that fails leaves no connection behind.
+    async fn on<S: Store>(self, store: S, reasons: Vec<String>) -> Result<RunningApp> {
+        let Self { app, states, subscribers } = self;
+        if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
+            store.close().await;
+            return Err(error);
+        }
+        let render = Arc::clone(&app.render);
+        let shared = Shared::new(store, render, app.publisher());
+        let engine = Engine::start(shared, subscribers, &states, app.drain_timeout);
+        Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
     }
-    let (states, render) = (Arc::clone(&app.states), Arc::clone(&app.render));
-    let shared = Shared::new(store, states, render, app.publisher());
-    let engine = Engine::start(shared, subscribers, app.drain_timeout);
-    Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
 }
 
 /// What comes before the first claim.

@@ -17,10 +17,12 @@ pub(crate) use launch::problems;
 pub use running::RunningApp;
 
 use crate::error::{BoxError, Result};
-use crate::extract::States;
+use crate::extract::{Context, States};
 use crate::publish::Publisher;
 use crate::store::names::TableNames;
-use crate::subscriber::{ErrorRenderer, Subscriber, debug_chain, registered};
+use crate::subscriber::{
+    self, ErrorRenderer, HandlerResult, Layer, Next, Router, Subscriber, debug_chain, registered,
+};
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -54,6 +56,8 @@ pub struct App {
     /// `None`: those that the macro registered.
     only: Option<Vec<Subscriber>>,
     included: Vec<Subscriber>,
+    /// Around everything, the outermost first.
+    layers: Vec<Layer>,
     drain_timeout: Duration,
     render: Arc<ErrorRenderer>,
     startup: Vec<Hook>,
@@ -68,11 +72,9 @@ pub(crate) enum Database {
     None,
     #[cfg(feature = "postgres")]
     Postgres(sqlx::PgPool),
+    /// `ours`: of a URL, whose file is made, and given its tables, at start.
     #[cfg(feature = "sqlite")]
-    Sqlite(sqlx::SqlitePool),
-    /// A URL whose file is opened, and given its tables, at start.
-    #[cfg(feature = "sqlite")]
-    SqliteUrl(String),
+    Sqlite { pool: sqlx::SqlitePool, ours: bool },
 }
 
 impl App {
@@ -100,6 +102,7 @@ impl App {
             states: Arc::new(States::default()),
             only: None,
             included: Vec::new(),
+            layers: Vec::new(),
             drain_timeout: DRAIN_TIMEOUT,
             render: Arc::new(debug_chain),
             startup: Vec::new(),
@@ -121,7 +124,7 @@ impl App {
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool) -> Self {
-        Self::new(Database::Sqlite(pool))
+        Self::new(Database::Sqlite { pool, ours: false })
     }
 
     /// Uses these tables.
@@ -155,10 +158,23 @@ impl App {
         self
     }
 
-    /// Runs one more subscriber, or a registered one with other options.
+    /// Runs more subscribers, or registered ones with other options or in a
+    /// [`Router`].
     #[must_use]
-    pub fn include(mut self, subscriber: Subscriber) -> Self {
-        self.included.push(subscriber);
+    pub fn include(mut self, subscribers: impl Into<Router>) -> Self {
+        self.included.extend(subscribers.into());
+        self
+    }
+
+    /// Puts a layer around every handler; see [`Next`]. The first one that is
+    /// added is the outermost; then come those of routers, then those of
+    /// subscribers.
+    #[must_use]
+    pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.layers.push(subscriber::layer(layer));
         self
     }
 
@@ -222,6 +238,9 @@ impl App {
         let identity = |one: &Subscriber| (one.name(), one.origin());
         all.retain(|one| !self.included.iter().any(|other| identity(other) == identity(one)));
         all.extend(self.included.iter().cloned());
+        for one in &mut all {
+            one.inside(&self.layers);
+        }
         all
     }
 

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::store::Claimed;
+use crate::subscriber::Batching;
 
 /// A claimed row with the time until which it may be started.
 pub(crate) struct Job {
@@ -77,9 +78,23 @@ impl Inbox {
         }
     }
 
-    /// The next row; `None` when closed. Rows that still waited then were taken
-    /// by [`Inbox::close`].
-    pub(super) async fn next(&self) -> Option<Job> {
+    /// The next rows: at least one, and as many of a batch as come in its time.
+    /// `None` when closed; rows that still waited then were taken by
+    /// [`Inbox::close`].
+    pub(super) async fn next(&self, batch: Batching) -> Option<Vec<Job>> {
+        let mut jobs = vec![self.one().await?];
+        let end = Instant::now() + batch.wait;
+        while jobs.len() < batch.size {
+            match timeout_at(end, self.one()).await {
+                Ok(Some(job)) => jobs.push(job),
+                // Closed, or late: what is here is run, or given back.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some(jobs)
+    }
+
+    async fn one(&self) -> Option<Job> {
         loop {
             // Registered before looking, so that no wake falls in between.
             let filled = self.filled.notified();
@@ -105,9 +120,9 @@ impl Inbox {
         self.state().in_hand
     }
 
-    /// A row that `next` gave out is dealt with.
-    pub(super) fn done(&self) {
-        self.state().in_hand -= 1;
+    /// Rows that `next` gave out are dealt with.
+    pub(super) fn done(&self, rows: usize) {
+        self.state().in_hand -= rows;
         self.drained.notify_one();
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::error;
 
 use super::settle::Settlement;
+use crate::extract::Context;
 use crate::message::{FailureReason, Row};
 use crate::retry::FailedAttempt;
 use crate::subscriber::{
@@ -27,9 +28,49 @@ pub(super) struct Case<'a> {
     pub(super) since_claim: Duration,
 }
 
+/// A settlement, and the error that it is for.
+pub(super) struct Ruling {
+    pub(super) settlement: Settlement,
+    pub(super) error: Option<HandlerError>,
+}
+
+impl Ruling {
+    /// Another claim decides.
+    pub(super) fn lost() -> Self {
+        Self::of(Settlement::Lost)
+    }
+
+    pub(super) fn of(settlement: Settlement) -> Self {
+        Self { settlement, error: None }
+    }
+
+    pub(super) fn is_ack(&self) -> bool {
+        matches!(self.settlement, Settlement::Ack { .. })
+    }
+}
+
 impl Case<'_> {
+    /// The ruling on a run that ended by itself.
+    pub(super) fn rule(&self, context: &Context, result: HandlerResult) -> Ruling {
+        let mut settlement = self.judge(&result, context.delivery().said.get());
+        if let Settlement::Ack { messages } = &mut settlement {
+            match context.prepared() {
+                Ok(prepared) => *messages = prepared,
+                Err(why) => {
+                    return self.refused(HandlerError::new(HandlerError::PUBLISH, why));
+                }
+            }
+        }
+        Ruling { settlement, error: result.err() }
+    }
+
+    /// The ruling on an ack that cannot be written.
+    pub(super) fn refused(&self, error: HandlerError) -> Ruling {
+        Ruling { settlement: self.failed(&error), error: Some(error) }
+    }
+
     /// The settlement on a result, and on what was said under `Manual`.
-    pub(super) fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Settlement {
+    fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Settlement {
         let manual = self.options.ack == AckPolicy::Manual;
         match (result, said.filter(|_| manual)) {
             (_, Some(said)) => self.outcome(said),
@@ -42,7 +83,7 @@ impl Case<'_> {
     }
 
     /// The settlement on an error.
-    pub(super) fn failed(&self, error: &HandlerError) -> Settlement {
+    fn failed(&self, error: &HandlerError) -> Settlement {
         match error.verdict {
             Some(Verdict::Reject) => self.reject(Some(error), None),
             Some(Verdict::Snooze(delay)) => snooze(delay),

@@ -4,15 +4,19 @@
 //! A subscriber has one claim loop and `max_workers` workers around an inbox; a
 //! process has one settler, one lease task and one watcher for wakes.
 
+mod at_most_once;
 mod backoff;
 mod claim_loop;
 mod drain;
+mod guard;
+mod handle;
 mod inbox;
 mod invoke;
 mod judge;
 mod lease;
 mod quiet;
 mod settle;
+mod transaction;
 mod wake;
 
 use std::sync::Arc;
@@ -37,9 +41,10 @@ pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
 use quiet::Quiet;
+#[cfg(not(feature = "testing"))]
 use settle::Settling;
 #[cfg(feature = "testing")]
-pub(crate) use settle::{Settlement, settle};
+pub(crate) use settle::{Settlement, Settling, settle};
 use wake::Signal;
 
 /// Settlements that wait to be written; a full channel slows the workers down.
@@ -48,7 +53,6 @@ const SETTLE_BACKLOG: usize = 1024;
 /// What every delivery of a process shares.
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
-    pub(crate) states: Arc<States>,
     pub(crate) render: Arc<ErrorRenderer>,
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
@@ -60,15 +64,9 @@ pub(crate) struct Shared<S> {
 }
 
 impl<S: Store> Shared<S> {
-    pub(crate) fn new(
-        store: S,
-        states: Arc<States>,
-        render: Arc<ErrorRenderer>,
-        publisher: Publisher,
-    ) -> Self {
+    pub(crate) fn new(store: S, render: Arc<ErrorRenderer>, publisher: Publisher) -> Self {
         Self {
             store,
-            states,
             render,
             publisher,
             leases: Leases::default(),
@@ -82,6 +80,7 @@ impl<S: Store> Shared<S> {
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
+    pub(crate) states: Arc<States>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
     /// Places on blocking threads, for a handler that is a plain fn.
@@ -89,11 +88,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(subscriber: Subscriber) -> Self {
+    pub(crate) fn new(subscriber: Subscriber, states: &States) -> Self {
+        let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
-        let inbox = Inbox::new(options.max_workers, options.fetch_batch);
+        let runs = options.max_workers.saturating_mul(options.batch.size);
+        let inbox = Inbox::new(runs, options.fetch_batch.max(options.batch.size));
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
-        Self { subscriber, inbox, signal: Signal::default(), threads }
+        Self { subscriber, states, inbox, signal: Signal::default(), threads }
     }
 }
 
@@ -119,6 +120,7 @@ impl<S: Store> Engine<S> {
     pub(crate) fn start(
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
+        states: &States,
         drain_timeout: Duration,
     ) -> Self {
         let shared = Arc::new(shared);
@@ -134,7 +136,7 @@ impl<S: Store> Engine<S> {
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
         let readers: Vec<Arc<Reader>> =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
+            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 
@@ -194,23 +196,27 @@ async fn work<S: Store>(
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
 
-    while let Some(job) = reader.inbox.next().await {
+    let batch = reader.subscriber.options.batch;
+    while let Some(jobs) = reader.inbox.next(batch).await {
+        let count = jobs.len();
         let run = async {
             if stop.is_cancelled() {
-                return Some(Settling::unstarted(&reader, &job));
+                return jobs.iter().map(|job| Settling::unstarted(&reader, job)).collect();
             }
-            deliver(&shared, &reader, job).await
+            deliver(&shared, &reader, jobs).await
         };
-        match AssertUnwindSafe(run).catch_unwind().await {
-            // The settler outlives the workers, so this cannot fail.
-            Ok(Some(settling)) => drop(settlements.send(settling).await),
-            Ok(None) => {}
+        let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.
-            Err(_) => error!(
+            error!(
                 target: TARGET, subscriber = reader.subscriber.name(),
                 "dropping a handler panicked; its message comes back when the lease runs out"
-            ),
+            );
+            Vec::new()
+        });
+        for settling in settled {
+            // The settler outlives the workers, so this cannot fail.
+            drop(settlements.send(settling).await);
         }
-        reader.inbox.done();
+        reader.inbox.done(count);
     }
 }

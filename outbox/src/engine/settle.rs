@@ -93,6 +93,11 @@ impl Settling {
         self.deadline = deadline;
     }
 
+    /// It was acked in a transaction that has committed.
+    pub(super) fn committed(self) {
+        self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
+    }
+
     /// Says what became of it, once.
     fn close(&self, written: Written, dead_letter: bool) {
         let never_started = self.report.started.is_none();

@@ -31,6 +31,8 @@ pub(crate) struct Delivery {
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
+    /// The transaction of a handler that takes `Tx`.
+    pub(crate) lent: OnceLock<Arc<dyn super::Lent>>,
     /// Places on blocking threads, for handlers that are plain fns.
     pub(crate) threads: Arc<Semaphore>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.

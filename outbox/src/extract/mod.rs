@@ -2,14 +2,26 @@
 
 mod context;
 mod headers;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod lender;
+mod lent;
 mod state;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod tx;
 
 use std::convert::Infallible;
 use std::future::Future;
 
 pub use context::Context;
 pub(crate) use context::Delivery;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use lender::Lends;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use lender::{Lender, Open, sealed as lends};
+pub(crate) use lent::{Ended, Lent};
 pub use state::{State, States};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use tx::Tx;
 
 use crate::error::BoxError;
 

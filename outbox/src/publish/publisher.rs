@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::{
     Connection, Outgoing, Prepared, PublishError, Published, Transaction, check_name, sealed,
 };
+use crate::error::StoreError;
 use crate::message::Row;
 use crate::store::names::{NameError, TableNames};
 use crate::telemetry;
@@ -188,6 +189,22 @@ impl Publisher {
         };
         event.end(result.as_ref().map(|all| all.iter().filter(|one| one.id().is_some()).count()));
         result
+    }
+
+    pub(crate) fn statements(&self) -> &sealed::Statements {
+        &self.table.statements
+    }
+
+    /// Inserts messages that were checked before.
+    pub(crate) async fn insert<T: Transaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        messages: &[Prepared],
+    ) -> Result<(), StoreError> {
+        if !messages.is_empty() {
+            tx.insert_batch(&self.table.statements, messages.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// Deletes the row of a timer unless a handler is working on it; true when

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
@@ -12,9 +13,11 @@ pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
 const CUT_MARK: &str = "…[truncated]";
 
 /// Why a delivery failed: the handler's error, or what kept it from running.
+#[derive(Clone)]
 pub struct HandlerError {
     kind: Cow<'static, str>,
-    source: BoxError,
+    /// Shared, because the error of a batch is that of each of its messages.
+    source: Arc<dyn Error + Send + Sync>,
     /// What the error says of itself; the ack policy counts otherwise.
     pub(crate) verdict: Option<Verdict>,
 }
@@ -28,25 +31,48 @@ impl HandlerError {
     pub const PANIC: &'static str = "panic";
     /// A message that was to be published with the ack cannot be.
     pub const PUBLISH: &'static str = "publish";
+    /// The transaction of a handler that takes `Tx` could not begin or commit.
+    pub const TRANSACTION: &'static str = "transaction";
+    /// A handler of batches returned another number of results than it got
+    /// messages.
+    pub const RESULTS: &'static str = "results";
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 
     /// An error of a named kind.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
-        Self { kind: kind.into(), source: source.into(), verdict: None }
+        Self { kind: kind.into(), source: Arc::from(source.into()), verdict: None }
+    }
+
+    /// The error itself, if it is one of these that was boxed: a layer hands on
+    /// what it got.
+    fn known(error: BoxError) -> Result<Self, BoxError> {
+        error.downcast::<Boxed>().map(|boxed| boxed.0)
+    }
+
+    /// One that says of what kind it is, or an error of this kind.
+    pub(crate) fn or_kind(kind: &'static str, error: impl Into<BoxError>) -> Self {
+        Self::known(error.into()).unwrap_or_else(|error| Self::new(kind, error))
     }
 
     /// The error of a handler, with what it says of itself. Its kind is that of a
     /// [`Failure`](crate::Failure), or the name of its type.
     pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
-        let source = error.into();
+        let source = match Self::known(error.into()) {
+            Ok(known) => return known,
+            Err(source) => source,
+        };
         let said = verdict_of(&*source);
         let kind = said.map_or_else(type_name::<E>, |(_, kind)| kind);
         let source = match source.downcast::<Judged>() {
             Ok(judged) => judged.into_inner(),
             Err(source) => source,
         };
-        Self { kind: kind.into(), source, verdict: said.map(|(verdict, _)| verdict) }
+        Self {
+            kind: kind.into(),
+            source: Arc::from(source),
+            verdict: said.map(|(verdict, _)| verdict),
+        }
     }
 
     /// `decode`, `extract`, `panic`, `publish`, `timeout`, or of the handler's own
@@ -75,11 +101,24 @@ impl fmt::Display for HandlerError {
     }
 }
 
-impl Error for HandlerError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
+/// So that `?` works on every error, as in a handler. It is no `Error` itself for
+/// that reason; as a boxed one it shows what it shows.
+impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        Self::of(error)
     }
 }
+
+impl From<HandlerError> for BoxError {
+    fn from(error: HandlerError) -> Self {
+        Box::new(Boxed(error))
+    }
+}
+
+/// On its way through a `Result` of boxed errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Boxed(HandlerError);
 
 /// The name of a type, without its path and parameters.
 pub(super) fn type_name<T>() -> &'static str {

@@ -42,6 +42,15 @@ pub(crate) struct Options {
     pub(crate) max_poll: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) ack: AckPolicy,
+    pub(crate) batch: Batching,
+}
+
+/// How many messages go to one run of the handler.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batching {
+    pub(crate) size: usize,
+    /// How long a run that could begin waits for more of them.
+    pub(crate) wait: Duration,
 }
 
 impl Default for Options {
@@ -56,6 +65,7 @@ impl Default for Options {
             max_poll: Duration::from_secs(10),
             timeout: None,
             ack: AckPolicy::NackOnError,
+            batch: Batching { size: 1, wait: Duration::ZERO },
         }
     }
 }
@@ -67,6 +77,7 @@ impl Options {
         for (name, zero) in [
             ("max_workers", self.max_workers == 0),
             ("fetch_batch", self.fetch_batch == 0),
+            ("batch", self.batch.size == 0),
             ("max_deliveries", self.max_deliveries == Some(0)),
         ] {
             if zero {

@@ -1,12 +1,14 @@
 //! What a handler's author may rely on, shown on the `TestBroker`: the real
 //! engine over rows in memory, on a clock that stands still.
 
+mod batches;
 mod dead_letters;
 mod deliveries;
 mod driving;
 mod exceptions;
 mod extractors;
 mod hostile;
+mod layers;
 mod panics;
 mod payloads;
 mod policies;

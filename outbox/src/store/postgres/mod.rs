@@ -2,6 +2,7 @@
 //! listens. The user's pool is never used after start.
 
 mod claim;
+mod lend;
 mod listen;
 mod publish;
 mod schema;
