@@ -6,6 +6,7 @@ use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_postgres, probe};
 use tokio::time::Instant;
 
+use super::leases::lost;
 use super::settle::{Lock, all_run, ends, settled_once};
 use super::{HOUR, SECOND, gated};
 
@@ -71,8 +72,7 @@ async fn a_settle_that_fails_until_the_lease_is_over_is_given_up(db: &Db) {
     db.publish(&queue, 7).await;
     let run = probe.start().await;
     probe.let_end(1);
-    let lost = async || capture::names(&queue).iter().any(|name| name == "lease_lost");
-    eventually("it is given up", lost).await;
+    eventually("it is given up", async || lost(&queue).is_some()).await;
     assert!(Instant::now() >= run.context.lease_deadline(), "it is tried until then");
     db.exec("DROP TRIGGER fail ON outbox").await;
     let again = probe.start().await;
@@ -84,6 +84,6 @@ async fn a_settle_that_fails_until_the_lease_is_over_is_given_up(db: &Db) {
     let told: Vec<_> = events.iter().filter_map(|line| line.event()).collect();
     let count = |name| told.iter().filter(|told| **told == name).count();
     assert_eq!((count("dispatched"), count("acked")), (probe.finished(), 1), "{told:?}");
-    let given_up = events.iter().find(|line| line.event() == Some("lease_lost")).unwrap();
+    let given_up = lost(&queue).unwrap();
     assert_eq!(given_up.get("unknown"), Some("true"), "a try without an answer may have landed");
 }

@@ -37,6 +37,11 @@ async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_on
     assert_eq!((probe.finished(), probe.dropped()), (1, 0));
 }
 
+/// What was told of a lease that a row of the queue lost.
+pub(super) fn lost(queue: &str) -> Option<capture::Line> {
+    capture::events(queue).into_iter().find(|line| line.event() == Some("lease_lost"))
+}
+
 /// As another claim would do.
 async fn steal(db: &Db) {
     let (token, now) = if db.is_postgres() {
@@ -66,8 +71,7 @@ async fn a_stolen_lease_cancels_the_handler_and_writes_nothing(db: &Db) {
     steal(db).await;
     soon("the handler is told", run.context.cancelled().cancelled()).await;
     eventually("the handler is dropped", async || probe.dropped() == 1).await;
-    eventually("it is told", async || capture::names(&queue).contains(&"lease_lost".to_owned()))
-        .await;
+    eventually("it is told", async || lost(&queue).is_some()).await;
     running.stop().await.unwrap();
     assert!(is_stolen(db).await);
     assert_eq!(probe.finished(), 0);
@@ -83,13 +87,9 @@ async fn a_result_that_comes_after_the_lease_was_stolen_is_dropped(db: &Db) {
         probe.start().await;
         steal(db).await;
         probe.let_end(1);
-        eventually("it is told", async || {
-            capture::names(&queue).contains(&"lease_lost".to_owned())
-        })
-        .await;
+        eventually("it is told", async || lost(&queue).is_some()).await;
         let phase = if n == 1 { "terminal" } else { "retry" };
-        let lost = |line: &&capture::Line| line.event() == Some("lease_lost");
-        assert_eq!(capture::events(&queue).iter().find(lost).unwrap().get("phase"), Some(phase));
+        assert_eq!(lost(&queue).unwrap().get("phase"), Some(phase));
         running.stop().await.unwrap();
         assert!(is_stolen(db).await);
         assert_eq!((probe.finished(), db.letters().await), (1, 0));

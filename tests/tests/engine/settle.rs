@@ -13,6 +13,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Postgres, Sqlite, Transaction};
 
+use super::leases::lost;
 use super::{HOUR, SECOND, asleep, gated};
 
 on_both!(
@@ -139,10 +140,12 @@ async fn refuse(db: &Db, id: i64) {
 }
 
 async fn one_refused_dead_letter_leaves_the_others_of_its_batch_settled(db: &Db) {
-    let (subscriber, probe) = asleep(probe::with_result("it", "q", |_| Err("no".into())));
+    capture::start();
+    let queue = outbox_tests::backend::unique("refused");
+    let (subscriber, probe) = asleep(probe::with_result("it", &queue, |_| Err("no".into())));
     let subscriber = subscriber.retry(NoRetry).lease_ttl(4 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
-    let published = db.send_all((0..6).map(|n| Outgoing::new("q", &n))).await;
+    let published = db.send_all((0..6).map(|n| Outgoing::new(&*queue, &n))).await;
     let refused = published[3].id().unwrap();
     refuse(db, refused).await;
     probe.starts(6).await;
@@ -152,6 +155,7 @@ async fn one_refused_dead_letter_leaves_the_others_of_its_batch_settled(db: &Db)
     eventually("all have ended", async || probe.finished() == 6).await;
     lock.release().await;
     eventually("the others are dead-lettered", async || db.letters().await == 5).await;
+    eventually("one is refused", async || lost(&queue).is_some()).await;
     assert_eq!(db.int("SELECT id FROM outbox").await, refused);
 
     let drop =
