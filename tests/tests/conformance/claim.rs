@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox::Outgoing;
 use outbox::testing::store::{Store, new_token};
 
-use crate::bench::{Bench, Steps, TTL, about, micros};
+use crate::bench::{Bench, Postgres, Steps, TTL, about, micros};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -32,6 +32,15 @@ async fn the_oldest_rows_go_first_when_not_all_fit<B: Bench>(b: B) {
     b.age(MINUTE * 2).await;
     assert_eq!(b.claim_ids(&["q"], 2).await, early[..2]);
     assert_eq!(b.claim_ids(&["q"], 2).await, [early[2], late]);
+}
+
+async fn of_rows_due_together_the_first_go_first<B: Bench>(b: B) {
+    let instant = std::time::SystemTime::UNIX_EPOCH + MINUTE;
+    let message = |n: i32| Outgoing::new("q", &n).at(instant);
+    let published = b.send_batch((0..5).map(message).collect()).await;
+    let ids: Vec<_> = published.iter().map(|one| one.id().unwrap()).collect();
+    assert_eq!(b.claim_ids(&["q"], 2).await, ids[..2]);
+    assert_eq!(b.claim_ids(&["q"], 2).await, ids[2..4]);
 }
 
 async fn a_claim_takes_no_more_than_its_limit<B: Bench>(b: B) {
@@ -167,9 +176,21 @@ async fn tokens_are_fresh<B: Bench>(b: B) {
     assert_ne!(first[0].row.acquired_token, second[0].row.acquired_token);
 }
 
+/// A table without statistics, or with strange ones, is read in any order.
+async fn the_oldest_rows_go_first_whatever_the_plan(b: Postgres) {
+    let other = b.with_settings([("enable_indexscan", "off"), ("enable_bitmapscan", "off")]);
+    let late = b.send(Outgoing::new("q", &1).delay(MINUTE)).await.id().unwrap();
+    let early = b.put_many("q", 3).await;
+    b.age(MINUTE * 2).await;
+    assert_eq!(other.claim_ids(&["q"], 2).await, early[..2]);
+    assert_eq!(other.claim_ids(&["q"], 2).await, [early[2], late]);
+    other.store().close().await;
+}
+
 cases! {
     rows_come_in_order_of_due_time_then_id,
     the_oldest_rows_go_first_when_not_all_fit,
+    of_rows_due_together_the_first_go_first,
     a_claim_takes_no_more_than_its_limit,
     a_claim_of_nothing_takes_nothing,
     a_huge_limit_takes_all,
@@ -184,4 +205,12 @@ cases! {
     a_claim_leaves_other_rows_alone,
     a_row_that_a_transaction_has_open_is_passed_by,
     tokens_are_fresh,
+}
+
+mod plans {
+    use super::the_oldest_rows_go_first_whatever_the_plan;
+
+    cases! {
+        postgres only, "only PostgreSQL changes its plans": the_oldest_rows_go_first_whatever_the_plan,
+    }
 }

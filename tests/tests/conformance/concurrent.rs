@@ -72,6 +72,32 @@ async fn claims_of_overlapping_queues_share_no_row<B: Bench>(b: B) {
     assert_no_row_twice(&won, 60);
 }
 
+/// As two processes do: each with connections of its own, nothing in common but
+/// the tables.
+async fn two_processes_share_no_row_and_meet_no_error<B: Bench>(b: B) {
+    let other = b.without_dlq();
+    b.send_batch((0..100).map(|n| Outgoing::new("q", &n)).collect()).await;
+    let mut running = JoinSet::new();
+    for b in [b.clone(), other.clone(), b.clone(), other.clone()] {
+        running.spawn(async move {
+            let mut won = Vec::new();
+            for _ in 0..25 {
+                let claim = b.claim_of(&["q"], 1);
+                let claimed = b.store().claim(&claim).await.unwrap();
+                let leases: Vec<Lease> = claimed.iter().map(lease).collect();
+                let landed = b.store().ack(&leases).await.unwrap();
+                assert!(landed.iter().all(|&landed| landed));
+                won.extend(leases);
+            }
+            won
+        });
+    }
+    let won = running.join_all().await;
+    let left = b.rows().await.len();
+    assert_no_row_twice(&won, 100 - left);
+    other.store().close().await;
+}
+
 async fn one_lease_is_settled_once<B: Bench>(b: B) {
     for _ in 0..5 {
         b.put("q").await;
@@ -126,6 +152,7 @@ async fn batches_in_opposite_orders_do_not_deadlock<B: Bench>(b: B) {
 }
 
 cases! {
+    two_processes_share_no_row_and_meet_no_error,
     concurrent_claims_share_no_row,
     one_row_is_won_by_one_claim,
     an_expired_row_is_won_by_one_claim,

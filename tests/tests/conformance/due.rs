@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use outbox::Outgoing;
 use outbox::testing::store::{Release, Store};
+use outbox::{Outgoing, TimerConflict};
 
 use crate::bench::{Bench, Steps, about, retry};
 
@@ -104,6 +104,10 @@ async fn times_are_those_of_the_call_not_of_the_transaction<B: Bench>(b: B) {
     publisher.send(&mut tx, Outgoing::new("q", &2).delay(HOUR)).await.unwrap();
     publisher.publish_batch(&mut tx, vec![Outgoing::new("q", &3).delay(HOUR)]).await.unwrap();
     publisher.send(&mut tx, Outgoing::new("q", &4).delay(HOUR).timer_id("t")).await.unwrap();
+    let extending = Outgoing::new("q", &5).timer_id("u").on_conflict(TimerConflict::Extend);
+    publisher.send(&mut tx, extending.delay(HOUR)).await.unwrap();
+    let timer = Outgoing::new("q", &6).timer_id("v").delay(HOUR);
+    publisher.publish_batch(&mut tx, vec![timer]).await.unwrap();
     b.commit(tx).await;
     let rows = b.rows().await;
     assert!(rows.is_sorted_by(|a, b| a.due < b.due && a.created < b.created), "{rows:?}");

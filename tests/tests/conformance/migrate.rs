@@ -58,6 +58,29 @@ async fn a_dead_letter_table_may_be_named_later<B: SqlBench>(b: B) {
     other.store().close().await;
 }
 
+/// Each has its own rows; the dead letters tell their queues apart.
+async fn two_outboxes_may_share_their_dead_letters<B: SqlBench>(b: B) {
+    for table in ["one", "two"] {
+        let names = TableNames::new(table).unwrap().with_dlq("shared").unwrap();
+        let other = b.with_names(names);
+        migrate_tables(other.pool(), other.names()).await.unwrap();
+        validate_schema(other.pool(), other.names(), true).await.unwrap();
+        every_statement_works(&other).await;
+        b.execute("DELETE FROM shared").await;
+        other.store().close().await;
+    }
+}
+
+/// Whatever the record says: a table that is not there is made.
+async fn a_table_that_was_dropped_is_made_again<B: SqlBench>(b: B) {
+    for table in ["outbox", "outbox_dlq"] {
+        b.execute(&format!("DROP TABLE {table}")).await;
+        migrate_tables(b.pool(), b.names()).await.unwrap();
+        validate_schema(b.pool(), b.names(), true).await.unwrap();
+    }
+    every_statement_works(&b).await;
+}
+
 async fn by_hand<B: SqlBench>(b: B, database: Database) {
     let names = TableNames::new("by hand").unwrap().with_dlq("by \"hand\" dlq").unwrap();
     let other = b.with_names(names);
@@ -163,6 +186,8 @@ mod both {
         many_processes_may_migrate_at_once,
         migrations_of_the_application_are_left_alone,
         a_dead_letter_table_may_be_named_later,
+        two_outboxes_may_share_their_dead_letters,
+        a_table_that_was_dropped_is_made_again,
     }
 }
 

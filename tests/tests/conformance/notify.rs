@@ -130,6 +130,19 @@ async fn a_future_row_notifies_too(b: Postgres) {
     assert_eq!(heard(&b, &mut listener).await, ["x", "y", "z"]);
 }
 
+async fn a_timer_notifies_when_it_is_set_and_moved(b: Postgres) {
+    let mut listener = listen(&b).await;
+    let timer = |queue: &str, delay| message(&b, queue).timer_id("t").delay(delay);
+    let extending = |queue: &str, delay| timer(queue, delay).on_conflict(TimerConflict::Extend);
+    b.send(timer("set", HOUR)).await;
+    b.send(extending("set too", HOUR)).await;
+    b.send(extending("set", HOUR * 2)).await;
+    b.send_batch(vec![timer("in a batch", HOUR)]).await;
+    b.send_batch(vec![extending("in a batch", HOUR * 2)]).await;
+    let expected = ["set", "set too", "set", "in a batch", "in a batch"];
+    assert_eq!(heard(&b, &mut listener).await, expected);
+}
+
 async fn settles_notify_nobody(b: Postgres) {
     b.send(message(&b, "q")).await;
     let mut listener = listen(&b).await;
@@ -182,6 +195,7 @@ cases! {
     a_savepoint_rollback_takes_its_notification,
     a_duplicate_notifies_nobody,
     a_future_row_notifies_too,
+    a_timer_notifies_when_it_is_set_and_moved,
     settles_notify_nobody,
     an_ack_notifies_for_what_it_publishes,
     an_ack_that_publishes_nothing_notifies_nobody,

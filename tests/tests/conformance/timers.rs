@@ -195,6 +195,23 @@ async fn a_rolled_back_extension_changes_nothing<B: Bench>(b: B) {
     assert_eq!(b.rows().await, before);
 }
 
+async fn a_timer_set_and_extended_is_rolled_back_whole<B: Bench>(b: B) {
+    let mut tx = b.begin().await;
+    for hours in 1..4 {
+        b.publisher().send(&mut tx, extending(1, HOUR * hours)).await.unwrap();
+    }
+    b.rollback(tx).await;
+    b.assert_empty().await;
+    first(&b, HOUR).await;
+    let before = b.rows().await;
+    let mut tx = b.begin().await;
+    for hours in 2..4 {
+        b.publisher().send(&mut tx, extending(2, HOUR * hours)).await.unwrap();
+    }
+    b.rollback(tx).await;
+    assert_eq!(b.rows().await, before);
+}
+
 async fn an_extension_after_a_savepoint_goes_back_with_it<B: Bench>(b: B) {
     let mut tx = b.begin().await;
     let id = b.publisher().send(&mut tx, timer(1, HOUR)).await.unwrap().id().unwrap();
@@ -260,6 +277,7 @@ cases! {
     names_are_compared_exactly,
     a_rolled_back_timer_leaves_the_name_free,
     a_rolled_back_extension_changes_nothing,
+    a_timer_set_and_extended_is_rolled_back_whole,
     an_extension_after_a_savepoint_goes_back_with_it,
     one_transaction_may_publish_and_extend,
     a_duplicate_leaves_the_transaction_usable,

@@ -61,13 +61,16 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
     ran.map_err(|error| StoreError::new("migrate", error, false))?;
-    // Applied before, for another dead-letter table. Its statements can be repeated.
-    let dlq = names.qualified(&names.dlq_or_default());
-    let made: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
-        .bind(dlq)
-        .fetch_one(&mut *tx)
-        .await
-        .map_err(failed("migrate"))?;
+    // Applied before, for other tables with the same record, or they were dropped
+    // since. The statements can be repeated.
+    let (table, dlq) = (names.qualified(names.table()), names.qualified(&names.dlq_or_default()));
+    let made: bool =
+        sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL")
+            .bind(table)
+            .bind(dlq)
+            .fetch_one(&mut *tx)
+            .await
+            .map_err(failed("migrate"))?;
     if !made {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed("migrate"))?;
     }

@@ -49,10 +49,13 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
     ran.map_err(|error| StoreError::new("migrate", error, false))?;
-    // Applied before, for another dead-letter table. Its statements can be repeated.
+    // Applied before, for other tables with the same record, or they were dropped
+    // since. The statements can be repeated.
     let made: bool = sqlx::query_scalar(
-        "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)",
+        "SELECT count(*) = 2 FROM sqlite_master \
+         WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2))",
     )
+    .bind(names.table().to_owned())
     .bind(names.dlq_or_default())
     .fetch_one(&mut *tx)
     .await

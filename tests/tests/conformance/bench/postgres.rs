@@ -6,7 +6,7 @@ use outbox::schema::{Database, migrate_tables};
 use outbox::testing::store::PgStore;
 use outbox::{Publisher, Row, TableNames};
 use outbox_tests::postgres::PgSchema;
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::raw::{json, quoted, read_letter, read_row};
@@ -36,6 +36,13 @@ impl Postgres {
     /// The same schema for connections that have another `search_path`.
     pub fn on_search_path(&self, search_path: &str, names: TableNames) -> Self {
         Self::on(self.schema.clone(), PgSchema::pool(search_path), names)
+    }
+
+    /// The same tables for connections with other settings.
+    pub fn with_settings<const N: usize>(&self, settings: [(&str, &str); N]) -> Self {
+        let options = (*self.pool.connect_options()).clone().options(settings);
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+        Self::on(self.schema.clone(), pool, self.names.clone())
     }
 
     fn qualified(&self, name: &str) -> String {
