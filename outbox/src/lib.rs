@@ -42,7 +42,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a database, as for a library crate that only declares handlers, nothing
 // starts the engine.
-#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused))]
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused, unreachable_pub)
+)]
 
 #[doc(hidden)]
 #[path = "private/mod.rs"]
@@ -63,6 +66,7 @@ mod subscriber;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tracking;
 
 pub use app::{App, RunningApp};
 pub use bytes::Bytes;
@@ -87,6 +91,7 @@ pub use subscriber::{
     IntoOutcome, IntoOutcomes, IntoQueues, Item, Judged, Next, OrVerdict, Origin, Outcome, Router,
     Subscriber, Verdict,
 };
+pub use tracking::{tracking, tracking_ids};
 
 /// SQLite's own: opening a file, beginning a transaction that may write.
 #[cfg(feature = "sqlite")]

@@ -12,6 +12,7 @@ use super::{Reader, Shared, at_most_once, transaction};
 use crate::extract::Context;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
+use crate::tracking::Trail;
 
 /// How a run ended.
 enum Ended {
@@ -118,7 +119,10 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
 async fn call(reader: &Reader, runs: &[Run<'_>]) -> Result<Vec<HandlerResult>, HandlerError> {
     let contexts: Vec<Context> = runs.iter().map(|run| run.context.clone()).collect();
     let limit = reader.subscriber.options.timeout;
-    let results = guarded(|| reader.subscriber.call(contexts), limit).await?;
+    // Of a batch, each delivery has its own.
+    let trail = if let [one] = runs { one.context.trail() } else { Trail::default() };
+    let run = guarded(|| reader.subscriber.call(contexts), limit);
+    let results = trail.around(run).await?;
     if results.len() == runs.len() {
         return Ok(results);
     }

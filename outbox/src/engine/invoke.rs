@@ -78,9 +78,12 @@ fn admit<'a, S: Store>(shared: &'a Shared<S>, reader: &Arc<Reader>, job: Job) ->
     if too_often && job.claimed.before != Before::Expired {
         return Admitted::Not(settling.ruled(case(shared, reader, &job).delivered_too_often()));
     }
-    settling.report.dispatched(row.payload.len());
     let holding = shared.leases.hold(settling.lease, job.claimed_at, options.lease_ttl);
     let context = context(shared, reader, &job, &holding);
+    if context.has_expired(job.claimed_at.elapsed()) {
+        return Admitted::Not(settling.ruled(case(shared, reader, &job).expired()));
+    }
+    settling.report.dispatched(row.payload.len());
     let run = Run { job, settling, holding, context };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }

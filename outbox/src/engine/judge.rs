@@ -101,6 +101,11 @@ impl Case<'_> {
         self.terminal(FailureReason::MaxDeliveries, None, None)
     }
 
+    /// The ruling on a row whose time is over.
+    pub(super) fn expired(&self) -> Settlement {
+        self.terminal(FailureReason::Expired, None, None)
+    }
+
     fn outcome(&self, outcome: &Outcome) -> Settlement {
         match outcome {
             Outcome::Ack => Settlement::Ack { messages: Vec::new() },

@@ -9,11 +9,14 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::States;
+use crate::message::headers::EXPIRES_IN;
 use crate::message::{DecodeError, Headers, Row, codec, to_micros};
-use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
+use crate::publish::{Collected, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
+use crate::tracking::Trail;
 
 /// The delivery that a handler runs on. Cheap to clone.
 #[derive(Clone)]
@@ -178,8 +181,33 @@ impl Context {
         if collected.is_empty() {
             return Ok(Vec::new());
         }
-        let inherit = |message: Outgoing| message.inherit_correlation(|| self.correlation_id());
-        self.0.publisher.prepare(collected.into_iter().map(inherit).collect())
+        self.0.publisher.prepare(collected, &self.trail())
+    }
+
+    /// What the handler's messages inherit.
+    pub(crate) fn trail(&self) -> Trail {
+        Trail::of(self.headers(), self.correlation_id())
+    }
+
+    /// The tracking ids of the message: one for each publish that led to it, the
+    /// first one first, its own last.
+    #[must_use]
+    pub fn tracking_ids(&self) -> Vec<Uuid> {
+        crate::tracking::ids(self.headers())
+    }
+
+    /// True when it was to be started earlier than now, `since_claim` after its
+    /// claim.
+    pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
+        let row = &self.0.row;
+        // Most have no such header: not parsed for it.
+        if !row.headers.as_deref().is_some_and(|text| text.contains(EXPIRES_IN)) {
+            return false;
+        }
+        let limit = self.headers().get(EXPIRES_IN).and_then(|limit| limit.parse().ok());
+        let age = row.acquired_at.and_then(|at| at.duration_since(row.created_at).ok());
+        let age = age.unwrap_or_default() + since_claim;
+        limit.is_some_and(|limit| age > Duration::from_millis(limit))
     }
 
     /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.

@@ -1,51 +1,12 @@
-//! Where lent transactions come from, and how they end.
-
-use std::sync::Arc;
+//! How transactions that are lent begin and end: what a database does for `Tx`.
 
 use sqlx::{Database, Transaction};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::lent::Ended;
+use super::lent::Lender;
 use crate::error::StoreError;
 use crate::publish::Publisher;
 use crate::store::Handled;
-
-/// The pool of the app, as its store lends from it.
-#[derive(Clone)]
-pub enum Lender {
-    #[cfg(feature = "postgres")]
-    Postgres(sqlx::PgPool),
-    #[cfg(feature = "sqlite")]
-    Sqlite(Arc<crate::store::sqlite::SqliteLender>),
-}
-
-impl Lender {
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn sqlite(pool: sqlx::SqlitePool) -> Self {
-        Self::Sqlite(Arc::new(crate::store::sqlite::SqliteLender::new(pool)))
-    }
-
-    /// For the test broker.
-    #[cfg(all(feature = "sqlite", feature = "testing"))]
-    pub(crate) fn elsewhere(pool: sqlx::SqlitePool) -> Self {
-        Self::Sqlite(Arc::new(crate::store::sqlite::SqliteLender::elsewhere(pool)))
-    }
-
-    /// The name of its type in sqlx.
-    pub(crate) fn database(&self) -> &'static str {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => <sqlx::Postgres as Database>::NAME,
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => <sqlx::Sqlite as Database>::NAME,
-        }
-    }
-
-    /// For a transaction of another database.
-    pub(crate) fn is_another(&self) -> StoreError {
-        StoreError::new("begin", format!("the app runs on {}", self.database()), false)
-    }
-}
 
 /// A database whose transactions can be lent: `sqlx::Postgres`, `sqlx::Sqlite`.
 #[diagnostic::on_unimplemented(
@@ -88,7 +49,9 @@ pub(crate) mod sealed {
 pub struct Open<DB: Database> {
     pub(crate) tx: Transaction<'static, DB>,
     /// Its place among the writers.
-    pub(crate) turn: Option<OwnedSemaphorePermit>,
+    #[cfg(feature = "sqlite")]
+    pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
     /// The row that is settled lies elsewhere, as the test broker's do.
+    #[cfg(feature = "sqlite")]
     pub(crate) elsewhere: bool,
 }

@@ -17,8 +17,8 @@ pub(crate) use context::Delivery;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use lender::{Lender, Open, sealed as lends};
-pub(crate) use lent::{Ended, Lent};
+pub(crate) use lender::{Open, sealed as lends};
+pub(crate) use lent::{Ended, Lender, Lent};
 pub use state::{State, States};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use tx::Tx;

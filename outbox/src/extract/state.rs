@@ -6,9 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use super::Lender;
-use super::{Context, FromContext};
+use super::{Context, FromContext, Lender};
 
 /// A clone of the value given to the app with `App::state`.
 ///
@@ -59,7 +57,6 @@ fn missing<T>() -> String {
 pub struct States {
     values: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// Where `Tx` comes from; known when the app starts.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     lender: Option<Lender>,
 }
 
@@ -81,10 +78,7 @@ impl States {
     pub fn get<T: 'static>(&self) -> Option<&T> {
         self.values.get(&TypeId::of::<T>())?.downcast_ref()
     }
-}
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-impl States {
     pub(crate) fn lend(&mut self, lender: Lender) {
         self.lender = Some(lender);
     }

@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use sqlx::{Database, Transaction};
 use tokio::time::timeout;
 
-use super::lender::{Lender, Lends, Open};
-use super::lent::{Ended, Lent};
+use super::lender::{Lends, Open};
+use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
 use crate::error::BoxError;
 use crate::publish::Publisher;

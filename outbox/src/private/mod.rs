@@ -18,6 +18,7 @@ pub use crate::publish::QueueOf;
 use crate::subscriber::{Failure, Verdict};
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
 pub use crate::subscriber::{HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
+use crate::tracking::Trail;
 
 /// A subscriber as the macro found it.
 pub fn subscriber(
@@ -91,10 +92,10 @@ pub async fn blocking(
 ) -> HandlerResult {
     // Held by the thread: a run that was given up still counts.
     let place = Arc::clone(&ctx.delivery().threads).acquire_owned().await;
-    let span = tracing::Span::current();
+    let (span, trail) = (tracing::Span::current(), Trail::current());
     let run = tokio::task::spawn_blocking(move || {
         let _place = place;
-        span.in_scope(|| handler(ctx))
+        trail.around_fn(|| span.in_scope(|| handler(ctx)))
     });
     match run.await {
         Ok(ended) => ended,

@@ -51,6 +51,7 @@ pub struct Outgoing {
     pub(super) headers: Headers,
     pub(super) delay: Option<Duration>,
     pub(super) at: Option<SystemTime>,
+    pub(super) expires_in: Option<Duration>,
     pub(super) timer_id: Option<String>,
     pub(super) conflict: Option<TimerConflict>,
     pub(super) publisher: Option<Publisher>,
@@ -93,6 +94,7 @@ impl Outgoing {
             headers: Headers::new(),
             delay: None,
             at: None,
+            expires_in: None,
             timer_id: None,
             conflict: None,
             publisher: None,
@@ -124,14 +126,6 @@ impl Outgoing {
         self.payload.as_ref().map_or(0, Bytes::len)
     }
 
-    /// The id of the message that is being handled, unless this one has its own.
-    pub(crate) fn inherit_correlation(mut self, id: impl FnOnce() -> String) -> Self {
-        if self.correlation_id.is_none() && self.headers.correlation_id().is_none() {
-            self.correlation_id = Some(id());
-        }
-        self
-    }
-
     /// Says how the payload is encoded: `text/…` is read as text, everything
     /// else as JSON.
     pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Self {
@@ -149,6 +143,14 @@ impl Outgoing {
     /// Due at this time; at once if it is over.
     pub fn at(mut self, time: SystemTime) -> Self {
         self.at = Some(time);
+        self
+    }
+
+    /// Not started within this time, the message ends as `expired` instead of
+    /// being handled. It counts from the call, in milliseconds, by the database's
+    /// clock, and holds for retries too.
+    pub fn expires_in(mut self, limit: Duration) -> Self {
+        self.expires_in = Some(limit);
         self
     }
 

@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::store::names::{NameError, TableNames};
 use crate::telemetry;
+use crate::tracking::Trail;
 
 /// Default of [`Publisher::max_payload`]: 16 MiB.
 const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
@@ -87,11 +88,15 @@ impl Publisher {
     }
 
     /// What the store publishes with an ack.
-    pub(crate) fn prepare(&self, messages: Vec<Outgoing>) -> Result<Vec<Prepared>, PublishError> {
+    pub(crate) fn prepare(
+        &self,
+        messages: Vec<Outgoing>,
+        trail: &Trail,
+    ) -> Result<Vec<Prepared>, PublishError> {
         let mut timers = HashSet::new();
         let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
         for message in messages {
-            let message = message.prepare(self.table.max_payload)?;
+            let message = message.prepare(self.table.max_payload, trail)?;
             if let Some(timer_id) = &message.timer_id
                 && !timers.insert((message.queue.clone(), timer_id.clone()))
             {
@@ -160,7 +165,7 @@ impl Publisher {
         message: Outgoing,
     ) -> Result<Published, PublishError> {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
-        let result = match message.prepare(self.table.max_payload) {
+        let result = match message.prepare(self.table.max_payload, &Trail::current()) {
             Ok(message) => tx.insert(&self.table.statements, message).await.map_err(Into::into),
             Err(refused) => Err(refused),
         };
@@ -183,7 +188,7 @@ impl Publisher {
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
-        let result = match self.prepare(messages) {
+        let result = match self.prepare(messages, &Trail::current()) {
             Ok(all) => tx.insert_batch(&self.table.statements, all).await.map_err(Into::into),
             Err(refused) => Err(refused),
         };

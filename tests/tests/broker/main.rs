@@ -16,6 +16,7 @@ mod results;
 mod retries;
 mod threads;
 mod timeouts;
+mod tracking;
 mod verdicts;
 
 use std::time::Duration;

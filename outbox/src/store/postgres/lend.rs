@@ -11,9 +11,14 @@ use crate::store::Handled;
 
 impl lends::Lends for Postgres {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let Lender::Postgres(pool) = lender else { return Err(lender.is_another()) };
-        let tx = pool.begin().await.map_err(StoreError::of("begin"))?;
-        Ok(Open { tx, turn: None, elsewhere: false })
+        let tx = lender.as_postgres()?.begin().await.map_err(StoreError::of("begin"))?;
+        Ok(Open {
+            tx,
+            #[cfg(feature = "sqlite")]
+            turn: None,
+            #[cfg(feature = "sqlite")]
+            elsewhere: false,
+        })
     }
 
     async fn settle(

@@ -37,7 +37,7 @@ impl SqliteLender {
 
 impl lends::Lends for Sqlite {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let Lender::Sqlite(lender) = lender else { return Err(lender.is_another()) };
+        let lender = lender.as_sqlite()?;
         if let Some(made) = &lender.elsewhere {
             let names = TableNames::default();
             made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
