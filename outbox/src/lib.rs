@@ -27,7 +27,11 @@
 //! |---|---|
 //! | [`publish()`], [`Publisher`], [`Outgoing`] | into the table, inside your transaction |
 //! | [`subscriber`](macro@subscriber), [`Subscriber`] | what a handler declares |
-//! | [`State`], [`Context`], [`Headers`], [`FromContext`] | what a handler may ask for |
+//! | [`State`], [`Context`], [`Headers`], [`Tx`], [`FromContext`] | what a handler may ask for |
+//! | [`Failure`](trait@Failure), [`OrVerdict`], [`Outcome`] | what becomes of the message |
+//! | [`Batch`], [`BatchOutcome`] | several messages in one run |
+//! | [`Next`], [`Router`] | code around handlers, and what they share |
+//! | [`tracking()`] | where a message comes from |
 //! | [`retry`] | when a failed message is tried again |
 //! | [`App`] | starts the loops, drains them on a signal |
 //! | [`migrate`], [`schema`] | the tables |

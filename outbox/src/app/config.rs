@@ -42,8 +42,7 @@ fn postgres(url: &str) -> Result<Database, &'static str> {
     let options = url.parse::<sqlx::postgres::PgConnectOptions>().map_err(
         |_| "`DATABASE_URL` is no PostgreSQL URL; write `postgres://user:password@host/database`",
     )?;
-    // Only handlers that take `Tx` use it.
-    Ok(Database::Postgres(sqlx::PgPool::connect_lazy_with(options)))
+    Ok(Database::PostgresUrl(Box::new(options)))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -55,9 +54,9 @@ fn postgres(_: &str) -> Result<Database, &'static str> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Database, &'static str> {
-    let pool = crate::store::sqlite::lazy(url)
+    let options = crate::store::sqlite::options(url)
         .map_err(|_| "`DATABASE_URL` is no SQLite URL; write `sqlite:file.db`")?;
-    Ok(Database::Sqlite { pool, ours: true })
+    Ok(Database::SqliteUrl(Box::new(options)))
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -20,49 +20,66 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
+    let database = app.database.with_pool();
     let mut states = (*app.states).clone();
-    if let Some(lender) = app.database.lender() {
+    if let Some(lender) = database.lender() {
         states.lend(lender);
     }
     reasons.extend(problems(&subscribers, &states));
     let (names, start) = (app.names.clone(), Start { app, states, subscribers });
-    match &app.database {
-        Database::None => Err(Error::Launch(reasons)),
+    match database {
         #[cfg(feature = "postgres")]
         Database::Postgres(pool) => {
-            let store = crate::store::postgres::PgStore::new(pool, names);
+            let store = crate::store::postgres::PgStore::new(&pool, names);
             if let Err(error) = store.reach(PATIENCE).await {
                 return Err(refused(reasons, error));
             }
             start.on(store, reasons).await
         }
         #[cfg(feature = "sqlite")]
-        Database::Sqlite { pool, ours } => {
-            if *ours {
+        Database::Sqlite(pool) => {
+            if matches!(app.database, Database::SqliteUrl(_)) {
                 // Before the file is made: a refused start leaves nothing behind.
                 if !reasons.is_empty() {
                     return Err(Error::Launch(reasons));
                 }
-                crate::store::sqlite::open(pool).await?;
+                crate::store::sqlite::open(&pool).await?;
                 if names.schema().is_none() {
-                    crate::schema::migrate_tables(pool, &names).await?;
+                    crate::schema::migrate_tables(&pool, &names).await?;
                 }
             }
-            let store = crate::store::sqlite::SqliteStore::new(pool, names);
+            let store = crate::store::sqlite::SqliteStore::new(&pool, names);
             start.on(store, reasons).await
         }
+        // A mistake says why.
+        _ => Err(Error::Launch(reasons)),
     }
 }
 
 impl Database {
+    /// With a pool that connects when it is first used, in the place of a URL.
+    fn with_pool(&self) -> Self {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::PostgresUrl(options) => {
+                Self::Postgres(sqlx::PgPool::connect_lazy_with((**options).clone()))
+            }
+            #[cfg(feature = "sqlite")]
+            Self::SqliteUrl(options) => {
+                Self::Sqlite(sqlx::SqlitePool::connect_lazy_with((**options).clone()))
+            }
+            other => other.clone(),
+        }
+    }
+
     /// Where handlers' transactions come from.
     fn lender(&self) -> Option<Lender> {
         match self {
-            Self::None => None,
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => Some(Lender::Postgres(pool.clone())),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { pool, .. } => Some(Lender::sqlite(pool.clone())),
+            Self::Sqlite(pool) => Some(Lender::sqlite(pool.clone())),
+            _ => None,
         }
     }
 }

@@ -72,9 +72,14 @@ pub(crate) enum Database {
     None,
     #[cfg(feature = "postgres")]
     Postgres(sqlx::PgPool),
-    /// `ours`: of a URL, whose file is made, and given its tables, at start.
     #[cfg(feature = "sqlite")]
-    Sqlite { pool: sqlx::SqlitePool, ours: bool },
+    Sqlite(sqlx::SqlitePool),
+    /// Of a URL: a pool is made at the start, because that needs a runtime.
+    #[cfg(feature = "postgres")]
+    PostgresUrl(Box<sqlx::postgres::PgConnectOptions>),
+    /// Of a URL: the file is made, and given its tables, at the start.
+    #[cfg(feature = "sqlite")]
+    SqliteUrl(Box<sqlx::sqlite::SqliteConnectOptions>),
 }
 
 impl App {
@@ -124,7 +129,7 @@ impl App {
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool) -> Self {
-        Self::new(Database::Sqlite { pool, ours: false })
+        Self::new(Database::Sqlite(pool))
     }
 
     /// Uses these tables.

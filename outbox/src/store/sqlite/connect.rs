@@ -32,18 +32,17 @@ use crate::error::{Result, StoreError};
 /// # Errors
 /// When the URL cannot be read or the file cannot be opened.
 pub async fn connect(url: &str) -> Result<SqlitePool> {
-    let pool = lazy(url).map_err(StoreError::of("open SQLite"))?;
+    let options = options(url).map_err(StoreError::of("open SQLite"))?;
+    let pool = SqlitePool::connect_lazy_with(options);
     open(&pool).await?;
     Ok(pool)
 }
 
-/// A pool that makes and opens the file when it is first used.
-pub(crate) fn lazy(url: &str) -> Result<SqlitePool, sqlx::Error> {
-    let options = SqliteConnectOptions::from_str(url)?
+pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
+    Ok(SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        .busy_timeout(Duration::from_secs(5));
-    Ok(SqlitePool::connect_lazy_with(options))
+        .busy_timeout(Duration::from_secs(5)))
 }
 
 /// Opens the file, or names it in the error.

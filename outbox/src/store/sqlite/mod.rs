@@ -17,7 +17,7 @@ use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 
 pub use connect::{begin, connect};
-pub(crate) use connect::{lazy, open};
+pub(crate) use connect::{open, options};
 pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATION;
