@@ -30,11 +30,12 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     match database {
         #[cfg(feature = "postgres")]
         Database::Postgres(pool) => {
-            let store = crate::store::postgres::PgStore::new(&pool, names);
+            let anew = move || crate::store::postgres::PgStore::new(&pool, names.clone());
+            let store = anew();
             if let Err(error) = store.reach(PATIENCE).await {
                 return Err(refused(reasons, error));
             }
-            start.on(store, reasons).await
+            start.on(store, anew, reasons).await
         }
         #[cfg(feature = "sqlite")]
         Database::Sqlite(pool) => {
@@ -48,8 +49,8 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
                     crate::schema::migrate_tables(&pool, &names).await?;
                 }
             }
-            let store = crate::store::sqlite::SqliteStore::new(&pool, names);
-            start.on(store, reasons).await
+            let anew = move || crate::store::sqlite::SqliteStore::new(&pool, names.clone());
+            start.on(anew(), anew, reasons).await
         }
         // A mistake says why.
         _ => Err(Error::Launch(reasons)),
@@ -102,7 +103,12 @@ struct Start<'a> {
 
 impl Start<'_> {
     /// A start that fails leaves no connection behind.
-    async fn on<S: Store>(self, store: S, reasons: Vec<String>) -> Result<RunningApp> {
+    async fn on<S: Store>(
+        self,
+        store: S,
+        anew: impl Fn() -> S + Send + 'static,
+        reasons: Vec<String>,
+    ) -> Result<RunningApp> {
         let Self { app, states, subscribers } = self;
         if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
             store.close().await;
@@ -110,7 +116,7 @@ impl Start<'_> {
         }
         let render = Arc::clone(&app.render);
         let shared = Shared::new(store, render, app.publisher());
-        let engine = Engine::start(shared, subscribers, &states, app.drain_timeout);
+        let engine = Engine::start(shared, subscribers, &states, app.drain_timeout, anew);
         Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
     }
 }

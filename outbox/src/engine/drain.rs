@@ -55,6 +55,7 @@ impl<S: Store> Engine<S> {
             );
         }
         self.settler = None;
+        self.watchdog = None;
         self.services_stop.cancel();
         self.services.wait().await;
         tokio::select! {

@@ -18,6 +18,7 @@ mod quiet;
 mod settle;
 mod transaction;
 mod wake;
+mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -46,6 +47,7 @@ use settle::Settling;
 #[cfg(feature = "testing")]
 pub(crate) use settle::{Settlement, Settling, settle};
 use wake::Signal;
+use watchdog::Watchdog;
 
 /// Settlements that wait to be written; a full channel slows the workers down.
 const SETTLE_BACKLOG: usize = 1024;
@@ -109,6 +111,8 @@ pub(crate) struct Engine<S> {
     /// Lease task and watcher: needed until the last handler has ended.
     services: TaskTracker,
     services_stop: CancellationToken,
+    /// Dropped when no handler runs any more.
+    watchdog: Option<Watchdog>,
     settler: Option<JoinHandle<()>>,
     /// Kept so that a drain can see that the loops live.
     loops: usize,
@@ -116,12 +120,14 @@ pub(crate) struct Engine<S> {
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts all loops.
+    /// Starts all loops. `anew` makes the store once more, with connections of its
+    /// own.
     pub(crate) fn start(
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
         states: &States,
         drain_timeout: Duration,
+        anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
         let shared = Arc::new(shared);
         let stop = CancellationToken::new();
@@ -132,6 +138,7 @@ impl<S: Store> Engine<S> {
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
+        let watchdog = Watchdog::start(&shared, shortest, anew);
         let leases = lease::run(Arc::clone(&shared), shortest);
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
@@ -166,6 +173,7 @@ impl<S: Store> Engine<S> {
             subscribers: tracker,
             services,
             services_stop,
+            watchdog: Some(watchdog),
             settler: Some(settler),
             loops,
             drain_timeout,
