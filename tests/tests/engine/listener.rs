@@ -144,16 +144,22 @@ async fn a_deaf_listener_is_found_out_while_polling_goes_on(db: &Db) {
     assert_eq!(asleep.start().await.n, 1);
 
     proxy.freeze_listeners();
-    db.publish("asleep", 2).await;
-    for n in 0..5 {
-        db.publish("polling", n).await;
-        assert_eq!(polling.start().await.n, n);
+    // A claim may have been under way and found the first; none finds the second.
+    for n in 2..4 {
+        db.publish("asleep", n).await;
+        for n in 0..5 {
+            db.publish("polling", n).await;
+            assert_eq!(polling.start().await.n, n);
+        }
     }
-    assert!(asleep.more().await.is_empty(), "nobody can have told it");
+    assert!(asleep.more().await.len() < 2, "nobody can have told it");
     let run = timeout(FOUND_OUT, asleep.start_ever()).await.expect("the listener is found out");
-    assert_eq!((run.n, proxy.listeners()), (2, 2));
-    db.publish("asleep", 3).await;
-    assert_eq!(asleep.start().await.n, 3);
+    assert_eq!(proxy.listeners(), 2);
+    assert!((2..4).contains(&run.n));
+    db.drained().await;
+    asleep.more().await;
+    db.publish("asleep", 4).await;
+    assert_eq!(asleep.start().await.n, 4);
     running.stop().await.unwrap();
 }
 
