@@ -78,7 +78,13 @@ pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use extract::{Lends, Tx};
-pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
+#[cfg(feature = "cbor")]
+pub use message::Cbor;
+#[cfg(feature = "msgpack")]
+pub use message::MessagePack;
+pub use message::{
+    Codec, DeadLetter, DecodeError, Encoded, FailureReason, Headers, Json, MalformedHeaders, Row,
+};
 #[cfg(feature = "macros")]
 pub use outbox_macros::Failure;
 #[cfg(feature = "macros")]

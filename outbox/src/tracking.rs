@@ -47,7 +47,7 @@ struct Trace {
 /// ```no_run
 /// # async fn request(tx: &mut sqlx::PgTransaction<'_>) -> Result<(), outbox::PublishError> {
 /// outbox::tracking(async {
-///     tracing::info!("request {}", outbox::tracking_ids()[0]);
+///     println!("request {}", outbox::tracking_ids()[0]);
 ///     outbox::publish(tx, "orders", &7).await?;
 ///     outbox::publish(tx, "mails", &7).await
 /// })

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+#[cfg(feature = "cbor")]
+use super::codecs::read_cbor;
+#[cfg(feature = "msgpack")]
+use super::codecs::read_msgpack;
 use serde::de::value::{self, BorrowedStrDeserializer};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +17,8 @@ pub(crate) fn encode<T: Serialize + ?Sized>(body: &T) -> Result<Vec<u8>, serde_j
     serde_json::to_vec(body)
 }
 
-/// Reads a value: `text/…` as a string, everything else as JSON.
+/// Reads a value: `text/…` as a string, MessagePack and CBOR with their features,
+/// everything else as JSON.
 ///
 /// JSON keeps serde_json's depth limit of 128, so nesting cannot overflow the
 /// stack.
@@ -25,6 +30,25 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
         let text = std::str::from_utf8(payload)?;
         return Ok(T::deserialize(BorrowedStrDeserializer::<value::Error>::new(text))?);
     }
+    match content_type.map(|kind| kind.split(';').next().unwrap_or(kind).trim()) {
+        Some("application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") => {
+            #[cfg(feature = "msgpack")]
+            return read_msgpack(payload).map_err(|_| DecodeError::Binary("MessagePack"));
+            #[cfg(not(feature = "msgpack"))]
+            Err(DecodeError::Feature { encoding: "MessagePack", feature: "msgpack" })
+        }
+        Some("application/cbor") => {
+            #[cfg(feature = "cbor")]
+            return read_cbor(payload).map_err(|_| DecodeError::Binary("CBOR"));
+            #[cfg(not(feature = "cbor"))]
+            Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
+        }
+        _ => json(payload),
+    }
+}
+
+/// Reads JSON.
+pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, DecodeError> {
     let mut json = serde_json::Deserializer::from_slice(payload);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| DecodeError::Json {
         path: path(error.path()),
@@ -48,6 +72,18 @@ pub enum DecodeError {
         path: String,
         /// Why.
         error: serde_json::Error,
+    },
+    /// Not the binary encoding that the content type names, or not what the type
+    /// expects in it.
+    #[error("the payload is not the expected {0}")]
+    Binary(&'static str),
+    /// An encoding that this program was built without.
+    #[error("the payload is {encoding}; build with the feature `{feature}` of `outbox`")]
+    Feature {
+        /// The encoding.
+        encoding: &'static str,
+        /// What reads it.
+        feature: &'static str,
     },
     /// A text payload that is not UTF-8.
     #[error("the payload is not UTF-8: {0}")]

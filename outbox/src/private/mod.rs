@@ -11,9 +11,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::extract::{Context, FromContext};
-use crate::message::DecodeError;
+use crate::message::{Codec, DecodeError, Encoded, Json, codec};
 pub use crate::publish::QueueOf;
 use crate::subscriber::{Failure, Verdict};
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
@@ -49,6 +50,20 @@ pub trait Payload<'a>: Sized {
 impl<'a, T: Deserialize<'a>> Payload<'a> for T {
     fn read(ctx: &'a Context) -> Result<Self, HandlerError> {
         ctx.decode().map_err(undecodable)
+    }
+}
+
+impl<C: Codec, T: DeserializeOwned> Payload<'_> for Encoded<C, T> {
+    fn read(ctx: &Context) -> Result<Self, HandlerError> {
+        let value = C::decode(ctx.payload());
+        // Its text may quote the payload.
+        value.map(Self::new).map_err(|_| undecodable(DecodeError::Binary(C::CONTENT_TYPE)))
+    }
+}
+
+impl<'a, T: Deserialize<'a>> Payload<'a> for Json<T> {
+    fn read(ctx: &'a Context) -> Result<Self, HandlerError> {
+        codec::json(ctx.payload()).map(Self).map_err(undecodable)
     }
 }
 

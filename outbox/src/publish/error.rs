@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::error::StoreError;
+use crate::error::{BoxError, StoreError};
 use crate::store::names::NameError;
 
 /// Why a message was not published.
@@ -36,7 +36,7 @@ pub enum PublishError {
     },
     /// The value does not serialise.
     #[error("the payload does not serialise: {0}")]
-    Encode(#[source] serde_json::Error),
+    Encode(#[source] BoxError),
     /// Both a delay and a time were given.
     #[error("the message has both a delay and a time; give one")]
     DelayAndTime,

@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, Transaction};
-use crate::message::{Headers, codec};
+use crate::error::BoxError;
+use crate::message::{Codec, Headers, codec};
 
 /// What to do when a live row of the queue already has the timer name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub enum TimerConflict {
 #[must_use = "a message is published by `.publish(&mut tx).await`"]
 pub struct Outgoing {
     pub(super) queue: String,
-    pub(super) payload: Result<Bytes, serde_json::Error>,
+    pub(super) payload: Result<Bytes, BoxError>,
     pub(super) content_type: Option<Cow<'static, str>>,
     /// The content type was named by the caller, so a header must agree.
     pub(super) content_type_given: bool,
@@ -71,8 +72,14 @@ impl fmt::Debug for Outgoing {
 impl Outgoing {
     /// A value, as JSON. One that does not serialise fails when published.
     pub fn new(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
-        let payload = codec::encode(body).map(Bytes::from);
+        let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
         Self::with(queue.into(), payload, Some(codec::JSON.into()))
+    }
+
+    /// A value in another encoding, with its content type.
+    pub fn encoded<C: Codec>(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
+        let payload = C::encode(body).map(Bytes::from);
+        Self::with(queue.into(), payload, Some(C::CONTENT_TYPE.into()))
     }
 
     /// Bytes as they are, without a content type unless one is named.
@@ -82,7 +89,7 @@ impl Outgoing {
 
     fn with(
         queue: String,
-        payload: Result<Bytes, serde_json::Error>,
+        payload: Result<Bytes, BoxError>,
         content_type: Option<Cow<'static, str>>,
     ) -> Self {
         Self {

@@ -2,6 +2,7 @@
 //! engine over rows in memory, on a clock that stands still.
 
 mod batches;
+mod codecs;
 mod dead_letters;
 mod deliveries;
 mod driving;
