@@ -64,13 +64,14 @@ async fn around(ctx: Context, next: Next) -> HandlerResult {
 }
 
 /// The triggers of the test compare with the collation `step`, inside the
-/// transaction that acks.
+/// transactions that claim and ack.
 fn sqlite(url: &str) -> anyhow::Result<App> {
     let options = url.parse::<SqliteConnectOptions>()?;
     let options = options.journal_mode(SqliteJournalMode::Wal).collation("step", |a, b| {
         match (a, b) {
-            ("work", "work") => step("deleted"),
-            ("receipts", "receipts") => step("inserted"),
+            ("work taken", "work taken") => step("taken"),
+            ("work deleted", "work deleted") => step("deleted"),
+            ("receipts inserted", "receipts inserted") => step("inserted"),
             _ => {}
         }
         a.cmp(b)

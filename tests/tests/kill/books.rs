@@ -15,7 +15,7 @@ pub struct Books<'a> {
 }
 
 /// How often a number stands in a place.
-#[derive(Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 struct Entry {
     waiting: usize,
     published: usize,
@@ -52,18 +52,14 @@ impl<'a> Books<'a> {
     /// Every message has either happened once, with all that belongs to it, or
     /// not at all. Returns how many have not.
     pub async fn balance(&self, after: &str) -> usize {
-        let written = usize::from(self.writes);
+        let due = Entry { waiting: 1, ..Entry::default() };
+        let done = Entry { published: 1, written: usize::from(self.writes), ..Entry::default() };
         let entries = self.entries().await;
         let mut waiting = 0;
         for n in 1..=self.given {
-            let entry =
-                entries.get(&n).unwrap_or(&Entry { waiting: 0, published: 0, written: 0, dead: 0 });
-            if *entry == (Entry { waiting: 1, ..Entry::default() }) {
-                waiting += 1;
-                continue;
-            }
-            let done = Entry { published: 1, written, ..Entry::default() };
-            assert_eq!(*entry, done, "message {n} after {after}");
+            let entry = entries.get(&n).copied().unwrap_or_default();
+            assert!(entry == due || entry == done, "message {n} after {after}: {entry:?}");
+            waiting += entry.waiting;
         }
         assert!(entries.keys().all(|n| (1..=self.given).contains(n)), "{after}");
         waiting

@@ -37,13 +37,16 @@ async fn what_a_handler_returns_is_published_with_its_ack_or_not_yet(db: &Db) {
 async fn survive(db: &Db, handler: &str) {
     let mut books = Books::open(db, handler == TRANSACTIONAL).await;
     let points = points::of(db, handler);
+    let mut midway = 0;
     let mut landed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for round in 0..rounds() {
         let point = points[round % points.len()];
         books.stock(point.needs()).await;
         let before = books.waiting().await;
-        point.kill(db, handler, round / points.len()).await;
-        let these = before - books.balance(&format!("round {round}, {point:?}")).await;
+        point.kill(db, handler, round, round / points.len()).await;
+        let left = books.balance(&format!("round {round}, {point:?}")).await;
+        let these = before - left;
+        midway += usize::from(left > 0);
         match point.lands(handler) {
             Lands::Nothing => assert_eq!(these, 0, "round {round}, {point:?}"),
             Lands::Something => assert!(these > 0, "round {round}, {point:?}"),
@@ -51,8 +54,10 @@ async fn survive(db: &Db, handler: &str) {
         }
         landed.entry(format!("{point:?}")).or_default().push(these);
     }
+    println!("{handler}: {midway} of {} processes died with messages left", rounds());
     for (point, landed) in landed {
-        println!("{handler}: {} kills at {point}, landed {landed:?}", landed.len());
+        let all: usize = landed.iter().sum();
+        println!("{handler}: {} kills at {point}, {all} messages landed before", landed.len());
     }
     books.stock(8).await;
     let worker = Worker::start(db, handler, None);

@@ -6,18 +6,18 @@ use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
 
 use super::TRANSACTIONAL;
-use super::traps::{ACKING, COMMITTING, Hold};
+use super::traps::{Hold, Stage};
 use super::worker::{ABORT, Worker};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Point {
     /// By itself, at a step of the worker.
     Step(&'static str),
-    /// While PostgreSQL executes the statement that acks, or the commit, which it
-    /// then finishes: it looks for its client only when it wants to read.
-    Finished(i64),
+    /// Inside a statement or commit, which PostgreSQL then finishes: it looks for its
+    /// client only when it wants to read.
+    Finished(Stage),
     /// As before, but its session dies too.
-    Broken(i64),
+    Broken(Stage),
     /// From outside, at any time after the first handler has begun.
     Anytime,
 }
@@ -30,26 +30,19 @@ pub enum Lands {
     Anything,
 }
 
-const ACKED_BY_SQL: [Point; 4] = [
-    Point::Finished(ACKING),
-    Point::Broken(ACKING),
-    Point::Finished(COMMITTING),
-    Point::Broken(COMMITTING),
-];
-
 pub fn of(db: &Db, handler: &str) -> Vec<Point> {
-    let mut points = vec!["fetched", "dispatched", "begun"];
+    let mut steps = vec!["fetched", "dispatched", "begun", "returning", "returned", "acked"];
     if handler == TRANSACTIONAL {
-        points.extend(["written", "published"]);
+        steps.extend(["written", "published"]);
     }
-    points.extend(["returning", "returned"]);
     if !db.is_postgres() {
-        points.extend(["deleted", "inserted"]);
+        steps.extend(["taken", "deleted", "inserted"]);
     }
-    points.push("acked");
-    let mut points: Vec<_> = points.into_iter().map(Point::Step).collect();
+    let mut points: Vec<_> = steps.into_iter().map(Point::Step).collect();
     if db.is_postgres() {
-        points.extend(ACKED_BY_SQL);
+        for stage in [Stage::Claiming, Stage::Acking, Stage::Committing] {
+            points.extend([Point::Finished(stage), Point::Broken(stage)]);
+        }
     }
     points.extend([Point::Anytime; 3]);
     points
@@ -59,37 +52,40 @@ impl Point {
     /// Messages that it needs to be reached for sure.
     pub fn needs(self) -> usize {
         match self {
-            Self::Anytime => 40,
+            Self::Anytime => 100,
             _ => 8,
         }
     }
 
     pub fn lands(self, handler: &str) -> Lands {
         match self {
-            Self::Step("fetched") | Self::Broken(_) => Lands::Nothing,
+            Self::Step("fetched") | Self::Finished(Stage::Claiming) | Self::Broken(_) => {
+                Lands::Nothing
+            }
             // Without the commit, the ack in the handler's transaction is nothing.
-            Self::Finished(ACKING) if handler == TRANSACTIONAL => Lands::Nothing,
+            Self::Finished(Stage::Acking) if handler == TRANSACTIONAL => Lands::Nothing,
             Self::Finished(_) | Self::Step("acked") => Lands::Something,
             Self::Step(_) | Self::Anytime => Lands::Anything,
         }
     }
 
-    /// Starts a process and kills it there. Each `variant` is a bit later.
-    pub async fn kill(self, db: &Db, handler: &str, variant: usize) {
+    /// Starts a process and kills it there. How late differs with the round, and at
+    /// which turn with the cycle through all points.
+    pub async fn kill(self, db: &Db, handler: &str, round: usize, cycle: usize) {
         match self {
             Self::Step(step) => {
-                let turn = if step == "fetched" { 1 } else { 1 + variant % 4 };
+                let turn = if step == "fetched" { 1 } else { 1 + cycle % 4 };
                 Worker::start(db, handler, Some((step, turn))).died_of(ABORT).await;
             }
             Self::Anytime => {
                 let mut worker = Worker::start(db, handler, None);
                 worker.begun().await;
                 // Finer than the timer of the runtime.
-                std::thread::sleep(Duration::from_micros(variant as u64 * 7919 % 20_000));
+                std::thread::sleep(Duration::from_micros(round as u64 * 7919 % 30_000));
                 worker.kill().await;
             }
-            Self::Finished(lock) | Self::Broken(lock) => {
-                let hold = Hold::take(db, lock).await;
+            Self::Finished(stage) | Self::Broken(stage) => {
+                let hold = Hold::take(db, stage).await;
                 let worker = Worker::start(db, handler, None);
                 db.engine_waits().await;
                 worker.kill().await;

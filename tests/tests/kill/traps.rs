@@ -1,26 +1,36 @@
-//! Where the database itself tells how far an ack is: triggers on the deletion of
-//! the row.
+//! Where the database itself tells how far a claim or an ack is: triggers.
 
 use outbox_tests::db::{Db, Pool};
 
-/// In PostgreSQL they wait for whoever holds one of these advisory locks.
-pub const ACKING: i64 = 1;
-pub const COMMITTING: i64 = 2;
+/// In PostgreSQL they wait for whoever holds the advisory lock of the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The statement that claims.
+    Claiming = 1,
+    /// The statement that acks.
+    Acking = 2,
+    /// The commit of the ack.
+    Committing = 3,
+}
 
-const POSTGRES: [&str; 3] = [
+const POSTGRES: [&str; 4] = [
     "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
      BEGIN PERFORM pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint); RETURN NULL; END $$",
-    "CREATE TRIGGER acking AFTER DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION hold(1)",
+    "CREATE TRIGGER claiming AFTER UPDATE OF acquired_token ON outbox
+     FOR EACH ROW EXECUTE FUNCTION hold(1)",
+    "CREATE TRIGGER acking AFTER DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION hold(2)",
     "CREATE CONSTRAINT TRIGGER committing AFTER DELETE ON outbox DEFERRABLE INITIALLY DEFERRED
-     FOR EACH ROW EXECUTE FUNCTION hold(2)",
+     FOR EACH ROW EXECUTE FUNCTION hold(3)",
 ];
 
 /// In SQLite they compare with a collation, which is a function of the process.
-const SQLITE: [&str; 2] = [
+const SQLITE: [&str; 3] = [
+    "CREATE TRIGGER taking AFTER UPDATE OF acquired_token ON outbox
+     WHEN OLD.queue || ' taken' = 'work taken' COLLATE step BEGIN SELECT 1; END",
     "CREATE TRIGGER deleting AFTER DELETE ON outbox
-     WHEN OLD.queue = 'work' COLLATE step BEGIN SELECT 1; END",
+     WHEN OLD.queue || ' deleted' = 'work deleted' COLLATE step BEGIN SELECT 1; END",
     "CREATE TRIGGER inserting AFTER INSERT ON outbox
-     WHEN NEW.queue = 'receipts' COLLATE step BEGIN SELECT 1; END",
+     WHEN NEW.queue || ' inserted' = 'receipts inserted' COLLATE step BEGIN SELECT 1; END",
 ];
 
 pub async fn set(db: &Db) {
@@ -34,9 +44,10 @@ pub async fn set(db: &Db) {
 pub struct Hold(sqlx::PgTransaction<'static>);
 
 impl Hold {
-    pub async fn take(db: &Db, lock: i64) -> Self {
+    pub async fn take(db: &Db, stage: Stage) -> Self {
         let mut tx = db.pg().begin().await.unwrap();
-        let taken = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock).execute(&mut *tx);
+        let taken =
+            sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(stage as i64).execute(&mut *tx);
         taken.await.unwrap();
         Self(tx)
     }
