@@ -51,7 +51,8 @@ pub struct Open<DB: Database> {
     /// Its place among the writers.
     #[cfg(feature = "sqlite")]
     pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// The row that is settled lies elsewhere, as the test broker's do.
+    /// The row that is settled lies elsewhere, as the test broker's do: how many
+    /// runs end as if their process had died before it committed.
     #[cfg(feature = "sqlite")]
-    pub(crate) elsewhere: bool,
+    pub(crate) elsewhere: Option<std::sync::Arc<std::sync::atomic::AtomicUsize>>,
 }

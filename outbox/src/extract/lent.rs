@@ -25,8 +25,11 @@ impl Lender {
 
     /// For the test broker.
     #[cfg(all(feature = "sqlite", feature = "testing"))]
-    pub(crate) fn elsewhere(pool: sqlx::SqlitePool) -> Self {
-        Self::Sqlite(crate::store::sqlite::SqliteLender::elsewhere(pool).into())
+    pub(crate) fn elsewhere(
+        pool: sqlx::SqlitePool,
+        crashes: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    ) -> Self {
+        Self::Sqlite(crate::store::sqlite::SqliteLender::elsewhere(pool, crashes).into())
     }
 
     /// The name of its type in sqlx.

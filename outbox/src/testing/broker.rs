@@ -1,6 +1,7 @@
 //! The broker of a test.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -62,7 +63,7 @@ pub(super) struct Setup {
     pub(super) layers: Vec<Layer>,
     pub(super) driver: Option<Arc<Driver>>,
     /// Deliveries whose process dies before the result is written.
-    pub(super) crashes: usize,
+    pub(super) crashes: Arc<AtomicUsize>,
 }
 
 /// One run of a handler.
@@ -131,7 +132,7 @@ impl TestBroker {
             states: States::default(),
             layers: Vec::new(),
             driver: None,
-            crashes: 0,
+            crashes: Arc::default(),
         };
         Self {
             store: MemoryStore::new(true),
@@ -185,7 +186,8 @@ impl TestBroker {
     pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
         let mut setup = self.setup();
         assert!(setup.driver.is_none(), "`.transactions(..)` comes before the first message");
-        setup.states.lend(crate::extract::Lender::elsewhere(pool));
+        let crashes = Arc::clone(&setup.crashes);
+        setup.states.lend(crate::extract::Lender::elsewhere(pool, crashes));
         drop(setup);
         self
     }
@@ -301,9 +303,10 @@ impl TestBroker {
     }
 
     /// The next `deliveries` runs end as if their process had died before it
-    /// wrote the result: the rows stay leased.
+    /// wrote the result: the rows stay leased, and a transaction that was lent to
+    /// the handler is rolled back.
     pub fn crash_next(&self, deliveries: usize) {
-        self.setup().crashes = deliveries;
+        self.setup().crashes.store(deliveries, Ordering::Relaxed);
     }
 
     /// Lets every lease run out, as after a crash, and delivers those rows again.

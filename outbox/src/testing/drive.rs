@@ -1,6 +1,7 @@
 //! Steps through claim, delivery and settlement in the test's own task, with
 //! the functions that the loops use.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -95,12 +96,9 @@ impl TestBroker {
         let started = Instant::now();
         let run = deliver(&driver.shared, reader, jobs);
         let mut settled = IN_HANDLER.scope((), run).await;
-        let crashed = {
-            let mut setup = self.setup();
-            let crashed = setup.crashes > 0;
-            setup.crashes = setup.crashes.saturating_sub(1);
-            crashed
-        };
+        let dying = Arc::clone(&self.setup().crashes);
+        let one_less = |left: usize| left.checked_sub(1);
+        let crashed = dying.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
         // A timed-out handler used up its time on the broker's clock too.
         if let Some(limit) = reader.subscriber.options.timeout
             && started.elapsed() >= limit

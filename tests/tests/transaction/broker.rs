@@ -60,3 +60,17 @@ async fn without_a_database_the_broker_says_how_to_give_one() {
     };
     assert!(reasons[0].contains(".transactions(pool)"), "{reasons:?}");
 }
+
+#[tokio::test]
+async fn a_crash_leaves_neither_a_write_nor_a_message() {
+    let pool = pool().await;
+    let broker = TestBroker::with([book::subscriber()]).transactions(pool.clone());
+    broker.crash_next(1);
+    broker.publish("payments", &7).await.unwrap();
+    assert_eq!(broker.calls("book")[0].ending, Ending::Unwritten);
+    assert!(booked(&pool).await.is_empty());
+    assert_eq!(broker.rows().len(), 1, "the message");
+    broker.redeliver().await;
+    assert_eq!(broker.calls("book")[1].ending, Ending::Acked);
+    assert_eq!((booked(&pool).await, broker.rows().len()), (vec![7], 2));
+}

@@ -17,7 +17,7 @@ impl lends::Lends for Postgres {
             #[cfg(feature = "sqlite")]
             turn: None,
             #[cfg(feature = "sqlite")]
-            elsewhere: false,
+            elsewhere: None,
         })
     }
 

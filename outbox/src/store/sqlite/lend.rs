@@ -1,6 +1,7 @@
 //! Transactions that are lent to handlers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sqlx::{Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
@@ -19,9 +20,15 @@ use crate::store::{Handled, Lease};
 pub struct SqliteLender {
     pool: SqlitePool,
     turn: Arc<Semaphore>,
-    /// The test broker's rows live in memory, so what is published in the
-    /// transaction is taken out of it again. Set once its tables are made.
-    elsewhere: Option<OnceCell<()>>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// The test broker's rows live in memory, so what is published in the transaction
+/// is taken out of it again.
+struct Elsewhere {
+    /// Set once its tables are made.
+    made: OnceCell<()>,
+    crashes: Arc<AtomicUsize>,
 }
 
 impl SqliteLender {
@@ -30,23 +37,25 @@ impl SqliteLender {
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn elsewhere(pool: SqlitePool) -> Self {
-        Self { elsewhere: Some(OnceCell::new()), ..Self::new(pool) }
+    pub(crate) fn elsewhere(pool: SqlitePool, crashes: Arc<AtomicUsize>) -> Self {
+        let elsewhere = Elsewhere { made: OnceCell::new(), crashes };
+        Self { elsewhere: Some(elsewhere), ..Self::new(pool) }
     }
 }
 
 impl lends::Lends for Sqlite {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.as_sqlite()?;
-        if let Some(made) = &lender.elsewhere {
+        if let Some(elsewhere) = &lender.elsewhere {
             let names = TableNames::default();
-            made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
+            elsewhere.made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
         }
         // The semaphore is never closed.
         let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
         let tx = lender.pool.begin_with("BEGIN IMMEDIATE").await;
         let tx = tx.map_err(StoreError::of("begin"))?;
-        Ok(Open { tx, turn, elsewhere: lender.elsewhere.is_some() })
+        let elsewhere = lender.elsewhere.as_ref().map(|elsewhere| Arc::clone(&elsewhere.crashes));
+        Ok(Open { tx, turn, elsewhere })
     }
 
     async fn settle(
@@ -56,7 +65,11 @@ impl lends::Lends for Sqlite {
     ) -> Result<Ended, StoreError> {
         // Its turn ends with the transaction.
         let Open { mut tx, turn: _turn, elsewhere } = open;
-        if elsewhere {
+        if let Some(crashes) = elsewhere {
+            if crashes.load(Ordering::Relaxed) > 0 {
+                tx.rollback().await.map_err(StoreError::of("roll back"))?;
+                return Ok(Ended::Elsewhere(Vec::new()));
+            }
             let messages = take(&mut tx).await?;
             tx.commit().await.map_err(StoreError::of("commit"))?;
             return Ok(Ended::Elsewhere(messages));
