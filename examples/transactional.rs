@@ -20,12 +20,12 @@ async fn book(transfer: Transfer, ctx: Context, mut tx: Tx<Sqlite>) -> anyhow::R
     let Transfer { from, to, amount } = &transfer;
     let update = "UPDATE accounts SET balance = balance + $2 WHERE name = $1 RETURNING balance";
     let credited: i64 =
-        sqlx::query_scalar(update).bind(to).bind(amount).fetch_one(&mut **tx).await?;
-    outbox::publish(&mut *tx, "receipts", &transfer).await?;
+        sqlx::query_scalar(update).bind(to).bind(amount).fetch_one(&mut *tx).await?;
+    outbox::publish(&mut tx, "receipts", &transfer).await?;
     println!("attempt {}: {to} would have {credited}", ctx.attempts() + 1);
 
     // Both are written by now; an error takes them back.
-    let debited = sqlx::query_scalar(update).bind(from).bind(-amount).fetch_one(&mut **tx).await;
+    let debited = sqlx::query_scalar(update).bind(from).bind(-amount).fetch_one(&mut *tx).await;
     let debited: i64 = debited.inspect_err(|_| println!("{from} cannot pay {amount}"))?;
     println!("{from} has {debited} left");
     Ok(())

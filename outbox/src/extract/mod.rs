@@ -49,7 +49,7 @@ use crate::error::BoxError;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a handler",
     label = "not an extractor",
-    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, a type that implements `outbox::FromContext`, or an `Option` of one"
+    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, `Tx<DB>`, a type that implements `outbox::FromContext`, or an `Option` of one"
 )]
 pub trait FromContext: Sized + Send {
     /// Why it could not be made.

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use super::lender::{Lends, Open};
 use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
-use crate::error::BoxError;
-use crate::publish::Publisher;
+use crate::error::{BoxError, StoreError};
+use crate::publish::{Prepared, Published, Publisher, sealed};
 use crate::store::Handled;
 use crate::subscriber::HandlerError;
 
@@ -57,15 +57,58 @@ impl<DB: Database> Drop for Tx<DB> {
 const HERE: &str = "a transaction is lent until it is dropped";
 
 impl<DB: Database> Deref for Tx<DB> {
-    type Target = Transaction<'static, DB>;
+    type Target = DB::Connection;
 
-    fn deref(&self) -> &Self::Target {
+    fn deref(&self) -> &DB::Connection {
         &self.open.as_ref().expect(HERE).tx
     }
 }
 
 impl<DB: Database> DerefMut for Tx<DB> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.open.as_mut().expect(HERE).tx
+    }
+}
+
+/// Publishing in a lent transaction, as in one of the caller's.
+macro_rules! publishes {
+    ($database:ty) => {
+        impl sealed::Transaction for Tx<$database> {
+            async fn insert(
+                &mut self,
+                statements: &sealed::Statements,
+                message: Prepared,
+            ) -> Result<Published, StoreError> {
+                self.transaction().insert(statements, message).await
+            }
+
+            async fn insert_batch(
+                &mut self,
+                statements: &sealed::Statements,
+                messages: Vec<Prepared>,
+            ) -> Result<Vec<Published>, StoreError> {
+                self.transaction().insert_batch(statements, messages).await
+            }
+
+            async fn cancel_timer(
+                &mut self,
+                statements: &sealed::Statements,
+                queue: &str,
+                timer_id: &str,
+            ) -> Result<bool, StoreError> {
+                self.transaction().cancel_timer(statements, queue, timer_id).await
+            }
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+publishes!(sqlx::Postgres);
+#[cfg(feature = "sqlite")]
+publishes!(sqlx::Sqlite);
+
+impl<DB: Database> Tx<DB> {
+    fn transaction(&mut self) -> &mut Transaction<'static, DB> {
         &mut self.open.as_mut().expect(HERE).tx
     }
 }

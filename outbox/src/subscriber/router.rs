@@ -25,6 +25,9 @@ use crate::extract::{Context, States};
 /// // Reads the queues `eu.orders` and `us.orders`.
 /// let app = App::from_env().include(region("eu.")).include(region("us."));
 /// ```
+/// The prefix is for what is read: what handlers publish goes to the queues they
+/// name.
+///
 /// What is set counts for everything that is included, before or after. A
 /// router in a router has the outer prefix first, the outer layers outside, and
 /// its own states where both have one of a type.

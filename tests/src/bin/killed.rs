@@ -35,9 +35,9 @@ macro_rules! transactional {
         #[subscriber("work", max_workers = 3, fetch_batch = 3, max_poll = "1s")]
         async fn $name(n: i64, mut tx: Tx<$database>) -> anyhow::Result<()> {
             begun();
-            sqlx::query($insert).bind(n).execute(&mut **tx).await?;
+            sqlx::query($insert).bind(n).execute(&mut *tx).await?;
             step("written");
-            outbox::publish(&mut *tx, "receipts", &n).await?;
+            outbox::publish(&mut tx, "receipts", &n).await?;
             step("published");
             drop(tx);
             step("returning");

@@ -8,9 +8,9 @@ use super::*;
 
 #[subscriber("payments", retry = Constant("1s", max_attempts = 2), publish = "audit")]
 async fn book(amount: i64, mut tx: Tx<sqlx::Sqlite>) -> anyhow::Result<i64> {
-    sqlx::query("INSERT INTO done (n) VALUES (?)").bind(amount).execute(&mut **tx).await?;
+    sqlx::query("INSERT INTO done (n) VALUES (?)").bind(amount).execute(&mut *tx).await?;
     let receipt = Outgoing::new("receipts", &amount).delay(5 * SECOND).header("k", "v");
-    receipt.publish(&mut *tx).await?;
+    receipt.publish(&mut tx).await?;
     anyhow::ensure!(amount > 0, "nothing to book");
     Ok(-amount)
 }

@@ -32,8 +32,8 @@ macro_rules! handler {
         async fn $name(ctx: Context, then: Then) -> Result<(), HandlerError> {
             let mut tx = Tx::<$database>::from_context(&ctx).await?;
             let n: i64 = ctx.decode()?;
-            sqlx::query($insert).bind(n).execute(&mut **tx).await?;
-            outbox::publish(&mut *tx, "receipts", &n).await?;
+            sqlx::query($insert).bind(n).execute(&mut *tx).await?;
+            outbox::publish(&mut tx, "receipts", &n).await?;
             match then {
                 Then::Return => {}
                 Then::Fail => return Err(HandlerError::new("told", "as told")),
