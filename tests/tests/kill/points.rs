@@ -23,7 +23,6 @@ pub enum Point {
 }
 
 /// What must have landed by then.
-#[derive(PartialEq, Eq)]
 pub enum Lands {
     Nothing,
     Something,
