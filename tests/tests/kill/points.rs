@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_tests::db::Db;
+use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
 
 use super::TRANSACTIONAL;
@@ -23,7 +23,6 @@ pub enum Point {
 }
 
 /// What must have landed by then.
-#[derive(PartialEq, Eq)]
 pub enum Lands {
     Nothing,
     Something,
@@ -72,6 +71,7 @@ impl Point {
     /// Starts a process and kills it there. How late differs with the round, and at
     /// which turn with the cycle through all points.
     pub async fn kill(self, db: &Db, handler: &str, round: usize, cycle: usize) {
+        left_alone(db).await;
         match self {
             Self::Step(step) => {
                 let turn = if step == "fetched" { 1 } else { 1 + cycle % 4 };
@@ -102,6 +102,19 @@ impl Point {
         }
         gone(db).await;
     }
+}
+
+/// Nobody but the worker shall have the file of SQLite open, so that whoever opens
+/// it next has to recover it.
+async fn left_alone(db: &Db) {
+    let Pool::Sqlite(pool) = &db.pool else { return };
+    eventually("the file is closed", async || {
+        while let Some(connection) = pool.try_acquire() {
+            connection.close().await.unwrap();
+        }
+        pool.size() == 0
+    })
+    .await;
 }
 
 /// PostgreSQL may still work on what a dead client has sent.

@@ -3,7 +3,7 @@
 use outbox_tests::db::{Db, Pool};
 
 /// In PostgreSQL they wait for whoever holds the advisory lock of the stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Stage {
     /// The statement that claims.
     Claiming = 1,
