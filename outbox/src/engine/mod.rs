@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
@@ -94,7 +95,8 @@ impl Reader {
         let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
-        let inbox = Inbox::new(runs, options.fetch_batch.max(options.batch.size));
+        let rows = options.fetch_batch.max(options.batch.size);
+        let inbox = Inbox::new(runs, rows, options.lease_ttl);
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
         Self { subscriber, states, inbox, signal: Signal::default(), threads }
     }
@@ -206,7 +208,7 @@ async fn work<S: Store>(
 
     let batch = reader.subscriber.options.batch;
     while let Some(jobs) = reader.inbox.next(batch).await {
-        let count = jobs.len();
+        let (count, started) = (jobs.len(), Instant::now());
         let run = async {
             if stop.is_cancelled() {
                 return jobs.iter().map(|job| Settling::unstarted(&reader, job)).collect();
@@ -221,10 +223,11 @@ async fn work<S: Store>(
             );
             Vec::new()
         });
+        let took = started.elapsed();
         for settling in settled {
             // The settler outlives the workers, so this cannot fail.
             drop(settlements.send(settling).await);
         }
-        reader.inbox.done(count);
+        reader.inbox.done(count, took);
     }
 }

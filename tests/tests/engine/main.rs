@@ -2,6 +2,7 @@
 //! database or a connection fails, who owns a row.
 
 mod away;
+mod batches;
 mod blocking;
 mod clock;
 mod commits;
