@@ -53,6 +53,7 @@ impl<'a, T: Deserialize<'a>> Payload<'a> for T {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: Codec, T: DeserializeOwned> Payload<'_> for Encoded<C, T> {
     fn read(ctx: &Context) -> Result<Self, HandlerError> {
         let value = C::decode(ctx.payload());
@@ -61,6 +62,7 @@ impl<C: Codec, T: DeserializeOwned> Payload<'_> for Encoded<C, T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, T: Deserialize<'a>> Payload<'a> for Json<T> {
     fn read(ctx: &'a Context) -> Result<Self, HandlerError> {
         codec::json(ctx.payload()).map(Self).map_err(undecodable)
