@@ -1,9 +1,12 @@
-//! The `#[subscriber]` attribute of the `outbox` crate, which re-exports it.
+//! The macros of the `outbox` crate, which re-exports them.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod duration;
 mod errors;
+mod failure;
+mod literal;
 mod subscriber;
 mod suggest;
 
@@ -21,4 +24,12 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn subscriber(args: TokenStream, item: TokenStream) -> TokenStream {
     subscriber::attribute(args.into(), &item.into()).into()
+}
+
+/// Says of every variant of an error enum what it means for the message:
+/// `#[retry]`, `#[retry(after = "5m")]`, `#[reject]` or `#[snooze("1m")]`. The
+/// `outbox` crate re-exports this with its full documentation.
+#[proc_macro_derive(Failure, attributes(retry, reject, snooze))]
+pub fn failure(item: TokenStream) -> TokenStream {
+    failure::derive(item.into()).into()
 }

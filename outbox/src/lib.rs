@@ -27,7 +27,11 @@
 //! |---|---|
 //! | [`publish()`], [`Publisher`], [`Outgoing`] | into the table, inside your transaction |
 //! | [`subscriber`](macro@subscriber), [`Subscriber`] | what a handler declares |
-//! | [`State`], [`Context`], [`Headers`], [`FromContext`] | what a handler may ask for |
+//! | [`State`], [`Context`], [`Headers`], [`Tx`], [`FromContext`] | what a handler may ask for |
+//! | [`Failure`](trait@Failure), [`OrVerdict`], [`Outcome`] | what becomes of the message |
+//! | [`Batch`], [`BatchOutcome`] | several messages in one run |
+//! | [`Next`], [`Router`] | code around handlers, and what they share |
+//! | [`tracking()`] | where a message comes from |
 //! | [`retry`] | when a failed message is tried again |
 //! | [`App`] | starts the loops, drains them on a signal |
 //! | [`migrate`], [`schema`] | the tables |
@@ -42,10 +46,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a database, as for a library crate that only declares handlers, nothing
 // starts the engine.
-#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code, unused))]
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused, unreachable_pub)
+)]
 
 #[doc(hidden)]
-#[path = "private.rs"]
+#[path = "private/mod.rs"]
 pub mod __private;
 mod app;
 mod engine;
@@ -63,12 +70,23 @@ mod subscriber;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tracking;
 
 pub use app::{App, RunningApp};
 pub use bytes::Bytes;
 pub use error::{BoxError, Error, Result, StoreError};
 pub use extract::{Context, FromContext, State, States};
-pub use message::{DeadLetter, DecodeError, FailureReason, Headers, MalformedHeaders, Row};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use extract::{Lends, Tx};
+#[cfg(feature = "cbor")]
+pub use message::Cbor;
+#[cfg(feature = "msgpack")]
+pub use message::MessagePack;
+pub use message::{
+    Codec, DeadLetter, DecodeError, Encoded, FailureReason, Headers, Json, MalformedHeaders, Row,
+};
+#[cfg(feature = "macros")]
+pub use outbox_macros::Failure;
 #[cfg(feature = "macros")]
 #[doc = include_str!("docs/subscriber.md")]
 pub use outbox_macros::subscriber;
@@ -79,9 +97,11 @@ pub use publish::{
 pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
 pub use subscriber::{
-    AckPolicy, ErrorRenderer, HandlerError, HandlerResult, IntoOutcome, IntoQueues, Origin,
-    Outcome, Subscriber,
+    AckPolicy, Batch, BatchOutcome, ErrorRenderer, Failure, HandlerError, HandlerResult,
+    IntoOutcome, IntoOutcomes, IntoQueues, Item, Judged, Next, OrVerdict, Origin, Outcome, Router,
+    Subscriber, Verdict,
 };
+pub use tracking::{tracking, tracking_ids};
 
 /// SQLite's own: opening a file, beginning a transaction that may write.
 #[cfg(feature = "sqlite")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once};
 
 use tracing::field::{Field, Visit};
@@ -33,13 +34,16 @@ impl Line {
 type Hook = Arc<dyn Fn(&Line) + Send + Sync>;
 
 static LINES: LazyLock<Mutex<Vec<Line>>> = LazyLock::new(Mutex::default);
+static DRIVER: AtomicBool = AtomicBool::new(false);
 static HOOKS: LazyLock<Mutex<Vec<Hook>>> = LazyLock::new(Mutex::default);
 
 struct Capture;
 
 impl<S: Subscriber> Layer<S> for Capture {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if !event.metadata().target().starts_with("outbox") {
+        let target = event.metadata().target();
+        let driver = target.starts_with("sqlx") && DRIVER.load(Ordering::Relaxed);
+        if !target.starts_with("outbox") && !driver {
             return;
         }
         let mut line = Line {
@@ -73,6 +77,12 @@ pub fn start() {
         let all = tracing_subscriber::registry().with(Capture);
         tracing::subscriber::set_global_default(all).unwrap();
     });
+}
+
+/// Keeps from now on what the database driver logs as well.
+pub fn with_the_driver() {
+    start();
+    DRIVER.store(true, Ordering::Relaxed);
 }
 
 /// Calls `hook` with every line, while the line is being logged.

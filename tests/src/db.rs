@@ -16,6 +16,22 @@ pub enum Pool {
     Sqlite(SqlitePool),
 }
 
+/// Keeps everybody else from writing, until released.
+#[must_use]
+pub enum Lock {
+    Postgres(sqlx::Transaction<'static, sqlx::Postgres>),
+    Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
+}
+
+impl Lock {
+    pub async fn release(self) {
+        match self {
+            Self::Postgres(tx) => tx.rollback().await.unwrap(),
+            Self::Sqlite(tx) => tx.rollback().await.unwrap(),
+        }
+    }
+}
+
 pub struct Db {
     pub pool: Pool,
     pub names: TableNames,
@@ -27,26 +43,27 @@ pub struct Db {
 #[macro_export]
 macro_rules! on_both {
     ($($case:ident),* $(,)?) => {
-        $crate::on_postgres!($($case),*);
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                let Some(db) = $crate::db::Db::sqlite().await else { return };
-                super::$case(&db).await;
-                db.close().await;
-            })*
-        }
+        $crate::cases!(postgres in postgres: $($case),*);
+        $crate::cases!(sqlite in sqlite: $($case),*);
     };
 }
 
-/// Runs every case on PostgreSQL.
+/// Runs every case on PostgreSQL; goes beside [`on_both`](crate::on_both).
 #[macro_export]
 macro_rules! on_postgres {
     ($($case:ident),* $(,)?) => {
-        mod postgres {
+        $crate::cases!(postgres in postgres_only: $($case),*);
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! cases {
+    ($database:ident in $module:ident: $($case:ident),*) => {
+        mod $module {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                let Some(db) = $crate::db::Db::postgres().await else { return };
+                let Some(db) = $crate::db::Db::$database().await else { return };
                 super::$case(&db).await;
                 db.close().await;
             })*
@@ -93,6 +110,12 @@ impl Db {
         let url = format!("sqlite:{}", folder.join("test.db").display());
         let pool = outbox::sqlite::connect(&url).await.unwrap();
         Some(Self { pool: Pool::Sqlite(pool), names: names(), url, folder: Some(folder) })
+    }
+
+    /// The same database with other tables.
+    #[must_use]
+    pub fn named(&self, names: TableNames) -> Self {
+        Self { pool: self.pool.clone(), names, url: self.url.clone(), folder: None }
     }
 
     pub async fn migrate(&self) {
@@ -179,6 +202,37 @@ impl Db {
             Pool::Postgres(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
             Pool::Sqlite(pool) => sqlx::query_scalar(sql).fetch_all(pool).await.unwrap(),
         }
+    }
+
+    pub async fn lock(&self) -> Lock {
+        match &self.pool {
+            Pool::Postgres(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                tx.execute("LOCK TABLE outbox IN EXCLUSIVE MODE").await.unwrap();
+                Lock::Postgres(tx)
+            }
+            Pool::Sqlite(pool) => Lock::Sqlite(outbox::sqlite::begin(pool).await.unwrap()),
+        }
+    }
+
+    /// Waits until a statement of the engine waits for a lock (PostgreSQL).
+    pub async fn engine_waits(&self) {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+            AND application_name = 'engine' AND wait_event_type = 'Lock'";
+        crate::wait::eventually("the engine waits for a lock", async || self.int(waits).await > 0)
+            .await;
+    }
+
+    /// The engine's connections (PostgreSQL).
+    pub async fn connections(&self) -> i64 {
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+            AND application_name = 'engine'";
+        self.int(open).await
+    }
+
+    /// Deliveries counted on all rows.
+    pub async fn deliveries(&self) -> i64 {
+        self.int("SELECT CAST(coalesce(sum(deliveries_count), 0) AS bigint) FROM outbox").await
     }
 
     pub async fn rows(&self) -> i64 {

@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod capture;
 pub mod db;
+pub mod hostile;
 pub mod postgres;
 pub mod probe;
 pub mod sqlite;

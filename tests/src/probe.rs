@@ -103,8 +103,12 @@ pub fn with_result(
 impl Probe {
     /// The next run that starts.
     pub async fn start(&self) -> Run {
-        let mut starts = self.starts.lock().await;
-        soon("a handler starts", starts.recv()).await.unwrap()
+        soon("a handler starts", self.start_ever()).await
+    }
+
+    /// The next run, however long it takes.
+    pub async fn start_ever(&self) -> Run {
+        self.starts.lock().await.recv().await.unwrap()
     }
 
     /// The next `count` runs.

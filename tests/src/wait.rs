@@ -1,5 +1,8 @@
 //! Waiting for a condition instead of for a time.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -17,6 +20,15 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
         sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Polls a future once that has more to do: its first step is taken.
+///
+/// # Panics
+/// When it ends.
+pub async fn begun<F: Future>(what: &str, mut future: Pin<&mut F>) {
+    let polled = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending()));
+    assert!(polled.await, "it is over already: {what}");
 }
 
 /// Waits for a future that has to end.

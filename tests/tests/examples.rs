@@ -236,6 +236,160 @@ fn testing_shows_retries_without_waiting() {
 }
 
 #[test]
+fn transactional_shows_what_commits_with_the_ack() {
+    let story = Example::new("transactional", "").story();
+    assert_lines(
+        &story,
+        &[
+            "attempt 1: bob would have 30",
+            "ann has 70 left",
+            "attempt 1: bob would have 530",
+            "ann cannot pay 500",
+            "attempt 2: bob would have 530",
+            "ann cannot pay 500",
+            "balance of ann: 70",
+            "balance of bob: 30",
+            r#"not booked, retry_terminal: {"from":"ann","to":"bob","amount":500}"#,
+        ],
+    );
+    assert_lines(&story, &["receipt: ann paid 30 to bob"]);
+    assert_eq!(story.matches("receipt:").count(), 1);
+}
+
+#[test]
+fn returned_message_is_published_with_the_ack_or_not_at_all() {
+    assert_eq!(
+        Example::new("returned_message", "").story().lines().collect::<Vec<_>>(),
+        [
+            "after a crash: 0",
+            r#"handled again: {"order":1,"item":"lamp"}, {"order":1,"item":"e-book"}"#,
+            "after an error: 2",
+            "dead letters: 1",
+            "parcels: 2",
+            r#"printed: "order 1: lamp""#,
+            r#"reminder in 3600s: "order 1: lamp""#,
+        ]
+    );
+}
+
+#[test]
+fn typed_queue_publishes_handles_and_returns() {
+    let story = Example::new("typed_queue", "").story();
+    for (id, cents, total) in [(1, 1000, 1190), (2, 2000, 2380), (3, 3000, 3570)] {
+        let waiting = format!(r#"waiting in orders: {{"id":{id},"cents":{cents}}}"#);
+        let sent = format!("invoice of order {id}: {total} cents");
+        assert_lines(&story, &[&waiting, &sent, "billed: 7140 cents", "left: 0"]);
+    }
+    assert_eq!(story.matches("invoice of").count(), 3);
+}
+
+#[test]
+fn failure_shows_what_each_error_means() {
+    assert_eq!(
+        Example::new("failure", "").story().lines().collect::<Vec<_>>(),
+        [
+            "after 0ns, 0 failed: Retried(1s)",
+            "after 1s, 1 failed: Retried(300s)",
+            "after 301s, 2 failed: Snoozed(28800s)",
+            "after 29101s, 2 failed: Acked",
+            "`1`: Terminal(Rejected)",
+            "`one list.csv`: Terminal(Rejected)",
+            "`1 not-there.csv`: Snoozed(3600s)",
+            "mails: rejected (Address)",
+            "imports: rejected (&str)",
+            "imports: rejected (ParseIntError)",
+        ]
+    );
+}
+
+#[test]
+fn batch_shows_an_outcome_for_each_message() {
+    assert_eq!(
+        Example::new("batch", "").story().lines().collect::<Vec<_>>(),
+        [
+            "a batch of 100",
+            "a batch of 50",
+            r#"{"acked": 148, "ended for good": 1, "to be tried again": 2}"#,
+            "a batch of 1",
+            r#"{"/home": 100, "/news": 49}"#,
+            "dead: before the page was there",
+            "dead: decode",
+            "pages: /a and /b",
+            "pages: /c",
+            "left: 0",
+        ]
+    );
+}
+
+#[test]
+fn sync_handler_runs_on_threads_and_hears_of_its_timeout() {
+    let story = Example::new("sync_handler", "").story();
+    for photo in ["beach", "dunes", "ferry", "light"] {
+        assert_lines(&story, &[&format!("{photo} is small"), "most photos at once: 2"]);
+    }
+    assert_lines(&story, &["most photos at once: 2", "dead: films, timeout"]);
+    assert_lines(&story, &["sunset is given up"]);
+}
+
+#[test]
+fn middleware_shows_what_layers_see_and_answer() {
+    assert_eq!(
+        Example::new("middleware", "").story().lines().collect::<Vec<_>>(),
+        [
+            "> payments 7",
+            "  paying 7",
+            "< Ack",
+            "> payments 13",
+            "  paying 13",
+            "< Ack",
+            "> payments 8",
+            r#"< Reject("an unknown tenant")"#,
+            "> payments 9",
+            "< Err, kind tenant",
+            "> payments x",
+            "< Err, kind decode",
+            r#"{"Ack": 2, "Err, kind decode": 1, "Err, kind tenant": 1, "Reject(\"an unknown tenant\")": 1}"#,
+            "dead: an unknown tenant",
+            "dead: tenant",
+            "dead: decode",
+        ]
+    );
+}
+
+#[test]
+fn router_gives_each_region_its_own() {
+    let story = Example::new("router", "").story();
+    // Order is certain within a queue only.
+    for line in [
+        "eu.refunds: nothing to do",
+        "us.refunds: refund of 7 from America",
+        "invoices: 210 sent from headquarters",
+        "invoices: 120 sent from headquarters",
+    ] {
+        assert_lines(&story, &[line, "left: 0"]);
+    }
+    assert_eq!(story.lines().count(), 5, "{story}");
+}
+
+#[test]
+fn tracing_shows_what_messages_inherit_and_that_they_expire() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let traced = |what: &str| format!("{what}, trace {TRACE}");
+    assert_eq!(
+        Example::new("tracing", "").story().lines().collect::<Vec<_>>(),
+        [
+            "request: ids A",
+            &*traced("orders: ids AB, correlation web-7"),
+            &*traced("audit: ids ABC, correlation audit-1"),
+            &*traced("invoices: ids ABD, correlation web-7"),
+            "audit: ids AE, correlation web-7, trace none",
+            "outside: 0 ids",
+            "offers: expired after 3 runs",
+        ]
+    );
+}
+
+#[test]
 fn library_handlers_are_linked_by_name() {
     let story = Example::new("library_handlers", "").story();
     assert!(story.starts_with("the app cannot start:\n"), "{story}");

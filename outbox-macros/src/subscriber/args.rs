@@ -5,8 +5,9 @@ use quote::ToTokens;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Lit, Token};
 
-use super::{literal, options};
+use super::options;
 use crate::errors::Errors;
+use crate::literal;
 
 /// The queue and the options, their values not looked at yet.
 #[derive(Default)]

@@ -2,11 +2,17 @@
 
 use syn::{FnArg, ReturnType, Safety, Type};
 
+use super::batch;
 use super::function::Function;
+use super::options::Options;
 use super::params::{self, Param};
 use crate::errors::Errors;
 
-pub(super) fn function<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Param<'a>> {
+pub(super) fn function<'a>(
+    function: &'a Function,
+    options: &Options,
+    errors: &mut Errors,
+) -> Vec<Param<'a>> {
     attribute_twice(function, errors);
     signature(function, errors);
     if !concrete(function, errors) {
@@ -15,6 +21,11 @@ pub(super) fn function<'a>(function: &'a Function, errors: &mut Errors) -> Vec<P
     let sig = &function.sig;
     if sig.inputs.is_empty() {
         errors.at(&sig.ident, "a handler takes the payload; add a parameter, if only `_: &[u8]`");
+    }
+    if let Some(option) = &options.batch
+        && sig.receiver().is_none()
+    {
+        return batch::check(function, option, options.publish.is_some(), errors);
     }
     let alone = sig.inputs.len() == 1;
     let params = sig.inputs.iter().enumerate().filter_map(|(at, input)| match input {
@@ -48,9 +59,7 @@ fn attribute_twice(function: &Function, errors: &mut Errors) {
 fn signature(function: &Function, errors: &mut Errors) {
     let sig = &function.sig;
     if let Some(constant) = sig.constness {
-        errors.at(constant, "a handler is an `async fn`; write `async` instead of `const`");
-    } else if sig.asyncness.is_none() {
-        errors.at(sig.fn_token, "a handler is an `async fn`; add `async`");
+        errors.at(constant, "a handler is an `async fn` or a plain `fn`; remove `const`");
     }
     if let Safety::Unsafe(token) = &sig.safety {
         errors.at(token, "a handler is called by the app; remove `unsafe`");

@@ -6,6 +6,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{ReturnType, Type};
 
+use super::batch;
 use super::function::Function;
 use super::options::{Call, Options};
 use super::params::Param;
@@ -70,7 +71,12 @@ fn subscriber(
     let name = function.sig.ident.unraw().to_string();
     let origin = origin(function.sig.ident.span());
     let queues = queues.map(|queues| read_by(params.first(), queues));
-    let handler = handler(function, params, options.publish.as_ref());
+    let (of, handler) = if let Some(Param::Batch { whole, message }) = params.first() {
+        let of = quote_spanned!(Span::mixed_site()=> batch::);
+        (of, batch::handler(function, whole, message, params))
+    } else {
+        (TokenStream::new(), handler(function, params, options.publish.as_ref()))
+    };
     let checks = params.iter().filter_map(|param| match param {
         // Spanned like `extract`, so that the compiler reports a missing bound once.
         Param::Extractor(ty) => Some(quote_spanned!(at(ty)=> .requires::<#ty>())),
@@ -81,7 +87,7 @@ fn subscriber(
         .iter()
         .map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
     quote_spanned! {Span::mixed_site()=>
-        ::outbox::__private::subscriber(#name, #origin, #queues, #handler)
+        ::outbox::__private::#of subscriber(#name, #origin, #queues, #handler)
             #(#checks)*
             #(#calls)*
     }
@@ -90,7 +96,7 @@ fn subscriber(
 /// The queue's names, if the handler's payload is what the queue holds.
 fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
     let span = at(queues);
-    let payload = if let Some(Param::Payload(ty)) = payload {
+    let payload = if let Some(Param::Payload(ty) | Param::Batch { message: ty, .. }) = payload {
         ty.to_token_stream()
     } else {
         quote_spanned!(span=> [u8])
@@ -122,15 +128,19 @@ fn handler(
     let ctx = Ident::new("__outbox_ctx", site);
     let locals: Vec<_> =
         (0..params.len()).map(|at| format_ident!("__outbox_{at}", span = site)).collect();
-    let values = params.iter().map(|param| match param {
-        Param::Slice(ty) => quote_spanned!(at(ty)=> #ctx.payload()),
-        Param::Bytes(ty) => quote_spanned!(at(ty)=> #ctx.payload_bytes()),
-        Param::Payload(ty) => quote_spanned!(at(ty)=> ::outbox::__private::payload::<#ty>(&#ctx)?),
-        Param::Extractor(ty) => {
-            quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx).await?)
+    let mut payload = TokenStream::new();
+    let mut extractors = TokenStream::new();
+    for (param, local) in params.iter().zip(&locals) {
+        if let Param::Extractor(ty) = param {
+            let value = quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx).await?);
+            extractors.extend(quote_spanned!(site=> let #local = #value;));
+        } else {
+            let value = argument(param, &ctx);
+            payload.extend(quote_spanned!(site=> let #local = #value;));
         }
-    });
-    let call = quote_spanned!(site=> #name(#(#locals),*).await);
+    }
+    let waits = function.sig.asyncness.map(|_| quote_spanned!(site=> .await));
+    let call = quote_spanned!(site=> #name(#(#locals),*) #waits);
     let ended = match publish {
         None => {
             let outcome = outcome(&function.sig.output);
@@ -138,27 +148,50 @@ fn handler(
         }
         Some(queue) => returned::expand(&function.sig.output, &call, &ctx, queue),
     };
-    // A future that is not `Send` is reported where the block stands.
-    let run = quote_spanned! {name.span()=>
-        ::outbox::__private::run(async move {
-            #(let #locals = #values;)*
-            #ended
-        })
+    let body = if function.sig.asyncness.is_some() {
+        quote_spanned!(site=> #payload #extractors #ended)
+    } else {
+        // The payload is read over there: it may borrow, and may be large.
+        quote_spanned! {name.span()=>
+            #extractors
+            ::outbox::__private::blocking(#ctx, move |#ctx| {
+                #payload
+                #ended
+            }).await
+        }
     };
+    // A future that is not `Send` is reported where the block stands.
+    let run = quote_spanned!(name.span()=> ::outbox::__private::run(async move { #body }));
     quote_spanned!(site=> |#ctx: ::outbox::Context| #run)
 }
 
+/// The payload as the parameter wants it.
+fn argument(param: &Param<'_>, ctx: &Ident) -> TokenStream {
+    match param {
+        Param::Slice(ty) => quote_spanned!(at(ty)=> #ctx.payload()),
+        Param::Bytes(ty) => quote_spanned!(at(ty)=> #ctx.payload_bytes()),
+        Param::Str(ty) => quote_spanned!(at(ty)=> &*::outbox::__private::text(&#ctx)?),
+        Param::Payload(ty) | Param::Extractor(ty) | Param::Batch { whole: ty, .. } => {
+            quote_spanned!(at(ty)=> ::outbox::__private::payload::<#ty>(&#ctx)?)
+        }
+    }
+}
+
 fn outcome(output: &ReturnType) -> TokenStream {
-    let unit = quote_spanned!(Span::mixed_site()=> ());
-    let (returned, span) = match output {
-        ReturnType::Default => (unit, Span::mixed_site()),
+    let returned = returned_type(output);
+    let span = at(&returned);
+    quote_spanned!(span=> ::outbox::__private::outcome::<#returned>())
+}
+
+pub(super) fn returned_type(output: &ReturnType) -> TokenStream {
+    match output {
+        ReturnType::Default => quote_spanned!(Span::mixed_site()=> ()),
         // `impl Trait` cannot be named; what it hides is inferred.
         ReturnType::Type(_, ty) if matches!(**ty, Type::ImplTrait(_)) => {
-            (quote_spanned!(at(ty)=> _), at(ty))
+            quote_spanned!(at(ty)=> _)
         }
-        ReturnType::Type(_, ty) => (ty.to_token_stream(), at(ty)),
-    };
-    quote_spanned!(span=> ::outbox::__private::outcome::<#returned>())
+        ReturnType::Type(_, ty) => ty.to_token_stream(),
+    }
 }
 
 /// The place of the user's tokens with the names of the macro.
@@ -168,7 +201,7 @@ pub(super) fn at(tokens: &impl Spanned) -> Span {
 
 /// Placed at the user's token, but the macro's own: lints that are about what a
 /// person wrote leave it alone.
-fn located(name: &Ident) -> Ident {
+pub(super) fn located(name: &Ident) -> Ident {
     let mut name = name.clone();
     name.set_span(at(&name));
     name

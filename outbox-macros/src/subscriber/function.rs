@@ -19,7 +19,7 @@ impl Function {
             let attrs = input.call(Attribute::parse_outer)?;
             let vis = input.parse()?;
             if !starts_fn(input) {
-                return Err(input.error("`#[subscriber]` goes on a free `async fn`"));
+                return Err(input.error("`#[subscriber]` goes on a free fn"));
             }
             let sig = input.parse()?;
             input.parse::<TokenStream>()?;

@@ -1,12 +1,11 @@
 //! `#[subscriber]`: parse, check, expand, or fall back.
 
 mod args;
+mod batch;
 mod check;
-mod duration;
 mod expand;
 mod fallback;
 mod function;
-mod literal;
 mod options;
 mod params;
 mod queues;
@@ -27,8 +26,8 @@ pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let args = args::parse(args, &mut errors);
     let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
     let options = options::check(&args.settings, &mut errors);
-    let params = check::function(&function, &mut errors);
-    if options.publish.is_some() {
+    let params = check::function(&function, &options, &mut errors);
+    if options.publish.is_some() && options.batch.is_none() {
         returned::check(&function.sig.output, &function.sig.ident, &mut errors);
     }
     match errors.finish() {

@@ -5,9 +5,9 @@ use quote::{ToTokens, quote_spanned};
 use syn::{Expr, Lit, Path};
 
 use super::args::Setting;
-use super::{duration, literal, queues, retry};
+use super::{queues, retry};
 use crate::errors::Errors;
-use crate::suggest;
+use crate::{duration, literal, suggest};
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -19,7 +19,7 @@ enum Kind {
 }
 
 /// Each but `publish` is a builder method of `Subscriber` as well.
-const OPTIONS: [(&str, Kind); 10] = [
+const OPTIONS: [(&str, Kind); 12] = [
     ("retry", Kind::Retry),
     ("max_deliveries", Kind::Count),
     ("max_workers", Kind::Count),
@@ -30,6 +30,8 @@ const OPTIONS: [(&str, Kind); 10] = [
     ("ack", Kind::Ack),
     ("timeout", Kind::Duration),
     ("publish", Kind::Publish),
+    ("batch", Kind::Count),
+    ("batch_wait", Kind::Duration),
 ];
 
 const POLICIES: [&str; 4] = ["NackOnError", "RejectOnError", "AckFirst", "Manual"];
@@ -39,6 +41,8 @@ pub(super) struct Options {
     pub(super) calls: Vec<Call>,
     /// The queue for what the handler returns.
     pub(super) publish: Option<TokenStream>,
+    /// The name of the option `batch`, where it is given.
+    pub(super) batch: Option<Ident>,
 }
 
 /// A call of a builder method: what a setting becomes.
@@ -86,7 +90,12 @@ pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Options {
         calls.push(Call { method: name.clone(), value });
     }
     acked_first(settings, errors);
-    Options { calls, publish }
+    let named = |wanted| settings.iter().map(|setting| &setting.name).find(|name| *name == wanted);
+    let batch = named("batch").cloned();
+    if let (None, Some(wait)) = (&batch, named("batch_wait")) {
+        errors.at(wait, "`batch_wait` needs `batch`, as in `batch = 100`");
+    }
+    Options { calls, publish, batch }
 }
 
 /// A number of at least 1.

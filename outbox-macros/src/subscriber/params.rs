@@ -10,12 +10,17 @@ pub(super) enum Param<'a> {
     Slice(&'a Type),
     /// The payload as `Bytes`.
     Bytes(&'a Type),
+    /// The payload as `&str`.
+    Str(&'a Type),
     /// The payload as a value.
     Payload(&'a Type),
+    /// Several payloads, of the option `batch`.
+    Batch { whole: &'a Type, message: &'a Type },
     /// Any other parameter.
     Extractor(&'a Type),
 }
 
+const CONCRETE: &str = "a handler is one concrete fn; name the type instead of `impl`";
 const EXTRACTORS: [&str; 4] = ["State", "Context", "Headers", "Publisher"];
 
 pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Param<'a> {
@@ -25,36 +30,44 @@ pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Par
         let end = if alone { "; if you need none, take `_: &[u8]` first" } else { "" };
         errors.at(ty, format!("the first parameter is the payload; move `{shown}` behind it{end}"));
         Param::Extractor(ty)
-    } else if is_byte_slice(ty) {
-        Param::Slice(ty)
+    } else if let Some(borrowed) = borrowed(ty) {
+        match borrowed {
+            Borrowed::Bytes => Param::Slice(ty),
+            Borrowed::Text => Param::Str(ty),
+            Borrowed::Other => {
+                let instead = "take the value itself; it may borrow inside, as `Order<'_>` does";
+                errors.at(ty, format!("{instead}; only `&str` and `&[u8]` are taken by reference"));
+                Param::Payload(ty)
+            }
+        }
     } else if name.as_deref() == Some("Bytes") {
         Param::Bytes(ty)
     } else {
-        owned(ty, "raw bytes are `&[u8]` or `Bytes`", errors);
+        if let Type::ImplTrait(_) = ungrouped(ty) {
+            errors.at(ty, CONCRETE);
+        }
         Param::Payload(ty)
     }
 }
 
 pub(super) fn other<'a>(ty: &'a Type, errors: &mut Errors) -> Param<'a> {
-    owned(ty, "only the payload, which comes first, may be borrowed as `&[u8]`", errors);
+    // An extractor outlives what it was made from, so it owns what it takes.
+    match ungrouped(ty) {
+        Type::Reference(_) => {
+            errors.at(ty, "take an owned value; only the payload, which comes first, may borrow");
+        }
+        _ => inside(ty, errors),
+    }
     Param::Extractor(ty)
 }
 
-/// A handler outlives what it was called from, so it owns what it takes.
-fn owned(ty: &Type, instead: &str, errors: &mut Errors) {
-    match ungrouped(ty) {
-        Type::Reference(_) => errors.at(ty, format!("take an owned value; {instead}")),
-        _ => inside(ty, errors),
-    }
-}
-
-fn inside(ty: &Type, errors: &mut Errors) {
+pub(super) fn inside(ty: &Type, errors: &mut Errors) {
     match ungrouped(ty) {
         Type::ImplTrait(_) => {
-            errors.at(ty, "a handler is one concrete fn; name the type instead of `impl`");
+            errors.at(ty, CONCRETE);
         }
         Type::Reference(reference) if !is_static(reference) => {
-            errors.at(reference, "take an owned value; a handler cannot borrow");
+            errors.at(reference, "take an owned value; this cannot borrow");
         }
         Type::Array(array) => inside(&array.elem, errors),
         Type::Slice(slice) => inside(&slice.elem, errors),
@@ -82,19 +95,26 @@ fn is_static(reference: &TypeReference) -> bool {
     reference.lifetime.as_ref().is_some_and(|lifetime| lifetime.ident == "static")
 }
 
-fn is_byte_slice(ty: &Type) -> bool {
-    match ungrouped(ty) {
-        Type::Reference(TypeReference { lifetime: None, mutability: None, elem, .. }) => {
-            match ungrouped(elem) {
-                Type::Slice(slice) => last_segment(&slice.elem).as_deref() == Some("u8"),
-                _ => false,
-            }
-        }
-        _ => false,
-    }
+enum Borrowed {
+    Bytes,
+    Text,
+    Other,
 }
 
-fn last_segment(ty: &Type) -> Option<String> {
+/// What a reference is to; `None` for everything else.
+fn borrowed(ty: &Type) -> Option<Borrowed> {
+    let Type::Reference(reference) = ungrouped(ty) else { return None };
+    if reference.mutability.is_some() || reference.lifetime.is_some() {
+        return Some(Borrowed::Other);
+    }
+    Some(match ungrouped(&reference.elem) {
+        Type::Slice(slice) if last_segment(&slice.elem).as_deref() == Some("u8") => Borrowed::Bytes,
+        other if last_segment(other).as_deref() == Some("str") => Borrowed::Text,
+        _ => Borrowed::Other,
+    })
+}
+
+pub(super) fn last_segment(ty: &Type) -> Option<String> {
     match ungrouped(ty) {
         Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
         _ => None,
@@ -102,7 +122,7 @@ fn last_segment(ty: &Type) -> Option<String> {
 }
 
 /// The type without the groups that `macro_rules!` and parentheses put around it.
-fn ungrouped(ty: &Type) -> &Type {
+pub(super) fn ungrouped(ty: &Type) -> &Type {
     match ty {
         Type::Group(group) => ungrouped(&group.elem),
         Type::Paren(paren) => ungrouped(&paren.elem),

@@ -4,8 +4,8 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{Expr, Lit, LitStr};
 
-use super::literal;
 use crate::errors::Errors;
+use crate::literal;
 
 /// As long as the column.
 const MAX_CHARS: usize = 255;

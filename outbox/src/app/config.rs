@@ -42,8 +42,7 @@ fn postgres(url: &str) -> Result<Database, &'static str> {
     let options = url.parse::<sqlx::postgres::PgConnectOptions>().map_err(
         |_| "`DATABASE_URL` is no PostgreSQL URL; write `postgres://user:password@host/database`",
     )?;
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1);
-    Ok(Database::Postgres(pool.connect_lazy_with(options)))
+    Ok(Database::PostgresUrl(Box::new(options)))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -54,9 +53,10 @@ fn postgres(_: &str) -> Result<Database, &'static str> {
 }
 
 #[cfg(feature = "sqlite")]
-#[allow(clippy::unnecessary_wraps, reason = "without the feature it fails")]
 fn sqlite(url: &str) -> Result<Database, &'static str> {
-    Ok(Database::SqliteUrl(url.to_owned()))
+    let options = crate::store::sqlite::options(url)
+        .map_err(|_| "`DATABASE_URL` is no SQLite URL; write `sqlite:file.db`")?;
+    Ok(Database::SqliteUrl(Box::new(options)))
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -65,12 +65,12 @@ fn sqlite(_: &str) -> Result<Database, &'static str> {
 }
 
 #[cfg(feature = "sqlite")]
-fn unset(_: &mut Vec<String>) -> Database {
+fn unset(mistakes: &mut Vec<String>) -> Database {
     tracing::warn!(
         target: crate::telemetry::TARGET,
         "`DATABASE_URL` is not set; using the SQLite file `outbox.db` in the current folder"
     );
-    Database::SqliteUrl("sqlite:outbox.db".into())
+    database("sqlite:outbox.db", mistakes)
 }
 
 #[cfg(not(feature = "sqlite"))]

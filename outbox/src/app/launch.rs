@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::{App, Database, RunningApp};
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
-use crate::extract::States;
+use crate::extract::{Lender, States};
 use crate::store::Store;
 use crate::subscriber::Subscriber;
 use crate::telemetry::TARGET;
@@ -20,43 +20,72 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
-    reasons.extend(problems(&subscribers, &app.states));
-    let names = app.names.clone();
-    match &app.database {
-        Database::None => Err(Error::Launch(reasons)),
+    let database = app.database.with_pool();
+    let mut states = (*app.states).clone();
+    if let Some(lender) = database.lender() {
+        states.lend(lender);
+    }
+    reasons.extend(problems(&subscribers, &states));
+    let (names, start) = (app.names.clone(), Start { app, states, subscribers });
+    match database {
         #[cfg(feature = "postgres")]
         Database::Postgres(pool) => {
-            let store = crate::store::postgres::PgStore::new(pool, names);
+            let anew = move || crate::store::postgres::PgStore::new(&pool, names.clone());
+            let store = anew();
             if let Err(error) = store.reach(PATIENCE).await {
                 return Err(refused(reasons, error));
             }
-            start_on(app, store, subscribers, reasons).await
+            start.on(store, anew, reasons).await
         }
         #[cfg(feature = "sqlite")]
         Database::Sqlite(pool) => {
-            let store = crate::store::sqlite::SqliteStore::new(pool, names);
-            start_on(app, store, subscribers, reasons).await
+            if matches!(app.database, Database::SqliteUrl(_)) {
+                // Before the file is made: a refused start leaves nothing behind.
+                if !reasons.is_empty() {
+                    return Err(Error::Launch(reasons));
+                }
+                crate::store::sqlite::open(&pool).await?;
+                if names.schema().is_none() {
+                    crate::schema::migrate_tables(&pool, &names).await?;
+                }
+            }
+            let anew = move || crate::store::sqlite::SqliteStore::new(&pool, names.clone());
+            start.on(anew(), anew, reasons).await
         }
-        #[cfg(feature = "sqlite")]
-        Database::SqliteUrl(url) => {
-            // Before the file is made: a refused start leaves nothing behind.
-            if !reasons.is_empty() {
-                return Err(Error::Launch(reasons));
+        // A mistake says why.
+        _ => Err(Error::Launch(reasons)),
+    }
+}
+
+impl Database {
+    /// With a pool that connects when it is first used, in the place of a URL.
+    fn with_pool(&self) -> Self {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::PostgresUrl(options) => {
+                Self::Postgres(sqlx::PgPool::connect_lazy_with((**options).clone()))
             }
-            let pool = crate::sqlite::connect(url).await?;
-            if names.schema().is_none() {
-                crate::schema::migrate_tables(&pool, &names).await?;
+            #[cfg(feature = "sqlite")]
+            Self::SqliteUrl(options) => {
+                Self::Sqlite(sqlx::SqlitePool::connect_lazy_with((**options).clone()))
             }
-            let store = crate::store::sqlite::SqliteStore::new(&pool, names);
-            let started = start_on(app, store, subscribers, reasons).await;
-            pool.close().await;
-            started
+            other => other.clone(),
+        }
+    }
+
+    /// Where handlers' transactions come from.
+    fn lender(&self) -> Option<Lender> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => Some(Lender::Postgres(pool.clone())),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(pool) => Some(Lender::sqlite(pool.clone())),
+            _ => None,
         }
     }
 }
 
 /// The reasons found so far and a database that fails, or only that.
-#[cfg(feature = "postgres")]
 fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     if reasons.is_empty() {
         return error.into();
@@ -65,13 +94,45 @@ fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     Error::Launch(reasons)
 }
 
-async fn start_on<S: Store>(
-    app: &App,
-    store: S,
+/// A start whose database is known.
+struct Start<'a> {
+    app: &'a App,
+    states: States,
     subscribers: Vec<Subscriber>,
+}
+
+impl Start<'_> {
+    /// A start that fails leaves no connection behind.
+    async fn on<S: Store>(
+        self,
+        store: S,
+        anew: impl Fn() -> S + Send + 'static,
+        reasons: Vec<String>,
+    ) -> Result<RunningApp> {
+        let Self { app, states, subscribers } = self;
+        if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
+            store.close().await;
+            return Err(error);
+        }
+        let render = Arc::clone(&app.render);
+        let shared = Shared::new(store, render, app.publisher());
+        let engine = Engine::start(shared, subscribers, &states, app.drain_timeout, anew);
+        Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
+    }
+}
+
+/// What comes before the first claim.
+async fn prepare<S: Store>(
+    app: &App,
+    store: &S,
+    subscribers: &[Subscriber],
     mut reasons: Vec<String>,
-) -> Result<RunningApp> {
-    for difference in store.validate(false).await?.differences {
+) -> Result<()> {
+    let found = match store.validate(false).await {
+        Ok(found) => found,
+        Err(error) => return Err(refused(reasons, error)),
+    };
+    for difference in found.differences {
         if difference.fatal {
             reasons.push(difference.to_string());
         } else {
@@ -79,17 +140,13 @@ async fn start_on<S: Store>(
         }
     }
     if !reasons.is_empty() {
-        store.close().await;
         return Err(Error::Launch(reasons));
     }
-    announce(&subscribers, store.keeps_dead_letters());
+    announce(subscribers, store.keeps_dead_letters());
     for hook in &app.startup {
         hook().await.map_err(|source| Error::Hook { hook: "startup", source })?;
     }
-    let (states, render) = (Arc::clone(&app.states), Arc::clone(&app.render));
-    let shared = Shared::new(store, states, render, app.publisher());
-    let engine = Engine::start(shared, subscribers, app.drain_timeout);
-    Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
+    Ok(())
 }
 
 /// What is wrong with these subscribers, each on its own and together.

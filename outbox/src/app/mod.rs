@@ -17,10 +17,12 @@ pub(crate) use launch::problems;
 pub use running::RunningApp;
 
 use crate::error::{BoxError, Result};
-use crate::extract::States;
+use crate::extract::{Context, States};
 use crate::publish::Publisher;
 use crate::store::names::TableNames;
-use crate::subscriber::{ErrorRenderer, Subscriber, debug_chain, registered};
+use crate::subscriber::{
+    self, ErrorRenderer, HandlerResult, Layer, Next, Router, Subscriber, debug_chain, registered,
+};
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -54,6 +56,8 @@ pub struct App {
     /// `None`: those that the macro registered.
     only: Option<Vec<Subscriber>>,
     included: Vec<Subscriber>,
+    /// Around everything, the outermost first.
+    layers: Vec<Layer>,
     drain_timeout: Duration,
     render: Arc<ErrorRenderer>,
     startup: Vec<Hook>,
@@ -70,9 +74,12 @@ pub(crate) enum Database {
     Postgres(sqlx::PgPool),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
-    /// A URL whose file is opened, and given its tables, at start.
+    /// Of a URL: a pool is made at the start, because that needs a runtime.
+    #[cfg(feature = "postgres")]
+    PostgresUrl(Box<sqlx::postgres::PgConnectOptions>),
+    /// Of a URL: the file is made, and given its tables, at the start.
     #[cfg(feature = "sqlite")]
-    SqliteUrl(String),
+    SqliteUrl(Box<sqlx::sqlite::SqliteConnectOptions>),
 }
 
 impl App {
@@ -90,7 +97,7 @@ impl App {
     /// created: run [`migrate`](crate::migrate) first.
     #[must_use]
     pub fn from_env() -> Self {
-        config::from_lookup(|key| std::env::var(key).ok())
+        config::from_lookup(crate::store::names::variable)
     }
 
     fn new(database: Database) -> Self {
@@ -100,6 +107,7 @@ impl App {
             states: Arc::new(States::default()),
             only: None,
             included: Vec::new(),
+            layers: Vec::new(),
             drain_timeout: DRAIN_TIMEOUT,
             render: Arc::new(debug_chain),
             startup: Vec::new(),
@@ -155,10 +163,23 @@ impl App {
         self
     }
 
-    /// Runs one more subscriber, or a registered one with other options.
+    /// Runs more subscribers, or registered ones with other options or in a
+    /// [`Router`].
     #[must_use]
-    pub fn include(mut self, subscriber: Subscriber) -> Self {
-        self.included.push(subscriber);
+    pub fn include(mut self, subscribers: impl Into<Router>) -> Self {
+        self.included.extend(subscribers.into());
+        self
+    }
+
+    /// Puts a layer around every handler; see [`Next`]. The first one that is
+    /// added is the outermost; then come those of routers, then those of
+    /// subscribers.
+    #[must_use]
+    pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.layers.push(subscriber::layer(layer));
         self
     }
 
@@ -222,18 +243,24 @@ impl App {
         let identity = |one: &Subscriber| (one.name(), one.origin());
         all.retain(|one| !self.included.iter().any(|other| identity(other) == identity(one)));
         all.extend(self.included.iter().cloned());
+        for one in &mut all {
+            one.inside(&self.layers);
+        }
         all
     }
 
     /// Starts, runs until SIGINT or SIGTERM, drains. A second signal ends the
-    /// process at once.
+    /// process at once; one that comes before the start is over ends that.
     ///
     /// # Errors
     /// When the app cannot start, a hook fails, or handlers had to be dropped
     /// because the drain's time was over.
     pub async fn run(self) -> Result<()> {
         let mut signals = signals::Signals::install()?;
-        let running = self.start().await?;
+        let running = tokio::select! {
+            started = self.start() => started?,
+            () = signals.first() => return Ok(()),
+        };
         signals.first().await;
         signals.exit_on_second();
         running.stop().await

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -20,6 +21,8 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 pub struct RunningApp {
     /// `None` once stopped.
     engine: Mutex<Option<Box<dyn AnyEngine>>>,
+    /// Told by a ping at once, without waiting for the drain.
+    stopping: AtomicBool,
     shutdown: Vec<Hook>,
 }
 
@@ -43,7 +46,7 @@ impl<S: Store> AnyEngine for Engine<S> {
 
 impl RunningApp {
     pub(super) fn new(engine: Box<dyn AnyEngine>, shutdown: Vec<Hook>) -> Self {
-        Self { engine: Mutex::new(Some(engine)), shutdown }
+        Self { engine: Mutex::new(Some(engine)), stopping: AtomicBool::new(false), shutdown }
     }
 
     /// Asks the database for a sign of life and every loop whether it lives;
@@ -53,10 +56,14 @@ impl RunningApp {
     /// When the database does not answer, a loop has ended, or the app is
     /// stopped or stopping.
     pub async fn ping(&self) -> Result<()> {
+        let stopped = || StoreError::new("ping", "the app is stopped or stopping", false);
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(stopped().into());
+        }
         let ask = async {
             match &*self.engine.lock().await {
                 Some(engine) => engine.ping().await,
-                None => Err(StoreError::new("ping", "the app is stopped", false).into()),
+                None => Err(stopped().into()),
             }
         };
         timeout(PING_LIMIT, ask)
@@ -74,6 +81,7 @@ impl RunningApp {
     /// # Cancel safety
     /// A dropped call leaves the drain where it is; call it again to go on.
     pub async fn stop(&self) -> Result<()> {
+        self.stopping.store(true, Ordering::Relaxed);
         let mut slot = self.engine.lock().await;
         let Some(engine) = slot.as_mut() else { return Ok(()) };
         let drained = engine.drain().await;

@@ -46,6 +46,7 @@ impl Signals {
 }
 
 impl Signals {
+    /// Cancel safe: a signal is never missed.
     pub(super) async fn first(&mut self) {
         self.next().await;
         tracing::info!(target: crate::telemetry::TARGET, "draining; a second signal ends at once");

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -21,24 +22,40 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// When handlers had to be dropped; their rows are given back.
     pub(crate) async fn drain(&mut self) -> Result<()> {
-        let end = Instant::now() + self.drain_timeout;
         self.stop.cancel();
         let mut dropped = 0;
-        if timeout_at(end, self.subscribers.wait()).await.is_err() {
+        if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
             dropped = self.shared.running.load(Ordering::Relaxed);
-            telemetry::drain_timeout(dropped, self.drain_timeout);
+            for reader in &self.readers {
+                let handlers = reader.inbox.in_hand();
+                if handlers > 0 {
+                    let subscriber = &reader.subscriber;
+                    let first = subscriber.queues().first().map_or("", String::as_str);
+                    telemetry::drain_timeout(
+                        first,
+                        subscriber.name(),
+                        handlers,
+                        self.drain_timeout,
+                    );
+                }
+            }
             self.shared.cut_off.cancel();
             // Also bounds a claim that still waits for its answer.
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
         }
         // The workers held the only senders, so the settler ends when it has
         // written everything.
-        if let Some(settler) = self.settler.take() {
-            let abort = settler.abort_handle();
-            if timeout(LAST_WRITES, settler).await.is_err() {
-                abort.abort();
-            }
+        if let Some(settler) = &mut self.settler
+            && timeout(LAST_WRITES, &mut *settler).await.is_err()
+        {
+            settler.abort();
+            warn!(
+                target: telemetry::TARGET,
+                "results could not be written in time; their messages come back"
+            );
         }
+        self.settler = None;
+        self.watchdog = None;
         self.services_stop.cancel();
         self.services.wait().await;
         tokio::select! {

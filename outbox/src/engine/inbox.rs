@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::store::Claimed;
+use crate::subscriber::Batching;
 
 /// A claimed row with the time until which it may be started.
 pub(crate) struct Job {
@@ -25,28 +27,33 @@ pub(crate) struct Inbox {
     filled: Notify,
     /// Wakes the claim loop when a place became free.
     drained: Notify,
-    /// A row for every worker, and a batch that waits, so that no worker waits
-    /// for a claim.
-    capacity: usize,
+    /// Rows that can run at once.
+    runs: usize,
+    /// The most rows that wait beside them, so that no worker waits for a claim.
     batch: usize,
+    /// A row that waits longer is not started.
+    lease_ttl: Duration,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
-    /// Waiting and running. Invariant: at most `capacity`.
+    /// Waiting and running. Invariant: at most `runs + batch`.
     in_hand: usize,
+    /// How long a run takes, as far as it is known.
+    pace: Duration,
     closed: bool,
 }
 
 impl Inbox {
-    pub(crate) fn new(workers: usize, batch: usize) -> Self {
+    pub(crate) fn new(runs: usize, batch: usize, lease_ttl: Duration) -> Self {
         Self {
             state: Mutex::default(),
             filled: Notify::new(),
             drained: Notify::new(),
-            capacity: workers.saturating_add(batch),
+            runs,
             batch,
+            lease_ttl,
         }
     }
 
@@ -58,12 +65,26 @@ impl Inbox {
     /// freed place would be a statement a message.
     pub(super) async fn room(&self) -> usize {
         loop {
-            let free = self.capacity - self.state().in_hand;
-            if free >= self.batch.div_ceil(2) {
+            let (capacity, in_hand) = {
+                let state = self.state();
+                (self.capacity(state.pace), state.in_hand)
+            };
+            let free = capacity.saturating_sub(in_hand);
+            // Of slow handlers few rows are held: then half of those.
+            if free >= self.batch.div_ceil(2).min(capacity.div_ceil(2)) {
                 return free.min(self.batch);
             }
             self.drained.notified().await;
         }
+    }
+
+    /// The rows that run, and as many to wait as will be started within half a
+    /// lease.
+    fn capacity(&self, pace: Duration) -> usize {
+        let rounds = self.lease_ttl.as_secs_f64() / (2.0 * pace.as_secs_f64().max(1e-6));
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
+        let reached = (self.runs as f64 * rounds).min(self.batch as f64) as usize;
+        self.runs.saturating_add(reached)
     }
 
     pub(super) fn push(&self, jobs: Vec<Job>) {
@@ -77,9 +98,23 @@ impl Inbox {
         }
     }
 
-    /// The next row; `None` when closed. Rows that still waited then were taken
-    /// by [`Inbox::close`].
-    pub(super) async fn next(&self) -> Option<Job> {
+    /// The next rows: at least one, and as many of a batch as come in its time.
+    /// `None` when closed; rows that still waited then were taken by
+    /// [`Inbox::close`].
+    pub(super) async fn next(&self, batch: Batching) -> Option<Vec<Job>> {
+        let mut jobs = vec![self.one().await?];
+        let end = Instant::now() + batch.wait;
+        while jobs.len() < batch.size {
+            match timeout_at(end, self.one()).await {
+                Ok(Some(job)) => jobs.push(job),
+                // Closed, or late: what is here is run, or given back.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some(jobs)
+    }
+
+    async fn one(&self) -> Option<Job> {
         loop {
             // Registered before looking, so that no wake falls in between.
             let filled = self.filled.notified();
@@ -100,9 +135,18 @@ impl Inbox {
         }
     }
 
-    /// A row that `next` gave out is dealt with.
-    pub(super) fn done(&self) {
-        self.state().in_hand -= 1;
+    /// Rows that wait or run; once closed, those that run.
+    pub(super) fn in_hand(&self) -> usize {
+        self.state().in_hand
+    }
+
+    /// Rows that `next` gave out are dealt with, in one run of this length.
+    pub(super) fn done(&self, rows: usize, took: Duration) {
+        let mut state = self.state();
+        state.in_hand -= rows;
+        // Follows a change within a few runs, and no single one.
+        state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
+        drop(state);
         self.drained.notify_one();
     }
 

@@ -1,146 +1,123 @@
-//! One delivery, from the claimed row to its settlement.
+//! Deliveries, from the claimed rows to their settlements.
 
-use std::any::Any;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{self, Poll};
 
-use futures_util::FutureExt;
-use tokio::time::{Instant, timeout};
-use tracing::{error, warn};
+use tokio::time::Instant;
+use tracing::warn;
 
+use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::Holding;
-use super::settle::{Settling, Verdict, settle};
+use super::settle::{Settlement, Settling};
 use super::{Reader, Shared, quiet};
 use crate::extract::{Context, Delivery};
 use crate::publish::Collected;
 use crate::store::{Before, Store};
-use crate::subscriber::{AckPolicy, HandlerError, HandlerFuture, HandlerResult};
+use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
-/// How a run ended.
-enum Ended {
-    Result(HandlerResult),
-    /// The lease is gone: whatever the handler did, another claim decides.
-    LeaseLost,
-    CutOff,
+/// A delivery that may run.
+pub(super) struct Run<'a> {
+    pub(super) job: Job,
+    pub(super) settling: Settling,
+    /// Held from its admission on, so that the lease is extended while the run
+    /// waits to begin.
+    pub(super) holding: Holding<'a>,
+    pub(super) context: Context,
 }
 
-/// Runs the handler on a claimed row, unless the row must not be run. Returns
-/// what is to be written, or nothing when it already is.
+/// Runs the handler on claimed rows, one or a batch, but not on those that must
+/// not be run. Returns what is to be written.
 ///
 /// # Cancel safety
-/// Dropping it drops the handler; the row comes back when its lease runs out.
+/// Dropping it drops the handler; the rows come back when their leases run out.
 pub(crate) async fn deliver<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
-    job: Job,
-) -> Option<Settling> {
+    jobs: Vec<Job>,
+) -> Vec<Settling> {
+    let (mut settled, mut runs, mut suspects) = (Vec::new(), Vec::with_capacity(1), Vec::new());
+    for job in jobs {
+        match admit(shared, reader, job) {
+            Admitted::Not(settling) => settled.push(settling),
+            Admitted::Suspect(run) => suspects.push(run),
+            Admitted::Innocent(run) => runs.push(run),
+        }
+    }
+    for suspect in suspects {
+        settled.extend(alone(shared, reader, suspect).await);
+    }
+    if !runs.is_empty() {
+        let _beside = shared.quiet.beside_others().await;
+        settled.extend(handle(shared, reader, runs).await);
+    }
+    settled
+}
+
+enum Admitted<'a> {
+    Not(Settling),
+    Innocent(Run<'a>),
+    /// Used up its deliveries by leases that ran out; see [`quiet`].
+    Suspect(Run<'a>),
+}
+
+fn admit<'a, S: Store>(shared: &'a Shared<S>, reader: &Arc<Reader>, job: Job) -> Admitted<'a> {
     let options = &reader.subscriber.options;
+    let row = &job.claimed.row;
     if Instant::now() >= job.deadline {
         warn!(
-            target: TARGET, subscriber = reader.subscriber.name(), row_id = job.claimed.row.id,
+            target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
             "a claimed row waited until its lease ran out and was not started; \
              lower `fetch_batch` or raise `lease_ttl`"
         );
-        return Some(Settling::unstarted(reader, &job));
+        return Admitted::Not(Settling::unstarted(reader, &job));
     }
     let mut settling = Settling::of(reader, &job);
-    let case = || Case {
-        row: &job.claimed.row,
-        options,
-        render: &*shared.render,
-        since_claim: job.claimed_at.elapsed(),
-    };
-    let too_often =
-        options.max_deliveries.is_some_and(|max| job.claimed.row.deliveries_count > max);
+    let too_often = options.max_deliveries.is_some_and(|max| row.deliveries_count > max);
     if too_often && job.claimed.before != Before::Expired {
-        return Some(settling.ruled(case().delivered_too_often()));
+        return Admitted::Not(settling.ruled(case(shared, reader, &job).delivered_too_often()));
     }
-    settling.report.dispatched(job.claimed.row.payload.len());
-    if options.ack == AckPolicy::AckFirst {
-        return at_most_once(shared, reader, &job, settling).await;
-    }
-    // Held from here on, so that it is extended while it waits to be alone.
-    let mut holding = shared.leases.hold(settling.lease, job.claimed_at, options.lease_ttl);
-    let alone = if too_often { shared.quiet.alone().await } else { None };
-    let _beside = match alone {
-        Some(_) => None,
-        None => Some(shared.quiet.beside_others().await),
-    };
-    if alone.is_some() {
-        let since = Instant::now();
-        match quiet::mark(&shared.store, settling.lease, holding.deadline()).await {
-            Some(marked) => {
-                settling.lease = marked;
-                holding = shared.leases.hold(marked, since, options.lease_ttl);
-            }
-            None => return Some(settling.ruled(Verdict::Lost)),
-        }
-    }
+    let holding = shared.leases.hold(settling.lease, job.claimed_at, options.lease_ttl);
     let context = context(shared, reader, &job, &holding);
-    let ended = run(shared, reader, context.clone(), &holding).await;
-    settling.until(holding.deadline());
-    drop(holding);
-    settling.report.ended();
-    Some(match ended {
-        Ended::Result(result) => {
-            let said = context.delivery().said.get();
-            let mut verdict = case().judge(&result, said);
-            let mut error = result.err();
-            if let Verdict::Ack { messages } = &mut verdict {
-                match context.prepared() {
-                    Ok(prepared) => *messages = prepared,
-                    Err(refused) => {
-                        let failed = HandlerError::new(HandlerError::PUBLISH, refused);
-                        verdict = case().failed(&failed);
-                        error = Some(failed);
-                    }
-                }
-            }
-            settling.report.exception_type = error.map(|error| error.kind().to_owned());
-            settling.ruled(verdict)
-        }
-        Ended::LeaseLost => settling.ruled(Verdict::Lost),
-        Ended::CutOff => settling.ruled(Verdict::Abandon),
-    })
+    if context.has_expired(job.claimed_at.elapsed()) {
+        return Admitted::Not(settling.ruled(case(shared, reader, &job).expired()));
+    }
+    settling.report.dispatched(row.payload.len());
+    let run = Run { job, settling, holding, context };
+    if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 
-/// `AckFirst`: the row is gone before the handler starts, so its result can
-/// change nothing.
-async fn at_most_once<S: Store>(
+/// Runs a suspect with no other handler beside it, under a token that says so; or
+/// beside others, when one of them does not end, under its own.
+async fn alone<S: Store>(
     shared: &Shared<S>,
-    reader: &Reader,
-    job: &Job,
-    settling: Settling,
-) -> Option<Settling> {
-    let holding = shared.leases.hold(settling.lease, job.claimed_at, job.deadline - job.claimed_at);
-    let context = context(shared, reader, job, &holding);
-    drop(holding);
-    if settle(&shared.store, vec![settling.ruled(Verdict::Ack { messages: Vec::new() })]).await == 0
-    {
-        return None;
+    reader: &Arc<Reader>,
+    mut run: Run<'_>,
+) -> Vec<Settling> {
+    let Some(_alone) = shared.quiet.alone().await else {
+        let _beside = shared.quiet.beside_others().await;
+        return handle(shared, reader, vec![run]).await;
+    };
+    let since = Instant::now();
+    let marked = quiet::mark(&shared.store, run.settling.lease, run.holding.deadline()).await;
+    let Some(marked) = marked else {
+        run.settling.report.ended();
+        return vec![run.settling.ruled(Settlement::Lost)];
+    };
+    run.settling.lease = marked;
+    run.holding = shared.leases.hold(marked, since, reader.subscriber.options.lease_ttl);
+    run.context = context(shared, reader, &run.job, &run.holding);
+    handle(shared, reader, vec![run]).await
+}
+
+pub(super) fn case<'a, S>(shared: &'a Shared<S>, reader: &'a Reader, job: &'a Job) -> Case<'a> {
+    Case {
+        row: &job.claimed.row,
+        options: &reader.subscriber.options,
+        render: &*shared.render,
+        since_claim: job.claimed_at.elapsed(),
     }
-    let _beside = shared.quiet.beside_others().await;
-    let _running = Running::count(shared);
-    tokio::select! {
-        result = guarded(reader, context.clone()) => {
-            if let Err(error) = result {
-                warn!(
-                    target: TARGET, subscriber = reader.subscriber.name(),
-                    row_id = job.claimed.row.id, exception_type = error.kind(),
-                    "a handler failed on a message that was acked first; it is gone"
-                );
-            }
-        }
-        () = shared.cut_off.cancelled() => context.cancelled().cancel(),
-    }
-    None
 }
 
 fn context<S: Store>(
@@ -152,94 +129,14 @@ fn context<S: Store>(
     Context::new(Delivery {
         row: job.claimed.row.clone(),
         subscriber: reader.subscriber.name(),
-        states: Arc::clone(&shared.states),
+        states: Arc::clone(&reader.states),
         deadline: Arc::clone(&holding.shared_deadline),
-        cancelled: holding.lost.clone(),
+        cancelled: holding.lost.child_token(),
         headers: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
+        lent: OnceLock::new(),
+        threads: Arc::clone(&reader.threads),
         said: OnceLock::new(),
     })
-}
-
-async fn run<S: Store>(
-    shared: &Shared<S>,
-    reader: &Reader,
-    context: Context,
-    holding: &Holding<'_>,
-) -> Ended {
-    let _running = Running::count(shared);
-    tokio::select! {
-        biased;
-        () = holding.lost.cancelled() => Ended::LeaseLost,
-        result = guarded(reader, context) => Ended::Result(result),
-        () = shared.cut_off.cancelled() => {
-            // Tasks that the handler spawned watch this one.
-            holding.lost.cancel();
-            Ended::CutOff
-        }
-    }
-}
-
-/// The handler with its panics and its overlong runs as errors.
-async fn guarded(reader: &Reader, context: Context) -> HandlerResult {
-    let call = async { Droppable(Some(reader.subscriber.call(context))).await };
-    let call = AssertUnwindSafe(call).catch_unwind();
-    let ended = match reader.subscriber.options.timeout {
-        None => call.await,
-        Some(limit) => {
-            let Ok(ended) = timeout(limit, call).await else {
-                let text = format!("the handler took longer than its timeout of {limit:?}");
-                return Err(HandlerError::new(HandlerError::TIMEOUT, text));
-            };
-            ended
-        }
-    };
-    ended.unwrap_or_else(|panic| Err(HandlerError::new(HandlerError::PANIC, message(&*panic))))
-}
-
-/// A run whose destructors may panic when it is dropped half-way: the delivery
-/// is settled all the same.
-struct Droppable(Option<HandlerFuture>);
-
-impl Future for Droppable {
-    type Output = HandlerResult;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<HandlerResult> {
-        match &mut self.0 {
-            Some(run) => run.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Droppable {
-    fn drop(&mut self) {
-        let run = self.0.take();
-        if catch_unwind(AssertUnwindSafe(|| drop(run))).is_err() {
-            error!(target: TARGET, "a handler panicked while it was dropped");
-        }
-    }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("the handler panicked with something other than a text").to_owned()
-}
-
-/// Counts a running handler, however it ends.
-struct Running<'a>(&'a AtomicUsize);
-
-impl<'a> Running<'a> {
-    fn count<S: Store>(shared: &'a Shared<S>) -> Self {
-        shared.running.fetch_add(1, Ordering::Relaxed);
-        Self(&shared.running)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::settle::Verdict;
+use super::settle::Settlement;
+use crate::extract::Context;
 use crate::message::{FailureReason, Row};
 use crate::retry::FailedAttempt;
 use crate::subscriber::{
     AckPolicy, ErrorRenderer, HandlerError, HandlerResult, MAX_EXCEPTION_BYTES, Options, Outcome,
-    storable,
+    Verdict, storable,
 };
 use crate::telemetry::TARGET;
 
@@ -27,9 +28,49 @@ pub(super) struct Case<'a> {
     pub(super) since_claim: Duration,
 }
 
+/// A settlement, and the error that it is for.
+pub(super) struct Ruling {
+    pub(super) settlement: Settlement,
+    pub(super) error: Option<HandlerError>,
+}
+
+impl Ruling {
+    /// Another claim decides.
+    pub(super) fn lost() -> Self {
+        Self::of(Settlement::Lost)
+    }
+
+    pub(super) fn of(settlement: Settlement) -> Self {
+        Self { settlement, error: None }
+    }
+
+    pub(super) fn is_ack(&self) -> bool {
+        matches!(self.settlement, Settlement::Ack { .. })
+    }
+}
+
 impl Case<'_> {
-    /// The verdict on a result, and on what was said under `Manual`.
-    pub(super) fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Verdict {
+    /// The ruling on a run that ended by itself.
+    pub(super) fn rule(&self, context: &Context, result: HandlerResult) -> Ruling {
+        let mut settlement = self.judge(&result, context.delivery().said.get());
+        if let Settlement::Ack { messages } = &mut settlement {
+            match context.prepared() {
+                Ok(prepared) => *messages = prepared,
+                Err(why) => {
+                    return self.refused(HandlerError::new(HandlerError::PUBLISH, why));
+                }
+            }
+        }
+        Ruling { settlement, error: result.err() }
+    }
+
+    /// The ruling on an ack that cannot be written.
+    pub(super) fn refused(&self, error: HandlerError) -> Ruling {
+        Ruling { settlement: self.failed(&error), error: Some(error) }
+    }
+
+    /// The settlement on a result, and on what was said under `Manual`.
+    fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Settlement {
         let manual = self.options.ack == AckPolicy::Manual;
         match (result, said.filter(|_| manual)) {
             (_, Some(said)) => self.outcome(said),
@@ -41,34 +82,45 @@ impl Case<'_> {
         }
     }
 
-    /// The verdict on an error.
-    pub(super) fn failed(&self, error: &HandlerError) -> Verdict {
-        if self.options.ack == AckPolicy::RejectOnError {
-            return self.reject(Some(error), None);
+    /// The settlement on an error.
+    fn failed(&self, error: &HandlerError) -> Settlement {
+        match error.verdict {
+            Some(Verdict::Reject) => self.reject(Some(error), None),
+            Some(Verdict::Snooze(delay)) => snooze(delay),
+            Some(Verdict::RetryAfter(after)) => match self.nack(Some(error)) {
+                Settlement::Retry { .. } => Settlement::Retry { delay: after },
+                terminal => terminal,
+            },
+            None if self.options.ack == AckPolicy::RejectOnError => self.reject(Some(error), None),
+            Some(Verdict::Retry) | None => self.nack(Some(error)),
         }
-        self.nack(Some(error))
     }
 
-    /// The verdict on a row that was delivered too often.
-    pub(super) fn delivered_too_often(&self) -> Verdict {
+    /// The settlement on a row that was delivered too often.
+    pub(super) fn delivered_too_often(&self) -> Settlement {
         self.terminal(FailureReason::MaxDeliveries, None, None)
     }
 
-    fn outcome(&self, outcome: &Outcome) -> Verdict {
+    /// The ruling on a row whose time is over.
+    pub(super) fn expired(&self) -> Settlement {
+        self.terminal(FailureReason::Expired, None, None)
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> Settlement {
         match outcome {
-            Outcome::Ack => Verdict::Ack { messages: Vec::new() },
+            Outcome::Ack => Settlement::Ack { messages: Vec::new() },
             Outcome::Nack => self.nack(None),
             Outcome::Reject(reason) => self.reject(None, Some(reason)),
-            Outcome::Snooze(delay) => Verdict::Release { due_in: Some(*delay), uncount: true },
+            Outcome::Snooze(delay) => snooze(*delay),
         }
     }
 
-    fn nack(&self, error: Option<&HandlerError>) -> Verdict {
+    fn nack(&self, error: Option<&HandlerError>) -> Settlement {
         let attempts = self.row.attempts_count.saturating_add(1);
         let failed = FailedAttempt::new(attempts, self.since_first_failure(), error);
         let ask = AssertUnwindSafe(|| self.options.retry.next_delay(&failed));
         match catch_unwind(ask) {
-            Ok(Some(delay)) => Verdict::Retry { delay },
+            Ok(Some(delay)) => Settlement::Retry { delay },
             Ok(None) => self.terminal(FailureReason::RetryTerminal, error, None),
             Err(_) => {
                 error!(target: TARGET, row_id = self.row.id, "the retry strategy panicked; no retry");
@@ -77,7 +129,7 @@ impl Case<'_> {
         }
     }
 
-    fn reject(&self, error: Option<&HandlerError>, note: Option<&str>) -> Verdict {
+    fn reject(&self, error: Option<&HandlerError>, note: Option<&str>) -> Settlement {
         self.terminal(FailureReason::Rejected, error, note)
     }
 
@@ -86,8 +138,8 @@ impl Case<'_> {
         reason: FailureReason,
         error: Option<&HandlerError>,
         note: Option<&str>,
-    ) -> Verdict {
-        Verdict::Dead {
+    ) -> Settlement {
+        Settlement::Dead {
             reason,
             error_kind: error.map(|error| storable(error.kind(), MAX_KIND_BYTES)),
             last_exception: error.and_then(|error| self.rendered(error)),
@@ -110,4 +162,8 @@ impl Case<'_> {
         let claimed = self.row.acquired_at.unwrap_or(first);
         claimed.duration_since(first).unwrap_or_default() + self.since_claim
     }
+}
+
+fn snooze(delay: Duration) -> Settlement {
+    Settlement::Release { due_in: Some(delay), uncount: true }
 }

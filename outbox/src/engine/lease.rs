@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Shared;
 use crate::store::{Extend, Lease, Store};
 use crate::telemetry::TARGET;
+
+/// More than the store itself waits for an answer.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The leases of running handlers.
 #[derive(Default)]
@@ -21,6 +24,8 @@ pub(crate) struct Leases {
     /// goes on under another token.
     held: Mutex<HashMap<u64, Held>>,
     next_key: AtomicU64,
+    /// When the lease task last ran; see `watchdog`.
+    looked_after: Mutex<Option<Instant>>,
 }
 
 struct Held {
@@ -55,16 +60,31 @@ impl Leases {
         Holding { leases: self, key, shared_deadline: deadline, lost }
     }
 
-    /// Leases of which a third is over.
-    fn to_extend(&self, now: Instant) -> Vec<(u64, Extend)> {
+    /// The lease task runs.
+    fn is_looked_after(&self, now: Instant) {
+        *self.looked_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// True when the lease task has not run for this long, though it has begun.
+    pub(super) fn is_neglected(&self, now: Instant, limit: Duration) -> bool {
+        let last = *self.looked_after.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|last| now.duration_since(last) >= limit)
+    }
+
+    /// Leases of which a third is over, and when the first of them runs out.
+    fn to_extend(&self, now: Instant) -> (Vec<(u64, Extend)>, Instant) {
         let held = self.held();
-        let mut due: Vec<_> = held
-            .iter()
-            .filter(|(_, one)| now.duration_since(one.since) >= one.ttl / 3)
-            .map(|(&key, one)| (key, Extend { lease: one.lease, token: one.lease.token }))
-            .collect();
+        let mut first = now + LONGEST_WAIT;
+        let mut due = Vec::new();
+        for (&key, one) in held.iter() {
+            // A handler that blocks is still there after its lease is lost.
+            if now.duration_since(one.since) >= one.ttl / 3 && !one.lost.is_cancelled() {
+                due.push((key, Extend { lease: one.lease, token: one.lease.token }));
+                first = first.min(one.since + one.ttl);
+            }
+        }
         due.sort_by_key(|(_, extend)| extend.lease.id);
-        due
+        (due, first)
     }
 
     fn extended(&self, key: u64, since: Instant) {
@@ -104,30 +124,46 @@ impl Drop for Holding<'_> {
 
 /// Extends until dropped. The shortest lease of the process sets the pace.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
-    let mut ticks = interval((shortest / 6).max(Duration::from_millis(1)));
+    let mut ticks = interval(pace(shortest));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let now = Instant::now();
-        let due = shared.leases.to_extend(now);
-        if due.is_empty() {
-            continue;
-        }
-        let extends: Vec<Extend> = due.iter().map(|&(_, extend)| extend).collect();
-        match shared.store.extend(&extends).await {
-            Ok(landed) => {
-                for (&(key, _), landed) in due.iter().zip(landed) {
-                    if landed {
-                        shared.leases.extended(key, now);
-                    } else {
-                        shared.leases.lose(key);
-                    }
+        shared.leases.is_looked_after(Instant::now());
+        extend(&shared.leases, &shared.store).await;
+    }
+}
+
+/// How often leases are looked at.
+pub(super) fn pace(shortest: Duration) -> Duration {
+    (shortest / 6).max(Duration::from_millis(1))
+}
+
+/// Extends what is due, once.
+pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
+    let now = Instant::now();
+    let (due, first_deadline) = leases.to_extend(now);
+    if due.is_empty() {
+        return;
+    }
+    let extends: Vec<Extend> = due.iter().map(|&(_, extend)| extend).collect();
+    // An answer may be long in coming: nobody waits for it longer than a lease.
+    match timeout_at(first_deadline, store.extend(&extends)).await {
+        Ok(Ok(landed)) => {
+            for (&(key, _), landed) in due.iter().zip(landed) {
+                if landed {
+                    leases.extended(key, now);
+                } else {
+                    leases.lose(key);
                 }
             }
-            Err(error) => {
-                warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
-            }
         }
-        shared.leases.lose_expired(Instant::now());
+        Ok(Err(error)) => {
+            warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
+        }
+        Err(_) => warn!(
+            target: TARGET, leases = due.len(),
+            "a lease ran out while the database did not answer"
+        ),
     }
+    leases.lose_expired(Instant::now());
 }

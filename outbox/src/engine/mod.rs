@@ -4,23 +4,29 @@
 //! A subscriber has one claim loop and `max_workers` workers around an inbox; a
 //! process has one settler, one lease task and one watcher for wakes.
 
+mod at_most_once;
 mod backoff;
 mod claim_loop;
 mod drain;
+mod guard;
+mod handle;
 mod inbox;
 mod invoke;
 mod judge;
 mod lease;
 mod quiet;
 mod settle;
+mod transaction;
 mod wake;
+mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
@@ -37,10 +43,12 @@ pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
 use quiet::Quiet;
+#[cfg(not(feature = "testing"))]
 use settle::Settling;
 #[cfg(feature = "testing")]
-pub(crate) use settle::{Verdict, settle};
+pub(crate) use settle::{Settlement, Settling, settle};
 use wake::Signal;
+use watchdog::Watchdog;
 
 /// Settlements that wait to be written; a full channel slows the workers down.
 const SETTLE_BACKLOG: usize = 1024;
@@ -48,7 +56,6 @@ const SETTLE_BACKLOG: usize = 1024;
 /// What every delivery of a process shares.
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
-    pub(crate) states: Arc<States>,
     pub(crate) render: Arc<ErrorRenderer>,
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
@@ -60,15 +67,9 @@ pub(crate) struct Shared<S> {
 }
 
 impl<S: Store> Shared<S> {
-    pub(crate) fn new(
-        store: S,
-        states: Arc<States>,
-        render: Arc<ErrorRenderer>,
-        publisher: Publisher,
-    ) -> Self {
+    pub(crate) fn new(store: S, render: Arc<ErrorRenderer>, publisher: Publisher) -> Self {
         Self {
             store,
-            states,
             render,
             publisher,
             leases: Leases::default(),
@@ -82,21 +83,29 @@ impl<S: Store> Shared<S> {
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
+    pub(crate) states: Arc<States>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
+    /// Places on blocking threads, for a handler that is a plain fn.
+    pub(crate) threads: Arc<Semaphore>,
 }
 
 impl Reader {
-    pub(crate) fn new(subscriber: Subscriber) -> Self {
+    pub(crate) fn new(subscriber: Subscriber, states: &States) -> Self {
+        let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
-        let inbox = Inbox::new(options.max_workers, options.fetch_batch);
-        Self { subscriber, inbox, signal: Signal::default() }
+        let runs = options.max_workers.saturating_mul(options.batch.size);
+        let rows = options.fetch_batch.max(options.batch.size);
+        let inbox = Inbox::new(runs, rows, options.lease_ttl);
+        let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
+        Self { subscriber, states, inbox, signal: Signal::default(), threads }
     }
 }
 
 /// The loops of one process, started.
 pub(crate) struct Engine<S> {
     shared: Arc<Shared<S>>,
+    readers: Vec<Arc<Reader>>,
     /// Cancelled to stop claiming.
     stop: CancellationToken,
     /// Claim loops and workers: they end by themselves after `stop`.
@@ -104,6 +113,8 @@ pub(crate) struct Engine<S> {
     /// Lease task and watcher: needed until the last handler has ended.
     services: TaskTracker,
     services_stop: CancellationToken,
+    /// Dropped when no handler runs any more.
+    watchdog: Option<Watchdog>,
     settler: Option<JoinHandle<()>>,
     /// Kept so that a drain can see that the loops live.
     loops: usize,
@@ -111,11 +122,14 @@ pub(crate) struct Engine<S> {
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts all loops.
+    /// Starts all loops. `anew` makes the store once more, with connections of its
+    /// own.
     pub(crate) fn start(
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
+        states: &States,
         drain_timeout: Duration,
+        anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
         let shared = Arc::new(shared);
         let stop = CancellationToken::new();
@@ -126,22 +140,27 @@ impl<S: Store> Engine<S> {
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
+        let watchdog = Watchdog::start(&shared, shortest, anew);
         let leases = lease::run(Arc::clone(&shared), shortest);
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
         let readers: Vec<Arc<Reader>> =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
+            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 
-        for reader in readers {
+        for reader in &readers {
             for _ in 0..reader.subscriber.options.max_workers {
-                let worker = work(Arc::clone(&shared), Arc::clone(&reader), settlements.clone());
-                tracker.spawn(worker);
+                tracker.spawn(work(
+                    Arc::clone(&shared),
+                    Arc::clone(reader),
+                    settlements.clone(),
+                    stop.clone(),
+                ));
             }
             tracker.spawn(claim_loop::run(
                 Arc::clone(&shared),
-                reader,
+                Arc::clone(reader),
                 settlements.clone(),
                 stop.clone(),
             ));
@@ -151,10 +170,12 @@ impl<S: Store> Engine<S> {
         let loops = tracker.len();
         Self {
             shared,
+            readers,
             stop,
             subscribers: tracker,
             services,
             services_stop,
+            watchdog: Some(watchdog),
             settler: Some(settler),
             loops,
             drain_timeout,
@@ -173,27 +194,40 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// Runs deliveries one after the other until the inbox is closed.
+/// Runs deliveries one after the other until the inbox is closed. After `stop`
+/// it starts none: the claim loop may be held up by the database before it closes
+/// the inbox.
 async fn work<S: Store>(
     shared: Arc<Shared<S>>,
     reader: Arc<Reader>,
     settlements: mpsc::Sender<Settling>,
+    stop: CancellationToken,
 ) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
 
-    while let Some(job) = reader.inbox.next().await {
-        let run = AssertUnwindSafe(deliver(&shared, &reader, job)).catch_unwind();
-        match run.await {
-            // The settler outlives the workers, so this cannot fail.
-            Ok(Some(settling)) => drop(settlements.send(settling).await),
-            Ok(None) => {}
+    let batch = reader.subscriber.options.batch;
+    while let Some(jobs) = reader.inbox.next(batch).await {
+        let (count, started) = (jobs.len(), Instant::now());
+        let run = async {
+            if stop.is_cancelled() {
+                return jobs.iter().map(|job| Settling::unstarted(&reader, job)).collect();
+            }
+            deliver(&shared, &reader, jobs).await
+        };
+        let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.
-            Err(_) => error!(
+            error!(
                 target: TARGET, subscriber = reader.subscriber.name(),
                 "dropping a handler panicked; its message comes back when the lease runs out"
-            ),
+            );
+            Vec::new()
+        });
+        let took = started.elapsed();
+        for settling in settled {
+            // The settler outlives the workers, so this cannot fail.
+            drop(settlements.send(settling).await);
         }
-        reader.inbox.done();
+        reader.inbox.done(count, took);
     }
 }

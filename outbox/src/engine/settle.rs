@@ -25,7 +25,7 @@ const BATCH: usize = 1000;
 /// The final word on a delivery, on its way to the store.
 pub(crate) struct Settling {
     pub(crate) lease: Lease,
-    pub(crate) verdict: Verdict,
+    pub(crate) settlement: Settlement,
     pub(crate) report: Report,
     /// Until then a failing write is repeated; afterwards the row is another
     /// claim's to take.
@@ -34,7 +34,7 @@ pub(crate) struct Settling {
 }
 
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Settlement {
     /// Deleted as handled, and these messages published by the same statement.
     Ack {
         messages: Vec<Prepared>,
@@ -59,12 +59,12 @@ pub(crate) enum Verdict {
 }
 
 impl Settling {
-    /// A delivery without a verdict yet.
+    /// A delivery without a settlement yet.
     pub(super) fn of(reader: &Arc<Reader>, job: &Job) -> Self {
         let row = &job.claimed.row;
         Self {
             lease: Lease { id: row.id, token: row.acquired_token.unwrap_or_default() },
-            verdict: Verdict::Lost,
+            settlement: Settlement::Lost,
             report: Report {
                 id: row.id,
                 queue: row.queue.clone(),
@@ -81,11 +81,11 @@ impl Settling {
 
     /// A row given back as if it had never been claimed.
     pub(super) fn unstarted(reader: &Arc<Reader>, job: &Job) -> Self {
-        Self::of(reader, job).ruled(Verdict::Release { due_in: None, uncount: true })
+        Self::of(reader, job).ruled(Settlement::Release { due_in: None, uncount: true })
     }
 
-    pub(super) fn ruled(self, verdict: Verdict) -> Self {
-        Self { verdict, ..self }
+    pub(super) fn ruled(self, settlement: Settlement) -> Self {
+        Self { settlement, ..self }
     }
 
     /// Failing writes are repeated until then.
@@ -93,25 +93,30 @@ impl Settling {
         self.deadline = deadline;
     }
 
+    /// It was acked in a transaction that has committed.
+    pub(super) fn committed(self) {
+        self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
+    }
+
     /// Says what became of it, once.
     fn close(&self, written: Written, dead_letter: bool) {
         let never_started = self.report.started.is_none();
-        match (&self.verdict, written) {
-            (Verdict::Release { .. }, _) if never_started => {}
-            (Verdict::Ack { .. }, Written::Landed) => self.report.close(Close::Acked),
-            (Verdict::Retry { delay }, Written::Landed) => {
+        match (&self.settlement, written) {
+            (Settlement::Release { .. }, _) if never_started => {}
+            (Settlement::Ack { .. }, Written::Landed) => self.report.close(Close::Acked),
+            (Settlement::Retry { delay }, Written::Landed) => {
                 self.report.close(Close::Retried { next_delay: *delay });
             }
-            (Verdict::Release { due_in, .. }, Written::Landed) => {
+            (Settlement::Release { due_in, .. }, Written::Landed) => {
                 let next_delay = due_in.unwrap_or_default();
                 self.report.close(Close::Snoozed { next_delay });
             }
-            (Verdict::Dead { reason, .. }, Written::Landed) => {
+            (Settlement::Dead { reason, .. }, Written::Landed) => {
                 self.report.close(Close::Terminal { reason: *reason, dead_letter });
             }
-            (Verdict::Abandon, _) => self.report.close(Close::Abandoned),
-            (verdict, _) => self.report.close(Close::LeaseLost {
-                retry: matches!(verdict, Verdict::Retry { .. } | Verdict::Release { .. }),
+            (Settlement::Abandon, _) => self.report.close(Close::Abandoned),
+            (settlement, _) => self.report.close(Close::LeaseLost {
+                retry: matches!(settlement, Settlement::Retry { .. } | Settlement::Release { .. }),
                 unknown: written == Written::Unknown,
             }),
         }
@@ -119,9 +124,9 @@ impl Settling {
 
     /// Sets the alarm of the claim loop for a row that is due again.
     fn announce(&self) {
-        let wait = match self.verdict {
-            Verdict::Retry { delay } => Some(delay),
-            Verdict::Release { due_in, .. } => due_in,
+        let wait = match self.settlement {
+            Settlement::Retry { delay } => Some(delay),
+            Settlement::Release { due_in, .. } => due_in,
             _ => None,
         };
         if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
@@ -157,13 +162,13 @@ pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
     let (mut acks, mut publishing) = (vec![], vec![]);
     let (mut retries, mut deaths, mut releases) = (vec![], vec![], vec![]);
     for settling in batch {
-        match &settling.verdict {
-            Verdict::Ack { messages } if messages.is_empty() => acks.push(settling),
-            Verdict::Ack { .. } => publishing.push(settling),
-            Verdict::Retry { .. } => retries.push(settling),
-            Verdict::Dead { .. } => deaths.push(settling),
-            Verdict::Release { .. } | Verdict::Abandon => releases.push(settling),
-            Verdict::Lost => settling.close(Written::Lost, false),
+        match &settling.settlement {
+            Settlement::Ack { messages } if messages.is_empty() => acks.push(settling),
+            Settlement::Ack { .. } => publishing.push(settling),
+            Settlement::Retry { .. } => retries.push(settling),
+            Settlement::Dead { .. } => deaths.push(settling),
+            Settlement::Release { .. } | Settlement::Abandon => releases.push(settling),
+            Settlement::Lost => settling.close(Written::Lost, false),
         }
     }
     let mut landed = 0;
@@ -252,24 +257,24 @@ async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
 }
 
 async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
-    match &group[0].verdict {
-        Verdict::Ack { messages } if !messages.is_empty() => {
+    match &group[0].settlement {
+        Settlement::Ack { messages } if !messages.is_empty() => {
             let acks: Vec<Handled<'_>> = group.iter().filter_map(Settling::as_handled).collect();
             store.ack_publishing(&acks).await
         }
-        Verdict::Ack { .. } => {
+        Settlement::Ack { .. } => {
             let leases: Vec<Lease> = group.iter().map(|one| one.lease).collect();
             store.ack(&leases).await
         }
-        Verdict::Retry { .. } => {
+        Settlement::Retry { .. } => {
             let retries: Vec<Retry> = group.iter().filter_map(Settling::as_retry).collect();
             store.retry(&retries).await
         }
-        Verdict::Dead { .. } => {
+        Settlement::Dead { .. } => {
             let deaths: Vec<Death> = group.iter().filter_map(Settling::as_death).collect();
             store.bury(&deaths).await
         }
-        Verdict::Release { .. } | Verdict::Abandon | Verdict::Lost => {
+        Settlement::Release { .. } | Settlement::Abandon | Settlement::Lost => {
             let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();
             store.release(&releases).await
         }
@@ -279,23 +284,23 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
 impl Settling {
     /// Queue and name of every timer that is published with the ack.
     fn timers(&self) -> Vec<(String, String)> {
-        let Verdict::Ack { messages } = &self.verdict else { return Vec::new() };
+        let Settlement::Ack { messages } = &self.settlement else { return Vec::new() };
         let named = |one: &Prepared| Some((one.queue.clone(), one.timer_id.clone()?));
         messages.iter().filter_map(named).collect()
     }
 
     fn as_handled(&self) -> Option<Handled<'_>> {
-        let Verdict::Ack { messages } = &self.verdict else { return None };
+        let Settlement::Ack { messages } = &self.settlement else { return None };
         Some(Handled { lease: self.lease, messages })
     }
 
     fn as_retry(&self) -> Option<Retry> {
-        let Verdict::Retry { delay } = self.verdict else { return None };
+        let Settlement::Retry { delay } = self.settlement else { return None };
         Some(Retry { lease: self.lease, delay })
     }
 
     fn as_death(&self) -> Option<Death> {
-        let Verdict::Dead { reason, error_kind, last_exception, note } = &self.verdict else {
+        let Settlement::Dead { reason, error_kind, last_exception, note } = &self.settlement else {
             return None;
         };
         Some(Death {
@@ -308,8 +313,8 @@ impl Settling {
     }
 
     fn as_release(&self) -> Release {
-        let (due_in, uncount) = match self.verdict {
-            Verdict::Release { due_in, uncount } => (due_in, uncount),
+        let (due_in, uncount) = match self.settlement {
+            Settlement::Release { due_in, uncount } => (due_in, uncount),
             _ => (None, false),
         };
         Release { lease: self.lease, due_in, uncount }

@@ -5,14 +5,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::States;
-use crate::message::{DecodeError, Headers, Row, codec};
-use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
+use crate::message::headers::EXPIRES_IN;
+use crate::message::{DecodeError, Headers, Row, codec, to_micros};
+use crate::publish::{Collected, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
+use crate::tracking::Trail;
 
 /// The delivery that a handler runs on. Cheap to clone.
 #[derive(Clone)]
@@ -30,6 +34,10 @@ pub(crate) struct Delivery {
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
+    /// The transaction of a handler that takes `Tx`.
+    pub(crate) lent: OnceLock<Arc<dyn super::Lent>>,
+    /// Places on blocking threads, for handlers that are plain fns.
+    pub(crate) threads: Arc<Semaphore>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
 }
@@ -69,12 +77,12 @@ impl Context {
         self.0.row.payload.clone()
     }
 
-    /// Reads the payload as `T`.
+    /// Reads the payload as `T`, which may borrow from it.
     ///
     /// # Errors
     /// When the bytes are not what `T` expects. Use `?` in the handler: the
     /// delivery then fails with kind `DecodeError`.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+    pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         let headers = self.parsed_headers()?;
         codec::decode(self.payload(), headers.content_type())
     }
@@ -112,6 +120,15 @@ impl Context {
     #[must_use]
     pub fn attempts(&self) -> u64 {
         self.0.row.attempts_count
+    }
+
+    /// A number that grows with every claim of the row: a later owner of the row
+    /// has a higher one, so that another system can refuse what an earlier one
+    /// still writes. It is the time of the claim in microseconds, by the
+    /// database's clock.
+    #[must_use]
+    pub fn fence(&self) -> i64 {
+        self.0.row.acquired_at.map_or(0, to_micros)
     }
 
     /// When the message was published, by the database's clock.
@@ -164,8 +181,33 @@ impl Context {
         if collected.is_empty() {
             return Ok(Vec::new());
         }
-        let inherit = |message: Outgoing| message.inherit_correlation(|| self.correlation_id());
-        self.0.publisher.prepare(collected.into_iter().map(inherit).collect())
+        self.0.publisher.prepare(collected, &self.trail())
+    }
+
+    /// What the handler's messages inherit.
+    pub(crate) fn trail(&self) -> Trail {
+        Trail::of(self.headers(), self.correlation_id())
+    }
+
+    /// The tracking ids of the message: one for each publish that led to it, the
+    /// first one first, its own last.
+    #[must_use]
+    pub fn tracking_ids(&self) -> Vec<Uuid> {
+        crate::tracking::ids(self.headers())
+    }
+
+    /// True when it was to be started earlier than now, `since_claim` after its
+    /// claim.
+    pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
+        let row = &self.0.row;
+        // Most have no such header: not parsed for it.
+        if !row.headers.as_deref().is_some_and(|text| text.contains(EXPIRES_IN)) {
+            return false;
+        }
+        let limit = self.headers().get(EXPIRES_IN).and_then(|limit| limit.parse().ok());
+        let age = row.acquired_at.and_then(|at| at.duration_since(row.created_at).ok());
+        let age = age.unwrap_or_default() + since_claim;
+        limit.is_some_and(|limit| age > Duration::from_millis(limit))
     }
 
     /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.

@@ -2,13 +2,26 @@
 
 mod context;
 mod headers;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod lender;
+mod lent;
 mod state;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod tx;
 
+use std::convert::Infallible;
 use std::future::Future;
 
 pub use context::Context;
 pub(crate) use context::Delivery;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use lender::Lends;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use lender::{Open, sealed as lends};
+pub(crate) use lent::{Ended, Lender, Lent};
 pub use state::{State, States};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use tx::Tx;
 
 use crate::error::BoxError;
 
@@ -36,7 +49,7 @@ use crate::error::BoxError;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a handler",
     label = "not an extractor",
-    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, or a type that implements `outbox::FromContext`"
+    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, `Tx<DB>`, a type that implements `outbox::FromContext`, or an `Option` of one"
 )]
 pub trait FromContext: Sized + Send {
     /// Why it could not be made.
@@ -52,5 +65,23 @@ pub trait FromContext: Sized + Send {
     fn check(states: &States) -> Result<(), String> {
         let _ = states;
         Ok(())
+    }
+}
+
+/// `None` when it cannot be made.
+impl<X: FromContext> FromContext for Option<X> {
+    type Rejection = Infallible;
+
+    async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
+        Ok(X::from_context(ctx).await.ok())
+    }
+}
+
+/// The rejection as a value, so that the handler decides.
+impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
+    type Rejection = Infallible;
+
+    async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
+        Ok(X::from_context(ctx).await)
     }
 }

@@ -4,8 +4,9 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
-use super::{Context, FromContext};
+use super::{Context, FromContext, Lender};
 
 /// A clone of the value given to the app with `App::state`.
 ///
@@ -52,24 +53,43 @@ fn missing<T>() -> String {
 }
 
 /// The states of an app, by type.
-#[derive(Default)]
-pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+#[derive(Clone, Default)]
+pub struct States {
+    values: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// Where `Tx` comes from; known when the app starts.
+    lender: Option<Lender>,
+}
 
 impl States {
     /// Keeps a value; a second one of the same type replaces the first.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.0.insert(TypeId::of::<T>(), Box::new(value));
+        self.values.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    /// These, and over them the others.
+    pub(crate) fn overlaid(&self, others: &Self) -> Self {
+        let mut all = self.clone();
+        all.values.extend(others.values.iter().map(|(id, value)| (*id, Arc::clone(value))));
+        all
     }
 
     /// The value of type `T`.
     #[must_use]
     pub fn get<T: 'static>(&self) -> Option<&T> {
-        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+        self.values.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    pub(crate) fn lend(&mut self, lender: Lender) {
+        self.lender = Some(lender);
+    }
+
+    pub(super) fn lender(&self) -> Option<&Lender> {
+        self.lender.as_ref()
     }
 }
 
 impl fmt::Debug for States {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "States({})", self.0.len())
+        write!(f, "States({})", self.values.len())
     }
 }

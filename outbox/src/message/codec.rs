@@ -2,8 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
-use serde::de::{DeserializeOwned, IntoDeserializer, value};
+#[cfg(feature = "cbor")]
+use super::codecs::read_cbor;
+#[cfg(feature = "msgpack")]
+use super::codecs::read_msgpack;
+use serde::de::value::{self, BorrowedStrDeserializer};
+use serde::{Deserialize, Serialize};
 
 /// Content type of a serialised value.
 pub(crate) const JSON: &str = "application/json";
@@ -13,19 +17,45 @@ pub(crate) fn encode<T: Serialize + ?Sized>(body: &T) -> Result<Vec<u8>, serde_j
     serde_json::to_vec(body)
 }
 
-/// Reads a value: `text/…` as a string, everything else as JSON.
+/// Reads a value: `text/…` as a string, MessagePack and CBOR with their features,
+/// everything else as JSON.
 ///
 /// JSON keeps serde_json's depth limit of 128, so nesting cannot overflow the
 /// stack.
-pub(crate) fn decode<T: DeserializeOwned>(
-    payload: &[u8],
+pub(crate) fn decode<'a, T: Deserialize<'a>>(
+    payload: &'a [u8],
     content_type: Option<&str>,
 ) -> Result<T, DecodeError> {
     if content_type.is_some_and(|kind| kind.starts_with("text/")) {
         let text = std::str::from_utf8(payload)?;
-        return Ok(T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(text))?);
+        return Ok(T::deserialize(BorrowedStrDeserializer::<value::Error>::new(text))?);
     }
-    Ok(serde_json::from_slice(payload)?)
+    match content_type.map(|kind| kind.split(';').next().unwrap_or(kind).trim()) {
+        Some("application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") => {
+            #[cfg(feature = "msgpack")]
+            return read_msgpack(payload).map_err(|_| DecodeError::Binary("MessagePack"));
+            #[cfg(not(feature = "msgpack"))]
+            Err(DecodeError::Feature { encoding: "MessagePack", feature: "msgpack" })
+        }
+        Some("application/cbor") => {
+            #[cfg(feature = "cbor")]
+            return read_cbor(payload).map_err(|_| DecodeError::Binary("CBOR"));
+            #[cfg(not(feature = "cbor"))]
+            Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
+        }
+        _ => json(payload),
+    }
+}
+
+/// Reads JSON.
+pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, DecodeError> {
+    let mut json = serde_json::Deserializer::from_slice(payload);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| DecodeError::Json {
+        path: path(error.path()),
+        error: error.into_inner(),
+    })?;
+    json.end().map_err(|error| DecodeError::Json { path: String::new(), error })?;
+    Ok(value)
 }
 
 /// A payload that the handler's type cannot hold. The text names the place in
@@ -36,8 +66,25 @@ pub(crate) fn decode<T: DeserializeOwned>(
 #[derive(thiserror::Error)]
 pub enum DecodeError {
     /// Not the JSON that the type expects.
-    #[error("the payload is not the expected JSON: {}", describe(.0))]
-    Json(serde_json::Error),
+    #[error("the payload is not the expected JSON: {}{path}", describe(.error))]
+    Json {
+        /// The field, as ` in items[3].price`; empty for the payload as a whole.
+        path: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// Not the binary encoding that the content type names, or not what the type
+    /// expects in it.
+    #[error("the payload is not the expected {0}")]
+    Binary(&'static str),
+    /// An encoding that this program was built without.
+    #[error("the payload is {encoding}; build with the feature `{feature}` of `outbox`")]
+    Feature {
+        /// The encoding.
+        encoding: &'static str,
+        /// What reads it.
+        feature: &'static str,
+    },
     /// A text payload that is not UTF-8.
     #[error("the payload is not UTF-8: {0}")]
     Utf8(#[from] std::str::Utf8Error),
@@ -49,12 +96,6 @@ pub enum DecodeError {
     Headers(#[from] super::headers::MalformedHeaders),
 }
 
-impl From<serde_json::Error> for DecodeError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Json(error)
-    }
-}
-
 impl From<value::Error> for DecodeError {
     fn from(error: value::Error) -> Self {
         Self::Text(error)
@@ -64,6 +105,20 @@ impl From<value::Error> for DecodeError {
 impl fmt::Debug for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The field that was being read. Keys of a map are the payload's content, but
+/// without them nobody finds the place; they are cut short.
+fn path(path: &serde_path_to_error::Path) -> String {
+    const MAX_CHARS: usize = 100;
+    let text = path.to_string();
+    if text == "." {
+        return String::new();
+    }
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!(" in {}…", &text[..end]),
+        None => format!(" in {text}"),
     }
 }
 

@@ -9,6 +9,14 @@ pub(crate) const CONTENT_TYPE: &str = "content-type";
 /// Name of the header that ties the messages of one piece of work together.
 pub(crate) const CORRELATION_ID: &str = "correlation_id";
 
+/// Name of the header with the ids of the publishes that led to a message.
+pub(crate) const TRACKING_IDS: &str = "outbox-tracking-ids";
+/// Name of the header with the time in which a message has to be started.
+pub(crate) const EXPIRES_IN: &str = "outbox-expires-in";
+/// Names of the headers of W3C Trace Context.
+pub(crate) const TRACEPARENT: &str = "traceparent";
+pub(crate) const TRACESTATE: &str = "tracestate";
+
 /// Headers of a message, and the extractor for them.
 ///
 /// In the table they are one JSON object, so a Python consumer reads what Rust

@@ -1,9 +1,16 @@
 //! What travels: the row, its headers, its payload.
 
 pub(crate) mod codec;
+mod codecs;
 pub(crate) mod headers;
 pub(crate) mod row;
 
 pub use codec::DecodeError;
+#[cfg(feature = "cbor")]
+pub use codecs::Cbor;
+#[cfg(feature = "msgpack")]
+pub use codecs::MessagePack;
+pub use codecs::{Codec, Encoded, Json};
 pub use headers::{Headers, MalformedHeaders};
+pub(crate) use row::to_micros;
 pub use row::{DeadLetter, FailureReason, Row};

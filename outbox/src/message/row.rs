@@ -78,6 +78,8 @@ pub enum FailureReason {
     MaxDeliveries,
     /// The handler failed and the retry strategy gave no further delay.
     RetryTerminal,
+    /// Not started within the time its publisher gave it.
+    Expired,
     /// The handler rejected the message, or failed under `RejectOnError`.
     Rejected,
 }
@@ -89,6 +91,7 @@ impl FailureReason {
         match self {
             Self::MaxDeliveries => "max_deliveries",
             Self::RetryTerminal => "retry_terminal",
+            Self::Expired => "expired",
             Self::Rejected => "rejected",
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::error::StoreError;
+use crate::error::{BoxError, StoreError};
 use crate::store::names::NameError;
 
 /// Why a message was not published.
@@ -36,7 +36,7 @@ pub enum PublishError {
     },
     /// The value does not serialise.
     #[error("the payload does not serialise: {0}")]
-    Encode(#[source] serde_json::Error),
+    Encode(#[source] BoxError),
     /// Both a delay and a time were given.
     #[error("the message has both a delay and a time; give one")]
     DelayAndTime,
@@ -68,4 +68,25 @@ pub enum PublishError {
     /// The statement failed; the transaction is to be rolled back.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl PublishError {
+    /// The name of the case, for the log: the text may hold a user's words.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::EmptyName(_) => "EmptyName",
+            Self::LongName { .. } => "LongName",
+            Self::Nul(_) => "Nul",
+            Self::PayloadTooLarge { .. } => "PayloadTooLarge",
+            Self::Encode(_) => "Encode",
+            Self::DelayAndTime => "DelayAndTime",
+            Self::TimeOutOfRange(_) => "TimeOutOfRange",
+            Self::HeaderConflict(_) => "HeaderConflict",
+            Self::ConflictWithoutTimer => "ConflictWithoutTimer",
+            Self::TimerTwice { .. } => "TimerTwice",
+            Self::NoDelivery => "NoDelivery",
+            Self::Names(_) => "Names",
+            Self::Store(_) => "Store",
+        }
+    }
 }

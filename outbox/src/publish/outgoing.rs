@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, Transaction};
-use crate::message::{Headers, codec};
+use crate::error::BoxError;
+use crate::message::{Codec, Headers, codec};
 
 /// What to do when a live row of the queue already has the timer name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub enum TimerConflict {
 #[must_use = "a message is published by `.publish(&mut tx).await`"]
 pub struct Outgoing {
     pub(super) queue: String,
-    pub(super) payload: Result<Bytes, serde_json::Error>,
+    pub(super) payload: Result<Bytes, BoxError>,
     pub(super) content_type: Option<Cow<'static, str>>,
     /// The content type was named by the caller, so a header must agree.
     pub(super) content_type_given: bool,
@@ -51,6 +52,7 @@ pub struct Outgoing {
     pub(super) headers: Headers,
     pub(super) delay: Option<Duration>,
     pub(super) at: Option<SystemTime>,
+    pub(super) expires_in: Option<Duration>,
     pub(super) timer_id: Option<String>,
     pub(super) conflict: Option<TimerConflict>,
     pub(super) publisher: Option<Publisher>,
@@ -70,8 +72,14 @@ impl fmt::Debug for Outgoing {
 impl Outgoing {
     /// A value, as JSON. One that does not serialise fails when published.
     pub fn new(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
-        let payload = codec::encode(body).map(Bytes::from);
+        let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
         Self::with(queue.into(), payload, Some(codec::JSON.into()))
+    }
+
+    /// A value in another encoding, with its content type.
+    pub fn encoded<C: Codec>(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
+        let payload = C::encode(body).map(Bytes::from);
+        Self::with(queue.into(), payload, Some(C::CONTENT_TYPE.into()))
     }
 
     /// Bytes as they are, without a content type unless one is named.
@@ -81,7 +89,7 @@ impl Outgoing {
 
     fn with(
         queue: String,
-        payload: Result<Bytes, serde_json::Error>,
+        payload: Result<Bytes, BoxError>,
         content_type: Option<Cow<'static, str>>,
     ) -> Self {
         Self {
@@ -93,6 +101,7 @@ impl Outgoing {
             headers: Headers::new(),
             delay: None,
             at: None,
+            expires_in: None,
             timer_id: None,
             conflict: None,
             publisher: None,
@@ -119,12 +128,9 @@ impl Outgoing {
         self
     }
 
-    /// The id of the message that is being handled, unless this one has its own.
-    pub(crate) fn inherit_correlation(mut self, id: impl FnOnce() -> String) -> Self {
-        if self.correlation_id.is_none() && self.headers.correlation_id().is_none() {
-            self.correlation_id = Some(id());
-        }
-        self
+    /// Bytes of the payload; none when it does not serialise.
+    pub(super) fn size(&self) -> usize {
+        self.payload.as_ref().map_or(0, Bytes::len)
     }
 
     /// Says how the payload is encoded: `text/…` is read as text, everything
@@ -144,6 +150,14 @@ impl Outgoing {
     /// Due at this time; at once if it is over.
     pub fn at(mut self, time: SystemTime) -> Self {
         self.at = Some(time);
+        self
+    }
+
+    /// Not started within this time, the message ends as `expired` instead of
+    /// being handled. It counts from the call, in milliseconds, by the database's
+    /// clock, and holds for retries too.
+    pub fn expires_in(mut self, limit: Duration) -> Self {
+        self.expires_in = Some(limit);
         self
     }
 

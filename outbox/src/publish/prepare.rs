@@ -8,7 +8,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Outgoing, PublishError, TimerConflict};
-use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID};
+use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN};
+use crate::tracking::Trail;
 
 /// Length of the columns `queue` and `timer_id`, in characters.
 const MAX_NAME_CHARS: usize = 255;
@@ -47,7 +48,11 @@ pub(crate) enum Due {
 }
 
 impl Outgoing {
-    pub(super) fn prepare(self, max_payload: usize) -> Result<Prepared, PublishError> {
+    pub(super) fn prepare(
+        self,
+        max_payload: usize,
+        trail: &Trail,
+    ) -> Result<Prepared, PublishError> {
         check_name("queue", &self.queue)?;
         if let Some(timer_id) = &self.timer_id {
             check_name("timer", timer_id)?;
@@ -69,8 +74,15 @@ impl Outgoing {
         }
         agree(&mut headers, CORRELATION_ID, self.correlation_id)?;
         if headers.value(CORRELATION_ID).is_none() {
-            headers.insert(CORRELATION_ID, Uuid::new_v4().to_string());
+            let inherited = trail.correlation_id().map(str::to_owned);
+            let id = inherited.unwrap_or_else(|| Uuid::new_v4().to_string());
+            headers.insert(CORRELATION_ID, id);
         }
+        if let Some(limit) = self.expires_in {
+            let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            agree(&mut headers, EXPIRES_IN, Some(limit.to_string()))?;
+        }
+        trail.sign(&mut headers);
         for (name, value) in headers.iter() {
             if name.contains('\0') || holds_nul(value) {
                 return Err(PublishError::Nul("header"));

@@ -9,9 +9,11 @@ use serde::Serialize;
 use super::{
     Connection, Outgoing, Prepared, PublishError, Published, Transaction, check_name, sealed,
 };
+use crate::error::StoreError;
 use crate::message::Row;
 use crate::store::names::{NameError, TableNames};
 use crate::telemetry;
+use crate::tracking::Trail;
 
 /// Default of [`Publisher::max_payload`]: 16 MiB.
 const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
@@ -86,11 +88,15 @@ impl Publisher {
     }
 
     /// What the store publishes with an ack.
-    pub(crate) fn prepare(&self, messages: Vec<Outgoing>) -> Result<Vec<Prepared>, PublishError> {
+    pub(crate) fn prepare(
+        &self,
+        messages: Vec<Outgoing>,
+        trail: &Trail,
+    ) -> Result<Vec<Prepared>, PublishError> {
         let mut timers = HashSet::new();
         let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
         for message in messages {
-            let message = message.prepare(self.table.max_payload)?;
+            let message = message.prepare(self.table.max_payload, trail)?;
             if let Some(timer_id) = &message.timer_id
                 && !timers.insert((message.queue.clone(), timer_id.clone()))
             {
@@ -158,11 +164,13 @@ impl Publisher {
         tx: &mut T,
         message: Outgoing,
     ) -> Result<Published, PublishError> {
-        let message = message.prepare(self.table.max_payload)?;
-        let event = telemetry::PublishEvent::start(&message.queue, message.payload.len());
-        let result = tx.insert(&self.table.statements, message).await;
+        let event = telemetry::PublishEvent::start(&message.queue, message.size());
+        let result = match message.prepare(self.table.max_payload, &Trail::current()) {
+            Ok(message) => tx.insert(&self.table.statements, message).await.map_err(Into::into),
+            Err(refused) => Err(refused),
+        };
         event.end(result.as_ref().map(|published| usize::from(published.id().is_some())));
-        Ok(result?)
+        result
     }
 
     /// Publishes many messages with one statement, each with its own queue and
@@ -176,13 +184,32 @@ impl Publisher {
         tx: &mut T,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Published>, PublishError> {
-        let prepared = self.prepare(messages.into_iter().collect())?;
-        let Some(first) = prepared.first() else { return Ok(Vec::new()) };
-        let bytes = prepared.iter().map(|message| message.payload.len()).sum();
+        let messages: Vec<_> = messages.into_iter().collect();
+        let Some(first) = messages.first() else { return Ok(Vec::new()) };
+        let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
-        let result = tx.insert_batch(&self.table.statements, prepared).await;
+        let result = match self.prepare(messages, &Trail::current()) {
+            Ok(all) => tx.insert_batch(&self.table.statements, all).await.map_err(Into::into),
+            Err(refused) => Err(refused),
+        };
         event.end(result.as_ref().map(|all| all.iter().filter(|one| one.id().is_some()).count()));
-        Ok(result?)
+        result
+    }
+
+    pub(crate) fn statements(&self) -> &sealed::Statements {
+        &self.table.statements
+    }
+
+    /// Inserts messages that were checked before.
+    pub(crate) async fn insert<T: Transaction + ?Sized>(
+        &self,
+        tx: &mut T,
+        messages: &[Prepared],
+    ) -> Result<(), StoreError> {
+        if !messages.is_empty() {
+            tx.insert_batch(&self.table.statements, messages.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// Deletes the row of a timer unless a handler is working on it; true when

@@ -182,8 +182,9 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Releases whatever a claim took whose answer was lost.
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
     /// Time until the next row of these queues becomes due or the next lease runs
-    /// out. Free rows that are due do not count: this is asked after a claim, which
-    /// passed them by because somebody has them locked.
+    /// out. This is asked after a claim: of the free rows that are due, only those
+    /// count that came due a moment ago, perhaps after the claim. The others were
+    /// passed by because somebody has them locked.
     fn next_due(
         &self,
         queues: &[String],

@@ -90,7 +90,7 @@ impl TableNames {
     /// # Errors
     /// The first name that cannot be used.
     pub fn from_env() -> Result<Self, NameError> {
-        let (names, mut wrong) = Self::from_lookup(|key| std::env::var(key).ok());
+        let (names, mut wrong) = Self::from_lookup(variable);
         if wrong.is_empty() { Ok(names) } else { Err(wrong.remove(0)) }
     }
 
@@ -184,6 +184,12 @@ impl TableNames {
         sql.push_str(rest);
         sql.into()
     }
+}
+
+/// An environment variable. One that is not UTF-8 is set all the same: taken for
+/// unset, it would silently mean something else.
+pub(crate) fn variable(key: &str) -> Option<String> {
+    std::env::var_os(key).map(|value| value.to_string_lossy().into_owned())
 }
 
 pub(crate) fn quoted(name: &str) -> String {

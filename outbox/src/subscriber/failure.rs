@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
+use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
 
 /// Longest text that is kept of an error, in bytes.
@@ -11,9 +13,13 @@ pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
 const CUT_MARK: &str = "…[truncated]";
 
 /// Why a delivery failed: the handler's error, or what kept it from running.
+#[derive(Clone)]
 pub struct HandlerError {
     kind: Cow<'static, str>,
-    source: BoxError,
+    /// Shared, because the error of a batch is that of each of its messages.
+    source: Arc<dyn Error + Send + Sync>,
+    /// What the error says of itself; the ack policy counts otherwise.
+    pub(crate) verdict: Option<Verdict>,
 }
 
 impl HandlerError {
@@ -25,23 +31,52 @@ impl HandlerError {
     pub const PANIC: &'static str = "panic";
     /// A message that was to be published with the ack cannot be.
     pub const PUBLISH: &'static str = "publish";
+    /// The transaction of a handler that takes `Tx` could not begin or commit.
+    pub const TRANSACTION: &'static str = "transaction";
+    /// A handler of batches returned another number of results than it got
+    /// messages.
+    pub const RESULTS: &'static str = "results";
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 
     /// An error of a named kind.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
-        Self { kind: kind.into(), source: source.into() }
+        Self { kind: kind.into(), source: Arc::from(source.into()), verdict: None }
     }
 
-    /// An error whose kind is the name of its type, without the path.
+    /// The error itself, if it is one of these that was boxed: a layer hands on
+    /// what it got.
+    fn known(error: BoxError) -> Result<Self, BoxError> {
+        error.downcast::<Boxed>().map(|boxed| boxed.0)
+    }
+
+    /// One that says of what kind it is, or an error of this kind.
+    pub(crate) fn or_kind(kind: &'static str, error: impl Into<BoxError>) -> Self {
+        Self::known(error.into()).unwrap_or_else(|error| Self::new(kind, error))
+    }
+
+    /// The error of a handler, with what it says of itself. Its kind is that of a
+    /// [`Failure`](crate::Failure), or the name of its type.
     pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
-        let path = std::any::type_name::<E>();
-        let plain = path.split('<').next().unwrap_or(path);
-        Self::new(plain.rsplit("::").next().unwrap_or(plain), error)
+        let source = match Self::known(error.into()) {
+            Ok(known) => return known,
+            Err(source) => source,
+        };
+        let said = verdict_of(&*source);
+        let kind = said.map_or_else(type_name::<E>, |(_, kind)| kind);
+        let source = match source.downcast::<Judged>() {
+            Ok(judged) => judged.into_inner(),
+            Err(source) => source,
+        };
+        Self {
+            kind: kind.into(),
+            source: Arc::from(source),
+            verdict: said.map(|(verdict, _)| verdict),
+        }
     }
 
-    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or the type name of the
-    /// handler's error.
+    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or of the handler's own
+    /// error: the variant of a [`Failure`](crate::Failure), or the type's name.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
@@ -66,10 +101,30 @@ impl fmt::Display for HandlerError {
     }
 }
 
-impl Error for HandlerError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.source)
+/// So that `?` works on every error, as in a handler. It is no `Error` itself for
+/// that reason; as a boxed one it shows what it shows.
+impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        Self::of(error)
     }
+}
+
+impl From<HandlerError> for BoxError {
+    fn from(error: HandlerError) -> Self {
+        Box::new(Boxed(error))
+    }
+}
+
+/// On its way through a `Result` of boxed errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Boxed(HandlerError);
+
+/// The name of a type, without its path and parameters.
+pub(super) fn type_name<T>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    let plain = path.split('<').next().unwrap_or(path);
+    plain.rsplit("::").next().unwrap_or(plain)
 }
 
 /// Turns an error into the text of `last_exception`; `None` stores none.

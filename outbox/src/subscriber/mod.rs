@@ -1,9 +1,14 @@
 //! What a handler declares: its queues, its options and how it is called.
 
+mod batch;
 mod failure;
+mod layer;
 mod options;
 mod outcome;
 mod registry;
+mod router;
+mod run;
+mod verdict;
 
 use std::fmt;
 use std::future::Future;
@@ -11,20 +16,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use batch::{Batch, BatchOutcome, IntoOutcomes, Item};
 pub use failure::{ErrorRenderer, HandlerError};
 pub(crate) use failure::{MAX_EXCEPTION_BYTES, debug_chain, storable};
+pub use layer::Next;
+pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;
-pub(crate) use options::Options;
+pub(crate) use options::{Batching, Options};
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use registry::Registered;
 pub(crate) use registry::registered;
+pub use router::Router;
+pub(crate) use run::BatchFuture;
+use run::Handler;
+pub use verdict::{Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};
 use crate::retry::RetryStrategy;
 
 /// A boxed future of a handler run.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
-pub(crate) type Handler = Arc<dyn Fn(Context) -> HandlerFuture + Send + Sync>;
 /// Asks one parameter of a handler whether the app gives it what it needs.
 pub(crate) type Check = fn(&States) -> Result<(), String>;
 
@@ -51,6 +62,10 @@ pub struct Subscriber {
     queues: Arc<[String]>,
     handler: Handler,
     checks: Vec<Check>,
+    /// The outermost first.
+    layers: Arc<[Layer]>,
+    /// Of its routers, over the app's.
+    pub(crate) states: States,
     pub(crate) options: Options,
 }
 
@@ -88,18 +103,64 @@ impl Subscriber {
         })
     }
 
+    /// A subscriber whose handler takes several deliveries at once: up to `size`,
+    /// as many as there are, or come within [`batch_wait`](Self::batch_wait).
+    ///
+    /// ```
+    /// use outbox::{Context, Subscriber};
+    ///
+    /// let count = Subscriber::batches("count", "clicks", 100, |clicks: Vec<Context>| async move {
+    ///     println!("{} clicks", clicks.len());
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn batches<Q, H, F>(name: &'static str, queues: Q, size: usize, handler: H) -> Self
+    where
+        Q: IntoQueues,
+        H: Fn(Vec<Context>) -> F + Send + Sync + 'static,
+        F: Future<Output: IntoOutcomes> + Send + 'static,
+    {
+        let place = std::panic::Location::caller();
+        let origin = Origin { module: "", file: place.file(), line: place.line() };
+        let batches = Self::batches_at(name, origin, queues, move |deliveries| {
+            let run = handler(deliveries.clone());
+            Box::pin(async move { run.await.into_outcomes(&deliveries) })
+        });
+        batches.batch(size)
+    }
+
     pub(crate) fn at(
         name: &'static str,
         origin: Origin,
         queues: impl IntoQueues,
         handler: impl Fn(Context) -> HandlerFuture + Send + Sync + 'static,
     ) -> Self {
+        Self::calling(name, origin, queues, Handler::One(Arc::new(handler)))
+    }
+
+    pub(crate) fn batches_at(
+        name: &'static str,
+        origin: Origin,
+        queues: impl IntoQueues,
+        handler: impl Fn(Vec<Context>) -> BatchFuture + Send + Sync + 'static,
+    ) -> Self {
+        Self::calling(name, origin, queues, Handler::Many(Arc::new(handler)))
+    }
+
+    fn calling(
+        name: &'static str,
+        origin: Origin,
+        queues: impl IntoQueues,
+        handler: Handler,
+    ) -> Self {
         Self {
             name,
             origin,
             queues: queues.into_queues().into(),
-            handler: Arc::new(handler),
+            handler,
             checks: Vec::new(),
+            layers: Arc::default(),
+            states: States::default(),
             options: Options::default(),
         }
     }
@@ -126,8 +187,25 @@ impl Subscriber {
         Arc::clone(&self.queues)
     }
 
-    pub(crate) fn call(&self, context: Context) -> HandlerFuture {
-        (self.handler)(context)
+    pub(crate) fn call(&self, deliveries: Vec<Context>) -> BatchFuture {
+        self.handler.call(&self.layers, deliveries)
+    }
+
+    /// Puts it inside these layers.
+    pub(crate) fn inside(&mut self, outer: &[Layer]) {
+        if !outer.is_empty() {
+            self.layers = outer.iter().chain(&*self.layers).cloned().collect();
+        }
+    }
+
+    /// Puts a layer around the handler, inside those there are; see [`Next`].
+    #[must_use]
+    pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.layers = self.layers.iter().cloned().chain([layer::erased(layer)]).collect();
+        self
     }
 
     /// Has the app checked, before it starts, for what the extractor `X` needs.
@@ -139,6 +217,7 @@ impl Subscriber {
 
     /// Everything that speaks against starting it, a sentence each.
     pub(crate) fn problems(&self, states: &States) -> Vec<String> {
+        let states = &states.overlaid(&self.states);
         let mut wrong = self.options.check();
         if self.queues.is_empty() {
             wrong.push("it names no queue".into());
@@ -177,10 +256,27 @@ impl Subscriber {
     }
 
     /// The most rows of one claim, and how many may wait in memory for a worker;
-    /// 10 by default.
+    /// 10 by default. Fewer wait when handlers are slow: as many as they will reach
+    /// within half a lease.
     #[must_use]
     pub fn fetch_batch(mut self, rows: usize) -> Self {
         self.options.fetch_batch = rows;
+        self
+    }
+
+    /// The most messages of one run, of a handler of batches.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn batch(mut self, messages: usize) -> Self {
+        self.options.batch.size = messages;
+        self
+    }
+
+    /// How long a run of a handler of batches waits for more messages than there
+    /// are; not at all by default.
+    #[must_use]
+    pub fn batch_wait(mut self, wait: Duration) -> Self {
+        self.options.batch.wait = wait;
         self
     }
 

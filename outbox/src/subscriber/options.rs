@@ -12,7 +12,8 @@ pub enum AckPolicy {
     /// An error asks the retry strategy.
     #[default]
     NackOnError,
-    /// An error is terminal: `rejected`.
+    /// An error is terminal: `rejected`, unless it says otherwise of itself
+    /// ([`Failure`](crate::Failure)).
     RejectOnError,
     /// The row is deleted before the handler runs: at most once, no retry.
     AckFirst,
@@ -27,6 +28,9 @@ pub enum AckPolicy {
     Manual,
 }
 
+/// Keeps sums with a point in time from overflowing.
+const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) retry: Arc<dyn RetryStrategy>,
@@ -38,6 +42,15 @@ pub(crate) struct Options {
     pub(crate) max_poll: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) ack: AckPolicy,
+    pub(crate) batch: Batching,
+}
+
+/// How many messages go to one run of the handler.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batching {
+    pub(crate) size: usize,
+    /// How long a run that could begin waits for more of them.
+    pub(crate) wait: Duration,
 }
 
 impl Default for Options {
@@ -52,6 +65,7 @@ impl Default for Options {
             max_poll: Duration::from_secs(10),
             timeout: None,
             ack: AckPolicy::NackOnError,
+            batch: Batching { size: 1, wait: Duration::ZERO },
         }
     }
 }
@@ -63,6 +77,7 @@ impl Options {
         for (name, zero) in [
             ("max_workers", self.max_workers == 0),
             ("fetch_batch", self.fetch_batch == 0),
+            ("batch", self.batch.size == 0),
             ("max_deliveries", self.max_deliveries == Some(0)),
         ] {
             if zero {
@@ -77,6 +92,9 @@ impl Options {
         ] {
             if value.is_some_and(|value| value < Duration::from_millis(1)) {
                 wrong.push(format!("`{name}` is below 1 ms"));
+            }
+            if value.is_some_and(|value| value > MAX) {
+                wrong.push(format!("`{name}` is above 10 years"));
             }
         }
         if self.min_poll > self.max_poll {

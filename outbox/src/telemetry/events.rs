@@ -7,16 +7,17 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::names::{TARGET, event};
-use crate::error::StoreError;
 use crate::message::FailureReason;
+use crate::publish::PublishError;
 
 pub(crate) fn fetched(queue: &str, subscriber: &str, count: usize) {
     debug!(target: TARGET, event = event::FETCHED, queue, subscriber, count);
 }
 
-pub(crate) fn drain_timeout(handlers: usize, limit: Duration) {
+/// Of a subscriber whose handlers still run.
+pub(crate) fn drain_timeout(queue: &str, subscriber: &str, handlers: usize, limit: Duration) {
     warn!(
-        target: TARGET, event = event::DRAIN_TIMEOUT, handlers,
+        target: TARGET, event = event::DRAIN_TIMEOUT, queue, subscriber, handlers,
         drain_timeout_seconds = limit.as_secs_f64(),
         "handlers still run when the drain's time is over; their messages come back"
     );
@@ -31,15 +32,19 @@ pub(crate) struct PublishEvent {
 
 impl PublishEvent {
     pub(crate) fn start(queue: &str, size_bytes: usize) -> Self {
-        Self { queue: queue.to_owned(), size_bytes, started: Instant::now() }
+        // A name that is refused for its length is not repeated in full.
+        let queue = queue.chars().take(255).collect();
+        Self { queue, size_bytes, started: Instant::now() }
     }
 
     /// Rows written, or the error. The caller's transaction may still roll back.
-    pub(crate) fn end(self, result: Result<usize, &StoreError>) {
+    pub(crate) fn end(self, result: Result<usize, &PublishError>) {
+        let exception_type = result.err().map(PublishError::kind);
         let (status, count) = result.map_or(("error", 0), |count| ("success", count));
         debug!(
             target: TARGET, event = event::PUBLISHED, queue = self.queue, status, count,
-            size_bytes = self.size_bytes, duration_seconds = self.started.elapsed().as_secs_f64()
+            size_bytes = self.size_bytes, duration_seconds = self.started.elapsed().as_secs_f64(),
+            exception_type
         );
     }
 }

@@ -9,7 +9,8 @@ pub(crate) const TARGET: &str = "outbox";
 pub(crate) mod event {
     /// A claim was answered, possibly with no rows.
     pub(crate) const FETCHED: &str = "fetched";
-    /// A delivery starts: its handler is about to run, or it is judged.
+    /// A delivery starts: its handler is about to run. A row that was delivered too
+    /// often is judged without one.
     pub(crate) const DISPATCHED: &str = "dispatched";
     /// The row is deleted as handled. *Closes.*
     pub(crate) const ACKED: &str = "acked";

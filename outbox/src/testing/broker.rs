@@ -1,6 +1,7 @@
 //! The broker of a test.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -10,11 +11,11 @@ use serde::de::DeserializeOwned;
 
 use super::drive::Driver;
 use crate::error::Result;
-use crate::extract::States;
+use crate::extract::{Context, States};
 use crate::message::{DeadLetter, FailureReason, Headers, Row};
 use crate::publish::{Outgoing, Published, Publisher};
 use crate::store::memory::MemoryStore;
-use crate::subscriber::{Subscriber, debug_chain, registered};
+use crate::subscriber::{self, HandlerResult, Layer, Next, Subscriber, debug_chain, registered};
 
 /// An outbox in memory with the real engine and a clock that stands still.
 ///
@@ -58,10 +59,11 @@ pub struct TestBroker {
 
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
-    pub(super) states: Arc<States>,
+    pub(super) states: States,
+    pub(super) layers: Vec<Layer>,
     pub(super) driver: Option<Arc<Driver>>,
     /// Deliveries whose process dies before the result is written.
-    pub(super) crashes: usize,
+    pub(super) crashes: Arc<AtomicUsize>,
 }
 
 /// One run of a handler.
@@ -127,9 +129,10 @@ impl TestBroker {
     pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
         let setup = Setup {
             subscribers: subscribers.into_iter().collect(),
-            states: Arc::new(States::default()),
+            states: States::default(),
+            layers: Vec::new(),
             driver: None,
-            crashes: 0,
+            crashes: Arc::default(),
         };
         Self {
             store: MemoryStore::new(true),
@@ -147,10 +150,44 @@ impl TestBroker {
     #[track_caller]
     pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
         let mut setup = self.setup();
-        match Arc::get_mut(&mut setup.states) {
-            Some(states) => states.insert(value),
-            None => panic!("`.state(..)` comes before the first message"),
-        }
+        assert!(setup.driver.is_none(), "`.state(..)` comes before the first message");
+        setup.states.insert(value);
+        drop(setup);
+        self
+    }
+
+    /// Puts a layer around every handler, as [`App::layer`](crate::App::layer).
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[must_use]
+    #[track_caller]
+    pub fn layer<F>(self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let mut setup = self.setup();
+        assert!(setup.driver.is_none(), "`.layer(..)` comes before the first message");
+        setup.layers.push(subscriber::layer(layer));
+        drop(setup);
+        self
+    }
+
+    /// Lends transactions of this SQLite pool to handlers that take
+    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first needed;
+    /// what is published in such a transaction goes to the broker's rows when it
+    /// commits. With a database in memory, give the pool one connection.
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    #[track_caller]
+    pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
+        let mut setup = self.setup();
+        assert!(setup.driver.is_none(), "`.transactions(..)` comes before the first message");
+        let crashes = Arc::clone(&setup.crashes);
+        setup.states.lend(crate::extract::Lender::elsewhere(pool, crashes));
         drop(setup);
         self
     }
@@ -266,9 +303,10 @@ impl TestBroker {
     }
 
     /// The next `deliveries` runs end as if their process had died before it
-    /// wrote the result: the rows stay leased.
+    /// wrote the result: the rows stay leased, and a transaction that was lent to
+    /// the handler is rolled back.
     pub fn crash_next(&self, deliveries: usize) {
-        self.setup().crashes = deliveries;
+        self.setup().crashes.store(deliveries, Ordering::Relaxed);
     }
 
     /// Lets every lease run out, as after a crash, and delivers those rows again.
@@ -294,11 +332,13 @@ impl TestBroker {
         if !reasons.is_empty() {
             return Err(crate::Error::Launch(reasons));
         }
-        let states = Arc::clone(&setup.states);
-        let subscribers = setup.subscribers.clone();
+        let mut subscribers = setup.subscribers.clone();
+        for one in &mut subscribers {
+            one.inside(&setup.layers);
+        }
         let render = Arc::new(debug_chain);
         let publisher = self.publisher.clone();
-        let driver = Driver::new(self.store.clone(), subscribers, states, render, publisher);
+        let driver = Driver::new(self.store.clone(), subscribers, &setup.states, render, publisher);
         Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
     }
 

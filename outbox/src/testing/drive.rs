@@ -1,6 +1,7 @@
 //! Steps through claim, delivery and settlement in the test's own task, with
 //! the functions that the loops use.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{Call, Ending, TestBroker};
-use crate::engine::{Job, Reader, Shared, Verdict, deliver, settle};
+use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, settle};
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
@@ -36,16 +37,13 @@ impl Driver {
     pub(super) fn new(
         store: MemoryStore,
         subscribers: Vec<Subscriber>,
-        states: Arc<States>,
+        states: &States,
         render: Arc<ErrorRenderer>,
         publisher: Publisher,
     ) -> Self {
-        let readers = subscribers.into_iter().map(|one| Arc::new(Reader::new(one))).collect();
-        Self {
-            shared: Shared::new(store, states, render, publisher),
-            readers,
-            turn: Mutex::default(),
-        }
+        let readers =
+            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
+        Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
     }
 }
 
@@ -74,49 +72,58 @@ impl TestBroker {
         let options = &reader.subscriber.options;
         let claim = Claim {
             queues: reader.subscriber.shared_queues(),
-            limit: options.fetch_batch,
+            limit: options.fetch_batch.max(options.batch.size),
             lease_ttl: options.lease_ttl,
             token: new_token(),
         };
         let claimed_at = Instant::now();
         let rows = self.store.claim(&claim).await.unwrap_or_default();
         let count = rows.len();
-        for claimed in rows {
-            let deadline = claimed_at + options.lease_ttl;
-            self.step(driver, reader, Job { claimed, claimed_at, deadline }).await;
+        let deadline = claimed_at + options.lease_ttl;
+        let mut jobs = rows.into_iter().map(|claimed| Job { claimed, claimed_at, deadline });
+        loop {
+            let run: Vec<_> = jobs.by_ref().take(options.batch.size).collect();
+            if run.is_empty() {
+                break;
+            }
+            self.step(driver, reader, run).await;
         }
         count
     }
 
-    async fn step(&self, driver: &Driver, reader: &Arc<Reader>, job: Job) {
-        let mut call = self.call(reader, &job.claimed);
+    async fn step(&self, driver: &Driver, reader: &Arc<Reader>, jobs: Vec<Job>) {
+        let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
         let started = Instant::now();
-        let run = deliver(&driver.shared, reader, job);
-        let settling = IN_HANDLER.scope((), run).await;
-        let crashed = {
-            let mut setup = self.setup();
-            let crashed = setup.crashes > 0;
-            setup.crashes = setup.crashes.saturating_sub(1);
-            crashed
-        };
+        let run = deliver(&driver.shared, reader, jobs);
+        let mut settled = IN_HANDLER.scope((), run).await;
+        let dying = Arc::clone(&self.setup().crashes);
+        let one_less = |left: usize| left.checked_sub(1);
+        let crashed = dying.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
         // A timed-out handler used up its time on the broker's clock too.
         if let Some(limit) = reader.subscriber.options.timeout
             && started.elapsed() >= limit
         {
             self.store.advance(limit);
         }
+        for call in calls {
+            let at = settled.iter().position(|settling| settling.lease.id == call.id);
+            self.finish(call, at.map(|at| settled.swap_remove(at)), crashed).await;
+        }
+    }
+
+    async fn finish(&self, mut call: Call, settling: Option<Settling>, crashed: bool) {
         let Some(settling) = settling else {
-            // `AckFirst` has settled before the handler ran.
+            // Settled already: before the handler ran, or with its transaction.
             self.record(call);
             return;
         };
         let ran = settling.report.started.is_some();
-        let ending = match settling.verdict {
-            Verdict::Ack { .. } => Ending::Acked,
-            Verdict::Retry { delay } => Ending::Retried(delay),
-            Verdict::Dead { reason, .. } => Ending::Terminal(reason),
-            Verdict::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
-            Verdict::Abandon | Verdict::Lost => Ending::Unwritten,
+        let ending = match settling.settlement {
+            Settlement::Ack { .. } => Ending::Acked,
+            Settlement::Retry { delay } => Ending::Retried(delay),
+            Settlement::Dead { reason, .. } => Ending::Terminal(reason),
+            Settlement::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
+            Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
         };
         let landed = !crashed && settle(&self.store, vec![settling]).await == 1;
         call.ending = if landed { ending } else { Ending::Unwritten };

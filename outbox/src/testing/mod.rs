@@ -19,6 +19,7 @@ pub mod store {
         new_alone_token, new_token,
     };
     use crate::store::{Handled, Result};
+    use crate::tracking::Trail;
 
     /// `Store::ack_publishing` with messages as a handler returns them; what it is
     /// really given is private.
@@ -29,7 +30,7 @@ pub mod store {
     ) -> Result<Landed> {
         let prepared = acks
             .into_iter()
-            .map(|(lease, messages)| Ok((lease, publisher.prepare(messages)?)))
+            .map(|(lease, messages)| Ok((lease, publisher.prepare(messages, &Trail::default())?)))
             .collect::<std::result::Result<Vec<_>, crate::PublishError>>()
             .map_err(|refused| crate::StoreError::new("prepare", refused, false))?;
         let handled: Vec<_> =

@@ -29,6 +29,11 @@ async fn endless(n: u64, _: Context) {
     std::future::pending::<()>().await;
 }
 
+#[subscriber("broken", retry = NoRetry)]
+async fn broken(_: u64) -> Result<(), &'static str> {
+    Err("broken")
+}
+
 #[tokio::main]
 async fn main() -> outbox::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();

@@ -64,9 +64,10 @@ async fn a_failing_startup_hook_stops_the_start_and_claims_nothing(db: &Db) {
     assert!(log.lock().unwrap().is_empty(), "later hooks are not run");
     assert_eq!((probe.more().await.len(), db.leased().await), (0, 0));
     if db.is_postgres() {
-        let engine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'engine' AND datname = current_database()";
-        outbox_tests::wait::eventually("no connection is left", async || db.int(engine).await == 0)
-            .await;
+        outbox_tests::wait::eventually("no connection is left", async || {
+            db.connections().await == 0
+        })
+        .await;
     }
 }
 

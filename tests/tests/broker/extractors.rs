@@ -143,3 +143,56 @@ async fn a_row_without_a_correlation_id_has_its_own_id() {
     let broker = TestBroker::with([]);
     assert!(broker.publish("q", &7).await.unwrap_err().to_string().contains("no subscriber"));
 }
+
+type Words = Arc<Mutex<Vec<String>>>;
+
+struct Tenant(String);
+
+impl outbox::FromContext for Tenant {
+    type Rejection = &'static str;
+
+    async fn from_context(ctx: &Context) -> Result<Self, &'static str> {
+        ctx.headers().get("tenant").map(|name| Self(name.to_owned())).ok_or("no tenant is named")
+    }
+}
+
+#[subscriber("optional")]
+async fn optional(
+    _: u64,
+    tenant: Option<Tenant>,
+    why: Result<Tenant, &'static str>,
+    mailer: Option<State<Mailer>>,
+    State(words): State<Words>,
+) {
+    let why = why.map_or_else(str::to_owned, |tenant| tenant.0);
+    let tenant = tenant.map(|tenant| tenant.0);
+    words.lock().unwrap().push(format!("{tenant:?} {why} {}", mailer.is_some()));
+}
+
+#[tokio::test]
+async fn what_may_be_missing_is_an_option_or_a_result() {
+    let words = Words::default();
+    let broker = TestBroker::with([optional::subscriber()]).state(Arc::clone(&words));
+    broker.publish("optional", &7).await.unwrap();
+    broker.publish_with(Outgoing::new("optional", &7).header("tenant", "blue")).await.unwrap();
+    let words = words.lock().unwrap();
+    assert_eq!(*words, ["None no tenant is named false", "Some(\"blue\") blue false"]);
+}
+
+#[tokio::test]
+async fn the_fence_grows_with_every_claim() {
+    let fences = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&fences);
+    let subscriber = Subscriber::new("it", "q", move |ctx: Context| {
+        seen.lock().unwrap().push(ctx.fence());
+        let snoozed = ctx.fence() % 2 == 0;
+        async move { if snoozed { Outcome::Snooze(Duration::from_micros(1)) } else { Outcome::Nack } }
+    });
+    let broker = TestBroker::with([subscriber]);
+    broker.publish("q", &7).await.unwrap();
+    for _ in 0..5 {
+        broker.advance(Duration::from_secs(600)).await;
+    }
+    let fences = fences.lock().unwrap();
+    assert!(fences.len() > 4 && fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+}

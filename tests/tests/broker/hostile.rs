@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use outbox::{Bytes, FailureReason, Outgoing, subscriber};
+use outbox::{FailureReason, Outgoing, subscriber};
+use outbox_tests::hostile::{Hostile, payloads};
 
 use super::*;
 
@@ -13,52 +14,12 @@ async fn picky(_: BTreeMap<String, f64>) {}
 #[subscriber("open", retry = NoRetry)]
 async fn open(_: serde_json::Value) {}
 
-const JSON: Option<&str> = Some("application/json");
-const TEXT: Option<&str> = Some("text/plain");
-
-/// Payload, content type, and whether `picky` and `open` handle it.
-fn payloads() -> Vec<(&'static str, Bytes, Option<&'static str>, bool, bool)> {
-    let brackets = "[".repeat(200_000);
-    let objects = r#"{"a":"#.repeat(200_000);
-    let huge = format!(r#"{{"a": 1{}}}"#, " ".repeat((16 << 20) - 8));
-    assert_eq!(huge.len(), 16 << 20);
-    vec![
-        ("empty", Bytes::new(), JSON, false, false),
-        ("empty text", Bytes::new(), TEXT, false, true),
-        ("no content type", Bytes::from_static(b"hello"), None, false, false),
-        ("bad JSON", Bytes::from_static(b"{\"a\": }"), JSON, false, false),
-        ("cut JSON", Bytes::from_static(b"{\"a\": 1"), JSON, false, false),
-        ("trailing", Bytes::from_static(b"{\"a\": 1} x"), JSON, false, false),
-        ("NUL byte", Bytes::from_static(b"\0"), JSON, false, false),
-        ("NUL escape", Bytes::from_static(b"{\"a\\u0000\": 1}"), JSON, true, true),
-        ("invalid UTF-8", Bytes::from_static(b"{\"\xff\": 1}"), JSON, false, false),
-        ("invalid UTF-8 text", Bytes::from_static(b"\xc3\x28"), TEXT, false, false),
-        ("200,000 brackets", brackets.into(), JSON, false, false),
-        ("200,000 objects", objects.into(), JSON, false, false),
-        ("16 MiB", huge.into(), JSON, true, true),
-        ("duplicate keys", Bytes::from_static(b"{\"a\": 1, \"a\": 2}"), JSON, true, true),
-        ("1e400", Bytes::from_static(b"{\"a\": 1e400}"), JSON, false, false),
-        ("1e-400", Bytes::from_static(b"{\"a\": 1e-400}"), JSON, true, true),
-        ("lone surrogate", Bytes::from_static(b"{\"\\ud800\": 1}"), JSON, false, false),
-        ("BOM", Bytes::from_static(b"\xef\xbb\xbf{\"a\": 1}"), JSON, false, false),
-        ("NaN", Bytes::from_static(b"{\"a\": NaN}"), JSON, false, false),
-        ("a number", Bytes::from_static(b"123456789012345678901234567890"), JSON, false, true),
-        ("wrong type", Bytes::from_static(b"{\"a\": \"b\"}"), JSON, false, true),
-        ("unknown type", Bytes::from_static(b"{\"a\": 1}"), Some("\u{202e}\0x"), false, false),
-    ]
-}
-
 async fn try_all(queue: &str, handled: impl Fn(bool, bool) -> bool) {
     let broker = TestBroker::with([picky::subscriber(), open::subscriber()]);
     let mut letters = 0;
-    for (name, payload, kind, picky, open) in payloads() {
-        let size = payload.len();
-        let message = Outgoing::raw(queue, payload.clone());
-        let message = match kind {
-            Some(kind) => message.content_type(kind),
-            None => message,
-        };
-        match broker.publish_with(message).await {
+    for hostile in payloads() {
+        let Hostile { name, payload, map, any, .. } = &hostile;
+        match broker.publish_with(hostile.message(queue)).await {
             Ok(_) => {}
             // A NUL in a header cannot be stored: refused before it is a row.
             Err(error) => {
@@ -66,15 +27,15 @@ async fn try_all(queue: &str, handled: impl Fn(bool, bool) -> bool) {
                 continue;
             }
         }
-        letters += usize::from(!handled(picky, open));
+        letters += usize::from(!handled(*map, *any));
         assert!(broker.rows().is_empty(), "{name} is stuck");
         assert_eq!(broker.dlq_rows().len(), letters, "{name}");
-        if !handled(picky, open) {
+        if !handled(*map, *any) {
             let letter = broker.dlq_rows().pop().unwrap();
             assert_eq!(letter.failure_reason, FailureReason::RetryTerminal, "{name}");
             assert_eq!(letter.error_kind.as_deref(), Some("decode"), "{name}");
-            assert!(letter.payload == payload, "{name} was kept byte for byte");
-            assert!(letter.last_exception.unwrap().len() < 400, "{name}, {size} bytes");
+            assert!(letter.payload == *payload, "{name} was kept byte for byte");
+            assert!(letter.last_exception.unwrap().len() < 400, "{name}, {} bytes", payload.len());
         }
     }
     // The loop goes on.

@@ -1,18 +1,24 @@
 //! What a handler's author may rely on, shown on the `TestBroker`: the real
 //! engine over rows in memory, on a clock that stands still.
 
+mod batches;
+mod codecs;
 mod dead_letters;
 mod deliveries;
 mod driving;
 mod exceptions;
 mod extractors;
 mod hostile;
+mod layers;
 mod panics;
 mod payloads;
 mod policies;
 mod results;
 mod retries;
+mod threads;
 mod timeouts;
+mod tracking;
+mod verdicts;
 
 use std::time::Duration;
 

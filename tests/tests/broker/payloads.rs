@@ -89,3 +89,50 @@ async fn every_message_has_a_correlation_id_of_its_own() {
         .collect();
     assert_eq!(ids.len(), 3);
 }
+
+#[subscriber("borrowed", retry = NoRetry)]
+async fn borrowed(text: &str, State(texts): State<Texts>) {
+    texts.lock().unwrap().push(text.to_owned());
+}
+
+#[derive(serde::Deserialize)]
+struct Item<'a> {
+    name: &'a str,
+    prices: Vec<u64>,
+}
+
+#[subscriber("items", retry = NoRetry)]
+async fn items(item: Item<'_>, ctx: outbox::Context, State(texts): State<Texts>) {
+    // Not copied: it lies in the row's own bytes.
+    let within = ctx.payload().as_ptr_range().contains(&item.name.as_ptr());
+    texts.lock().unwrap().push(format!("{} {} {within}", item.name, item.prices.len()));
+}
+
+#[tokio::test]
+async fn text_is_lent_whether_it_was_json_or_plain_or_escaped() {
+    let texts = Texts::default();
+    let broker = TestBroker::with([borrowed::subscriber()]).state(Arc::clone(&texts));
+    broker.publish("borrowed", "json").await.unwrap();
+    broker.publish("borrowed", "esc\"aped\n").await.unwrap();
+    let plain = Outgoing::raw("borrowed", "plain").content_type("text/plain");
+    broker.publish_with(plain).await.unwrap();
+    assert_eq!(*texts.lock().unwrap(), ["json", "esc\"aped\n", "plain"]);
+}
+
+#[tokio::test]
+async fn a_payload_is_lent_without_copying_it() {
+    let texts = Texts::default();
+    let broker = TestBroker::with([items::subscriber()]).state(Arc::clone(&texts));
+    broker.publish("items", &serde_json::json!({ "name": "tea", "prices": [1, 2] })).await.unwrap();
+    assert_eq!(*texts.lock().unwrap(), ["tea 2 true"]);
+}
+
+#[tokio::test]
+async fn a_payload_that_does_not_fit_names_the_field() {
+    let broker = TestBroker::with([items::subscriber()]).state(Texts::default());
+    let wrong = serde_json::json!({ "name": "tea", "prices": [1, "4111 1111"] });
+    broker.publish("items", &wrong).await.unwrap();
+    let letter = only_letter(&broker);
+    let text = letter.last_exception.unwrap();
+    assert!(text.contains("prices[1]") && !text.contains("4111"), "{text}");
+}

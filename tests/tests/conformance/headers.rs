@@ -16,7 +16,8 @@ async fn headers_come_back<B: Bench>(b: B) {
     assert_eq!(headers.get("tenant"), Some("acme"));
     assert_eq!(headers.get(""), Some("x"));
     assert_eq!(headers.content_type(), Some("application/json"));
-    assert_eq!(headers.len(), 4);
+    // And its correlation and tracking ids.
+    assert_eq!(headers.len(), 5);
 }
 
 async fn unicode_and_quotes_come_back<B: Bench>(b: B) {

@@ -9,9 +9,8 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprCall, Path};
 
 use self::strategies::{STRATEGIES, Strategy};
-use super::literal;
 use crate::errors::Errors;
-use crate::suggest;
+use crate::{literal, suggest};
 
 /// The value as an expression of a type that implements `RetryStrategy`.
 pub(super) fn check(value: &Expr, errors: &mut Errors) -> TokenStream {

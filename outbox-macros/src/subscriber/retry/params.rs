@@ -4,10 +4,10 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::{Expr, ExprCall, Lit, LitFloat, Path};
 
-use super::super::{duration, literal, options};
+use super::super::options;
 use super::strategies::{Kind, LIMITS, Param, Strategy};
 use crate::errors::Errors;
-use crate::suggest;
+use crate::{duration, literal, suggest};
 
 /// `Exponential(initial = "1s")` as calls of the builder.
 pub(super) fn read(

@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::time::PgTime;
-use super::{PgStore, bounded, query};
+use super::{PgStore, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
@@ -16,12 +16,11 @@ use crate::store::{Before, Claim, Claimed, Extend, Landed};
 impl PgStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
         let statement = query(&self.0.sql.claim)
-            .bind(&*claim.queues)
+            .bind(claim.queues.to_vec())
             .bind(i64::try_from(claim.limit).unwrap_or(i64::MAX))
             .bind(delay_micros(claim.lease_ttl))
-            .bind(claim.token)
-            .fetch_all(&self.0.pool);
-        let rows = bounded("claim", statement).await?;
+            .bind(claim.token);
+        let rows = self.fetch_all("claim", statement).await?;
         let mut claimed = rows
             .iter()
             .map(claimed)
@@ -37,12 +36,13 @@ impl PgStore {
         queues: &[String],
         lease_ttl: Duration,
     ) -> Result<Option<Duration>, StoreError> {
-        let statement = query(&self.0.sql.next_due)
-            .bind(queues)
-            .bind(delay_micros(lease_ttl))
-            .fetch_one(&self.0.pool);
-        let row = bounded("next due time", statement).await?;
-        let micros: Option<i64> = row.try_get(0).map_err(StoreError::of("next due time"))?;
+        let statement =
+            query(&self.0.sql.next_due).bind(queues.to_vec()).bind(delay_micros(lease_ttl));
+        let rows = self.fetch_all("next due time", statement).await?;
+        let micros: Option<i64> = match rows.first() {
+            Some(row) => row.try_get(0).map_err(StoreError::of("next due time"))?,
+            None => None,
+        };
         Ok(micros.map(|us| Duration::from_micros(us.max(0).unsigned_abs())))
     }
 

@@ -2,6 +2,7 @@
 //! listens. The user's pool is never used after start.
 
 mod claim;
+mod lend;
 mod listen;
 mod publish;
 mod schema;
@@ -9,12 +10,14 @@ mod settle;
 mod time;
 mod validate;
 
-use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+use futures_util::future::BoxFuture;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use publish::PublishSql;
@@ -46,9 +49,10 @@ pub struct PgStore(Arc<Inner>);
 
 struct Inner {
     pool: PgPool,
-    /// One connection, outside `pool`, so that waiting for a notification never
-    /// keeps a claim waiting for a connection.
-    listen_pool: PgPool,
+    /// Of one connection, outside `pool`, so that waiting for a notification never
+    /// keeps a claim waiting for a connection. Another one for every
+    /// subscription: a silent connection never comes back to its pool.
+    listening: Mutex<Option<PgPool>>,
     names: TableNames,
     sql: EngineSql,
 }
@@ -75,12 +79,19 @@ impl PgStore {
                 })
             })
             .connect_lazy_with((*options).clone());
-        let listen_pool = PgPoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(Duration::from_secs(5))
-            .connect_lazy_with((*options).clone());
         let sql = EngineSql::new(&names);
-        Self(Arc::new(Inner { pool, listen_pool, names, sql }))
+        Self(Arc::new(Inner { pool, listening: Mutex::default(), names, sql }))
+    }
+
+    /// Puts `next` in the place of the pool that listens so far, which is closed.
+    fn listen_on(&self, next: Option<PgPool>) -> Option<PgPool> {
+        let mut listening = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = std::mem::replace(&mut *listening, next);
+        if let Some(last) = &last {
+            // Marks it; its connection is closed when it comes back, if ever.
+            drop(last.close());
+        }
+        last
     }
 
     /// Connects once, trying again for `patience` while the error may pass. A
@@ -106,21 +117,51 @@ impl PgStore {
     }
 }
 
-/// Runs one statement, with an end.
-async fn bounded<T>(
-    action: &'static str,
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, StoreError> {
-    match timeout(STATEMENT_LIMIT, statement).await {
-        Ok(result) => result.map_err(StoreError::of(action)),
-        Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
+impl PgStore {
+    /// Runs one statement, with an end.
+    async fn bounded<T>(
+        &self,
+        action: &'static str,
+        run: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        let mut used = Used(None);
+        let connection =
+            used.0.insert(self.0.pool.acquire().await.map_err(StoreError::of(action))?);
+        match timeout(STATEMENT_LIMIT, run(connection)).await {
+            Ok(result) => {
+                drop(used.0.take());
+                result.map_err(StoreError::of(action))
+            }
+            Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
+        }
+    }
+
+    async fn fetch_all(
+        &self,
+        action: &'static str,
+        statement: Statement,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.bounded(action, |connection| Box::pin(statement.fetch_all(connection))).await
     }
 }
 
+/// A connection on which a statement runs. One that is left without its answer
+/// does not go back to the pool, which would wait for the answer with no end and
+/// keep the place of the connection taken.
+struct Used(Option<PoolConnection<Postgres>>);
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        if let Some(unanswered) = self.0.take() {
+            drop(unanswered.detach());
+        }
+    }
+}
+
+type Statement = Query<'static, Postgres, PgArguments>;
+
 /// A statement of ours, whose text was made from a file and checked names.
-fn query(
-    sql: &Arc<str>,
-) -> sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments> {
+fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
@@ -157,7 +198,8 @@ impl Store for PgStore {
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
         let statement = query(&self.0.sql.abandon).bind(claim.queues.to_vec()).bind(claim.token);
-        Ok(bounded("abandon", statement.execute(&self.0.pool)).await?.rows_affected())
+        let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
+        Ok(done.await?.rows_affected())
     }
 
     async fn next_due(&self, queues: &[String], ttl: Duration) -> super::Result<Option<Duration>> {
@@ -165,7 +207,12 @@ impl Store for PgStore {
     }
 
     async fn listen(&self) -> super::Result<Self::Wakes> {
-        listen::PgWakes::connect(&self.0.listen_pool, self.0.names.channel()).await
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(CONNECT_LIMIT)
+            .connect_lazy_with((*self.0.pool.connect_options()).clone());
+        self.listen_on(Some(pool.clone()));
+        listen::PgWakes::connect(&pool, self.0.names.channel()).await
     }
 
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
@@ -173,7 +220,7 @@ impl Store for PgStore {
     }
 
     async fn ping(&self) -> super::Result<()> {
-        bounded("ping", self.0.pool.execute("SELECT 1")).await.map(drop)
+        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
     }
 
     fn keeps_dead_letters(&self) -> bool {
@@ -181,7 +228,12 @@ impl Store for PgStore {
     }
 
     async fn close(&self) {
-        self.0.listen_pool.close().await;
-        self.0.pool.close().await;
+        let listening = self.listen_on(None);
+        let listener = async {
+            if let Some(pool) = &listening {
+                pool.close().await;
+            }
+        };
+        tokio::join!(listener, self.0.pool.close());
     }
 }

@@ -1,6 +1,7 @@
 //! Statements that run in the caller's transaction.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow, Postgres};
@@ -18,7 +19,7 @@ use crate::store::statements;
 statements! {
     struct Sql in "sql" {
         insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_timers,
-        cancel_timer, pending,
+        cancel_timer, pending, ack,
     }
 }
 
@@ -31,6 +32,10 @@ pub(crate) struct PublishSql {
 impl PublishSql {
     pub(crate) fn new(names: &TableNames) -> Self {
         Self { sql: Sql::new(names), channel: names.channel() }
+    }
+
+    pub(super) fn ack(&self) -> &Arc<str> {
+        &self.sql.ack
     }
 }
 

@@ -3,16 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sqlx::postgres::{PgArguments, Postgres};
-use sqlx::query::Query;
+use sqlx::Postgres;
 use uuid::Uuid;
 
-use super::{PgStore, bounded, query};
+use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
-
-type Statement = Query<'static, Postgres, PgArguments>;
 
 impl PgStore {
     pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
@@ -87,7 +84,7 @@ impl PgStore {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
         let statement = bind_rest(query(sql).bind(ids).bind(tokens));
-        let rows = bounded(action, statement.fetch_all(&self.0.pool)).await?;
+        let rows = self.fetch_all(action, statement).await?;
         let hit = rows
             .iter()
             .map(|row| Ok(Lease { id: get(row, 0)?, token: get(row, 1)? }))

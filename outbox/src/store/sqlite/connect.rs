@@ -4,7 +4,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
 use sqlx::{Sqlite, Transaction};
 
 use crate::error::{Result, StoreError};
@@ -32,15 +32,24 @@ use crate::error::{Result, StoreError};
 /// # Errors
 /// When the URL cannot be read or the file cannot be opened.
 pub async fn connect(url: &str) -> Result<SqlitePool> {
-    let options = SqliteConnectOptions::from_str(url)
-        .map_err(StoreError::of("open SQLite"))?
+    let options = options(url).map_err(StoreError::of("open SQLite"))?;
+    let pool = SqlitePool::connect_lazy_with(options);
+    open(&pool).await?;
+    Ok(pool)
+}
+
+pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
+    Ok(SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        .busy_timeout(Duration::from_secs(5));
-    let file = options.get_filename().to_owned();
-    let pool = SqlitePoolOptions::new().connect_with(options).await;
-    Ok(pool.map_err(|error| {
-        let named = format!("{}: {error}", file.display());
+        .busy_timeout(Duration::from_secs(5)))
+}
+
+/// Opens the file, or names it in the error.
+pub(crate) async fn open(pool: &SqlitePool) -> Result<()> {
+    let opened = pool.acquire().await.map(drop);
+    Ok(opened.map_err(|error| {
+        let named = format!("{}: {error}", pool.connect_options().get_filename().display());
         StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
     })?)
 }

@@ -3,6 +3,7 @@
 
 mod claim;
 mod connect;
+mod lend;
 mod listen;
 mod publish;
 mod schema;
@@ -16,6 +17,8 @@ use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 
 pub use connect::{begin, connect};
+pub(crate) use connect::{open, options};
+pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATION;
 use validate::validate;

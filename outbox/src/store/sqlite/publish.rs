@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
@@ -17,7 +18,13 @@ use crate::store::statements;
 
 statements! {
     pub(crate) struct PublishSql in "sql" {
-        insert, extend_timer, insert_batch, cancel_timer, pending,
+        insert, extend_timer, insert_batch, cancel_timer, pending, ack,
+    }
+}
+
+impl PublishSql {
+    pub(super) fn ack(&self) -> &Arc<str> {
+        &self.ack
     }
 }
 

@@ -25,7 +25,7 @@ impl sealed::Pool for SqlitePool {
 }
 
 /// Runs the migrations in one transaction that has the write lock.
-async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
+pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
     let sql = names.sql(MIGRATION);
     let text = AssertSqlSafe(Arc::clone(&sql)).into_sql_str();

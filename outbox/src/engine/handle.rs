@@ -1,0 +1,150 @@
+//! Runs a handler, and rules on what it came to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::guard::guarded;
+use super::inbox::Job;
+use super::invoke::{Run, case};
+use super::judge::Ruling;
+use super::settle::{Settlement, Settling};
+use super::{Reader, Shared, at_most_once, transaction};
+use crate::extract::Context;
+use crate::store::Store;
+use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
+use crate::tracking::Trail;
+
+/// How a run ended.
+enum Ended {
+    Results(Vec<HandlerResult>),
+    /// The leases are gone: whatever the handler did, other claims decide.
+    LeaseLost,
+    CutOff,
+}
+
+/// Runs the handler and rules on what it came to.
+pub(super) async fn handle<S: Store>(
+    shared: &Shared<S>,
+    reader: &Arc<Reader>,
+    runs: Vec<Run<'_>>,
+) -> Vec<Settling> {
+    if reader.subscriber.options.ack == AckPolicy::AckFirst {
+        at_most_once::run(shared, reader, runs).await;
+        return Vec::new();
+    }
+    let mut rulings = match run(shared, reader, &runs).await {
+        Ended::Results(results) => {
+            let rule = |(run, result): (&Run<'_>, _)| {
+                if run.holding.lost.is_cancelled() {
+                    return Ruling::lost();
+                }
+                case(shared, reader, &run.job).rule(&run.context, result)
+            };
+            runs.iter().zip(results).map(rule).collect()
+        }
+        Ended::LeaseLost => runs.iter().map(|_| Ruling::lost()).collect(),
+        Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect::<Vec<_>>(),
+    };
+    let ended: Vec<_> = runs.into_iter().map(Over::from).collect();
+    let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
+    // Parameters are made from the first.
+    let lent = ended.first().and_then(|over| over.context.delivery().lent.get());
+    let committed = match lent {
+        None => false,
+        Some(lent) => match transaction::end(&**lent, shared, &leases, &mut rulings).await {
+            Ok(committed) => committed,
+            Err(failed) => {
+                for (over, ruling) in ended.iter().zip(&mut rulings).filter(|(_, it)| it.is_ack()) {
+                    *ruling = case(shared, reader, &over.job).refused(failed.clone());
+                }
+                false
+            }
+        },
+    };
+    let mut settled = Vec::with_capacity(ended.len());
+    for (over, ruling) in ended.into_iter().zip(rulings) {
+        let mut settling = over.settling;
+        if committed && ruling.is_ack() {
+            settling.committed();
+            continue;
+        }
+        settling.report.exception_type = ruling.error.map(|error| error.kind().to_owned());
+        settled.push(settling.ruled(ruling.settlement));
+    }
+    settled
+}
+
+/// A run that has ended: its lease is extended no more.
+pub(super) struct Over {
+    pub(super) job: Job,
+    pub(super) settling: Settling,
+    pub(super) context: Context,
+}
+
+impl From<Run<'_>> for Over {
+    fn from(run: Run<'_>) -> Self {
+        let Run { job, mut settling, holding, context } = run;
+        settling.until(holding.deadline());
+        settling.report.ended();
+        Self { job, settling, context }
+    }
+}
+
+async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
+    let _running = Running::count(shared, runs.len());
+    let all_lost = async {
+        for run in runs {
+            run.holding.lost.cancelled().await;
+        }
+    };
+    // What a handler started elsewhere watches its context.
+    let cancel = || runs.iter().for_each(|run| run.context.cancelled().cancel());
+    tokio::select! {
+        biased;
+        () = all_lost => Ended::LeaseLost,
+        results = call(reader, runs) => match results {
+            Ok(results) => Ended::Results(results),
+            Err(error) => {
+                cancel();
+                Ended::Results(runs.iter().map(|_| Err(error.clone())).collect())
+            }
+        },
+        () = shared.cut_off.cancelled() => {
+            cancel();
+            Ended::CutOff
+        }
+    }
+}
+
+async fn call(reader: &Reader, runs: &[Run<'_>]) -> Result<Vec<HandlerResult>, HandlerError> {
+    let contexts: Vec<Context> = runs.iter().map(|run| run.context.clone()).collect();
+    let limit = reader.subscriber.options.timeout;
+    // Of a batch, each delivery has its own.
+    let trail = if let [one] = runs { one.context.trail() } else { Trail::default() };
+    let run = guarded(|| reader.subscriber.call(contexts), limit);
+    let results = trail.around(run).await?;
+    if results.len() == runs.len() {
+        return Ok(results);
+    }
+    let text = format!("{} results for {} messages", results.len(), runs.len());
+    Err(HandlerError::new(HandlerError::RESULTS, text))
+}
+
+/// Counts running handlers, however they end.
+pub(super) struct Running<'a> {
+    all: &'a AtomicUsize,
+    these: usize,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn count<S: Store>(shared: &'a Shared<S>, these: usize) -> Self {
+        shared.running.fetch_add(these, Ordering::Relaxed);
+        Self { all: &shared.running, these }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.these, Ordering::Relaxed);
+    }
+}

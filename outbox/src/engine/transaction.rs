@@ -1,0 +1,61 @@
+//! Settling in the transaction that was lent to the handler.
+
+use super::Shared;
+use super::judge::Ruling;
+use super::settle::Settlement;
+use crate::extract::{Ended, Lent};
+use crate::store::{Handled, Lease, Store};
+use crate::subscriber::HandlerError;
+
+/// Ends the transaction of a run: the acks are written in it, with everything
+/// that is published, and it commits; without an ack it is rolled back. True when
+/// it has committed; otherwise the rulings, which may have changed, are still to
+/// be written.
+///
+/// # Errors
+/// When the commit failed, or may have.
+pub(super) async fn end<S: Store>(
+    lent: &dyn Lent,
+    shared: &Shared<S>,
+    leases: &[Lease],
+    rulings: &mut [Ruling],
+) -> Result<bool, HandlerError> {
+    let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
+    if acks.is_empty() {
+        lent.roll_back().await;
+        return Ok(false);
+    }
+    let single = leases.len() == 1;
+    match lent.settle(&shared.publisher, &acks).await? {
+        Ended::Committed => Ok(true),
+        Ended::LeaseLost => {
+            for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {
+                // Of several, those that are not lost were undone with the lost
+                // one: they run again.
+                *ruling = if single {
+                    Ruling::lost()
+                } else {
+                    Ruling::of(Settlement::Release { due_in: None, uncount: true })
+                };
+            }
+            Ok(false)
+        }
+        Ended::Elsewhere(published) => {
+            let first = rulings.iter_mut().find_map(|ruling| match &mut ruling.settlement {
+                Settlement::Ack { messages } => Some(messages),
+                _ => None,
+            });
+            if let Some(messages) = first {
+                messages.extend(published);
+            }
+            Ok(false)
+        }
+    }
+}
+
+fn handled<'a>((&lease, ruling): (&Lease, &'a Ruling)) -> Option<Handled<'a>> {
+    match &ruling.settlement {
+        Settlement::Ack { messages } => Some(Handled { lease, messages }),
+        _ => None,
+    }
+}

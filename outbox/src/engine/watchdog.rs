@@ -1,0 +1,74 @@
+//! A thread that extends the leases when the lease task cannot: handlers that
+//! block every thread of the runtime block that task too.
+
+use std::sync::Arc;
+use std::thread::{JoinHandle, Thread, park_timeout};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::{Shared, lease};
+use crate::store::Store;
+use crate::telemetry::TARGET;
+
+/// Ends the thread when dropped.
+pub(super) struct Watchdog {
+    thread: Option<Thread>,
+    stop: CancellationToken,
+}
+
+impl Watchdog {
+    /// Watches over the leases of a process. Without a thread, which the system may
+    /// refuse, the lease task is all there is.
+    pub(super) fn start<S: Store>(
+        shared: &Arc<Shared<S>>,
+        shortest: Duration,
+        anew: impl Fn() -> S + Send + 'static,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let (watched, stopped) = (Arc::downgrade(shared), stop.clone());
+        let watch = move || {
+            let pace = lease::pace(shortest);
+            // Its connections belong to its own runtime: those of the blocked one
+            // would never hear an answer.
+            let mut own: Option<(runtime::Runtime, S)> = None;
+            while !stopped.is_cancelled() {
+                park_timeout(pace);
+                let Some(shared) = watched.upgrade() else { return };
+                if !shared.leases.is_neglected(Instant::now(), 3 * pace) {
+                    own = None;
+                    continue;
+                }
+                if own.is_none() {
+                    warn!(
+                        target: TARGET,
+                        "handlers block the runtime, so that nothing else runs; leases are extended \
+                         from another thread. Use a plain `fn`, or `spawn_blocking`"
+                    );
+                    let started = runtime::Builder::new_current_thread().enable_all().build();
+                    own = started.ok().map(|runtime| {
+                        let store = runtime.block_on(async { anew() });
+                        (runtime, store)
+                    });
+                }
+                if let Some((runtime, store)) = &own {
+                    runtime.block_on(lease::extend(&shared.leases, store));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("outbox-leases".into()).spawn(watch).ok();
+        Self { thread: thread.as_ref().map(JoinHandle::thread).cloned(), stop }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
+}

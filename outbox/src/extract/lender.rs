@@ -1,0 +1,58 @@
+//! How transactions that are lent begin and end: what a database does for `Tx`.
+
+use sqlx::{Database, Transaction};
+
+use super::lent::Ended;
+use super::lent::Lender;
+use crate::error::StoreError;
+use crate::publish::Publisher;
+use crate::store::Handled;
+
+/// A database whose transactions can be lent: `sqlx::Postgres`, `sqlx::Sqlite`.
+#[diagnostic::on_unimplemented(
+    message = "`Tx<{Self}>` cannot be lent",
+    label = "not a database of an outbox",
+    note = "write `Tx<sqlx::Postgres>` or `Tx<sqlx::Sqlite>`"
+)]
+pub trait Lends: sealed::Lends {}
+impl<DB: sealed::Lends> Lends for DB {}
+
+pub(crate) mod sealed {
+    use super::{Database, Ended, Handled, Lender, Open, Publisher, StoreError};
+
+    #[diagnostic::on_unimplemented(
+        message = "`Tx<{Self}>` cannot be lent",
+        label = "not a database of an outbox",
+        note = "write `Tx<sqlx::Postgres>` or `Tx<sqlx::Sqlite>`"
+    )]
+    pub trait Lends: Database {
+        /// Begins one.
+        fn open(
+            lender: &Lender,
+        ) -> impl Future<Output = Result<Open<Self>, StoreError>> + Send + use<'_, Self>;
+
+        /// Acks, publishes and commits, or rolls back.
+        fn settle<'a>(
+            open: Open<Self>,
+            publisher: &'a Publisher,
+            acks: &'a [Handled<'a>],
+        ) -> impl Future<Output = Result<Ended, StoreError>> + Send + use<'a, Self>;
+
+        /// Undoes everything.
+        fn roll_back(
+            open: Open<Self>,
+        ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Self>;
+    }
+}
+
+/// An open transaction.
+pub struct Open<DB: Database> {
+    pub(crate) tx: Transaction<'static, DB>,
+    /// Its place among the writers.
+    #[cfg(feature = "sqlite")]
+    pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
+    /// The row that is settled lies elsewhere, as the test broker's do: how many
+    /// runs end as if their process had died before it committed.
+    #[cfg(feature = "sqlite")]
+    pub(crate) elsewhere: Option<std::sync::Arc<std::sync::atomic::AtomicUsize>>,
+}

@@ -1,0 +1,98 @@
+//! Where lent transactions come from, and how they end, whatever their database.
+
+use futures_util::future::BoxFuture;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
+use crate::publish::{Prepared, Publisher};
+use crate::store::Handled;
+use crate::subscriber::HandlerError;
+
+/// The pool of the app, as its store lends from it.
+#[derive(Clone)]
+pub enum Lender {
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
+    #[cfg(feature = "sqlite")]
+    Sqlite(std::sync::Arc<crate::store::sqlite::SqliteLender>),
+}
+
+impl Lender {
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite(pool: sqlx::SqlitePool) -> Self {
+        Self::Sqlite(crate::store::sqlite::SqliteLender::new(pool).into())
+    }
+
+    /// For the test broker.
+    #[cfg(all(feature = "sqlite", feature = "testing"))]
+    pub(crate) fn elsewhere(
+        pool: sqlx::SqlitePool,
+        crashes: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    ) -> Self {
+        Self::Sqlite(crate::store::sqlite::SqliteLender::elsewhere(pool, crashes).into())
+    }
+
+    /// The name of its type in sqlx.
+    pub(crate) fn database(&self) -> &'static str {
+        match *self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => "PostgreSQL",
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => "SQLite",
+        }
+    }
+
+    /// Its pool, if it is PostgreSQL's.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn as_postgres(&self) -> Result<&sqlx::PgPool, StoreError> {
+        match self {
+            Self::Postgres(pool) => Ok(pool),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => Err(self.is_another()),
+        }
+    }
+
+    /// Itself, if it is SQLite's.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn as_sqlite(&self) -> Result<&crate::store::sqlite::SqliteLender, StoreError> {
+        match self {
+            Self::Sqlite(lender) => Ok(lender),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Err(self.is_another()),
+        }
+    }
+
+    /// Refused at the start already, unless the handler did not say what it takes.
+    #[cfg(all(feature = "postgres", feature = "sqlite"))]
+    fn is_another(&self) -> StoreError {
+        StoreError::new("begin", format!("the app runs on {}", self.database()), false)
+    }
+}
+
+/// What became of a transaction that was to be committed.
+pub enum Ended {
+    /// Everything in it counts, the ack with it.
+    Committed,
+    /// The row is still to be acked, with these messages: it lies elsewhere, or
+    /// no transaction had begun.
+    Elsewhere(Vec<Prepared>),
+    /// Another claim owns a row: rolled back.
+    LeaseLost,
+}
+
+/// A lent transaction, whatever its database.
+pub(crate) trait Lent: Send + Sync {
+    /// Acks, publishes and commits.
+    ///
+    /// # Errors
+    /// When the commit did not, or not surely, happen. What is written next must
+    /// carry the token: it matches no row if the commit happened all the same.
+    fn settle<'a>(
+        &'a self,
+        publisher: &'a Publisher,
+        acks: &'a [Handled<'a>],
+    ) -> BoxFuture<'a, Result<Ended, HandlerError>>;
+
+    /// Undoes everything.
+    fn roll_back(&self) -> BoxFuture<'_, ()>;
+}

@@ -1,0 +1,187 @@
+//! `Tx`: the transaction in which the delivery is settled, lent to its handler.
+
+use std::fmt;
+use std::future::ready;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sqlx::{Database, Transaction};
+use tokio::time::timeout;
+
+use super::lender::{Lends, Open};
+use super::lent::{Ended, Lender, Lent};
+use super::{Context, FromContext, States};
+use crate::error::{BoxError, StoreError};
+use crate::publish::{Prepared, Published, Publisher, sealed};
+use crate::store::Handled;
+use crate::subscriber::HandlerError;
+
+/// How long the ack and the commit may take together.
+const COMMIT_LIMIT: Duration = Duration::from_secs(30);
+
+#[doc = include_str!("../docs/tx.md")]
+pub struct Tx<DB: Database> {
+    /// `None` only while it is dropped.
+    open: Option<Open<DB>>,
+    home: Arc<Home<DB>>,
+}
+
+/// Where the transaction goes when the handler is done with it.
+struct Home<DB: Database>(Mutex<Place<DB>>);
+
+enum Place<DB: Database> {
+    /// It did not begin, or is ended.
+    Nowhere,
+    /// The handler has it.
+    Lent,
+    Here(Open<DB>),
+}
+
+impl<DB: Database> Home<DB> {
+    fn put(&self, place: Place<DB>) -> Place<DB> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), place)
+    }
+}
+
+impl<DB: Database> Drop for Tx<DB> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.home.put(Place::Here(open));
+        }
+    }
+}
+
+/// Invariant: the transaction is there until the drop.
+const HERE: &str = "a transaction is lent until it is dropped";
+
+impl<DB: Database> Deref for Tx<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        &self.open.as_ref().expect(HERE).tx
+    }
+}
+
+impl<DB: Database> DerefMut for Tx<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.open.as_mut().expect(HERE).tx
+    }
+}
+
+/// Publishing in a lent transaction, as in one of the caller's.
+macro_rules! publishes {
+    ($database:ty) => {
+        impl sealed::Transaction for Tx<$database> {
+            async fn insert(
+                &mut self,
+                statements: &sealed::Statements,
+                message: Prepared,
+            ) -> Result<Published, StoreError> {
+                self.transaction().insert(statements, message).await
+            }
+
+            async fn insert_batch(
+                &mut self,
+                statements: &sealed::Statements,
+                messages: Vec<Prepared>,
+            ) -> Result<Vec<Published>, StoreError> {
+                self.transaction().insert_batch(statements, messages).await
+            }
+
+            async fn cancel_timer(
+                &mut self,
+                statements: &sealed::Statements,
+                queue: &str,
+                timer_id: &str,
+            ) -> Result<bool, StoreError> {
+                self.transaction().cancel_timer(statements, queue, timer_id).await
+            }
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+publishes!(sqlx::Postgres);
+#[cfg(feature = "sqlite")]
+publishes!(sqlx::Sqlite);
+
+impl<DB: Database> Tx<DB> {
+    fn transaction(&mut self) -> &mut Transaction<'static, DB> {
+        &mut self.open.as_mut().expect(HERE).tx
+    }
+}
+
+impl<DB: Database> fmt::Debug for Tx<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+impl<DB: Lends> FromContext for Tx<DB> {
+    type Rejection = HandlerError;
+
+    async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
+        let refused = |why: &str| HandlerError::new(HandlerError::TRANSACTION, why);
+        let delivery = ctx.delivery();
+        if delivery.collected.is_none() {
+            return Err(refused("under `AckFirst` the message is settled before the handler runs"));
+        }
+        let home = Arc::new(Home(Mutex::new(Place::Nowhere)));
+        if delivery.lent.set(Arc::clone(&home) as _).is_err() {
+            return Err(refused("a handler takes one `Tx`"));
+        }
+        let lender = delivery.states.lender().cloned().ok_or_else(|| refused("nothing to lend"))?;
+        // On a task of its own: sqlx leaves the session inside the transaction
+        // when a begin is cancelled.
+        let open = tokio::spawn(async move { DB::open(&lender).await }).await;
+        let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
+        let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
+        home.put(Place::Lent);
+        Ok(Self { open: Some(open), home })
+    }
+
+    fn check(states: &States) -> Result<(), String> {
+        let wanted = DB::NAME;
+        match states.lender().map(Lender::database) {
+            Some(there) if there == wanted => Ok(()),
+            Some(there) => Err(format!("it wants `Tx<{wanted}>`, but the app runs on {there}")),
+            None => Err(format!(
+                "it wants `Tx<{wanted}>`; give the test broker a database with `.transactions(pool)`"
+            )),
+        }
+    }
+}
+
+impl<DB: Lends> Lent for Home<DB> {
+    fn settle<'a>(
+        &'a self,
+        publisher: &'a Publisher,
+        acks: &'a [Handled<'a>],
+    ) -> BoxFuture<'a, Result<Ended, HandlerError>> {
+        let failed = |error: BoxError| HandlerError::new(HandlerError::TRANSACTION, error);
+        let open = match self.put(Place::Nowhere) {
+            Place::Here(open) => open,
+            Place::Nowhere => return Box::pin(ready(Ok(Ended::Elsewhere(Vec::new())))),
+            Place::Lent => {
+                let kept = "the handler returned and kept its `Tx`; it is to be dropped before";
+                return Box::pin(ready(Err(failed(kept.into()))));
+            }
+        };
+        let run = timeout(COMMIT_LIMIT, DB::settle(open, publisher, acks));
+        Box::pin(async move {
+            match run.await {
+                Ok(ended) => ended.map_err(|error| failed(error.into())),
+                Err(_) => Err(failed("the commit was not answered within 30 s".into())),
+            }
+        })
+    }
+
+    fn roll_back(&self) -> BoxFuture<'_, ()> {
+        let Place::Here(open) = self.put(Place::Nowhere) else { return Box::pin(ready(())) };
+        let run = timeout(COMMIT_LIMIT, DB::roll_back(open));
+        // A failure is one of the connection, which is then closed.
+        Box::pin(async move { drop(run.await) })
+    }
+}

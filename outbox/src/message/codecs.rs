@@ -1,0 +1,153 @@
+//! Encodings of payloads other than JSON, and of the user's own.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::BoxError;
+
+/// An encoding of payloads.
+///
+/// [`Outgoing::encoded`](crate::Outgoing::encoded) publishes with it. JSON and,
+/// with the features `msgpack` and `cbor`, [`MessagePack`] and [`Cbor`] are
+/// recognised by their content type; for another one the handler takes
+/// [`Encoded<C, T>`](Encoded).
+///
+/// # Examples
+/// ```
+/// use outbox::{BoxError, Codec, Encoded, Outgoing, subscriber};
+/// use serde::{Deserialize, Serialize};
+///
+/// /// JSON turned around.
+/// struct Mirrored;
+///
+/// impl Codec for Mirrored {
+///     const CONTENT_TYPE: &'static str = "application/x-mirrored";
+///
+///     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError> {
+///         let mut bytes = serde_json::to_vec(value)?;
+///         bytes.reverse();
+///         Ok(bytes)
+///     }
+///
+///     fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+///         let bytes: Vec<u8> = payload.iter().rev().copied().collect();
+///         Ok(serde_json::from_slice(&bytes)?)
+///     }
+/// }
+///
+/// #[subscriber("orders")]
+/// async fn confirm(order: Encoded<Mirrored, i64>) {
+///     println!("order {}", *order);
+/// }
+///
+/// let message = Outgoing::encoded::<Mirrored>("orders", &70);
+/// ```
+pub trait Codec: 'static {
+    /// The header `content-type` of what it writes.
+    const CONTENT_TYPE: &'static str;
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// When the value has no such form.
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError>;
+
+    /// Reads a value, from any bytes without overflowing the stack.
+    ///
+    /// # Errors
+    /// When the bytes are not what `T` expects. The text is not kept: it may
+    /// quote the payload.
+    fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError>;
+}
+
+/// MessagePack, with the names of fields.
+#[cfg(feature = "msgpack")]
+#[derive(Debug, Clone, Copy)]
+pub struct MessagePack;
+
+#[cfg(feature = "msgpack")]
+impl Codec for MessagePack {
+    const CONTENT_TYPE: &'static str = "application/msgpack";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError> {
+        Ok(rmp_serde::to_vec_named(value)?)
+    }
+
+    fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+        read_msgpack(payload)
+    }
+}
+
+/// Reads MessagePack, lending from the payload; nested 128 deep at most.
+#[cfg(feature = "msgpack")]
+pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, BoxError> {
+    let mut reader = rmp_serde::Deserializer::from_read_ref(payload);
+    reader.set_max_depth(128);
+    let value = T::deserialize(&mut reader)?;
+    match serde::de::IgnoredAny::deserialize(&mut reader) {
+        // Nothing to begin another value with.
+        Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
+        _ => Err("more follows the value".into()),
+    }
+}
+
+/// CBOR.
+#[cfg(feature = "cbor")]
+#[derive(Debug, Clone, Copy)]
+pub struct Cbor;
+
+#[cfg(feature = "cbor")]
+impl Codec for Cbor {
+    const CONTENT_TYPE: &'static str = "application/cbor";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError> {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(value, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+        read_cbor(payload)
+    }
+}
+
+/// Reads CBOR, nested 128 deep at most. It lends nothing: texts may be in pieces.
+#[cfg(feature = "cbor")]
+pub(super) fn read_cbor<'a, T: Deserialize<'a>>(mut payload: &[u8]) -> Result<T, BoxError> {
+    let value: ciborium::Value = ciborium::de::from_reader_with_recursion_limit(&mut payload, 128)?;
+    if payload.is_empty() {
+        Ok(value.deserialized()?)
+    } else {
+        Err("more follows the value".into())
+    }
+}
+
+/// A payload of an encoding of the user's own, as the first parameter of a handler.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoded<C, T> {
+    value: T,
+    codec: std::marker::PhantomData<fn() -> C>,
+}
+
+impl<C, T> Encoded<C, T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value, codec: std::marker::PhantomData }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+}
+
+impl<C, T> std::ops::Deref for Encoded<C, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// A payload that is read as JSON whatever its content type says, as the first
+/// parameter of a handler.
+#[derive(Debug, Clone, Copy)]
+pub struct Json<T>(pub T);

@@ -1,0 +1,157 @@
+//! What generated code calls. Not public API: it changes without notice.
+
+pub mod batch;
+pub mod returned;
+
+pub use inventory;
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::extract::{Context, FromContext};
+use crate::message::{Codec, DecodeError, Encoded, Json, codec};
+pub use crate::publish::QueueOf;
+use crate::subscriber::{Failure, Verdict};
+use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
+pub use crate::subscriber::{HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
+use crate::tracking::Trail;
+
+/// A subscriber as the macro found it.
+pub fn subscriber(
+    name: &'static str,
+    origin: Origin,
+    queues: impl IntoQueues,
+    handler: impl Fn(Context) -> HandlerFuture + Send + Sync + 'static,
+) -> Subscriber {
+    Subscriber::at(name, origin, queues, handler)
+}
+
+/// What a payload can be read as. A trait of its own, so that the compiler says
+/// what to do instead of listing implementors of `Deserialize`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the payload of a handler",
+    label = "does not implement `serde::Deserialize`",
+    note = "derive `serde::Deserialize` for it and for every type inside it; raw bytes are `&[u8]` or `outbox::Bytes`"
+)]
+pub trait Payload<'a>: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Kind `decode`.
+    fn read(ctx: &'a Context) -> Result<Self, HandlerError>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'a, T: Deserialize<'a>> Payload<'a> for T {
+    fn read(ctx: &'a Context) -> Result<Self, HandlerError> {
+        ctx.decode().map_err(undecodable)
+    }
+}
+
+impl<C: Codec, T: DeserializeOwned> Payload<'_> for Encoded<C, T> {
+    fn read(ctx: &Context) -> Result<Self, HandlerError> {
+        let value = C::decode(ctx.payload());
+        // Its text may quote the payload.
+        value.map(Self::new).map_err(|_| undecodable(DecodeError::Binary(C::CONTENT_TYPE)))
+    }
+}
+
+impl<'a, T: Deserialize<'a>> Payload<'a> for Json<T> {
+    fn read(ctx: &'a Context) -> Result<Self, HandlerError> {
+        codec::json(ctx.payload()).map(Self).map_err(undecodable)
+    }
+}
+
+fn undecodable(error: DecodeError) -> HandlerError {
+    HandlerError::new(HandlerError::DECODE, error)
+}
+
+/// The names of a queue that a handler of `P` can read.
+pub fn queues<P: ?Sized, Q: QueueOf<P>>(queue: &Q) -> Vec<String> {
+    queue.names()
+}
+
+/// The payload as a value.
+///
+/// # Errors
+/// Kind `decode`.
+pub fn payload<'a, T: Payload<'a>>(ctx: &'a Context) -> Result<T, HandlerError> {
+    T::read(ctx)
+}
+
+/// The payload as text: what a `String` would be, copied only if it has to be.
+///
+/// # Errors
+/// Kind `decode`.
+pub fn text(ctx: &Context) -> Result<Cow<'_, str>, HandlerError> {
+    ctx.decode::<Text<'_>>().map(|Text(text)| text).map_err(undecodable)
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Runs a plain fn on a blocking thread, as many at once as there are workers.
+/// It runs on when the delivery is over before it: the context tells it so.
+///
+/// # Errors
+/// Those of the fn.
+pub async fn blocking(
+    ctx: Context,
+    handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
+) -> HandlerResult {
+    // Held by the thread: a run that was given up still counts.
+    let place = Arc::clone(&ctx.delivery().threads).acquire_owned().await;
+    let (span, trail) = (tracing::Span::current(), Trail::current());
+    let run = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        trail.around_fn(|| span.in_scope(|| handler(ctx)))
+    });
+    match run.await {
+        Ok(ended) => ended,
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(stopped) => Err(HandlerError::of(stopped)),
+        },
+    }
+}
+
+/// Another parameter. Boxed, so that the compiler sees that it is `Send` without
+/// looking into it: it forgets `'static` when it looks, and then rejects
+/// `State<&'static str>`. Also a missing bound is then reported only once.
+///
+/// # Errors
+/// Kind `extract`.
+pub fn extract<X: FromContext>(ctx: &Context) -> Extracting<'_, X> {
+    Box::pin(async {
+        X::from_context(ctx)
+            .await
+            .map_err(|error| HandlerError::or_kind(HandlerError::EXTRACT, error))
+    })
+}
+
+/// A boxed future of a parameter.
+pub type Extracting<'a, X> = Pin<Box<dyn Future<Output = Result<X, HandlerError>> + Send + 'a>>;
+
+/// Makes a result of what the handler returned. It takes no value, so that a
+/// missing bound is reported at the type and not at the value.
+pub fn outcome<T: IntoOutcome>() -> fn(T) -> HandlerResult {
+    T::into_outcome
+}
+
+/// Reads the verdict of an error that is an `F`.
+pub fn known_failure<F: Failure>(
+    error: &(dyn std::error::Error + 'static),
+) -> Option<(Verdict, &'static str)> {
+    error.downcast_ref::<F>().map(|failure| (failure.verdict(), failure.kind()))
+}
+
+/// One run of a handler.
+pub fn run(future: impl Future<Output = HandlerResult> + Send + 'static) -> HandlerFuture {
+    Box::pin(future)
+}

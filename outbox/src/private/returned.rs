@@ -1,0 +1,65 @@
+//! `publish = ".."`: what the handler returned becomes a message of the ack.
+
+use serde::Serialize;
+
+use crate::error::BoxError;
+use crate::extract::Context;
+use crate::publish::Outgoing;
+pub use crate::publish::QueueFor;
+use crate::subscriber::{HandlerError, HandlerResult, Outcome};
+
+/// What can be returned as a message. A trait of its own for the text of the
+/// error.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be published",
+    label = "does not implement `serde::Serialize`",
+    note = "with `publish`, a handler returns a value that implements `serde::Serialize`, an `Option` or a `Vec` of such values, or `outbox::Outgoing`; in a `Result` if it can fail"
+)]
+pub trait Message {
+    /// Serialises it.
+    fn outgoing(&self, queue: &str) -> Outgoing;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize> Message for T {
+    fn outgoing(&self, queue: &str) -> Outgoing {
+        Outgoing::new(queue, self)
+    }
+}
+
+/// A value for the queue of the option.
+pub fn value<T: Message, Q: QueueFor<T>>(ctx: &Context, queue: &Q, value: &T) -> HandlerResult {
+    outgoing(ctx, value.outgoing(queue.name()))
+}
+
+/// A message with its own queue and options.
+pub fn outgoing(ctx: &Context, message: Outgoing) -> HandlerResult {
+    match ctx.publisher().collect(message) {
+        Ok(()) => Ok(Outcome::Ack),
+        Err(refused) => Err(HandlerError::new(HandlerError::PUBLISH, refused)),
+    }
+}
+
+/// One or none.
+pub fn option<T>(value: Option<T>, each: impl FnOnce(T) -> HandlerResult) -> HandlerResult {
+    value.map_or(Ok(Outcome::Ack), each)
+}
+
+/// Several, in order.
+pub fn vec<T>(values: Vec<T>, each: impl FnMut(T) -> HandlerResult) -> HandlerResult {
+    values.into_iter().try_for_each(each_ok(each)).map(|()| Outcome::Ack)
+}
+
+fn each_ok<T>(
+    mut each: impl FnMut(T) -> HandlerResult,
+) -> impl FnMut(T) -> Result<(), HandlerError> {
+    move |value| each(value).map(drop)
+}
+
+/// What was returned, or the handler's error.
+pub fn result<T, E: Into<BoxError>>(
+    returned: Result<T, E>,
+    value: impl FnOnce(T) -> HandlerResult,
+) -> HandlerResult {
+    returned.map_err(HandlerError::of).and_then(value)
+}

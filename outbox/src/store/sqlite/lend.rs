@@ -1,0 +1,118 @@
+//! Transactions that are lent to handlers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sqlx::{Sqlite, SqliteConnection, SqlitePool};
+use tokio::sync::{OnceCell, Semaphore};
+
+use super::claim::read;
+use super::query;
+use crate::error::StoreError;
+use crate::extract::{Ended, Lender, Open, lends};
+use crate::message::Row;
+use crate::publish::{Due, Prepared, Publisher};
+use crate::store::names::TableNames;
+use crate::store::{Handled, Lease};
+
+/// SQLite has one writer at a time: those who wait for it wait in turn, and not
+/// inside the database, which gives up after a while.
+pub struct SqliteLender {
+    pool: SqlitePool,
+    turn: Arc<Semaphore>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// The test broker's rows live in memory, so what is published in the transaction
+/// is taken out of it again.
+struct Elsewhere {
+    /// Set once its tables are made.
+    made: OnceCell<()>,
+    crashes: Arc<AtomicUsize>,
+}
+
+impl SqliteLender {
+    pub(crate) fn new(pool: SqlitePool) -> Self {
+        Self { pool, turn: Arc::new(Semaphore::new(1)), elsewhere: None }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn elsewhere(pool: SqlitePool, crashes: Arc<AtomicUsize>) -> Self {
+        let elsewhere = Elsewhere { made: OnceCell::new(), crashes };
+        Self { elsewhere: Some(elsewhere), ..Self::new(pool) }
+    }
+}
+
+impl lends::Lends for Sqlite {
+    async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
+        let lender = lender.as_sqlite()?;
+        if let Some(elsewhere) = &lender.elsewhere {
+            let names = TableNames::default();
+            elsewhere.made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
+        }
+        // The semaphore is never closed.
+        let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
+        let tx = lender.pool.begin_with("BEGIN IMMEDIATE").await;
+        let tx = tx.map_err(StoreError::of("begin"))?;
+        let elsewhere = lender.elsewhere.as_ref().map(|elsewhere| Arc::clone(&elsewhere.crashes));
+        Ok(Open { tx, turn, elsewhere })
+    }
+
+    async fn settle(
+        open: Open<Self>,
+        publisher: &Publisher,
+        acks: &[Handled<'_>],
+    ) -> Result<Ended, StoreError> {
+        // Its turn ends with the transaction.
+        let Open { mut tx, turn: _turn, elsewhere } = open;
+        if let Some(crashes) = elsewhere {
+            if crashes.load(Ordering::Relaxed) > 0 {
+                tx.rollback().await.map_err(StoreError::of("roll back"))?;
+                return Ok(Ended::Elsewhere(Vec::new()));
+            }
+            let messages = take(&mut tx).await?;
+            tx.commit().await.map_err(StoreError::of("commit"))?;
+            return Ok(Ended::Elsewhere(messages));
+        }
+        for handled in acks {
+            let Lease { id, token } = handled.lease;
+            let ack = query(publisher.statements().sqlite.ack()).bind(id).bind(token);
+            let acked = ack.execute(&mut *tx).await.map_err(StoreError::of("ack"))?;
+            if acked.rows_affected() == 0 {
+                tx.rollback().await.map_err(StoreError::of("roll back"))?;
+                return Ok(Ended::LeaseLost);
+            }
+            publisher.insert(&mut tx, handled.messages).await?;
+        }
+        tx.commit().await.map_err(StoreError::of("commit"))?;
+        Ok(Ended::Committed)
+    }
+
+    async fn roll_back(open: Open<Self>) -> Result<(), StoreError> {
+        open.tx.rollback().await.map_err(StoreError::of("roll back"))
+    }
+}
+
+/// What was published in the transaction, no longer in its table.
+async fn take(tx: &mut SqliteConnection) -> Result<Vec<Prepared>, StoreError> {
+    let sql: Arc<str> = include_str!("sql/take_all.sql").into();
+    let rows = query(&sql).fetch_all(tx).await;
+    let mut rows: Vec<Row> = rows
+        .and_then(|rows| rows.iter().map(read).collect())
+        .map_err(StoreError::of("take what was published"))?;
+    rows.sort_by_key(|row| row.id);
+    Ok(rows.into_iter().map(again).collect())
+}
+
+/// A row as the message that it was.
+fn again(row: Row) -> Prepared {
+    let wait = row.next_attempt_at.duration_since(row.created_at).unwrap_or_default();
+    Prepared {
+        queue: row.queue,
+        payload: row.payload,
+        headers: row.headers.map(String::from).unwrap_or_default(),
+        due: if wait.is_zero() { Due::Now } else { Due::In(wait) },
+        timer_id: row.timer_id,
+        extend: false,
+    }
+}

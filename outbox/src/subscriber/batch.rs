@@ -1,0 +1,131 @@
+//! Handlers of several messages at once.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+
+use super::{HandlerError, HandlerResult, IntoOutcome, Outcome};
+use crate::error::BoxError;
+use crate::extract::Context;
+
+/// Messages of one run, each with its delivery; as a parameter of a handler with
+/// the option `batch`. Where the deliveries do not matter, take `Vec<T>`.
+///
+/// # Examples
+/// ```
+/// use outbox::{Batch, BatchOutcome, subscriber};
+///
+/// #[subscriber("clicks", batch = 100, batch_wait = "50ms")]
+/// async fn count(clicks: Batch<String>) -> BatchOutcome {
+///     let mut outcome = BatchOutcome::default();
+///     for click in clicks {
+///         if click.message.is_empty() {
+///             outcome.set(&click.context, Err::<(), _>("an empty click"));
+///         }
+///     }
+///     outcome // the others are acked
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Batch<T>(pub(crate) Vec<Item<T>>);
+
+/// One message of a [`Batch`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Item<T> {
+    /// What was published.
+    pub message: T,
+    /// Its delivery.
+    pub context: Context,
+}
+
+impl<T> Deref for Batch<T> {
+    type Target = [Item<T>];
+
+    fn deref(&self) -> &[Item<T>] {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for Batch<T> {
+    type Item = Item<T>;
+    type IntoIter = std::vec::IntoIter<Item<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Batch<T> {
+    type Item = &'a Item<T>;
+    type IntoIter = std::slice::Iter<'a, Item<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// What became of each message of a batch; those it does not name are acked.
+#[derive(Debug, Default)]
+pub struct BatchOutcome(HashMap<i64, HandlerResult>);
+
+impl BatchOutcome {
+    /// Says it of one message, in any form that a handler of one may return. A
+    /// later word replaces an earlier one.
+    pub fn set(&mut self, context: &Context, outcome: impl IntoOutcome) {
+        self.0.insert(context.id(), outcome.into_outcome());
+    }
+}
+
+/// What a handler of batches may return: `()` or a `Result` for all messages, a
+/// `Vec` with something for each in turn, or a [`BatchOutcome`].
+#[diagnostic::on_unimplemented(
+    message = "a handler of batches cannot return `{Self}`",
+    label = "not something a handler of batches can return",
+    note = "return `()` or `Result<(), E>` for all messages, `Vec<Outcome>` or `Vec<Result<(), E>>` with one for each, or `outbox::BatchOutcome`"
+)]
+pub trait IntoOutcomes {
+    /// One result for each delivery.
+    fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult>;
+}
+
+impl IntoOutcomes for () {
+    fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
+        Outcome::Ack.into_outcomes(deliveries)
+    }
+}
+
+impl IntoOutcomes for Outcome {
+    fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
+        deliveries.iter().map(|_| Ok(self.clone())).collect()
+    }
+}
+
+impl IntoOutcomes for BatchOutcome {
+    fn into_outcomes(mut self, deliveries: &[Context]) -> Vec<HandlerResult> {
+        let mut of = |id| self.0.remove(&id).unwrap_or(Ok(Outcome::Ack));
+        deliveries.iter().map(|context| of(context.id())).collect()
+    }
+}
+
+impl<T: IntoOutcomes, E: Into<BoxError>> IntoOutcomes for Result<T, E> {
+    fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
+        match self {
+            Ok(outcomes) => outcomes.into_outcomes(deliveries),
+            Err(error) => {
+                let error = HandlerError::of(error);
+                deliveries.iter().map(|_| Err(error.clone())).collect()
+            }
+        }
+    }
+}
+
+impl<T: IntoOutcome> IntoOutcomes for Vec<T> {
+    fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
+        let (got, wanted) = (self.len(), deliveries.len());
+        if got == wanted {
+            return self.into_iter().map(T::into_outcome).collect();
+        }
+        let why = format!("the handler returned {got} outcomes for {wanted} messages");
+        Err::<(), _>(HandlerError::new(HandlerError::RESULTS, why)).into_outcomes(deliveries)
+    }
+}

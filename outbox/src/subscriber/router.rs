@@ -1,0 +1,110 @@
+//! Several subscribers with something in common.
+
+use std::fmt;
+use std::future::Future;
+
+use super::layer::{self, Layer, Next};
+use super::{HandlerResult, Subscriber};
+use crate::extract::{Context, States};
+
+/// Subscribers that share a prefix of their queues, layers and states.
+///
+/// # Examples
+/// ```
+/// use outbox::{App, Router, State, subscriber};
+///
+/// #[derive(Clone)]
+/// struct Region(&'static str);
+///
+/// #[subscriber("orders")]
+/// async fn confirm(id: i64, State(region): State<Region>) {
+///     println!("order {id} of {}", region.0);
+/// }
+///
+/// let region = |name| Router::new().prefix(name).state(Region(name)).include(confirm::subscriber());
+/// // Reads the queues `eu.orders` and `us.orders`.
+/// let app = App::from_env().include(region("eu.")).include(region("us."));
+/// ```
+/// The prefix is for what is read: what handlers publish goes to the queues they
+/// name.
+///
+/// What is set counts for everything that is included, before or after. A
+/// router in a router has the outer prefix first, the outer layers outside, and
+/// its own states where both have one of a type.
+#[derive(Clone, Default)]
+pub struct Router {
+    prefix: String,
+    layers: Vec<Layer>,
+    states: States,
+    subscribers: Vec<Subscriber>,
+}
+
+impl Router {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts this before the name of every queue.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Puts a layer around every handler; see [`Next`]. The first one that is
+    /// added is the outermost.
+    #[must_use]
+    pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.layers.push(layer::erased(layer));
+        self
+    }
+
+    /// Gives every handler a value, which counts over the app's of that type.
+    #[must_use]
+    pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.states.insert(value);
+        self
+    }
+
+    /// Adds a subscriber or a router.
+    #[must_use]
+    pub fn include(mut self, more: impl Into<Self>) -> Self {
+        self.subscribers.extend(more.into());
+        self
+    }
+}
+
+impl From<Subscriber> for Router {
+    fn from(one: Subscriber) -> Self {
+        Self { subscribers: vec![one], ..Self::default() }
+    }
+}
+
+impl IntoIterator for Router {
+    type Item = Subscriber;
+    type IntoIter = std::vec::IntoIter<Subscriber>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let Self { prefix, layers, states, mut subscribers } = self;
+        for one in &mut subscribers {
+            one.queues = one.queues.iter().map(|queue| format!("{prefix}{queue}")).collect();
+            one.inside(&layers);
+            one.states = states.overlaid(&one.states);
+        }
+        subscribers.into_iter()
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router")
+            .field("prefix", &self.prefix)
+            .field("subscribers", &self.subscribers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! Errors that say what they mean for their message.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use super::failure::type_name;
+use crate::error::BoxError;
+
+/// What an error means for the message that was being handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Failed: the retry strategy decides.
+    Retry,
+    /// Failed: if the strategy allows one more run, it is after this long.
+    RetryAfter(Duration),
+    /// Failed for good: no retry.
+    Reject,
+    /// Not now: due again after this long, without spending an attempt or a
+    /// delivery.
+    Snooze(Duration),
+}
+
+#[doc = include_str!("../docs/failure.md")]
+pub trait Failure: Error + Send + Sync + 'static {
+    /// What this error means.
+    fn verdict(&self) -> Verdict;
+
+    /// Its kind, for the dead letter and the events: the variant's name.
+    fn kind(&self) -> &'static str;
+}
+
+/// What `#[derive(Failure)]` submits: reads the verdict and the kind of an error
+/// of its type. An error is a boxed one when it comes to be judged, perhaps after
+/// having passed through `?`, so its type is looked for.
+pub struct KnownFailure(pub fn(&(dyn Error + 'static)) -> Option<(Verdict, &'static str)>);
+
+inventory::collect!(KnownFailure);
+
+/// The first word in the chain of an error.
+pub(super) fn verdict_of(error: &(dyn Error + 'static)) -> Option<(Verdict, &'static str)> {
+    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
+        let marked = error.downcast_ref::<Mark>().map(|mark| (mark.verdict, mark.kind));
+        marked.or_else(|| {
+            inventory::iter::<KnownFailure>().find_map(|KnownFailure(read)| read(error))
+        })
+    })
+}
+
+/// `.or_reject()` and `.or_snooze(..)` on any `Result`.
+///
+/// # Examples
+/// ```
+/// use outbox::OrVerdict;
+/// use std::time::Duration;
+///
+/// async fn import(path: String) -> anyhow::Result<()> {
+///     // Nobody mends a wrong number by trying again.
+///     let number: u32 = path.parse().or_reject()?;
+///     let text = std::fs::read_to_string(path).or_snooze(Duration::from_secs(60))?;
+///     println!("{number} {text}");
+///     Ok(())
+/// }
+/// ```
+pub trait OrVerdict<T> {
+    /// An error is terminal: `rejected`.
+    ///
+    /// # Errors
+    /// The same error, marked.
+    fn or_reject(self) -> Result<T, Judged>;
+
+    /// On an error the message is due again after `delay`, without spending an
+    /// attempt or a delivery.
+    ///
+    /// # Errors
+    /// The same error, marked.
+    fn or_snooze(self, delay: Duration) -> Result<T, Judged>;
+}
+
+impl<T, E: Into<BoxError>> OrVerdict<T> for Result<T, E> {
+    fn or_reject(self) -> Result<T, Judged> {
+        self.map_err(|error| Judged::new(error, Verdict::Reject))
+    }
+
+    fn or_snooze(self, delay: Duration) -> Result<T, Judged> {
+        self.map_err(|error| Judged::new(error, Verdict::Snooze(delay)))
+    }
+}
+
+/// An error with a verdict, made by [`OrVerdict`]. It shows what the error shows.
+pub struct Judged {
+    error: BoxError,
+    mark: Mark,
+}
+
+/// Stands behind a [`Judged`] as its source, because of an error that went into
+/// another, `anyhow`'s for one, only the sources can be seen.
+#[derive(Debug)]
+struct Mark {
+    verdict: Verdict,
+    kind: &'static str,
+}
+
+impl Judged {
+    fn new<E: Into<BoxError>>(error: E, verdict: Verdict) -> Self {
+        let mark = Mark { verdict, kind: type_name::<E>() };
+        Self { error: error.into(), mark }
+    }
+
+    /// The error itself.
+    pub(super) fn into_inner(self) -> BoxError {
+        self.error
+    }
+}
+
+impl fmt::Debug for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl Error for Judged {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.mark)
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the handler said {:?}", self.verdict)
+    }
+}
+
+impl Error for Mark {}

@@ -1,0 +1,195 @@
+//! Where a message comes from: the chain of publishes that led to it, the piece
+//! of work it belongs to, and the trace that goes through both.
+
+use std::fmt::Write as _;
+use std::future::Future;
+
+use uuid::Uuid;
+
+use crate::message::Headers;
+use crate::message::headers::{TRACEPARENT, TRACESTATE, TRACKING_IDS};
+
+/// Ids that a chain keeps: the first, which names where it began, and the last
+/// ones. A longer chain is that of messages that publish each other for ever.
+const MAX_IDS: usize = 32;
+
+tokio::task_local! {
+    static CURRENT: Trail;
+}
+
+/// What a message published now inherits.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trail {
+    ids: Vec<Uuid>,
+    correlation_id: Option<String>,
+    trace: Option<Trace>,
+}
+
+/// A place in a W3C trace.
+#[derive(Debug, Clone)]
+struct Trace {
+    /// 32 hex digits, the same for the whole trace.
+    id: String,
+    /// 16 hex digits: what the next message is a child of.
+    parent: String,
+    flags: String,
+    state: Option<String>,
+}
+
+/// Runs a future whose publishes share a first tracking id, that of the request
+/// or job they are made for.
+///
+/// Every publish has a tracking id of its own, and inside a handler the ids of
+/// the message that is being handled before it. They are in the header
+/// `outbox-tracking-ids`.
+///
+/// # Examples
+/// ```no_run
+/// # async fn request(tx: &mut sqlx::PgTransaction<'_>) -> Result<(), outbox::PublishError> {
+/// outbox::tracking(async {
+///     println!("request {}", outbox::tracking_ids()[0]);
+///     outbox::publish(tx, "orders", &7).await?;
+///     outbox::publish(tx, "mails", &7).await
+/// })
+/// .await?;
+/// # Ok(()) }
+/// ```
+/// A task that is spawned inside begins anew.
+pub async fn tracking<F: Future>(future: F) -> F::Output {
+    let mut trail = Trail::current();
+    trail.ids.push(Uuid::now_v7());
+    trail.around(future).await
+}
+
+/// The tracking ids that a message published here would have before its own:
+/// those of [`tracking`], or of the message that is being handled.
+#[must_use]
+pub fn tracking_ids() -> Vec<Uuid> {
+    CURRENT.try_with(|trail| trail.ids.clone()).unwrap_or_default()
+}
+
+impl Trail {
+    pub(crate) fn current() -> Self {
+        CURRENT.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// Of a message that is being handled: what it publishes is its child.
+    pub(crate) fn of(headers: &Headers, correlation_id: String) -> Self {
+        Self {
+            ids: ids(headers),
+            correlation_id: Some(correlation_id),
+            trace: Trace::read(headers).map(Trace::child),
+        }
+    }
+
+    /// Runs a future inside.
+    pub(crate) async fn around<F: Future>(self, future: F) -> F::Output {
+        CURRENT.scope(self, future).await
+    }
+
+    /// Runs a blocking fn inside.
+    pub(crate) fn around_fn<T>(self, run: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self, run)
+    }
+
+    pub(crate) fn correlation_id(&self) -> Option<&str> {
+        self.correlation_id.as_deref()
+    }
+
+    /// Writes the headers of a message that is published now. Those that it has
+    /// already are the publisher's own and stay.
+    pub(crate) fn sign(&self, headers: &mut Headers) {
+        if headers.value(TRACKING_IDS).is_none() {
+            headers.insert(TRACKING_IDS, self.chain());
+        }
+        if let (Some(trace), None) = (&self.trace, headers.value(TRACEPARENT)) {
+            let Trace { id, parent, flags, state } = trace;
+            headers.insert(TRACEPARENT, format!("00-{id}-{parent}-{flags}"));
+            if let Some(state) = state {
+                headers.insert(TRACESTATE, state.as_str());
+            }
+        }
+    }
+
+    /// The ids so far and a new one, with commas.
+    fn chain(&self) -> String {
+        let mut chain = String::with_capacity(37 * (self.ids.len().min(MAX_IDS) + 1));
+        let cut = (self.ids.len() + 1).saturating_sub(MAX_IDS);
+        for (at, id) in self.ids.iter().enumerate() {
+            if at == 0 || at > cut {
+                let _ = write!(chain, "{id},");
+            }
+        }
+        let _ = write!(chain, "{}", Uuid::now_v7());
+        chain
+    }
+}
+
+/// What stands in the header; whatever is no id in it is left out.
+pub(crate) fn ids(headers: &Headers) -> Vec<Uuid> {
+    let text = headers.get(TRACKING_IDS).unwrap_or_default();
+    text.split(',').take(2 * MAX_IDS).filter_map(|id| id.trim().parse().ok()).collect()
+}
+
+impl Trace {
+    /// From `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
+    fn read(headers: &Headers) -> Option<Self> {
+        let hex = |text: &str, digits| {
+            let fits = text.len() == digits
+                && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+            (fits && (digits == 2 || text.bytes().any(|b| b != b'0'))).then(|| text.to_owned())
+        };
+        let mut parts = headers.get(TRACEPARENT)?.split('-');
+        let _version = hex(parts.next()?, 2).filter(|version| version != "ff")?;
+        let (id, parent) = (hex(parts.next()?, 32)?, hex(parts.next()?, 16)?);
+        let flags = hex(parts.next()?, 2)?;
+        let state = headers.get(TRACESTATE).map(str::to_owned);
+        Some(Self { id, parent, flags, state })
+    }
+
+    /// The same trace, one step on.
+    fn child(self) -> Self {
+        Self { parent: format!("{:016x}", fastrand::u64(1..)), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(trail: &Trail) -> Headers {
+        let mut headers = Headers::new();
+        trail.sign(&mut headers);
+        headers
+    }
+
+    #[test]
+    fn a_chain_grows_by_one_id_a_publish_and_keeps_its_first() {
+        let mut headers = signed(&Trail::default());
+        let first = ids(&headers)[0];
+        for length in 2..100 {
+            headers = signed(&Trail::of(&headers, "c".into()));
+            let chain = ids(&headers);
+            assert_eq!(chain.len(), length.min(MAX_IDS));
+            assert_eq!(chain[0], first);
+            assert!(chain.is_sorted(), "version 7 grows");
+        }
+    }
+
+    #[test]
+    fn a_trace_goes_on_with_a_new_parent() {
+        let mut headers = Headers::new();
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        headers.insert(TRACEPARENT, format!("00-{trace}-b7ad6b7169203331-01"));
+        headers.insert(TRACESTATE, "vendor=1");
+        let next = signed(&Trail::of(&headers, "c".into()));
+        let parent = next.get(TRACEPARENT).unwrap();
+        assert!(parent.starts_with(&format!("00-{trace}-")) && parent.ends_with("-01"));
+        assert_ne!(headers.get(TRACEPARENT), next.get(TRACEPARENT));
+        assert_eq!(next.get(TRACESTATE), Some("vendor=1"));
+        for wrong in ["", "00-x-y-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+            headers.insert(TRACEPARENT, wrong);
+            assert_eq!(signed(&Trail::of(&headers, "c".into())).get(TRACEPARENT), None);
+        }
+    }
+}

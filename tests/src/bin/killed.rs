@@ -1,0 +1,109 @@
+//! An app that dies at a step: `killed URL HANDLER [STEP TURN]`, the turn-th time
+//! that the step is reached. The steps are those that stand here.
+
+use std::io::Write;
+use std::process::abort;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Once, OnceLock};
+
+use outbox::{App, Context, HandlerResult, Next, Tx, subscriber};
+use outbox_tests::capture;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+
+static FATAL: OnceLock<String> = OnceLock::new();
+static TURNS: AtomicI64 = AtomicI64::new(0);
+
+fn step(name: &str) {
+    if FATAL.get().is_some_and(|fatal| fatal == name) && TURNS.fetch_sub(1, Ordering::SeqCst) == 1 {
+        abort();
+    }
+}
+
+/// The first handler tells the test.
+fn begun() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "begun").and_then(|()| out.flush());
+    });
+    step("begun");
+}
+
+macro_rules! transactional {
+    ($name:ident, $database:ty, $insert:literal) => {
+        #[subscriber("work", max_workers = 3, fetch_batch = 3, max_poll = "1s")]
+        async fn $name(n: i64, mut tx: Tx<$database>) -> anyhow::Result<()> {
+            begun();
+            sqlx::query($insert).bind(n).execute(&mut *tx).await?;
+            step("written");
+            outbox::publish(&mut tx, "receipts", &n).await?;
+            step("published");
+            drop(tx);
+            step("returning");
+            Ok(())
+        }
+    };
+}
+
+transactional!(on_postgres, sqlx::Postgres, "INSERT INTO done (n) VALUES ($1)");
+transactional!(on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
+
+#[subscriber("work", publish = "receipts", max_workers = 3, fetch_batch = 3, max_poll = "1s")]
+async fn returning(n: i64) -> i64 {
+    begun();
+    step("returning");
+    n
+}
+
+async fn around(ctx: Context, next: Next) -> HandlerResult {
+    let result = next.run(ctx).await;
+    step("returned");
+    result
+}
+
+/// The triggers of the test compare with the collation `step`, inside the
+/// transactions that claim and ack.
+fn sqlite(url: &str) -> anyhow::Result<App> {
+    let options = url.parse::<SqliteConnectOptions>()?;
+    let options = options.journal_mode(SqliteJournalMode::Wal).collation("step", |a, b| {
+        match (a, b) {
+            ("work taken", "work taken") => step("taken"),
+            ("work deleted", "work deleted") => step("deleted"),
+            ("receipts inserted", "receipts inserted") => step("inserted"),
+            _ => {}
+        }
+        a.cmp(b)
+    });
+    Ok(App::sqlite(SqlitePoolOptions::new().connect_lazy_with(options)))
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (url, handler) = (&words[0], &words[1]);
+    if let [fatal, turn] = &words[2..] {
+        TURNS.store(turn.parse()?, Ordering::SeqCst);
+        FATAL.get_or_init(|| fatal.clone());
+    }
+    capture::start();
+    capture::hook(|line| match line.event() {
+        Some("fetched") if line.get("count") != Some("0") => step("fetched"),
+        Some("dispatched") => step("dispatched"),
+        Some("acked") => step("acked"),
+        _ => {}
+    });
+    let postgres = url.starts_with("postgres");
+    let app = if postgres {
+        let options = url.parse::<PgConnectOptions>()?.application_name("engine");
+        App::postgres(PgPoolOptions::new().max_connections(3).connect_lazy_with(options))
+    } else {
+        sqlite(url)?
+    };
+    let subscriber = match handler.as_str() {
+        "returning" => returning::subscriber(),
+        _ if postgres => on_postgres::subscriber(),
+        _ => on_sqlite::subscriber(),
+    };
+    Ok(app.dlq("outbox_dlq").only([subscriber]).layer(around).run().await?)
+}

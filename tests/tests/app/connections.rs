@@ -1,0 +1,72 @@
+//! What an app asks of the server: few connections, and no more rights than to
+//! read and write two tables.
+
+use outbox::{App, Outgoing};
+use outbox_tests::backend::unique;
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::{free, with_result};
+use outbox_tests::wait::eventually;
+use sqlx::postgres::PgPoolOptions;
+
+use super::*;
+
+on_postgres!(
+    forty_subscribers_use_at_most_five_connections_and_close_them,
+    a_role_that_may_only_read_and_write_the_tables_is_enough,
+);
+
+async fn forty_subscribers_use_at_most_five_connections_and_close_them(db: &Db) {
+    let all: Vec<_> = (0..40).map(|n| free("it", &format!("q{n}"))).collect();
+    let subscribers = all.iter().map(|(subscriber, _)| subscriber.clone());
+    let running = db.app().only(subscribers).start().await.unwrap();
+    let mut most = 0;
+    for round in 0..10 {
+        let messages = (0..400).map(|n| Outgoing::new(format!("q{}", n % 40), &round));
+        db.send_all(messages).await;
+        most = most.max(db.connections().await);
+    }
+    while db.rows().await > 0 {
+        most = most.max(db.connections().await);
+    }
+    assert!((2..=5).contains(&most), "{most} connections");
+    running.stop().await.unwrap();
+    eventually("all are closed", async || db.connections().await == 0).await;
+    let handled: usize = all.iter().map(|(_, probe)| probe.finished()).sum();
+    assert_eq!(handled, 4000);
+}
+
+async fn a_role_that_may_only_read_and_write_the_tables_is_enough(db: &Db) {
+    let role = unique("outbox_role");
+    let rights = "SELECT, INSERT, UPDATE, DELETE";
+    db.exec(format!("CREATE ROLE {role}")).await;
+    db.exec(format!("GRANT {rights} ON outbox, outbox_dlq TO {role}")).await;
+    for schema in ["CREATE ON SCHEMA public", "TEMPORARY ON DATABASE postgres"] {
+        db.exec(format!("REVOKE {schema} FROM PUBLIC")).await;
+    }
+    let options = (*db.pg().connect_options()).clone().options([("role", &role)]);
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    sqlx::query("CREATE TABLE forbidden ()").execute(&pool).await.unwrap_err();
+
+    let (fails, probe) =
+        with_result("it", "q", |run| if run.n < 3 { Ok(()) } else { Err("no".into()) });
+    let (asks, letter) = free("other", "other");
+    let fails = fails.retry(outbox::retry::Constant::new(Duration::from_millis(1)).max_attempts(2));
+    probe.let_end(100);
+    let app = App::postgres(pool.clone()).names(db.names.clone()).only([fails, asks]);
+    let running = app.start().await.unwrap();
+    let publisher = app.publisher();
+    let mut tx = pool.begin().await.unwrap();
+    for n in 0..4 {
+        publisher.publish(&mut tx, "q", &n).await.unwrap();
+    }
+    let timer = publisher.message("other", &7).timer_id("t").delay(Duration::from_millis(1));
+    timer.publish(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    letter.start().await;
+    db.drained().await;
+    assert_eq!((probe.finished(), db.letters().await), (5, 1));
+    running.stop().await.unwrap();
+    db.exec(format!("DROP OWNED BY {role}")).await;
+    db.exec(format!("DROP ROLE {role}")).await;
+}

@@ -1,0 +1,154 @@
+//! A drain claims no more, finishes what runs, and gives back the rest.
+
+use std::pin::pin;
+
+use outbox::{AckPolicy, Error};
+use outbox_tests::db::Db;
+use outbox_tests::probe::{free, gated, with_result};
+use outbox_tests::wait::{begun, eventually, soon};
+use outbox_tests::{capture, on_both};
+
+use super::*;
+
+on_both!(
+    a_stopping_app_claims_no_more,
+    running_handlers_finish_and_every_result_is_written,
+    unstarted_rows_are_another_apps_at_once_and_uncounted,
+    a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back,
+    every_stop_waits_for_the_drain,
+    a_drain_may_wait_for_ever,
+    run_until_ends_with_its_future_and_drains,
+);
+
+async fn a_stopping_app_claims_no_more(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.publish("q", 0).await;
+    probe.start().await;
+    let mut stop = pin!(running.stop());
+    begun("stop", stop.as_mut()).await;
+    for n in 1..=20 {
+        db.publish("q", n).await;
+    }
+    probe.let_end(1);
+    soon("stop", stop).await.unwrap();
+    assert!(probe.more().await.is_empty());
+    assert_eq!((db.rows().await, db.leased().await, db.deliveries().await), (20, 0, 0));
+}
+
+async fn running_handlers_finish_and_every_result_is_written(db: &Db) {
+    let (subscriber, probe) =
+        with_result("it", "q", |run| if run.n == 1 { Err("no".into()) } else { Ok(()) });
+    let retried = subscriber.retry(outbox::retry::Constant::new(HOUR));
+    let (rejects, other) = with_result("rejects", "rejected", |_| Err("no".into()));
+    let rejects = rejects.ack(AckPolicy::RejectOnError);
+    let running = db.app().only([retried, rejects]).start().await.unwrap();
+    for n in 0..3 {
+        db.publish("q", n).await;
+    }
+    db.publish("rejected", 3).await;
+    probe.starts(3).await;
+    other.start().await;
+    let mut stop = pin!(running.stop());
+    begun("stop", stop.as_mut()).await;
+    probe.let_end(3);
+    other.let_end(1);
+    soon("stop", stop).await.unwrap();
+    assert_eq!((probe.finished(), other.finished()), (3, 1));
+    assert_eq!((db.rows().await, db.leased().await, db.letters().await), (1, 0, 1));
+    assert_eq!(db.int("SELECT attempts_count FROM outbox").await, 1);
+}
+
+async fn unstarted_rows_are_another_apps_at_once_and_uncounted(db: &Db) {
+    for n in 0..5 {
+        db.publish("q", n).await;
+    }
+    let (subscriber, probe) = gated("it", "q");
+    let one = db.app().only([subscriber.max_workers(1)]).start().await.unwrap();
+    assert_eq!(probe.start().await.n, 0);
+    eventually("all are claimed", async || db.leased().await == 5).await;
+    let mut stop = pin!(one.stop());
+    begun("stop", stop.as_mut()).await;
+    eventually("four are given back", async || db.leased().await == 1).await;
+    let (subscriber, other) = free("it", "q");
+    let two = db.app().only([subscriber]).start().await.unwrap();
+    for run in other.starts(4).await {
+        assert_eq!((run.deliveries, run.attempts), (1, 0));
+    }
+    probe.let_end(1);
+    soon("stop", stop).await.unwrap();
+    assert_eq!((probe.finished(), probe.more().await.len()), (1, 0));
+    two.stop().await.unwrap();
+    assert_eq!((db.rows().await, other.more().await.len()), (0, 0));
+}
+
+async fn a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back(db: &Db) {
+    capture::start();
+    // An odd number, by which its event is found again.
+    let limit = Duration::from_micros(50_000 + u64::from(std::process::id() % 1000) * 10)
+        + Duration::from_micros(u64::from(db.is_postgres()));
+    let queue = outbox_tests::backend::unique("q");
+    let (subscriber, probe) = gated("it", &queue);
+    let app = db.app().only([subscriber]).drain_timeout(limit);
+    let running = app.start().await.unwrap();
+    db.publish(&queue, 7).await;
+    let run = probe.start().await;
+    let error = soon("stop", running.stop()).await.unwrap_err();
+    assert!(matches!(error, Error::DrainTimeout(1)), "{error}");
+    assert_eq!((probe.finished(), probe.dropped()), (0, 1));
+    assert!(run.context.cancelled().is_cancelled());
+    let seconds = limit.as_secs_f64().to_string();
+    let told = capture::lines().into_iter().filter(|line| {
+        line.event() == Some("drain_timeout")
+            && line.get("drain_timeout_seconds") == Some(&seconds)
+            && line.get("handlers") == Some("1")
+    });
+    assert_eq!(told.count(), 1);
+    let closed = capture::names(&queue);
+    assert_eq!(closed.iter().filter(|name| *name == "dispatch_abandoned").count(), 1, "{closed:?}");
+    assert_eq!((db.rows().await, db.leased().await), (1, 0));
+
+    let running = app.start().await.unwrap();
+    let again = probe.start().await;
+    assert_eq!((again.id, again.deliveries, again.attempts), (run.id, 2, 0));
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn every_stop_waits_for_the_drain(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.publish("q", 7).await;
+    probe.start().await;
+    let (mut one, mut two) = (pin!(running.stop()), pin!(running.stop()));
+    begun("the first stop", one.as_mut()).await;
+    begun("the second stop", two.as_mut()).await;
+    probe.let_end(1);
+    let (one, two) = soon("both stops", async { tokio::join!(one, two) }).await;
+    assert!(one.is_ok() && two.is_ok());
+    assert_eq!((probe.finished(), db.rows().await), (1, 0));
+}
+
+async fn a_drain_may_wait_for_ever(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    let app = db.app().only([subscriber]).drain_timeout(Duration::MAX);
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    probe.start().await;
+    let mut stop = pin!(running.stop());
+    begun("stop", stop.as_mut()).await;
+    probe.let_end(1);
+    soon("stop", stop).await.unwrap();
+}
+
+async fn run_until_ends_with_its_future_and_drains(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    db.publish("q", 7).await;
+    let end = async {
+        probe.start().await;
+        probe.let_end(1);
+    };
+    soon("run_until", db.app().only([subscriber]).run_until(end)).await.unwrap();
+    assert_eq!((probe.finished(), db.rows().await), (1, 0));
+}

@@ -1,0 +1,73 @@
+//! A program whose environment is wrong says so, ends, and leaves nothing behind.
+
+use outbox_tests::backend::pg_url;
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+
+use super::child;
+
+on_postgres!(a_database_that_is_not_there_is_named);
+
+#[tokio::test]
+async fn all_mistakes_are_told_at_once() {
+    let long = "t".repeat(60);
+    let log = child::refused(&[
+        ("DATABASE_URL", "mysql://u:hunter2@host/db"),
+        ("OUTBOX_TABLE", &long),
+        ("OUTBOX_SCHEMA", ""),
+        ("OUTBOX_DLQ_TABLE", "outbox"),
+        ("OUTBOX_DRAIN_TIMEOUT", "soon"),
+    ])
+    .await;
+    for part in ["`DATABASE_URL`", &long, "schema name", "outbox table itself", "\"soon\""] {
+        assert!(log.contains(part), "{part} is missing in {log}");
+    }
+    assert!(!log.contains("hunter2"), "{log}");
+}
+
+#[tokio::test]
+async fn a_url_of_another_kind_is_refused_with_those_that_are_understood() {
+    for url in ["mysql://u:hunter2@h/db", "", "/tmp/x.db", "http://h", "postgres"] {
+        let log = child::refused(&[("DATABASE_URL", url)]).await;
+        assert!(log.contains("`DATABASE_URL`") && log.contains("postgres://"), "{url}: {log}");
+        assert!(!log.contains("hunter2"), "{log}");
+    }
+}
+
+/// Not for the file that stands in for an unset one.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_url_that_is_not_text_is_not_taken_for_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let url = std::ffi::OsStr::from_bytes(b"my\xffsql://h");
+    let log = child::refused(&[("DATABASE_URL", url)]).await;
+    assert!(log.contains("`DATABASE_URL` starts with neither"), "{log}");
+}
+
+#[tokio::test]
+async fn a_duration_that_cannot_be_read_is_refused_with_one_that_can() {
+    for text in ["soon", "15", "-1s", "", "1 fortnight", "99999999999999999999s"] {
+        let log = child::refused(&[("OUTBOX_DRAIN_TIMEOUT", text)]).await;
+        assert!(log.contains("`OUTBOX_DRAIN_TIMEOUT`") && log.contains("`15s`"), "{text}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_told_without_the_password() {
+    let log = child::refused(&[("DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/db")]).await;
+    assert!(log.contains("connect to PostgreSQL") && log.contains("refused"), "{log}");
+    assert!(!log.contains("hunter2"), "{log}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_made_is_named() {
+    let log = child::refused(&[("DATABASE_URL", "sqlite:/no/such/folder/shop.db")]).await;
+    assert!(log.contains("/no/such/folder/shop.db"), "{log}");
+}
+
+async fn a_database_that_is_not_there_is_named(_: &Db) {
+    let server = pg_url().unwrap();
+    let url = format!("{}/no_such_database", server.rsplit_once('/').unwrap().0);
+    let log = child::refused(&[("DATABASE_URL", &url)]).await;
+    assert!(log.contains("no_such_database"), "{log}");
+}

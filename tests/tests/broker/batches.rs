@@ -1,0 +1,153 @@
+//! Handlers of several messages at once.
+
+use std::sync::{Arc, Mutex};
+
+use outbox::{
+    AckPolicy, Batch, BatchOutcome, Context, FailureReason, HandlerResult, Next, Outgoing, State,
+    subscriber,
+};
+
+use super::*;
+
+type Seen = Arc<Mutex<Vec<Vec<i64>>>>;
+
+#[subscriber("batches: all", batch = 4, retry = NoRetry)]
+async fn all(numbers: Vec<i64>, State(seen): State<Seen>) -> Result<(), String> {
+    let failed = numbers.contains(&13);
+    seen.lock().unwrap().push(numbers);
+    if failed { Err("thirteen".into()) } else { Ok(()) }
+}
+
+fn numbers(queue: &str, numbers: impl IntoIterator<Item = i64>) -> Vec<Outgoing> {
+    numbers.into_iter().map(|n| Outgoing::new(queue, &n)).collect()
+}
+
+#[tokio::test]
+async fn a_batch_holds_what_is_there_up_to_its_size() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([all::subscriber()]).state(Arc::clone(&seen));
+    broker.publish_batch(numbers("batches: all", 1..=10)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [vec![1, 2, 3, 4], vec![5, 6, 7, 8], vec![9, 10]]);
+    assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
+    assert_eq!(broker.calls("all").len(), 10, "a call for each message");
+}
+
+#[tokio::test]
+async fn an_error_for_all_is_each_message_s_error() {
+    let broker = TestBroker::with([all::subscriber()]).state(Seen::default());
+    broker.publish_batch(numbers("batches: all", [11, 12, 13])).await.unwrap();
+    let letters = broker.dlq_rows();
+    assert_eq!(letters.len(), 3);
+    assert!(letters.iter().all(|letter| letter.last_exception.as_deref() == Some("\"thirteen\"")));
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_decode_fails_alone() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([all::subscriber()]).state(Arc::clone(&seen));
+    let mut messages = numbers("batches: all", [1, 2]);
+    messages.insert(1, Outgoing::new("batches: all", "no number"));
+    broker.publish_batch(messages).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [[1, 2]]);
+    assert_eq!(only_letter(&broker).error_kind.as_deref(), Some("decode"));
+    broker.publish("batches: all", "none at all").await.unwrap();
+    assert_eq!((seen.lock().unwrap().len(), broker.dlq_rows().len()), (1, 2));
+}
+
+#[subscriber("batches: each", batch = 10, retry = Constant("1s", max_attempts = 2))]
+async fn each(numbers: Vec<i64>) -> Vec<Outcome> {
+    let judge = |n| match n {
+        1 => Outcome::Ack,
+        2 => Outcome::Nack,
+        3 => Outcome::reject("three"),
+        _ => Outcome::Snooze(60 * SECOND),
+    };
+    numbers.into_iter().map(judge).collect()
+}
+
+#[tokio::test]
+async fn each_message_has_its_own_outcome() {
+    let broker = TestBroker::with([each::subscriber()]);
+    broker.publish_batch(numbers("batches: each", 1..=4)).await.unwrap();
+    let endings: Vec<_> = broker.calls("each").into_iter().map(|call| call.ending).collect();
+    let rejected = Ending::Terminal(FailureReason::Rejected);
+    let [second, minute] = [Ending::Retried(SECOND), Ending::Snoozed(60 * SECOND)];
+    assert_eq!(endings, [Ending::Acked, second, rejected, minute]);
+}
+
+#[subscriber("batches: wrong", batch = 10, retry = NoRetry)]
+async fn wrong(_: Vec<i64>) -> Vec<Result<(), String>> {
+    vec![Ok(())]
+}
+
+#[tokio::test]
+async fn another_number_of_outcomes_than_messages_fails_them_all() {
+    let broker = TestBroker::with([wrong::subscriber()]);
+    broker.publish_batch(numbers("batches: wrong", 1..=2)).await.unwrap();
+    let letters = broker.dlq_rows();
+    assert_eq!(letters.len(), 2);
+    let text = letters[0].last_exception.as_deref().unwrap();
+    assert!(text.contains("1 outcomes for 2 messages"), "{text}");
+    assert_eq!(letters[0].error_kind.as_deref(), Some("results"));
+}
+
+#[subscriber("batches: named", batch = 10, retry = NoRetry)]
+async fn named(numbers: Batch<i64>) -> BatchOutcome {
+    let mut outcome = BatchOutcome::default();
+    for item in &numbers {
+        if item.message < 0 {
+            outcome.set(&item.context, Err::<(), _>("negative"));
+        } else {
+            let doubled = Outgoing::new("batches: doubled", &(item.message * 2));
+            item.context.publisher().collect(doubled).unwrap();
+        }
+    }
+    outcome
+}
+
+#[tokio::test]
+async fn those_that_are_not_named_are_acked_and_publish_what_they_collected() {
+    let broker = TestBroker::with([named::subscriber()]);
+    broker.publish_batch(numbers("batches: named", [1, -2, 3])).await.unwrap();
+    let rows = broker.rows();
+    let doubled: Vec<_> = rows.iter().map(|row| &row.payload[..]).collect();
+    assert_eq!(doubled, [b"2", b"6"]);
+    assert_eq!(broker.dlq_rows()[0].payload, "-2");
+}
+
+async fn odd_only(ctx: Context, next: Next) -> HandlerResult {
+    if ctx.decode::<i64>()? % 2 == 0 {
+        return Ok(Outcome::reject("even"));
+    }
+    next.run(ctx).await
+}
+
+#[tokio::test]
+async fn a_layer_sees_each_message_and_the_handler_those_that_come_through() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([all::subscriber()]).state(Arc::clone(&seen)).layer(odd_only);
+    broker.publish_batch(numbers("batches: all", 1..=4)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [[1, 3]]);
+    let notes: Vec<_> = broker.dlq_rows().into_iter().filter_map(|letter| letter.note).collect();
+    assert_eq!(notes, ["even", "even"]);
+    broker.publish_batch(numbers("batches: all", [2])).await.unwrap();
+    assert_eq!(seen.lock().unwrap().len(), 1, "nothing came through");
+}
+
+#[tokio::test]
+async fn a_panic_is_each_message_s() {
+    let panicking =
+        Subscriber::batches("it", "q", 3, |_| async { assert!(std::env::args().count() > 99) });
+    let broker = TestBroker::with([panicking.retry(outbox::retry::NoRetry)]);
+    broker.publish_batch(numbers("q", 1..=3)).await.unwrap();
+    let kinds: Vec<_> = broker.dlq_rows().into_iter().filter_map(|row| row.error_kind).collect();
+    assert_eq!(kinds, ["panic"; 3]);
+}
+
+#[tokio::test]
+async fn ack_first_deletes_the_batch_before_it_runs() {
+    let failing = Subscriber::batches("it", "q", 3, |_| async { Err::<(), _>("too late") });
+    let broker = TestBroker::with([failing.ack(AckPolicy::AckFirst)]);
+    broker.publish_batch(numbers("q", 1..=3)).await.unwrap();
+    assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
+}

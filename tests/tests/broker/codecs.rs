@@ -1,0 +1,151 @@
+//! Payloads in other encodings than JSON.
+
+use std::sync::{Arc, Mutex};
+
+use outbox::{
+    BoxError, Cbor, Codec, Encoded, FailureReason, Json, MessagePack, Outgoing, PublishError,
+    State, subscriber,
+};
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    id: i64,
+    items: Vec<String>,
+}
+
+#[subscriber("codecs: order", retry = NoRetry)]
+async fn order(order: Order, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(format!("{} {:?}", order.id, order.items));
+}
+
+#[subscriber("codecs: text", retry = NoRetry)]
+async fn text(text: &str, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(text.to_owned());
+}
+
+#[subscriber("codecs: json", retry = NoRetry)]
+async fn json(Json(order): Json<Order>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(order.id.to_string());
+}
+
+/// JSON turned around.
+struct Mirrored;
+
+impl Codec for Mirrored {
+    const CONTENT_TYPE: &'static str = "application/x-mirrored";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError> {
+        let mut bytes = serde_json::to_vec(value)?;
+        bytes.reverse();
+        Ok(bytes)
+    }
+
+    fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+        let bytes: Vec<u8> = payload.iter().rev().copied().collect();
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+}
+
+#[subscriber("codecs: mirrored", retry = NoRetry)]
+async fn mirrored(number: Encoded<Mirrored, i64>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(number.to_string());
+}
+
+fn broker() -> (TestBroker, Seen) {
+    let seen = Seen::default();
+    let all = [order::subscriber(), text::subscriber(), json::subscriber(), mirrored::subscriber()];
+    (TestBroker::with(all).state(Arc::clone(&seen)), seen)
+}
+
+fn tea() -> Order {
+    Order { id: 7, items: vec!["tea".into()] }
+}
+
+#[tokio::test]
+async fn each_encoding_comes_back_by_its_content_type() {
+    let (broker, seen) = broker();
+    for message in [
+        Outgoing::new("codecs: order", &tea()),
+        Outgoing::encoded::<MessagePack>("codecs: order", &tea()),
+        Outgoing::encoded::<Cbor>("codecs: order", &tea()),
+        Outgoing::encoded::<MessagePack>("codecs: text", "lent"),
+        Outgoing::encoded::<Cbor>("codecs: text", "copied"),
+        Outgoing::encoded::<Mirrored>("codecs: mirrored", &120),
+    ] {
+        broker.publish_with(message).await.unwrap();
+    }
+    let order = r#"7 ["tea"]"#;
+    assert_eq!(*seen.lock().unwrap(), [order, order, order, "lent", "copied", "120"]);
+    assert!(broker.dlq_rows().is_empty());
+}
+
+#[tokio::test]
+async fn json_is_read_whatever_the_content_type_says() {
+    let (broker, seen) = broker();
+    let body = serde_json::to_vec(&tea()).unwrap();
+    for kind in ["text/plain", "application/cbor", "application/json; charset=utf-8"] {
+        let message = Outgoing::raw("codecs: json", body.clone()).content_type(kind);
+        broker.publish_with(message).await.unwrap();
+    }
+    assert_eq!(*seen.lock().unwrap(), ["7", "7", "7"]);
+}
+
+/// Wrong bytes, and bytes that would overflow the stack of a careless reader.
+#[tokio::test]
+async fn bytes_that_do_not_decode_are_dead_letters_without_their_text() {
+    let (broker, seen) = broker();
+    let deep = |byte: u8| vec![byte; 200_000];
+    let mut trailing = MessagePack::encode(&tea()).unwrap();
+    trailing.push(1);
+    let secret = MessagePack::encode(&("4111 1111", 1)).unwrap();
+    let kinds = [
+        ("application/msgpack", deep(0x91)),
+        ("application/msgpack", trailing),
+        ("application/x-msgpack", secret),
+        ("application/msgpack", Vec::new()),
+        ("application/cbor", deep(0x81)),
+        ("application/cbor", deep(0xd8)),
+        ("application/cbor", vec![0xff]),
+        ("application/cbor; x=1", Vec::new()),
+    ];
+    for (kind, payload) in &kinds {
+        let message = Outgoing::raw("codecs: order", payload.clone()).content_type(*kind);
+        broker.publish_with(message).await.unwrap();
+    }
+    let message = Outgoing::raw("codecs: mirrored", "4111 1111");
+    broker.publish_with(message).await.unwrap();
+    let letters = broker.dlq_rows();
+    assert_eq!(letters.len(), kinds.len() + 1);
+    for letter in letters {
+        assert_eq!(letter.failure_reason, FailureReason::RetryTerminal);
+        assert_eq!(letter.error_kind.as_deref(), Some("decode"));
+        let text = letter.last_exception.unwrap();
+        assert!(text.contains("is not the expected") && !text.contains("4111"), "{text}");
+    }
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_an_encoding_refuses_is_refused_before_it_is_a_row() {
+    struct Never;
+    impl Codec for Never {
+        const CONTENT_TYPE: &'static str = "application/x-never";
+
+        fn encode<T: Serialize + ?Sized>(_: &T) -> Result<Vec<u8>, BoxError> {
+            Err("never".into())
+        }
+
+        fn decode<T: for<'a> Deserialize<'a>>(_: &[u8]) -> Result<T, BoxError> {
+            Err("never".into())
+        }
+    }
+    let (broker, _) = broker();
+    let refused = broker.publish_with(Outgoing::encoded::<Never>("codecs: order", &1)).await;
+    assert!(matches!(refused, Err(outbox::Error::Publish(PublishError::Encode(_)))));
+    assert!(broker.rows().is_empty());
+}

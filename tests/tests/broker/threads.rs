@@ -1,0 +1,69 @@
+//! Handlers that are plain fns run on blocking threads, with the same results.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use outbox::{Context, FailureReason, State, subscriber};
+
+use super::*;
+
+#[subscriber("threads: thread", retry = NoRetry)]
+fn thread(name: &str, State(seen): State<&'static Mutex<Vec<String>>>) -> Result<(), String> {
+    let thread = std::thread::current();
+    seen.lock().unwrap().push(format!("{name} on {}", thread.name().unwrap_or("?")));
+    match name {
+        "fail" => Err("as told".into()),
+        "panic" => panic!("as told"),
+        _ => Ok(()),
+    }
+}
+
+#[tokio::test]
+async fn a_plain_fn_runs_on_a_blocking_thread_and_is_settled_as_any_other() {
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let broker = TestBroker::with([thread::subscriber()]).state(&SEEN);
+    for name in ["good", "fail", "panic"] {
+        broker.publish("threads: thread", name).await.unwrap();
+    }
+    let here = std::thread::current().name().unwrap_or("?").to_owned();
+    let seen = SEEN.lock().unwrap();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|line| !line.ends_with(&here)), "{seen:?}");
+    let kinds: Vec<_> =
+        broker.dlq_rows().into_iter().map(|row| (row.failure_reason, row.error_kind)).collect();
+    let kind = |kind: &str| (FailureReason::RetryTerminal, Some(kind.to_owned()));
+    assert_eq!(kinds, [kind("String"), kind("panic")]);
+}
+
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs on after its timeout until it is told.
+#[subscriber("threads: stubborn", max_workers = 1, timeout = "20ms", retry = NoRetry)]
+fn stubborn(_: u64, ctx: Context) {
+    MOST.fetch_max(RUNNING.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    let end = Instant::now() + Duration::from_secs(10);
+    while !ctx.cancelled().is_cancelled() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    TOLD.fetch_add(usize::from(ctx.cancelled().is_cancelled()), Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(50));
+    RUNNING.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn a_plain_fn_hears_of_its_timeout_and_keeps_its_place_until_it_ends() {
+    let broker = TestBroker::with([stubborn::subscriber()]);
+    for n in 0..3 {
+        broker.publish("threads: stubborn", &n).await.unwrap();
+    }
+    let kinds: Vec<_> = broker.dlq_rows().into_iter().filter_map(|row| row.error_kind).collect();
+    assert_eq!(kinds, ["timeout"; 3]);
+    while RUNNING.load(Ordering::SeqCst) > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(MOST.load(Ordering::SeqCst), 1, "max_workers bounds the threads too");
+    assert!(TOLD.load(Ordering::SeqCst) >= 1);
+}

@@ -1,0 +1,105 @@
+//! The chain of publishes, the correlation id and the trace that go with
+//! messages, and the time after which they are not started.
+
+use outbox::retry::Constant;
+use outbox::{Context, FailureReason, Outgoing, tracking, tracking_ids};
+
+use super::*;
+
+/// Publishes to `next` in the ways there are: collected, and by the broker.
+fn relay(broker: &TestBroker) -> Subscriber {
+    let broker = broker.clone();
+    Subscriber::new("relay", "first", move |ctx: Context| {
+        let broker = broker.clone();
+        async move {
+            assert_eq!(tracking_ids(), ctx.tracking_ids());
+            ctx.publisher().collect(Outgoing::new("next", "collected")).unwrap();
+            broker.publish("next", "published").await.unwrap();
+            ctx.publisher().collect(Outgoing::new("next", "own").correlation_id("own")).unwrap();
+        }
+    })
+}
+
+fn header(row: &outbox::Row, name: &str) -> Option<String> {
+    row.headers().unwrap().get(name).map(str::to_owned)
+}
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+
+#[tokio::test]
+async fn messages_of_a_handler_inherit_its_chain_its_correlation_and_its_trace() {
+    let outer = TestBroker::with([it(|| ())]);
+    let broker = TestBroker::with([relay(&outer)]);
+    let first = Outgoing::new("first", &7)
+        .correlation_id("the work")
+        .header("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01"));
+    let id = tracking(async {
+        broker.publish_with(first).await.unwrap();
+        tracking_ids()[0]
+    })
+    .await;
+    let call = &broker.calls("relay")[0];
+    let chain = call.headers.get("outbox-tracking-ids").unwrap().to_owned();
+    assert!(chain.starts_with(&id.to_string()) && chain.len() == 2 * 36 + 1, "{chain}");
+    let rows = [broker.rows(), outer.rows()].concat();
+    assert_eq!(rows.len(), 3);
+    for row in &rows {
+        let ids = header(row, "outbox-tracking-ids").unwrap();
+        assert!(ids.starts_with(&format!("{chain},")) && ids.len() == 3 * 36 + 2, "{ids}");
+        let own = &*row.payload == b"\"own\"";
+        let work = if own { "own" } else { "the work" };
+        assert_eq!(header(row, "correlation_id").as_deref(), Some(work));
+        let parent = header(row, "traceparent").unwrap();
+        assert!(parent.starts_with(&format!("00-{TRACE}-")), "{parent}");
+        assert!(!parent.contains("b7ad6b7169203331"), "it is the child of the handler");
+    }
+    assert!(tracking_ids().is_empty());
+}
+
+#[tokio::test]
+async fn every_publish_has_an_id_of_its_own() {
+    let broker = TestBroker::with([it(|| ())]);
+    let batch = (0..3).map(|n| Outgoing::new("elsewhere", &n));
+    broker.publish_batch(batch).await.unwrap();
+    broker.publish("elsewhere", &3).await.unwrap();
+    let mut ids: Vec<_> =
+        broker.rows().iter().map(|row| header(row, "outbox-tracking-ids").unwrap()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 4);
+    let given = Outgoing::new("elsewhere", &4).header("outbox-tracking-ids", "mine");
+    broker.publish_with(given).await.unwrap();
+    let last = broker.rows().pop().unwrap();
+    assert_eq!(header(&last, "outbox-tracking-ids").as_deref(), Some("mine"));
+}
+
+#[tokio::test]
+async fn a_message_that_is_not_started_in_time_is_terminal() {
+    let broker = TestBroker::with([it(|| ())]);
+    let late = Outgoing::new("q", &1).delay(60 * SECOND).expires_in(59 * SECOND);
+    let in_time = Outgoing::new("q", &2).delay(60 * SECOND).expires_in(61 * SECOND);
+    broker.publish_batch([late, in_time]).await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(runs(&broker), 1);
+    let letter = only_letter(&broker);
+    assert_eq!((&letter.payload[..], letter.failure_reason), (&b"1"[..], FailureReason::Expired));
+    assert_eq!(letter.failure_reason.as_str(), "expired");
+}
+
+#[tokio::test]
+async fn a_retry_that_comes_too_late_is_terminal() {
+    let broker = TestBroker::with([it(failing).retry(Constant::new(10 * SECOND))]);
+    broker.publish_with(Outgoing::new("q", &1).expires_in(25 * SECOND)).await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(runs(&broker), 3);
+    assert_eq!(only_letter(&broker).failure_reason, FailureReason::Expired);
+}
+
+#[tokio::test]
+async fn without_dead_letters_what_expired_is_deleted() {
+    let broker = TestBroker::with([it(|| ())]).without_dlq();
+    let late = Outgoing::new("q", &1).delay(SECOND).expires_in(SECOND / 2);
+    broker.publish_with(late).await.unwrap();
+    broker.run_until_idle().await;
+    assert!(broker.rows().is_empty() && runs(&broker) == 0);
+}

@@ -1,0 +1,122 @@
+//! Errors that say what they mean for their message.
+
+use outbox::retry::{Constant, NoRetry};
+use outbox::{AckPolicy, Failure, FailureReason, Judged, OrVerdict};
+
+use super::*;
+
+#[derive(Debug, Clone, Copy, Failure)]
+enum MailError {
+    #[retry]
+    Down,
+    #[retry(after = "5m")]
+    Throttled { _seconds: u64 },
+    #[reject]
+    Address(&'static str),
+    #[snooze("1h")]
+    Night,
+}
+
+impl std::fmt::Display for MailError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address} is no address"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+impl std::error::Error for MailError {}
+
+const THROTTLED: MailError = MailError::Throttled { _seconds: 3 };
+
+async fn ending(error: MailError, change: impl FnOnce(Subscriber) -> Subscriber) -> Ending {
+    let failing = it(move || Err::<(), _>(error)).retry(Constant::new(SECOND).max_attempts(2));
+    first_ending(change(failing)).await.1
+}
+
+#[tokio::test]
+async fn each_variant_ends_as_it_says() {
+    let same = |subscriber| subscriber;
+    assert_eq!(ending(MailError::Down, same).await, Ending::Retried(SECOND));
+    assert_eq!(ending(THROTTLED, same).await, Ending::Retried(300 * SECOND));
+    assert_eq!(
+        ending(MailError::Address("x"), same).await,
+        Ending::Terminal(FailureReason::Rejected)
+    );
+    assert_eq!(ending(MailError::Night, same).await, Ending::Snoozed(3600 * SECOND));
+}
+
+#[tokio::test]
+async fn the_word_of_an_error_counts_over_the_policy() {
+    let reject = |subscriber: Subscriber| subscriber.ack(AckPolicy::RejectOnError);
+    assert_eq!(ending(MailError::Down, reject).await, Ending::Retried(SECOND));
+    assert_eq!(ending(MailError::Night, reject).await, Ending::Snoozed(3600 * SECOND));
+}
+
+#[tokio::test]
+async fn a_delay_of_its_own_does_not_lift_the_limits_of_the_strategy() {
+    let none = |subscriber: Subscriber| subscriber.retry(NoRetry);
+    let terminal = Ending::Terminal(FailureReason::RetryTerminal);
+    assert_eq!(ending(THROTTLED, none).await, terminal);
+}
+
+#[tokio::test]
+async fn the_kind_is_the_variant_s_name() {
+    let (broker, _) = first_ending(it(|| Err::<(), _>(MailError::Address("x@")))).await;
+    let letter = only_letter(&broker);
+    assert_eq!(letter.error_kind.as_deref(), Some("Address"));
+    assert_eq!(letter.last_exception.as_deref(), Some("Address(\"x@\")"));
+}
+
+#[derive(Debug)]
+struct Wrapped(MailError);
+
+impl std::fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the mail was not sent")
+    }
+}
+
+impl std::error::Error for Wrapped {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_source_with_a_word_counts_and_so_does_a_boxed_one() {
+    let (_, end) = first_ending(it(|| Err::<(), _>(Wrapped(MailError::Night)))).await;
+    assert_eq!(end, Ending::Snoozed(3600 * SECOND));
+    let boxed = || Err::<(), Box<dyn std::error::Error + Send + Sync>>(MailError::Night.into());
+    assert_eq!(first_ending(it(boxed)).await.1, Ending::Snoozed(3600 * SECOND));
+    let context = || Err::<(), _>(anyhow::Error::new(Wrapped(MailError::Night)).context("mail 7"));
+    assert_eq!(first_ending(it(context)).await.1, Ending::Snoozed(3600 * SECOND));
+}
+
+fn number(text: &str) -> Result<u32, std::num::ParseIntError> {
+    text.parse()
+}
+
+#[tokio::test]
+async fn any_result_can_be_rejected_or_snoozed() {
+    let rejected = || number("x").or_reject().map(drop);
+    let (broker, end) = first_ending(it(rejected)).await;
+    assert_eq!(end, Ending::Terminal(FailureReason::Rejected));
+    let letter = only_letter(&broker);
+    assert_eq!(letter.error_kind.as_deref(), Some("ParseIntError"));
+    assert_eq!(letter.last_exception.as_deref(), Some("ParseIntError { kind: InvalidDigit }"));
+
+    let snoozed = || -> Result<(), Judged> { Err("not yet").or_snooze(60 * SECOND) };
+    assert_eq!(first_ending(it(snoozed)).await.1, Ending::Snoozed(60 * SECOND));
+
+    let anyhow = || -> anyhow::Result<()> {
+        number("x").or_reject()?;
+        Ok(())
+    };
+    let (broker, end) = first_ending(it(anyhow)).await;
+    assert_eq!(end, Ending::Terminal(FailureReason::Rejected));
+    assert_eq!(only_letter(&broker).error_kind.as_deref(), Some("ParseIntError"));
+    let fine = || number("7").or_reject().map(drop);
+    assert_eq!(first_ending(it(fine)).await.1, Ending::Acked);
+}

@@ -1,0 +1,89 @@
+//! The database does not answer, or its connections die, just when a result is to
+//! be written.
+
+use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
+use outbox_tests::{capture, on_postgres, probe};
+use tokio::time::Instant;
+
+use super::leases::lost;
+use super::settle::{Lock, all_run, ends, settled_once};
+use super::{HOUR, SECOND, gated};
+
+on_postgres!(
+    a_lease_that_cannot_be_extended_is_given_up_in_time,
+    a_settle_whose_connection_is_killed_is_repeated,
+    a_settle_that_fails_until_the_lease_is_over_is_given_up,
+);
+
+/// The database answers nothing for longer than the lease: another claim may own
+/// the row by then, so the handler must not run on.
+async fn a_lease_that_cannot_be_extended_is_given_up_in_time(db: &Db) {
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.lease_ttl(2 * SECOND)]).start().await.unwrap();
+    db.publish("q", 7).await;
+    let run = probe.start().await;
+    let lock = Lock::take(db).await;
+    run.context.cancelled().cancelled().await;
+    let over = Instant::now() - run.context.lease_deadline();
+    assert!(over < 5 * SECOND, "it ran on for {over:?}");
+    lock.release().await;
+    let again = probe.start().await;
+    assert_eq!(again.id, run.id);
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((probe.finished(), probe.dropped()), (1, 1));
+}
+
+async fn a_settle_whose_connection_is_killed_is_repeated(db: &Db) {
+    let (subscribers, probes) = ends();
+    let running = db.app().only(subscribers).start().await.unwrap();
+    all_run(db, &probes).await;
+    let lock = Lock::take(db).await;
+    probes.iter().for_each(|probe| probe.let_end(1));
+    let settling = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'engine'
+        AND wait_event_type = 'Lock'";
+    for _ in 0..3 {
+        eventually("a settle is under way", async || db.int(settling).await > 0).await;
+    }
+    lock.release().await;
+    settled_once(db).await;
+    running.stop().await.unwrap();
+    assert!(probes.iter().all(|probe| probe.finished() == 1));
+}
+
+/// Each try fails with an error that may pass, and none after the lease is over:
+/// the row is another claim's then.
+async fn a_settle_that_fails_until_the_lease_is_over_is_given_up(db: &Db) {
+    capture::start();
+    db.exec(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE SQLSTATE '40001'; END $$",
+    )
+    .await;
+    // Of the statement, so that it fails also for a row that is another's by then.
+    db.exec("CREATE TRIGGER fail BEFORE DELETE ON outbox EXECUTE FUNCTION fail()").await;
+    let queue = outbox_tests::backend::unique("given_up");
+    let (subscriber, probe) = probe::gated("it", &queue);
+    let subscriber = subscriber.lease_ttl(2 * SECOND).min_poll(HOUR).max_poll(HOUR);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.publish(&queue, 7).await;
+    let run = probe.start().await;
+    probe.let_end(1);
+    eventually("it is given up", async || lost(&queue).is_some()).await;
+    assert!(Instant::now() >= run.context.lease_deadline(), "it is tried until then");
+    db.exec("DROP TRIGGER fail ON outbox").await;
+    let again = probe.start().await;
+    assert_eq!((again.id, again.attempts), (run.id, 0));
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    let events = capture::events(&queue);
+    let told: Vec<_> = events.iter().filter_map(|line| line.event()).collect();
+    let count = |name| told.iter().filter(|told| **told == name).count();
+    assert_eq!((count("dispatched"), count("acked")), (probe.finished(), 1), "{told:?}");
+    let given_up = lost(&queue).unwrap();
+    assert_eq!(given_up.get("unknown"), Some("true"), "a try without an answer may have landed");
+}

@@ -1,0 +1,142 @@
+//! Batches, and rows that wait for slow handlers, on real databases.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox::{BatchOutcome, Context, FromContext, Outgoing, Subscriber, Tx};
+use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
+use outbox_tests::{capture, on_both, on_postgres};
+
+use super::SECOND;
+
+on_both!(
+    a_batch_takes_what_comes_while_it_waits,
+    each_message_of_a_batch_is_settled_in_its_own_way,
+    no_more_rows_are_held_than_slow_handlers_will_reach,
+);
+
+on_postgres!(
+    one_transaction_settles_what_succeeded_of_a_batch,
+    a_lost_lease_undoes_the_transaction_of_its_batch,
+);
+
+type Sizes = Arc<Mutex<Vec<usize>>>;
+
+async fn publish(db: &Db, numbers: std::ops::Range<i64>) {
+    db.send_all(numbers.map(|n| Outgoing::new("q", &n))).await;
+}
+
+async fn a_batch_takes_what_comes_while_it_waits(db: &Db) {
+    let sizes = Sizes::default();
+    let seen = Arc::clone(&sizes);
+    let counting = Subscriber::batches("counting", "q", 50, move |batch: Vec<Context>| {
+        seen.lock().unwrap().push(batch.len());
+        async {}
+    });
+    let patient = counting.batch_wait(SECOND).max_workers(1);
+    let running = db.app().only([patient]).start().await.unwrap();
+    for n in 0..5 {
+        publish(db, n..n + 1).await;
+    }
+    db.drained().await;
+    publish(db, 0..120).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let sizes = sizes.lock().unwrap();
+    assert!(sizes[0] > 1, "one run for several publishes: {sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 50), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), 125);
+}
+
+async fn each_message_of_a_batch_is_settled_in_its_own_way(db: &Db) {
+    let judging = Subscriber::batches("judging", "q", 10, |batch: Vec<Context>| async move {
+        let mut outcome = BatchOutcome::default();
+        for context in &batch {
+            match context.decode::<i64>()? {
+                0 => {}
+                1 => outcome.set(context, Err::<(), _>("one")),
+                n => outcome.set(context, outbox::Outcome::reject(n.to_string())),
+            }
+        }
+        Ok::<_, outbox::DecodeError>(outcome)
+    });
+    let slow = judging.retry(outbox::retry::Constant::new(600 * SECOND));
+    let running = db.app().only([slow]).start().await.unwrap();
+    publish(db, 0..3).await;
+    eventually("all are settled", async || db.letters().await == 1 && db.rows().await == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(db.int("SELECT attempts_count FROM outbox").await, 1);
+    assert_eq!(db.texts("SELECT note FROM outbox_dlq").await, ["2"]);
+}
+
+/// The first runs tell how slow they are; then no row waits longer than half a
+/// lease.
+async fn no_more_rows_are_held_than_slow_handlers_will_reach(db: &Db) {
+    capture::start();
+    let queue = outbox_tests::backend::unique("slow");
+    let slow = Subscriber::new("slow", queue.as_str(), |_| tokio::time::sleep(SECOND / 2));
+    let slow = slow.max_workers(2).fetch_batch(50).lease_ttl(2 * SECOND);
+    db.send_all((0..4_i64).map(|n| Outgoing::new(queue.as_str(), &n))).await;
+    let running = db.app().only([slow]).start().await.unwrap();
+    db.drained().await;
+    db.send_all((0..40_i64).map(|n| Outgoing::new(queue.as_str(), &n))).await;
+    let mut most = 0;
+    while db.rows().await > 25 {
+        most = most.max(db.leased().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Two run, and four are reached within a second.
+    assert!((2..=6).contains(&most), "{most} rows were held");
+    let deliveries = db.int("SELECT max(deliveries_count) FROM outbox").await;
+    assert!(deliveries <= 1, "no row was held in vain: {deliveries}");
+    let _ = running.stop().await;
+}
+
+fn booking(stolen: bool) -> Subscriber {
+    Subscriber::batches("booking", "q", 10, move |batch: Vec<Context>| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&batch[0]).await?;
+        let mut outcome = BatchOutcome::default();
+        for context in &batch {
+            let n = context.decode::<i64>()?;
+            if n < 0 {
+                outcome.set(context, Err::<(), _>("negative"));
+                continue;
+            }
+            sqlx::query("INSERT INTO done VALUES ($1)").bind(n).execute(&mut *tx).await?;
+        }
+        if stolen && batch[0].deliveries() == 1 {
+            let steal = "UPDATE outbox SET acquired_token = gen_random_uuid(), \
+                         acquired_at = clock_timestamp() - interval '1 hour' WHERE id = $1";
+            // Outside of the transaction that is rolled back.
+            let pool = batch[0].state::<sqlx::PgPool>().expect("a pool");
+            sqlx::query(steal).bind(batch[0].id()).execute(pool).await?;
+        }
+        Ok::<_, outbox::HandlerError>(outcome)
+    })
+    .retry(outbox::retry::NoRetry)
+}
+
+async fn done(db: &Db) -> (i64, i64) {
+    let distinct = db.int("SELECT count(DISTINCT n) FROM done").await;
+    (db.int("SELECT count(*) FROM done").await, distinct)
+}
+
+async fn one_transaction_settles_what_succeeded_of_a_batch(db: &Db) {
+    db.exec("CREATE TABLE done (n bigint)").await;
+    publish(db, -1..5).await;
+    let running = db.app().only([booking(false)]).start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((done(db).await, db.letters().await), ((5, 5), 1));
+}
+
+async fn a_lost_lease_undoes_the_transaction_of_its_batch(db: &Db) {
+    db.exec("CREATE TABLE done (n bigint)").await;
+    publish(db, 0..5).await;
+    let app = db.app().state(db.pg().clone()).only([booking(true)]);
+    let running = app.start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((done(db).await, db.letters().await), ((5, 5), 0), "each counts once");
+}

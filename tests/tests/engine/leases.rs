@@ -1,0 +1,157 @@
+//! A row belongs to whoever holds its lease, for as long as the handler lives and
+//! no longer.
+
+use std::time::Duration;
+
+use outbox::Outgoing;
+use outbox_tests::db::Db;
+use outbox_tests::probe::Run;
+use outbox_tests::wait::{eventually, soon};
+use outbox_tests::{capture, on_both, probe};
+use tokio::time::Instant;
+
+use super::{SECOND, gated};
+
+on_both!(
+    a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once,
+    a_stolen_lease_cancels_the_handler_and_writes_nothing,
+    a_result_that_comes_after_the_lease_was_stolen_is_dropped,
+    a_row_that_waited_past_its_lease_is_not_started,
+    the_lease_of_a_dead_owner_is_taken_over_when_it_runs_out,
+);
+
+async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once(db: &Db) {
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.lease_ttl(2 * SECOND)]).start().await.unwrap();
+    db.publish("q", 7).await;
+    let run = probe.start().await;
+    let long = run.lease_deadline + 8 * SECOND;
+    eventually("the lease goes on", async || run.context.lease_deadline() >= long).await;
+    assert!(Instant::now() + 2 * SECOND >= long, "a lease is never longer than its time");
+    assert!(!run.context.cancelled().is_cancelled());
+    assert!(probe.more().await.is_empty(), "nobody else started it");
+    assert_eq!(db.int("SELECT deliveries_count FROM outbox").await, 1);
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((probe.finished(), probe.dropped()), (1, 0));
+}
+
+/// What was told of a lease that a row of the queue lost.
+pub(super) fn lost(queue: &str) -> Option<capture::Line> {
+    capture::events(queue).into_iter().find(|line| line.event() == Some("lease_lost"))
+}
+
+/// As another claim would do.
+async fn steal(db: &Db) {
+    let (token, now) = if db.is_postgres() {
+        ("'00000000-0000-4000-8000-000000000007'", "clock_timestamp()")
+    } else {
+        ("x'00000000000040008000000000000007'", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)")
+    };
+    let sql = format!("UPDATE outbox SET acquired_token = {token}, acquired_at = {now}");
+    db.exec(sql).await;
+}
+
+/// The row is the thief's, untouched.
+async fn is_stolen(db: &Db) -> bool {
+    let token = if db.is_postgres() { "acquired_token::text" } else { "hex(acquired_token)" };
+    let sql = format!("SELECT {token} FROM outbox WHERE attempts_count = 0");
+    db.texts(sql).await.concat().ends_with("000000000007")
+}
+
+async fn a_stolen_lease_cancels_the_handler_and_writes_nothing(db: &Db) {
+    capture::start();
+    let queue = outbox_tests::backend::unique("stolen");
+    let (subscriber, probe) = probe::gated("it", &queue);
+    let subscriber = subscriber.lease_ttl(2 * SECOND);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.publish(&queue, 7).await;
+    let run = probe.start().await;
+    steal(db).await;
+    soon("the handler is told", run.context.cancelled().cancelled()).await;
+    eventually("the handler is dropped", async || probe.dropped() == 1).await;
+    eventually("it is told", async || lost(&queue).is_some()).await;
+    running.stop().await.unwrap();
+    assert!(is_stolen(db).await);
+    assert_eq!(probe.finished(), 0);
+}
+
+async fn a_result_that_comes_after_the_lease_was_stolen_is_dropped(db: &Db) {
+    capture::start();
+    for (n, result) in [(1, Ok(())), (2, Err("no".to_owned()))] {
+        let queue = outbox_tests::backend::unique("late");
+        let (subscriber, probe) = probe::with_result("it", &queue, move |_: &Run| result.clone());
+        let running = db.app().only([subscriber]).start().await.unwrap();
+        db.publish(&queue, n).await;
+        probe.start().await;
+        steal(db).await;
+        probe.let_end(1);
+        eventually("it is told", async || lost(&queue).is_some()).await;
+        let phase = if n == 1 { "terminal" } else { "retry" };
+        assert_eq!(lost(&queue).unwrap().get("phase"), Some(phase));
+        running.stop().await.unwrap();
+        assert!(is_stolen(db).await);
+        assert_eq!((probe.finished(), db.letters().await), (1, 0));
+        db.exec("DELETE FROM outbox").await;
+    }
+}
+
+/// The first message keeps the only worker busy, and keeps its lease; that of the
+/// second runs out in the inbox.
+async fn a_row_that_waited_past_its_lease_is_not_started(db: &Db) {
+    capture::start();
+    let (subscriber, probe) = probe::gated("waited past its lease", "q");
+    let subscriber = subscriber.max_workers(1).lease_ttl(2 * SECOND);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.send_all([1, 2].map(|n| Outgoing::new("q", &n))).await;
+    let first = probe.start().await;
+    assert_eq!(first.n, 1);
+    // An extension reaches further than that only once the first lease is over.
+    let past = first.lease_deadline + 2 * SECOND;
+    eventually("the lease is over", async || first.context.lease_deadline() > past).await;
+    probe.let_end(1);
+    let second = probe.start().await;
+    assert_eq!(second.n, 2);
+    assert!(second.lease_deadline > second.at, "it is run on a lease that holds");
+    let told = |line: &capture::Line| {
+        line.get("subscriber") == Some("waited past its lease")
+            && line.get("message").is_some_and(|text| text.contains("was not started"))
+    };
+    assert!(capture::lines().iter().any(told));
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((probe.finished(), probe.more().await.len()), (2, 0));
+}
+
+/// Makes the row look as if its owner had died that long ago.
+pub(super) async fn owned(db: &Db, id: i64, token: &str, deliveries: u32, ago: Duration) {
+    let (token, at) = if db.is_postgres() {
+        let ago = format!("clock_timestamp() - interval '{} microseconds'", ago.as_micros());
+        (format!("'{token}'"), ago)
+    } else {
+        let ago = format!("CAST(unixepoch('subsec') * 1000000 AS INTEGER) - {}", ago.as_micros());
+        (format!("x'{}'", token.replace('-', "")), ago)
+    };
+    db.exec(format!(
+        "UPDATE outbox SET acquired_token = {token}, acquired_at = {at}, deliveries_count = {deliveries} WHERE id = {id}"
+    ))
+    .await;
+}
+
+/// A token of an ordinary run.
+pub(super) const BESIDE_OTHERS: &str = "00000000-0000-4000-8000-000000000001";
+
+async fn the_lease_of_a_dead_owner_is_taken_over_when_it_runs_out(db: &Db) {
+    let id = db.publish("q", 7).await;
+    owned(db, id, BESIDE_OTHERS, 1, Duration::ZERO).await;
+    let (subscriber, probe) = gated("q");
+    let ttl = 2 * SECOND;
+    let running = db.app().only([subscriber.lease_ttl(ttl)]).start().await.unwrap();
+    let run = probe.start().await;
+    assert_eq!((run.id, run.deliveries), (id, 2));
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+}

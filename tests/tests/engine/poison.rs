@@ -1,0 +1,84 @@
+//! Rows whose worker died. None is condemned for what another one did: a row that
+//! used up its deliveries that way first runs alone.
+
+use outbox::Outgoing;
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::wait::eventually;
+
+use super::leases::{BESIDE_OTHERS, owned};
+use super::{HOUR, SECOND, gated};
+
+on_both!(
+    a_row_whose_worker_died_too_often_runs_once_more_and_alone,
+    a_row_whose_worker_died_while_it_ran_alone_is_dead_lettered_unrun,
+    a_row_that_was_settled_too_often_is_dead_lettered_unrun,
+    a_row_that_runs_alone_says_so_in_its_token,
+);
+
+/// A token of a run with nothing beside it.
+const ALONE: &str = "00000000-0000-8000-8000-000000000001";
+
+async fn a_row_whose_worker_died_too_often_runs_once_more_and_alone(db: &Db) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
+    let run = probe.start().await;
+    assert_eq!((run.id, run.deliveries), (suspect, 4));
+    db.send_all((2..6).map(|n| Outgoing::new("q", &n))).await;
+    eventually("the others are claimed", async || db.leased().await == 5).await;
+    assert_eq!((probe.running(), probe.more().await.len()), (1, 0), "it runs alone");
+    probe.let_end(1);
+    assert_eq!(probe.starts(4).await.len(), 4, "then the others, side by side");
+    probe.let_end(4);
+    db.drained().await;
+    assert_eq!(db.letters().await, 0, "it is innocent");
+    running.stop().await.unwrap();
+}
+
+async fn reason(db: &Db) -> String {
+    eventually("it is dead-lettered", async || db.letters().await == 1).await;
+    db.texts("SELECT failure_reason FROM outbox_dlq").await.remove(0)
+}
+
+async fn a_row_whose_worker_died_while_it_ran_alone_is_dead_lettered_unrun(db: &Db) {
+    let guilty = db.publish("q", 1).await;
+    owned(db, guilty, ALONE, 4, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
+    assert_eq!(reason(db).await, "max_deliveries");
+    running.stop().await.unwrap();
+    assert_eq!((db.rows().await, probe.more().await.len()), (0, 0));
+    assert_eq!(db.int("SELECT deliveries_count FROM outbox_dlq").await, 5);
+    assert_eq!(db.int("SELECT count(last_exception) FROM outbox_dlq").await, 0);
+}
+
+async fn a_row_that_was_settled_too_often_is_dead_lettered_unrun(db: &Db) {
+    db.publish("q", 1).await;
+    db.exec("UPDATE outbox SET deliveries_count = 3").await;
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
+    assert_eq!(reason(db).await, "max_deliveries");
+    running.stop().await.unwrap();
+    assert_eq!((db.rows().await, probe.more().await.len()), (0, 0));
+}
+
+/// So that whoever finds its lease expired knows whom to blame. Its lease goes on
+/// under that token.
+async fn a_row_that_runs_alone_says_so_in_its_token(db: &Db) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let subscriber = subscriber.max_deliveries(3).lease_ttl(2 * SECOND);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let run = probe.start().await;
+    let long = run.lease_deadline + 3 * SECOND;
+    eventually("the lease goes on", async || run.context.lease_deadline() >= long).await;
+    let token = if db.is_postgres() { "acquired_token::text" } else { "hex(acquired_token)" };
+    let token = db.texts(format!("SELECT {token} FROM outbox")).await.remove(0).replace('-', "");
+    assert_eq!(token.as_bytes()[12], b'8', "{token}");
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+}

@@ -1,0 +1,170 @@
+//! Results are written whatever happens to the database meanwhile, and each of
+//! them on its own.
+
+use std::time::Duration;
+
+use outbox::retry::{Constant, NoRetry};
+use outbox::{App, Outgoing, Subscriber};
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::probe::{self, Probe};
+use outbox_tests::wait::eventually;
+use outbox_tests::{capture, on_both};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::{Postgres, Sqlite, Transaction};
+
+use super::leases::lost;
+use super::{HOUR, SECOND, asleep, gated};
+
+on_both!(
+    a_settle_is_repeated_while_the_database_is_busy,
+    one_refused_dead_letter_leaves_the_others_of_its_batch_settled,
+);
+
+/// Nobody else can write while it is held.
+pub(super) enum Lock {
+    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Transaction<'static, Sqlite>),
+}
+
+impl Lock {
+    pub(super) async fn take(db: &Db) -> Self {
+        match &db.pool {
+            Pool::Postgres(pool) => {
+                let mut tx = pool.begin().await.unwrap();
+                let lock = "LOCK TABLE outbox, outbox_dlq IN SHARE MODE";
+                sqlx::query(lock).execute(&mut *tx).await.unwrap();
+                Self::Postgres(tx)
+            }
+            Pool::Sqlite(pool) => Self::Sqlite(outbox::sqlite::begin(pool).await.unwrap()),
+        }
+    }
+
+    pub(super) async fn release(self) {
+        match self {
+            Self::Postgres(tx) => tx.rollback().await,
+            Self::Sqlite(tx) => tx.rollback().await,
+        }
+        .unwrap();
+    }
+}
+
+/// A subscriber for each way to end, named as its queue.
+pub(super) fn ends() -> (Vec<Subscriber>, Vec<Probe>) {
+    let failing = |queue| asleep(probe::with_result(queue, queue, |_| Err("no".into())));
+    let (ack, acks) = gated("ack");
+    let (retry, retries) = failing("retry");
+    let (dead, deaths) = failing("dead");
+    let retry = retry.retry(Constant::new(HOUR));
+    (vec![ack, retry, dead.retry(NoRetry)], vec![acks, retries, deaths])
+}
+
+/// Publishes a message for each of them, and waits until all three run.
+pub(super) async fn all_run(db: &Db, probes: &[Probe]) {
+    db.send_all(["ack", "retry", "dead"].map(|queue| Outgoing::new(queue, &7))).await;
+    for probe in probes {
+        probe.start().await;
+    }
+}
+
+pub(super) async fn settled_once(db: &Db) {
+    eventually("all three are settled", async || {
+        db.leased().await == 0 && db.rows().await == 1 && db.letters().await == 1
+    })
+    .await;
+    assert_eq!(db.int("SELECT attempts_count FROM outbox WHERE queue = 'retry'").await, 1);
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE queue = 'dead'").await, 1);
+}
+
+/// An app whose statements wait for locks for a moment only.
+fn impatient(db: &Db) -> App {
+    let moment = Duration::from_millis(50);
+    let app = match &db.pool {
+        Pool::Postgres(pool) => {
+            let options = (*pool.connect_options()).clone().options([("lock_timeout", "50ms")]);
+            App::postgres(PgPoolOptions::new().connect_lazy_with(options))
+        }
+        Pool::Sqlite(pool) => {
+            let options = (*pool.connect_options()).clone().busy_timeout(moment);
+            App::sqlite(SqlitePoolOptions::new().connect_lazy_with(options))
+        }
+    };
+    app.names(db.names.clone())
+}
+
+async fn a_settle_is_repeated_while_the_database_is_busy(db: &Db) {
+    capture::start();
+    let (subscribers, probes) = ends();
+    let running = impatient(db).only(subscribers).start().await.unwrap();
+    all_run(db, &probes).await;
+    let tries = || {
+        let told = |line: &capture::Line| {
+            line.get("message").is_some_and(|text| text.contains("settling failed"))
+                && line.get("error").is_some_and(|text| text.contains("lock"))
+        };
+        capture::lines().iter().filter(|line| told(line)).count()
+    };
+    let before = tries();
+    let lock = Lock::take(db).await;
+    probes.iter().for_each(|probe| probe.let_end(1));
+    eventually("it is tried again", async || tries() >= before + 3).await;
+    assert_eq!((db.rows().await, db.letters().await), (3, 0));
+    lock.release().await;
+    settled_once(db).await;
+    running.stop().await.unwrap();
+    assert!(probes.iter().all(|probe| probe.finished() == 1));
+}
+
+/// A dead-letter table that takes no letter of this row.
+async fn refuse(db: &Db, id: i64) {
+    if db.is_postgres() {
+        db.exec(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'refused'; END $$",
+        )
+        .await;
+        // It fires when all of the statement is done.
+        db.exec(format!(
+            "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON outbox_dlq
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+             WHEN (NEW.original_id = {id}) EXECUTE FUNCTION refuse()"
+        ))
+        .await;
+    } else {
+        db.exec(format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON outbox_dlq WHEN NEW.original_id = {id}
+             BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        ))
+        .await;
+    }
+}
+
+async fn one_refused_dead_letter_leaves_the_others_of_its_batch_settled(db: &Db) {
+    capture::start();
+    let queue = outbox_tests::backend::unique("refused");
+    let (subscriber, probe) = asleep(probe::with_result("it", &queue, |_| Err("no".into())));
+    let subscriber = subscriber.retry(NoRetry).lease_ttl(4 * SECOND);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let published = db.send_all((0..6).map(|n| Outgoing::new(&*queue, &n))).await;
+    let refused = published[3].id().unwrap();
+    refuse(db, refused).await;
+    probe.starts(6).await;
+    // Whatever ends meanwhile goes into one batch.
+    let lock = Lock::take(db).await;
+    probe.let_end(6);
+    eventually("all have ended", async || probe.finished() == 6).await;
+    lock.release().await;
+    eventually("the others are dead-lettered", async || db.letters().await == 5).await;
+    eventually("one is refused", async || lost(&queue).is_some()).await;
+    assert_eq!(db.int("SELECT id FROM outbox").await, refused);
+
+    let drop =
+        if db.is_postgres() { "DROP TRIGGER refuse ON outbox_dlq" } else { "DROP TRIGGER refuse" };
+    db.exec(drop).await;
+    let again = probe.start().await;
+    assert_eq!((again.id, again.attempts, again.deliveries), (refused, 0, 2));
+    probe.let_end(1);
+    db.drained().await;
+    assert_eq!(db.letters().await, 6);
+    running.stop().await.unwrap();
+}

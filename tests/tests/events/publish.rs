@@ -1,0 +1,76 @@
+//! What is told of publishing: rows written, or why none were.
+
+use outbox::{Outgoing, Publisher};
+use outbox_tests::capture::Line;
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::{capture, on_both};
+
+use super::{fields, queue};
+
+on_both!(
+    a_publish_tells_how_many_rows_it_wrote,
+    a_refused_publish_is_told_with_its_kind,
+    a_failed_statement_is_told,
+);
+
+fn published(queue: &str) -> Vec<Line> {
+    fields::check(queue);
+    let mut events = capture::events(queue);
+    events.retain(|line| line.event() == Some("published"));
+    events
+}
+
+async fn a_publish_tells_how_many_rows_it_wrote(db: &Db) {
+    let q = queue();
+    db.send_all((0..3).map(|n| Outgoing::raw(&*q, vec![n; 10]))).await;
+    db.send_all([Outgoing::new(&*q, &1).timer_id("t")]).await;
+    db.send_all([Outgoing::new(&*q, &1).timer_id("t")]).await;
+    let told: Vec<_> = published(&q)
+        .iter()
+        .map(|line| {
+            ["status", "count", "size_bytes"].map(|field| line.get(field).unwrap().to_owned())
+        })
+        .collect();
+    assert_eq!(told, [["success", "3", "30"], ["success", "1", "1"], ["success", "0", "1"]]);
+}
+
+/// Publishes in a transaction that rolls back, one by one and as a batch.
+async fn fails(db: &Db, message: impl Fn() -> Outgoing) {
+    let publisher = Publisher::new(db.names.clone()).max_payload(100);
+    match &db.pool {
+        Pool::Postgres(pool) => {
+            publisher.send(&mut pool.begin().await.unwrap(), message()).await.unwrap_err();
+            let mut tx = pool.begin().await.unwrap();
+            publisher.publish_batch(&mut tx, [message()]).await.unwrap_err();
+        }
+        Pool::Sqlite(pool) => {
+            publisher.send(&mut pool.begin().await.unwrap(), message()).await.unwrap_err();
+            let mut tx = pool.begin().await.unwrap();
+            publisher.publish_batch(&mut tx, [message()]).await.unwrap_err();
+        }
+    }
+}
+
+fn is_error(line: &Line, kind: &str) {
+    assert_eq!((line.get("status"), line.get("count")), (Some("error"), Some("0")));
+    assert_eq!(line.get("exception_type"), Some(kind));
+}
+
+async fn a_refused_publish_is_told_with_its_kind(db: &Db) {
+    let q = queue();
+    fails(db, || Outgoing::raw(&*q, vec![0; 101])).await;
+    fails(db, || Outgoing::new(&*q, &std::path::Path::new("/")).timer_id("")).await;
+    let told = published(&q);
+    assert_eq!(told.len(), 4, "{told:?}");
+    told[..2].iter().for_each(|line| is_error(line, "PayloadTooLarge"));
+    told[2..].iter().for_each(|line| is_error(line, "EmptyName"));
+}
+
+async fn a_failed_statement_is_told(db: &Db) {
+    let q = queue();
+    db.exec("DROP TABLE outbox").await;
+    fails(db, || Outgoing::new(&*q, &1)).await;
+    let told = published(&q);
+    assert_eq!(told.len(), 2, "{told:?}");
+    told.iter().for_each(|line| is_error(line, "Store"));
+}

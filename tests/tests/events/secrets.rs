@@ -1,0 +1,96 @@
+//! Payloads and header values are the user's: no line at any level holds them, not
+//! even the driver's.
+
+use std::time::Duration;
+
+use outbox::retry::{Constant, NoRetry};
+use outbox::{Outcome, Outgoing, Publisher, Subscriber};
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::wait::eventually;
+use outbox_tests::{capture, on_both};
+
+use super::{closings, queue};
+
+on_both!(no_line_holds_a_payload_or_a_header_value);
+
+/// Part of every payload and header value here.
+const CANARY: &str = "canary-8c1f";
+
+fn message(queue: &str) -> Outgoing {
+    Outgoing::new(queue, &CANARY).header("authorization", format!("Bearer {CANARY}"))
+}
+
+/// As PostgreSQL shows a row whose column a constraint refuses.
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn no_line_holds_a_payload_or_a_header_value(db: &Db) {
+    capture::with_the_driver();
+    let q = ["acks", "fails", "panics", "decodes", "rejects", "slow"].map(|_| queue());
+    let no_retry = |one: Subscriber| one.retry(NoRetry);
+    let subscribers = [
+        Subscriber::new("acks", &*q[0], |_| async {}),
+        Subscriber::new("fails", &*q[1], |_| async {
+            Err::<(), _>(format!("cannot deliver {CANARY}"))
+        })
+        .retry(Constant::new(Duration::from_millis(1)).max_attempts(2)),
+        no_retry(Subscriber::new("panics", &*q[2], |context| async move {
+            assert!(context.payload().is_empty(), "{}", context.decode::<String>().unwrap());
+        })),
+        no_retry(Subscriber::new("decodes", &*q[3], |context| async move {
+            context.decode::<u64>().map(drop)
+        })),
+        Subscriber::new("rejects", &*q[4], |_| async { Outcome::reject(CANARY) }),
+        no_retry(Subscriber::new("slow", &*q[5], |_| std::future::pending::<()>()))
+            .timeout(Duration::from_millis(10)),
+    ];
+    refuse_every_letter_of(db, &q[4]).await;
+    let running = db.app().only(subscribers).start().await.unwrap();
+    db.send_all(q.iter().map(|queue| message(queue))).await;
+    for queue in &q {
+        eventually("it is closed", async || !closings(queue).is_empty()).await;
+    }
+    eventually("all but the refused are gone", async || db.rows().await == 1).await;
+    running.stop().await.unwrap();
+    refused_by_the_table(db, &q[0]).await;
+
+    let hidden = [CANARY.to_owned(), hex(CANARY), hex(CANARY).to_uppercase(), "Bearer".into()];
+    for line in capture::lines() {
+        let text = line.text();
+        assert!(!hidden.iter().any(|word| text.contains(word)), "{text}");
+    }
+    let levels = capture::lines().iter().filter(|line| line.target.starts_with("sqlx")).count();
+    assert!(levels > 0, "the driver's lines are looked at as well");
+    let debug = format!("{:?}", message("q"));
+    assert!(!debug.contains(CANARY), "{debug}");
+}
+
+/// The database's own words then show the row, as far as anybody asks for them.
+async fn refuse_every_letter_of(db: &Db, queue: &str) {
+    if db.is_postgres() {
+        db.exec(format!("ALTER TABLE outbox_dlq ADD CHECK (queue <> '{queue}')")).await;
+    } else {
+        db.exec(format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON outbox_dlq WHEN NEW.queue = '{queue}'
+             BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        ))
+        .await;
+    }
+}
+
+async fn refused_by_the_table(db: &Db, queue: &str) {
+    db.exec("DELETE FROM outbox").await;
+    db.exec("ALTER TABLE outbox RENAME COLUMN headers TO other").await;
+    let publisher = Publisher::new(db.names.clone());
+    let failed = match &db.pool {
+        Pool::Postgres(pool) => {
+            publisher.send(&mut pool.begin().await.unwrap(), message(queue)).await
+        }
+        Pool::Sqlite(pool) => {
+            publisher.send(&mut pool.begin().await.unwrap(), message(queue)).await
+        }
+    };
+    let text = failed.unwrap_err().to_string();
+    assert!(!text.contains(CANARY), "{text}");
+}

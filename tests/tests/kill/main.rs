@@ -1,0 +1,72 @@
+//! A process is killed between every two steps of a handler, again and again.
+//! What the handler wrote, what it published and its ack agree each time.
+
+mod books;
+mod points;
+mod traps;
+mod worker;
+
+use std::collections::BTreeMap;
+
+use books::Books;
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::wait::eventually;
+use points::Lands;
+use worker::Worker;
+
+/// Kills of each handler on each database; `OUTBOX_KILL_ROUNDS` overrides it.
+const ROUNDS: usize = 200;
+
+const TRANSACTIONAL: &str = "transactional";
+const RETURNING: &str = "returning";
+
+on_both!(
+    a_transaction_lent_to_a_handler_happens_once_or_not_yet,
+    what_a_handler_returns_is_published_with_its_ack_or_not_yet,
+);
+
+async fn a_transaction_lent_to_a_handler_happens_once_or_not_yet(db: &Db) {
+    survive(db, TRANSACTIONAL).await;
+}
+
+async fn what_a_handler_returns_is_published_with_its_ack_or_not_yet(db: &Db) {
+    survive(db, RETURNING).await;
+}
+
+async fn survive(db: &Db, handler: &str) {
+    let mut books = Books::open(db, handler == TRANSACTIONAL).await;
+    let points = points::of(db, handler);
+    let mut midway = 0;
+    let mut landed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for round in 0..rounds() {
+        let point = points[round % points.len()];
+        books.stock(point.needs()).await;
+        let before = books.waiting().await;
+        point.kill(db, handler, round, round / points.len()).await;
+        let left = books.balance(&format!("round {round}, {point:?}")).await;
+        let these = before - left;
+        midway += usize::from(left > 0);
+        match point.lands(handler) {
+            Lands::Nothing => assert_eq!(these, 0, "round {round}, {point:?}"),
+            Lands::Something => assert!(these > 0, "round {round}, {point:?}"),
+            Lands::Anything => {}
+        }
+        landed.entry(format!("{point:?}")).or_default().push(these);
+    }
+    println!("{handler}: {midway} of {} processes died with messages left", rounds());
+    for (point, landed) in landed {
+        let all: usize = landed.iter().sum();
+        println!("{handler}: {} kills at {point}, {all} messages landed before", landed.len());
+    }
+    books.stock(8).await;
+    let worker = Worker::start(db, handler, None);
+    eventually("all is handled", async || books.waiting().await == 0).await;
+    worker.stop().await;
+    assert_eq!(books.balance("the end").await, 0);
+}
+
+fn rounds() -> usize {
+    let given = std::env::var("OUTBOX_KILL_ROUNDS");
+    given.map_or(ROUNDS, |given| given.parse().expect("a number of rounds"))
+}

@@ -1,0 +1,125 @@
+//! Where a process is killed.
+
+use std::time::Duration;
+
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::wait::eventually;
+
+use super::TRANSACTIONAL;
+use super::traps::{Hold, Stage};
+use super::worker::{ABORT, Worker};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Point {
+    /// By itself, at a step of the worker.
+    Step(&'static str),
+    /// Inside a statement or commit, which PostgreSQL then finishes: it looks for its
+    /// client only when it wants to read.
+    Finished(Stage),
+    /// As before, but its session dies too.
+    Broken(Stage),
+    /// From outside, at any time after the first handler has begun.
+    Anytime,
+}
+
+/// What must have landed by then.
+pub enum Lands {
+    Nothing,
+    Something,
+    Anything,
+}
+
+pub fn of(db: &Db, handler: &str) -> Vec<Point> {
+    let mut steps = vec!["fetched", "dispatched", "begun", "returning", "returned", "acked"];
+    if handler == TRANSACTIONAL {
+        steps.extend(["written", "published"]);
+    }
+    if !db.is_postgres() {
+        steps.extend(["taken", "deleted", "inserted"]);
+    }
+    let mut points: Vec<_> = steps.into_iter().map(Point::Step).collect();
+    if db.is_postgres() {
+        for stage in [Stage::Claiming, Stage::Acking, Stage::Committing] {
+            points.extend([Point::Finished(stage), Point::Broken(stage)]);
+        }
+    }
+    points.extend([Point::Anytime; 3]);
+    points
+}
+
+impl Point {
+    /// Messages that it needs to be reached for sure.
+    pub fn needs(self) -> usize {
+        match self {
+            Self::Anytime => 100,
+            _ => 8,
+        }
+    }
+
+    pub fn lands(self, handler: &str) -> Lands {
+        match self {
+            Self::Step("fetched") | Self::Finished(Stage::Claiming) | Self::Broken(_) => {
+                Lands::Nothing
+            }
+            // Without the commit, the ack in the handler's transaction is nothing.
+            Self::Finished(Stage::Acking) if handler == TRANSACTIONAL => Lands::Nothing,
+            Self::Finished(_) | Self::Step("acked") => Lands::Something,
+            Self::Step(_) | Self::Anytime => Lands::Anything,
+        }
+    }
+
+    /// Starts a process and kills it there. How late differs with the round, and at
+    /// which turn with the cycle through all points.
+    pub async fn kill(self, db: &Db, handler: &str, round: usize, cycle: usize) {
+        left_alone(db).await;
+        match self {
+            Self::Step(step) => {
+                let turn = if step == "fetched" { 1 } else { 1 + cycle % 4 };
+                Worker::start(db, handler, Some((step, turn))).died_of(ABORT).await;
+            }
+            Self::Anytime => {
+                let mut worker = Worker::start(db, handler, None);
+                worker.begun().await;
+                // Finer than the timer of the runtime.
+                std::thread::sleep(Duration::from_micros(round as u64 * 7919 % 30_000));
+                worker.kill().await;
+            }
+            Self::Finished(stage) | Self::Broken(stage) => {
+                let hold = Hold::take(db, stage).await;
+                let worker = Worker::start(db, handler, None);
+                db.engine_waits().await;
+                worker.kill().await;
+                if matches!(self, Self::Broken(_)) {
+                    db.exec(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                         WHERE datname = current_database() AND application_name = 'engine'",
+                    )
+                    .await;
+                    gone(db).await;
+                }
+                hold.release().await;
+            }
+        }
+        gone(db).await;
+    }
+}
+
+/// Nobody but the worker shall have the file of SQLite open, so that whoever opens
+/// it next has to recover it.
+async fn left_alone(db: &Db) {
+    let Pool::Sqlite(pool) = &db.pool else { return };
+    eventually("the file is closed", async || {
+        while let Some(connection) = pool.try_acquire() {
+            connection.close().await.unwrap();
+        }
+        pool.size() == 0
+    })
+    .await;
+}
+
+/// PostgreSQL may still work on what a dead client has sent.
+async fn gone(db: &Db) {
+    if db.is_postgres() {
+        eventually("its sessions end", async || db.connections().await == 0).await;
+    }
+}

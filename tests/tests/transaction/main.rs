@@ -1,0 +1,27 @@
+//! Handlers that take the transaction in which their message is settled: all of
+//! what they do commits with the ack, or none of it.
+
+mod broker;
+mod handlers;
+mod lost;
+mod results;
+
+use std::time::Duration;
+
+use outbox_tests::db::Db;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The table of the handlers' own writes.
+async fn with_domain(db: &Db) {
+    db.exec("CREATE TABLE done (n bigint NOT NULL)").await;
+}
+
+async fn done(db: &Db) -> i64 {
+    db.int("SELECT count(*) FROM done").await
+}
+
+/// Messages that handlers published, in a queue that nobody reads.
+async fn receipts(db: &Db) -> i64 {
+    db.int("SELECT count(*) FROM outbox WHERE queue = 'receipts'").await
+}

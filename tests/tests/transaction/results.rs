@@ -1,0 +1,157 @@
+//! An ack commits everything; whatever is no ack leaves nothing behind.
+
+use outbox::retry::{Constant, NoRetry};
+use outbox::{AckPolicy, Error, Subscriber, Tx};
+use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
+use sqlx::{Connection, Executor};
+
+use super::handlers::{Kept, Then, subscriber};
+use super::*;
+
+on_both!(
+    an_ack_commits_what_was_written_and_published,
+    an_error_rolls_everything_back_and_is_retried,
+    a_panic_rolls_everything_back,
+    a_timeout_rolls_everything_back,
+    a_dead_letter_is_written_without_what_the_handler_wrote,
+    a_second_transaction_is_refused,
+    a_transaction_under_ack_first_is_refused,
+    a_transaction_of_another_database_is_refused_at_the_start,
+    many_at_once_all_commit,
+);
+
+on_postgres!(
+    a_transaction_that_is_kept_fails_the_delivery,
+    a_commit_that_is_refused_is_a_failure_and_nothing_is_left,
+    no_session_is_left_inside_a_transaction,
+);
+
+async fn run(db: &Db, subscriber: Subscriber) {
+    with_domain(db).await;
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.publish("q", 7).await;
+    eventually("it is settled", async || {
+        db.int("SELECT count(*) FROM outbox WHERE queue = 'q' AND attempts_count = 0").await == 0
+    })
+    .await;
+    running.stop().await.unwrap();
+}
+
+async fn an_ack_commits_what_was_written_and_published(db: &Db) {
+    run(db, subscriber(db, Then::Return)).await;
+    assert_eq!((done(db).await, receipts(db).await, db.rows().await), (1, 1, 1));
+}
+
+/// Nothing was written, and the row waits for its next attempt.
+async fn is_undone(db: &Db) {
+    assert_eq!((done(db).await, receipts(db).await, db.rows().await), (0, 0, 1));
+    assert_eq!(db.int("SELECT attempts_count FROM outbox").await, 1);
+    assert_eq!(db.leased().await, 0);
+}
+
+fn later(subscriber: Subscriber) -> Subscriber {
+    subscriber.retry(Constant::new(600 * SECOND))
+}
+
+async fn an_error_rolls_everything_back_and_is_retried(db: &Db) {
+    run(db, later(subscriber(db, Then::Fail))).await;
+    is_undone(db).await;
+}
+
+async fn a_panic_rolls_everything_back(db: &Db) {
+    run(db, later(subscriber(db, Then::Panic))).await;
+    is_undone(db).await;
+}
+
+async fn a_timeout_rolls_everything_back(db: &Db) {
+    run(db, later(subscriber(db, Then::Sleep)).timeout(SECOND / 5)).await;
+    is_undone(db).await;
+}
+
+async fn a_dead_letter_is_written_without_what_the_handler_wrote(db: &Db) {
+    run(db, subscriber(db, Then::Fail).retry(NoRetry)).await;
+    assert_eq!((done(db).await, db.rows().await, db.letters().await), (0, 0, 1));
+}
+
+async fn kind(db: &Db) -> Vec<String> {
+    db.texts("SELECT error_kind FROM outbox_dlq").await
+}
+
+async fn a_transaction_that_is_kept_fails_the_delivery(db: &Db) {
+    let kept = Kept::default();
+    run(db, subscriber(db, Then::Keep(kept.clone())).retry(NoRetry)).await;
+    kept.lock().unwrap().clear();
+    assert_eq!((done(db).await, receipts(db).await, db.letters().await), (0, 0, 1));
+    assert_eq!(kind(db).await, ["transaction"]);
+}
+
+async fn a_second_transaction_is_refused(db: &Db) {
+    run(db, subscriber(db, Then::Twice).retry(NoRetry)).await;
+    assert_eq!((done(db).await, receipts(db).await, db.letters().await), (0, 0, 1));
+    let why = db.texts("SELECT last_exception FROM outbox_dlq").await;
+    assert!(why[0].contains("takes one `Tx`"), "{why:?}");
+}
+
+async fn a_transaction_under_ack_first_is_refused(db: &Db) {
+    run(db, subscriber(db, Then::Return).ack(AckPolicy::AckFirst)).await;
+    assert_eq!((done(db).await, db.rows().await), (0, 0));
+}
+
+async fn a_transaction_of_another_database_is_refused_at_the_start(db: &Db) {
+    let nothing = Subscriber::new("book", "q", |_| async {});
+    let (wrong, wanted) = if db.is_postgres() {
+        (nothing.requires::<Tx<sqlx::Sqlite>>(), "Tx<SQLite>")
+    } else {
+        (nothing.requires::<Tx<sqlx::Postgres>>(), "Tx<PostgreSQL>")
+    };
+    let Err(Error::Launch(reasons)) = db.app().only([wrong]).start().await else {
+        panic!("it started")
+    };
+    assert!(reasons[0].contains(wanted) && reasons[0].contains("runs on"), "{reasons:?}");
+}
+
+async fn many_at_once_all_commit(db: &Db) {
+    with_domain(db).await;
+    db.send_all((0..200_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
+    let app = db.app().only([subscriber(db, Then::Return).retry(Constant::new(SECOND / 10))]);
+    let running = app.start().await.unwrap();
+    eventually("all are handled", async || done(db).await == 200).await;
+    running.stop().await.unwrap();
+    assert_eq!(db.int("SELECT count(DISTINCT n) FROM done").await, 200);
+    assert_eq!((receipts(db).await, db.rows().await), (200, 200));
+}
+
+async fn a_commit_that_is_refused_is_a_failure_and_nothing_is_left(db: &Db) {
+    with_domain(db).await;
+    db.exec("ALTER TABLE done ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED").await;
+    db.exec("INSERT INTO done VALUES (7)").await;
+    let app = db.app().only([subscriber(db, Then::Return).retry(NoRetry)]);
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    eventually("it is dead", async || db.letters().await == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!((done(db).await, db.rows().await), (1, 0));
+    assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// Whatever a handler comes to, also one that is dropped while its transaction
+/// begins.
+async fn no_session_is_left_inside_a_transaction(db: &Db) {
+    with_domain(db).await;
+    let slow = later(subscriber(db, Then::Sleep)).max_workers(20).fetch_batch(20);
+    let running = db.app().only([slow.timeout(SECOND / 5)]).start().await.unwrap();
+    db.send_all((0..20_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
+    eventually("all have failed", async || {
+        db.int("SELECT count(*) FROM outbox WHERE attempts_count > 0").await == 20
+    })
+    .await;
+    let inside = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                  AND application_name = 'engine' AND state LIKE 'idle in transaction%'";
+    eventually("no session is inside a transaction", async || db.int(inside).await == 0).await;
+    running.stop().await.unwrap();
+    let mut again = db.pg().acquire().await.unwrap();
+    again.execute("SELECT 1").await.unwrap();
+    again.ping().await.unwrap();
+}

@@ -1,0 +1,9 @@
+use outbox::Failure;
+
+#[derive(Debug, Failure)]
+enum MailError {
+    #[retry]
+    Down,
+}
+
+fn main() {}

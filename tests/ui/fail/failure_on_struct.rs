@@ -1,0 +1,7 @@
+use outbox::Failure;
+
+#[derive(Debug, thiserror::Error, Failure)]
+#[error("down")]
+struct Down;
+
+fn main() {}

@@ -1,0 +1,6 @@
+use outbox::subscriber;
+
+#[subscriber("orders")]
+async fn confirm(_: &String) {}
+
+fn main() {}

@@ -1,0 +1,46 @@
+//! Names that the macro uses too.
+#![deny(warnings)]
+#![allow(dead_code)]
+
+use outbox::{Batch, BatchOutcome, Outcome, Queue, State, Tx, subscriber};
+use serde::{Deserialize, Serialize};
+
+struct Option;
+struct Result;
+mod std {}
+mod tokio {}
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    id: i64,
+}
+
+static ORDERS: Queue<Order> = Queue::new("orders");
+
+#[subscriber(ORDERS, batch = 100, batch_wait = "50ms", max_workers = 2)]
+async fn confirm(orders: Vec<Order>, State(limit): State<i64>) -> Vec<Outcome> {
+    let each = |order: &Order| if order.id > limit { Outcome::Nack } else { Outcome::Ack };
+    orders.iter().map(each).collect()
+}
+
+#[subscriber(["a", "b"], batch = 10)]
+pub(crate) async fn named(orders: Batch<Order>, _tx: Tx<sqlx::Sqlite>) -> BatchOutcome {
+    let mut outcome = BatchOutcome::default();
+    for item in orders {
+        if item.message.id < 0 {
+            outcome.set(&item.context, Outcome::reject("no order"));
+        }
+    }
+    outcome
+}
+
+#[subscriber("c", batch = 10)]
+async fn fallible(_: Vec<Order>) -> ::std::result::Result<(), String> {
+    Ok(())
+}
+
+fn main() {
+    assert_eq!(confirm::subscriber().queues(), ["orders"]);
+    assert_eq!(named::subscriber().queues(), ["a", "b"]);
+    assert_eq!(fallible::subscriber().name(), "fallible");
+}
