@@ -1,8 +1,9 @@
 //! What can be wrong with a table of SQLite. Most of it needs the table anew:
 //! SQLite alters no column in place. The SQL for that keeps the rows.
 
+use outbox::schema::{Database, sql, validate_schema};
 use sqlx::AssertSqlSafe;
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnection, SqlitePoolOptions};
 
 use super::names::every_statement_works;
 use super::validate::{anew, differences, empty, expect, fill, mend, quoted};
@@ -252,6 +253,43 @@ async fn further_columns_survive(b: Sqlite) {
     every_statement_works(&b).await;
 }
 
+async fn what_another_connection_changed_is_seen(b: Sqlite) {
+    let options = (*b.pool().connect_options()).clone();
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    let told = async || match validate_schema(&pool, b.names(), true).await {
+        Ok(()) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(told().await, "");
+    b.execute("DROP INDEX outbox_due_idx").await;
+    assert!(told().await.contains("(queue, next_attempt_at, id)"));
+    b.execute("ALTER TABLE outbox_dlq DROP COLUMN note").await;
+    assert!(told().await.contains("no column note"));
+    b.execute("DROP TABLE outbox").await;
+    assert!(told().await.contains("the table outbox does not exist"));
+    b.execute("DROP TABLE outbox_dlq").await;
+    b.execute(&sql(Database::Sqlite, b.names())).await;
+    assert_eq!(told().await, "");
+    pool.close().await;
+}
+
+/// Not even of rows that were gone before.
+async fn a_table_made_anew_uses_no_id_again(b: Sqlite) {
+    for table in ["outbox", "outbox_dlq"] {
+        let (rows, letters) = fill(&b).await;
+        let (row, letter) = (rows.last().unwrap().id, letters.last().unwrap().id);
+        empty(&b).await;
+        b.execute(&format!("ALTER TABLE {table} DROP COLUMN payload")).await;
+        let found = differences(&b, true).await;
+        assert!(found[0].mend.starts_with("BEGIN"), "{found:#?}");
+        mend(&b, &found).await;
+        let (rows, letters) = fill(&b).await;
+        assert!(rows[0].id > row, "{} follows {row}", rows[0].id);
+        assert!(letters[0].id > letter, "{} follows {letter}", letters[0].id);
+        empty(&b).await;
+    }
+}
+
 /// One SQL mends it all, and the text says so once.
 async fn many_differences_are_mended_together(b: Sqlite) {
     fill(&b).await;
@@ -284,7 +322,7 @@ impl Mismatch for Sqlite {
 
 async fn a_schema_is_refused(b: Sqlite) {
     let names = b.names().clone().in_schema("shop").unwrap();
-    let error = outbox::schema::validate_schema(b.pool(), &names, true).await.unwrap_err();
+    let error = validate_schema(b.pool(), &names, true).await.unwrap_err();
     assert!(error.to_string().contains("SQLite has no schema \"shop\""), "{error}");
 }
 
@@ -299,6 +337,8 @@ cases! {
     an_id_that_is_no_key,
     a_missing_lease_check,
     further_columns_survive,
+    what_another_connection_changed_is_seen,
+    a_table_made_anew_uses_no_id_again,
     many_differences_are_mended_together,
     a_schema_is_refused,
 }
