@@ -1,9 +1,11 @@
 //! What can be wrong with a column of PostgreSQL, one by one, and that the SQL that
 //! is told mends it.
 
+use outbox::testing::store::Store;
+
 use super::names::every_statement_works;
 use super::validate::{differences, empty, expect, fill, mend, mended};
-use crate::bench::{Bench, Postgres, SqlBench};
+use crate::bench::{Bench, Postgres, SqlBench, Steps, death};
 
 const OUTBOX: [&str; 13] = [
     "id",
@@ -177,14 +179,30 @@ async fn a_column_without_its_default(b: Postgres) {
     assert_eq!(b.rows().await.len(), 1);
 }
 
-/// Its sequence starts behind the rows that are there.
-async fn an_id_that_counts_no_more(b: Postgres) {
-    for table in ["outbox", "outbox_dlq"] {
-        let breaking = format!("ALTER TABLE {table} ALTER COLUMN id DROP IDENTITY");
-        let what = format!("\"{table}\".id has no default");
+async fn a_default_of_another_type(b: Postgres) {
+    for (table, column) in [("outbox", "attempts_count"), ("outbox", "deliveries_count")] {
+        let alter = format!("ALTER TABLE {table} ALTER COLUMN {column}");
+        let breaking = format!("{alter} TYPE text; {alter} SET DEFAULT '0'");
+        let what = format!("\"{table}\".{column} is text");
         mended(&b, &breaking, &[(&what, true)]).await;
         empty(&b).await;
     }
+}
+
+/// Its sequence starts behind the rows that are there.
+async fn an_id_that_counts_no_more(b: Postgres) {
+    let (rows, letters) = fill(&b).await;
+    for table in ["outbox", "outbox_dlq"] {
+        b.execute(&format!("ALTER TABLE {table} ALTER COLUMN id DROP IDENTITY")).await;
+        let what = format!("\"{table}\".id has no default");
+        let found = expect(&b, &[(&what, true)]).await;
+        mend(&b, &found).await;
+    }
+    let next = b.put("other").await;
+    assert!(next > rows.last().unwrap().id);
+    let lease = b.take("other").await;
+    b.store().bury(&[death(lease)]).await.unwrap();
+    assert!(b.letters().await.last().unwrap().id > letters.last().unwrap().id);
 }
 
 async fn an_id_that_is_no_key(b: Postgres) {
@@ -214,6 +232,7 @@ cases! {
     a_column_that_may_be_null,
     a_column_that_may_not_be_null,
     a_column_without_its_default,
+    a_default_of_another_type,
     an_id_that_counts_no_more,
     an_id_that_is_no_key,
     a_further_column_that_must_be_set,

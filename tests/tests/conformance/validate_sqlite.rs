@@ -1,12 +1,13 @@
 //! What can be wrong with a table of SQLite. Most of it needs the table anew:
 //! SQLite alters no column in place. The SQL for that keeps the rows.
 
+use outbox::schema::{Database, sql, validate_schema};
 use sqlx::AssertSqlSafe;
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnection, SqlitePoolOptions};
 
 use super::names::every_statement_works;
 use super::validate::{anew, differences, empty, expect, fill, mend, quoted};
-use crate::bench::{Bench, SqlBench, Sqlite};
+use crate::bench::{Bench, SqlBench, Sqlite, Steps};
 
 /// Makes a table anew with its definition changed, and its rows. Indexes that it
 /// cannot have any more are left out.
@@ -140,6 +141,9 @@ async fn a_column_of_another_type(b: Sqlite) {
         fill(&b).await;
         let before = (b.rows().await, b.letters().await);
         redefine(&b, table, |made| with_line(made, column, Some(line))).await;
+        if column == "payload" {
+            b.execute("UPDATE outbox SET payload = CAST(payload AS TEXT)").await;
+        }
         let found = expect(&b, &[(&format!("{table} column {column} is "), true)]).await;
         mend(&b, &found).await;
         assert_eq!((b.rows().await, b.letters().await), before);
@@ -165,6 +169,14 @@ async fn a_column_that_may_be_null(b: Sqlite) {
         })
         .await;
         let found = expect(&b, &[(&format!("{table} column {column} is nullable"), false)]).await;
+        if column == "attempts_count" {
+            b.execute("UPDATE outbox SET attempts_count = NULL WHERE attempts_count = 0").await;
+            mend(&b, &found).await;
+            assert_eq!(b.number("SELECT sum(attempts_count) FROM outbox").await, 1);
+            assert_eq!(b.rows().await.len(), 3);
+            anew(&b).await;
+            continue;
+        }
         restored(&b, &found).await;
     }
 }
@@ -235,8 +247,47 @@ async fn further_columns_survive(b: Sqlite) {
     assert_eq!(b.number("SELECT sum(tenant) FROM outbox").await, 21);
     let others = "SELECT count(*) FROM outbox WHERE \"of \"\"others\"\"\" = 'x'";
     assert_eq!(b.number(others).await, 3);
+    b.put("q").await;
+    assert_eq!(b.number(others).await, 4);
     empty(&b).await;
     every_statement_works(&b).await;
+}
+
+async fn what_another_connection_changed_is_seen(b: Sqlite) {
+    let options = (*b.pool().connect_options()).clone();
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    let told = async || match validate_schema(&pool, b.names(), true).await {
+        Ok(()) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(told().await, "");
+    b.execute("DROP INDEX outbox_due_idx").await;
+    assert!(told().await.contains("(queue, next_attempt_at, id)"));
+    b.execute("ALTER TABLE outbox_dlq DROP COLUMN note").await;
+    assert!(told().await.contains("no column note"));
+    b.execute("DROP TABLE outbox").await;
+    assert!(told().await.contains("the table outbox does not exist"));
+    b.execute("DROP TABLE outbox_dlq").await;
+    b.execute(&sql(Database::Sqlite, b.names())).await;
+    assert_eq!(told().await, "");
+    pool.close().await;
+}
+
+/// Not even of rows that were gone before.
+async fn a_table_made_anew_uses_no_id_again(b: Sqlite) {
+    for table in ["outbox", "outbox_dlq"] {
+        let (rows, letters) = fill(&b).await;
+        let (row, letter) = (rows.last().unwrap().id, letters.last().unwrap().id);
+        empty(&b).await;
+        b.execute(&format!("ALTER TABLE {table} DROP COLUMN payload")).await;
+        let found = differences(&b, true).await;
+        assert!(found[0].mend.starts_with("BEGIN"), "{found:#?}");
+        mend(&b, &found).await;
+        let (rows, letters) = fill(&b).await;
+        assert!(rows[0].id > row, "{} follows {row}", rows[0].id);
+        assert!(letters[0].id > letter, "{} follows {letter}", letters[0].id);
+        empty(&b).await;
+    }
 }
 
 /// One SQL mends it all, and the text says so once.
@@ -271,7 +322,7 @@ impl Mismatch for Sqlite {
 
 async fn a_schema_is_refused(b: Sqlite) {
     let names = b.names().clone().in_schema("shop").unwrap();
-    let error = outbox::schema::validate_schema(b.pool(), &names, true).await.unwrap_err();
+    let error = validate_schema(b.pool(), &names, true).await.unwrap_err();
     assert!(error.to_string().contains("SQLite has no schema \"shop\""), "{error}");
 }
 
@@ -286,6 +337,8 @@ cases! {
     an_id_that_is_no_key,
     a_missing_lease_check,
     further_columns_survive,
+    what_another_connection_changed_is_seen,
+    a_table_made_anew_uses_no_id_again,
     many_differences_are_mended_together,
     a_schema_is_refused,
 }

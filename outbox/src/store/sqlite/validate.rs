@@ -89,7 +89,6 @@ impl<'a> Table<'a> {
             let rows = sqlx::query(sql).bind(name.to_owned()).fetch_all(&mut *connection).await;
             rows.map_err(StoreError::of("read the schema"))
         };
-        // First: it makes the connection notice what others changed. Pragmas do not.
         let made =
             rows("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE")
                 .await?;
@@ -241,6 +240,14 @@ impl<'a> Table<'a> {
             indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()).collect();
         let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
         let (old, new) = (names.sql(&old), names.sql(&new));
+        // Ids of rows that are gone are not used again.
+        let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
+        let ids = format!(
+            "INSERT INTO sqlite_sequence (name, seq) SELECT {}, seq FROM sqlite_sequence \
+             WHERE name = {} COLLATE NOCASE;\n",
+            text(&format!("{}_new", self.name)),
+            text(self.name)
+        );
         let mut further = String::new();
         let (mut into, mut from) = (Vec::new(), Vec::new());
         let has = |name: &str| self.columns.iter().any(|actual| actual.name == name);
@@ -279,7 +286,7 @@ impl<'a> Table<'a> {
             });
         }
         format!(
-            "BEGIN IMMEDIATE;\n{create}{further}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
+            "BEGIN IMMEDIATE;\n{create}{further}{ids}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
              DROP TABLE {old};\nALTER TABLE {new} RENAME TO {old};\n{}COMMIT",
             into.join(", "),
             from.join(", "),
