@@ -43,6 +43,12 @@ pub fn sql(database: Database, names: &TableNames) -> String {
     names.sql(migration).to_string()
 }
 
+/// The SQL against a table that is not there.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn making(database: Database, names: &TableNames) -> String {
+    format!("-- as `outbox::migrate(&pool)` does:\n{}", sql(database, names))
+}
+
 /// Makes or upgrades the tables that [`TableNames::from_env`] names.
 ///
 /// Which migrations ran is kept in `_outbox_migrations` (`_<dlq>_migrations` if
@@ -108,9 +114,8 @@ pub struct SchemaMismatch {
 pub struct Difference {
     /// What is wrong, with which table.
     pub what: String,
-    /// The SQL that mends it, to be run in the order of the differences; for a
-    /// table that is not there, what to run. One on whose SQL several differences
-    /// agree needs it once.
+    /// The SQL that mends it, to be run in the order of the differences. One on
+    /// whose SQL several differences agree needs it once.
     pub mend: String,
     /// The engine cannot work like this. Otherwise it works, slowly or less
     /// safely.

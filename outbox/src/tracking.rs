@@ -6,6 +6,7 @@ use std::future::Future;
 
 use uuid::Uuid;
 
+use crate::extract::Context;
 use crate::message::Headers;
 use crate::message::headers::{TRACEPARENT, TRACESTATE, TRACKING_IDS};
 
@@ -14,7 +15,15 @@ use crate::message::headers::{TRACEPARENT, TRACESTATE, TRACKING_IDS};
 const MAX_IDS: usize = 32;
 
 tokio::task_local! {
-    static CURRENT: Trail;
+    static CURRENT: Source;
+}
+
+/// Where the trail comes from. A delivery makes its own when it is asked for:
+/// most handlers publish nothing.
+#[derive(Clone)]
+enum Source {
+    Scope(Trail),
+    Delivery(Context),
 }
 
 /// What a message published now inherits.
@@ -58,19 +67,42 @@ struct Trace {
 pub async fn tracking<F: Future>(future: F) -> F::Output {
     let mut trail = Trail::current();
     trail.ids.push(Uuid::now_v7());
-    trail.around(future).await
+    CURRENT.scope(Source::Scope(trail), future).await
 }
 
 /// The tracking ids that a message published here would have before its own:
 /// those of [`tracking`], or of the message that is being handled.
 #[must_use]
 pub fn tracking_ids() -> Vec<Uuid> {
-    CURRENT.try_with(|trail| trail.ids.clone()).unwrap_or_default()
+    Trail::current().ids
+}
+
+/// Runs a handler: what it publishes comes from its delivery. Of a batch, each
+/// delivery has a trail of its own, so the run has none.
+pub(crate) async fn handling<F: Future>(deliveries: &[Context], run: F) -> F::Output {
+    let source = match deliveries {
+        [one] => Source::Delivery(one.clone()),
+        _ => Source::Scope(Trail::default()),
+    };
+    CURRENT.scope(source, run).await
+}
+
+/// Has a fn that goes to another thread run as if it were here.
+pub(crate) fn carried<T>(run: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let source = CURRENT.try_with(Source::clone);
+    move || match source {
+        Ok(source) => CURRENT.sync_scope(source, run),
+        Err(_) => run(),
+    }
 }
 
 impl Trail {
     pub(crate) fn current() -> Self {
-        CURRENT.try_with(Self::clone).unwrap_or_default()
+        let read = |source: &Source| match source {
+            Source::Scope(trail) => trail.clone(),
+            Source::Delivery(delivery) => delivery.trail().clone(),
+        };
+        CURRENT.try_with(read).unwrap_or_default()
     }
 
     /// Of a message that is being handled: what it publishes is its child.
@@ -80,16 +112,6 @@ impl Trail {
             correlation_id: Some(correlation_id),
             trace: Trace::read(headers).map(Trace::child),
         }
-    }
-
-    /// Runs a future inside.
-    pub(crate) async fn around<F: Future>(self, future: F) -> F::Output {
-        CURRENT.scope(self, future).await
-    }
-
-    /// Runs a blocking fn inside.
-    pub(crate) fn around_fn<T>(self, run: impl FnOnce() -> T) -> T {
-        CURRENT.sync_scope(self, run)
     }
 
     pub(crate) fn correlation_id(&self) -> Option<&str> {

@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::guard::guarded;
-use super::handle::{Over, Running};
-use super::inbox::Job;
+use super::handle::{Over, Running, call};
 use super::invoke::Run;
 use super::settle::{Settlement, settle};
 use super::{Reader, Shared};
-use crate::extract::Context;
 use crate::store::Store;
-use crate::subscriber::HandlerError;
 use crate::telemetry::TARGET;
 
 /// The rows are gone before the handler starts, so its result can
@@ -30,32 +26,15 @@ pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs
         return;
     }
     let _running = Running::count(shared, begun.len());
-    let contexts = || begun.iter().map(|(_, context)| context.clone()).collect();
-    let limit = reader.subscriber.options.timeout;
-    let results = tokio::select! {
-        results = guarded(|| reader.subscriber.call(contexts()), limit) => results,
-        () = shared.cut_off.cancelled() => {
-            for (_, context) in &begun {
-                context.cancelled().cancel();
-            }
-            return;
-        }
-    };
-    let failed = |(job, _): &(Job, Context), error: &HandlerError| {
-        warn!(
-            target: TARGET, subscriber = reader.subscriber.name(), row_id = job.claimed.row.id,
-            exception_type = error.kind(),
-            "a handler failed on a message that was acked first; it is gone"
-        );
-    };
-    for (at, one) in begun.iter().enumerate() {
-        match &results {
-            Ok(results) => {
-                if let Some(Err(error)) = results.get(at) {
-                    failed(one, error);
-                }
-            }
-            Err(error) => failed(one, error),
+    let contexts = begun.iter().map(|(_, context)| context.clone()).collect();
+    let results = call(shared, reader, contexts).await.unwrap_or_default();
+    for ((job, _), result) in begun.iter().zip(results) {
+        if let Err(error) = result {
+            warn!(
+                target: TARGET, subscriber = reader.subscriber.name(),
+                row_id = job.claimed.row.id, exception_type = error.kind(),
+                "a handler failed on a message that was acked first; it is gone"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{Reader, Shared, at_most_once, transaction};
 use crate::extract::Context;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
-use crate::tracking::Trail;
+use crate::tracking;
 
 /// How a run ended.
 enum Ended {
@@ -97,37 +97,40 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
             run.holding.lost.cancelled().await;
         }
     };
-    // What a handler started elsewhere watches its context.
-    let cancel = || runs.iter().for_each(|run| run.context.cancelled().cancel());
+    let contexts = runs.iter().map(|run| run.context.clone()).collect();
     tokio::select! {
         biased;
         () = all_lost => Ended::LeaseLost,
-        results = call(reader, runs) => match results {
-            Ok(results) => Ended::Results(results),
-            Err(error) => {
-                cancel();
-                Ended::Results(runs.iter().map(|_| Err(error.clone())).collect())
-            }
-        },
-        () = shared.cut_off.cancelled() => {
-            cancel();
-            Ended::CutOff
-        }
+        results = call(shared, reader, contexts) => results.map_or(Ended::CutOff, Ended::Results),
     }
 }
 
-async fn call(reader: &Reader, runs: &[Run<'_>]) -> Result<Vec<HandlerResult>, HandlerError> {
-    let contexts: Vec<Context> = runs.iter().map(|run| run.context.clone()).collect();
+/// Calls the handler, for a result of each delivery; `None` when the drain's time
+/// is over before it ends.
+pub(super) async fn call<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    contexts: Vec<Context>,
+) -> Option<Vec<HandlerResult>> {
     let limit = reader.subscriber.options.timeout;
-    // Of a batch, each delivery has its own.
-    let trail = if let [one] = runs { one.context.trail() } else { Trail::default() };
-    let run = guarded(|| reader.subscriber.call(contexts), limit);
-    let results = trail.around(run).await?;
-    if results.len() == runs.len() {
-        return Ok(results);
+    let run = guarded(|| reader.subscriber.call(contexts.clone()), limit);
+    let error = tokio::select! {
+        biased;
+        results = tracking::handling(&contexts, run) => match results {
+            Ok(results) if results.len() == contexts.len() => return Some(results),
+            Ok(results) => {
+                let text = format!("{} results for {} messages", results.len(), contexts.len());
+                Some(HandlerError::new(HandlerError::RESULTS, text))
+            }
+            Err(error) => Some(error),
+        },
+        () = shared.cut_off.cancelled() => None,
+    };
+    // What the handler started elsewhere watches its context.
+    for context in &contexts {
+        context.cancelled().cancel();
     }
-    let text = format!("{} results for {} messages", results.len(), runs.len());
-    Err(HandlerError::new(HandlerError::RESULTS, text))
+    error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect())
 }
 
 /// Counts running handlers, however they end.

@@ -133,6 +133,7 @@ fn context<S: Store>(
         deadline: Arc::clone(&holding.shared_deadline),
         cancelled: holding.lost.child_token(),
         headers: OnceLock::new(),
+        trail: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
         lent: OnceLock::new(),

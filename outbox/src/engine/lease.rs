@@ -126,10 +126,24 @@ impl Drop for Holding<'_> {
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
     let mut ticks = interval(pace(shortest));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        shared.leases.is_looked_after(Instant::now());
-        extend(&shared.leases, &shared.store).await;
+    let extending = async {
+        loop {
+            ticks.tick().await;
+            extend(&shared.leases, &shared.store).await;
+        }
+    };
+    // Beside it: a database that is slow to answer does not keep the task from
+    // running.
+    let mut beats = interval(pace(shortest));
+    let beating = async {
+        loop {
+            beats.tick().await;
+            shared.leases.is_looked_after(Instant::now());
+        }
+    };
+    tokio::select! {
+        () = extending => {}
+        () = beating => {}
     }
 }
 

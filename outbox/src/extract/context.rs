@@ -31,6 +31,7 @@ pub(crate) struct Delivery {
     pub(crate) deadline: Arc<Mutex<Instant>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) headers: OnceLock<Headers>,
+    pub(crate) trail: OnceLock<Trail>,
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
@@ -181,12 +182,12 @@ impl Context {
         if collected.is_empty() {
             return Ok(Vec::new());
         }
-        self.0.publisher.prepare(collected, &self.trail())
+        self.0.publisher.prepare(collected, self.trail())
     }
 
     /// What the handler's messages inherit.
-    pub(crate) fn trail(&self) -> Trail {
-        Trail::of(self.headers(), self.correlation_id())
+    pub(crate) fn trail(&self) -> &Trail {
+        self.0.trail.get_or_init(|| Trail::of(self.headers(), self.correlation_id()))
     }
 
     /// The tracking ids of the message: one for each publish that led to it, the

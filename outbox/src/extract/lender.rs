@@ -9,11 +9,6 @@ use crate::publish::Publisher;
 use crate::store::Handled;
 
 /// A database whose transactions can be lent: `sqlx::Postgres`, `sqlx::Sqlite`.
-#[diagnostic::on_unimplemented(
-    message = "`Tx<{Self}>` cannot be lent",
-    label = "not a database of an outbox",
-    note = "write `Tx<sqlx::Postgres>` or `Tx<sqlx::Sqlite>`"
-)]
 pub trait Lends: sealed::Lends {}
 impl<DB: sealed::Lends> Lends for DB {}
 

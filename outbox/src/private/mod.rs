@@ -19,7 +19,7 @@ pub use crate::publish::QueueOf;
 use crate::subscriber::{Failure, Verdict};
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
 pub use crate::subscriber::{HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
-use crate::tracking::Trail;
+use crate::tracking;
 
 /// A subscriber as the macro found it.
 pub fn subscriber(
@@ -109,11 +109,11 @@ pub async fn blocking(
 ) -> HandlerResult {
     // Held by the thread: a run that was given up still counts.
     let place = Arc::clone(&ctx.delivery().threads).acquire_owned().await;
-    let (span, trail) = (tracing::Span::current(), Trail::current());
-    let run = tokio::task::spawn_blocking(move || {
+    let span = tracing::Span::current();
+    let run = tokio::task::spawn_blocking(tracking::carried(move || {
         let _place = place;
-        trail.around_fn(|| span.in_scope(|| handler(ctx)))
-    });
+        span.in_scope(|| handler(ctx))
+    }));
     match run.await {
         Ok(ended) => ended,
         Err(failed) => match failed.try_into_panic() {

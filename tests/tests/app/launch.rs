@@ -85,6 +85,7 @@ async fn a_table_that_is_missing_is_refused_with_what_makes_it(db: &Db) {
     db.exec("DROP TABLE outbox").await;
     let text = refusal(&db.app().only([nothing("it", "q")])).await;
     assert!(text.contains("does not exist") && text.contains("outbox::migrate"), "{text}");
+    assert!(text.contains("CREATE TABLE IF NOT EXISTS \"outbox\""), "{text}");
 }
 
 async fn a_table_that_is_too_old_is_refused_with_the_missing_column(db: &Db) {

@@ -53,6 +53,26 @@ fn stubborn(_: u64, ctx: Context) {
     RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
+#[subscriber("threads: first", timeout = "20ms", ack = AckFirst)]
+fn first(_: u64, ctx: Context, State(told): State<&'static AtomicUsize>) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !ctx.cancelled().is_cancelled() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    told.store(1 + usize::from(ctx.cancelled().is_cancelled()), Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn a_plain_fn_that_is_acked_first_hears_of_its_timeout_too() {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let broker = TestBroker::with([first::subscriber()]).state(&TOLD);
+    broker.publish("threads: first", &7).await.unwrap();
+    while TOLD.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(TOLD.load(Ordering::SeqCst), 2);
+}
+
 #[tokio::test]
 async fn a_plain_fn_hears_of_its_timeout_and_keeps_its_place_until_it_ends() {
     let broker = TestBroker::with([stubborn::subscriber()]);

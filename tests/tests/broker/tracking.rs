@@ -57,6 +57,21 @@ async fn messages_of_a_handler_inherit_its_chain_its_correlation_and_its_trace()
 }
 
 #[tokio::test]
+async fn a_handler_acked_first_has_its_chain_too() {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let inner = std::sync::Arc::clone(&seen);
+    let subscriber = Subscriber::new("it", "q", move |ctx: Context| {
+        inner.lock().unwrap().push((tracking_ids(), ctx.tracking_ids()));
+        async {}
+    });
+    let broker = TestBroker::with([subscriber.ack(outbox::AckPolicy::AckFirst)]);
+    broker.publish("q", &7).await.unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!((seen.len(), seen[0].0.len()), (1, 1));
+    assert_eq!(seen[0].0, seen[0].1);
+}
+
+#[tokio::test]
 async fn every_publish_has_an_id_of_its_own() {
     let broker = TestBroker::with([it(|| ())]);
     let batch = (0..3).map(|n| Outgoing::new("elsewhere", &n));

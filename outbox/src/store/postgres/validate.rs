@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgPool;
 
 use crate::error::StoreError;
-use crate::schema::{Column, DLQ, IDENTITY, NOW, OUTBOX, SchemaMismatch};
+use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, SchemaMismatch, making};
 use crate::store::names::{TableNames, quoted};
 
 /// Compares the tables with what the statements need.
@@ -17,7 +17,7 @@ pub(super) async fn validate(
 ) -> Result<SchemaMismatch, StoreError> {
     let mut found = SchemaMismatch::default();
     let table = names.qualified(names.table());
-    if columns(pool, &table, &OUTBOX, &mut found).await? {
+    if columns(pool, names, &table, &OUTBOX, &mut found).await? {
         for expected in [
             Index::primary_key(&table),
             Index {
@@ -47,7 +47,7 @@ pub(super) async fn validate(
     }
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let table = names.qualified(dlq);
-    if columns(pool, &table, &DLQ, &mut found).await? {
+    if columns(pool, names, &table, &DLQ, &mut found).await? {
         for expected in [
             Index::primary_key(&table),
             Index {
@@ -75,6 +75,7 @@ struct Actual {
 /// False when the table does not exist.
 async fn columns(
     pool: &PgPool,
+    names: &TableNames,
     table: &str,
     expected: &[Column],
     found: &mut SchemaMismatch,
@@ -90,7 +91,7 @@ async fn columns(
     .await
     .map_err(StoreError::of("read the columns"))?;
     if rows.is_empty() {
-        let mend = "run `outbox::migrate(&pool)`, or the SQL of `outbox::schema::sql`";
+        let mend = making(Database::Postgres, names);
         found.add(true, format!("the table {table} does not exist"), mend);
         return Ok(false);
     }

@@ -7,7 +7,7 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool};
 
 use super::schema::MIGRATION;
 use crate::error::StoreError;
-use crate::schema::{Column, DLQ, IDENTITY, NOW, OUTBOX, SchemaMismatch};
+use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, SchemaMismatch, making};
 use crate::store::names::{TableNames, quoted};
 
 /// The default of times, in SQLite's words.
@@ -26,7 +26,7 @@ pub(super) async fn validate(
     }
     let mut connection = pool.acquire().await.map_err(StoreError::of("read the schema"))?;
     let mut table = Table::read(&mut connection, names.table()).await?;
-    if table.exists(&mut found) {
+    if table.exists(names, &mut found) {
         table.compare(&OUTBOX);
         let sql =
             names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)");
@@ -43,7 +43,7 @@ pub(super) async fn validate(
     }
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let mut table = Table::read(&mut connection, dlq).await?;
-    if table.exists(&mut found) {
+    if table.exists(names, &mut found) {
         table.compare(&DLQ);
         let sql = names.sql(
             "CREATE INDEX \"outbox_dlq_queue_failed_idx\" ON \"outbox_dlq\" (queue, failed_at)",
@@ -136,9 +136,9 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn exists(&self, found: &mut SchemaMismatch) -> bool {
+    fn exists(&self, names: &TableNames, found: &mut SchemaMismatch) -> bool {
         if self.columns.is_empty() {
-            let mend = "run `outbox::migrate(&pool)`, or the SQL of `outbox::schema::sql`";
+            let mend = making(Database::Sqlite, names);
             found.add(true, format!("the table {} does not exist", self.name), mend);
         }
         !self.columns.is_empty()
