@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use sqlx::{AssertSqlSafe, SqlSafeStr};
+
 use crate::error::Result;
 use crate::store::names::TableNames;
 
@@ -34,13 +39,37 @@ pub enum Database {
 /// ```
 #[must_use]
 pub fn sql(database: Database, names: &TableNames) -> String {
-    let migration = match database {
+    let migrations = match database {
         #[cfg(feature = "postgres")]
-        Database::Postgres => crate::store::postgres::MIGRATION,
+        Database::Postgres => crate::store::postgres::MIGRATIONS,
         #[cfg(feature = "sqlite")]
-        Database::Sqlite => crate::store::sqlite::MIGRATION,
+        Database::Sqlite => crate::store::sqlite::MIGRATIONS,
     };
-    names.sql(migration).to_string()
+    joined(names, migrations)
+}
+
+/// The migrations one after the other, with the names put in.
+pub(crate) fn joined(names: &TableNames, migrations: &[&str]) -> String {
+    let texts: Vec<_> = migrations.iter().map(|text| names.sql(text)).collect();
+    texts.join("\n")
+}
+
+/// Runs what has not run yet. Its record knows a file by its text without the names
+/// in it: with another dead-letter table, or the schema named or left to the search
+/// path, it is the same.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migrator {
+    let migration = |(number, &file): (i64, &&'static str)| {
+        let of = |text| Migration::new(number, "outbox".into(), MigrationType::Simple, text, false);
+        let mut migration = of(AssertSqlSafe(names.sql(file)).into_sql_str());
+        migration.checksum = of(file.into_sql_str()).checksum;
+        migration
+    };
+    let migrations = (1..).zip(migrations).map(migration).collect();
+    let mut migrator = Migrator::with_migrations(migrations);
+    migrator.dangerous_set_table_name(names.version_table());
+    migrator.set_locking(false);
+    migrator
 }
 
 /// The SQL against a table that is not there.

@@ -24,6 +24,8 @@ mod broken_dlq;
 mod cancel;
 #[path = "conformance/claim.rs"]
 mod claim;
+#[path = "conformance/claims.rs"]
+mod claims;
 #[path = "conformance/concurrent.rs"]
 mod concurrent;
 #[path = "conformance/dead_letter.rs"]

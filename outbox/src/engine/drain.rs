@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
@@ -43,18 +45,16 @@ impl<S: Store> Engine<S> {
             // Also bounds a claim that still waits for its answer.
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
         }
-        // The workers held the only senders, so the settler ends when it has
+        // The workers held the only senders, so the settlers end when they have
         // written everything.
-        if let Some(settler) = &mut self.settler
-            && timeout(LAST_WRITES, &mut *settler).await.is_err()
-        {
-            settler.abort();
+        if timeout(LAST_WRITES, join_all(&mut self.settlers)).await.is_err() {
+            self.settlers.iter().for_each(JoinHandle::abort);
             warn!(
                 target: telemetry::TARGET,
                 "results could not be written in time; their messages come back"
             );
         }
-        self.settler = None;
+        self.settlers.clear();
         self.watchdog = None;
         self.services_stop.cancel();
         self.services.wait().await;
@@ -68,7 +68,7 @@ impl<S: Store> Engine<S> {
 
 impl<S> Drop for Engine<S> {
     /// An engine that is dropped without a drain claims no more and drops its
-    /// handlers; the settler still gives their rows back.
+    /// handlers; the settlers still give their rows back.
     fn drop(&mut self) {
         self.stop.cancel();
         self.shared.cut_off.cancel();

@@ -1,7 +1,7 @@
 //! Claimed rows of one subscriber that wait for a worker.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -19,41 +19,57 @@ pub(crate) struct Job {
     pub(crate) deadline: Instant,
 }
 
+/// How far ahead of the handlers rows are claimed: many times what a claim takes,
+/// and so short that rows are not hoarded which another process could run.
+const REACH: Duration = Duration::from_millis(100);
+/// The most rows of one claim: more make it no cheaper.
+const CLAIM: usize = 1000;
+/// The first rows, of a handler of which nothing is known.
+const FIRST: usize = 10;
+
 pub(crate) struct Inbox {
     /// A std mutex, because it is never held over an await; the critical
     /// sections push and pop.
     state: Mutex<State>,
     /// Wakes workers: one permit a row, all of them when closed.
     filled: Notify,
-    /// Wakes the claim loop when a place became free.
-    drained: Notify,
+    /// Makes the claimer look when there is room again.
+    changed: Arc<Notify>,
     /// Rows that can run at once.
     runs: usize,
     /// The most rows that wait beside them, so that no worker waits for a claim.
-    batch: usize,
-    /// A row that waits longer is not started.
-    lease_ttl: Duration,
+    ahead: usize,
+    /// A row does not wait much longer than this for a worker.
+    reach: Duration,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
-    /// Waiting and running. Invariant: at most `runs + batch`.
+    /// Waiting, running, and places kept for claims under way. Invariant: at most
+    /// `runs + ahead`.
     in_hand: usize,
+    /// The claimer wants to be told of room.
+    wanted: bool,
     /// How long a run takes, as far as it is known.
     pace: Duration,
     closed: bool,
 }
 
 impl Inbox {
-    pub(crate) fn new(runs: usize, batch: usize, lease_ttl: Duration) -> Self {
+    pub(crate) fn new(
+        runs: usize,
+        ahead: usize,
+        lease_ttl: Duration,
+        changed: &Arc<Notify>,
+    ) -> Self {
         Self {
             state: Mutex::default(),
             filled: Notify::new(),
-            drained: Notify::new(),
+            changed: Arc::clone(changed),
             runs,
-            batch,
-            lease_ttl,
+            ahead,
+            reach: REACH.min(lease_ttl / 2),
         }
     }
 
@@ -61,39 +77,45 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many rows to claim, once half a batch has room: a claim for every
-    /// freed place would be a statement a message.
-    pub(super) async fn room(&self) -> usize {
-        loop {
-            let (capacity, in_hand) = {
-                let state = self.state();
-                (self.capacity(state.pace), state.in_hand)
-            };
-            let free = capacity.saturating_sub(in_hand);
-            // Of slow handlers few rows are held: then half of those.
-            if free >= self.batch.div_ceil(2).min(capacity.div_ceil(2)) {
-                return free.min(self.batch);
-            }
-            self.drained.notified().await;
-        }
+    /// Keeps places for the rows of a claim, at most these many. `None` as long as
+    /// more than half of what may wait does: a claim for every freed place would be
+    /// a statement a message.
+    pub(super) fn reserve(&self, most: usize) -> Option<usize> {
+        let mut state = self.state();
+        let room = self.room(&state);
+        state.wanted = room == 0;
+        let rows = room.min(self.ahead).min(CLAIM).min(most);
+        state.in_hand += rows;
+        (rows > 0).then_some(rows)
     }
 
-    /// The rows that run, and as many to wait as will be started within half a
-    /// lease.
+    fn room(&self, state: &State) -> usize {
+        let capacity = self.capacity(state.pace);
+        let free = capacity.saturating_sub(state.in_hand);
+        let enough = free >= (capacity - self.runs).div_ceil(2) || free >= CLAIM;
+        if enough { free } else { 0 }
+    }
+
+    /// The rows that run, and as many to wait as will be started soon. As long as
+    /// nothing is known of the handler, as many as can run, or a few.
     fn capacity(&self, pace: Duration) -> usize {
-        let rounds = self.lease_ttl.as_secs_f64() / (2.0 * pace.as_secs_f64().max(1e-6));
+        if pace.is_zero() {
+            return self.runs.saturating_add(self.runs.max(FIRST).min(self.ahead));
+        }
+        let rounds = self.reach.as_secs_f64() / pace.as_secs_f64();
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
-        let reached = (self.runs as f64 * rounds).min(self.batch as f64) as usize;
-        self.runs.saturating_add(reached)
+        let reached = (self.runs as f64 * rounds).min(self.ahead as f64) as usize;
+        self.runs.saturating_add(reached.max(1))
     }
 
-    pub(super) fn push(&self, jobs: Vec<Job>) {
+    /// The rows of a claim that reserved so many places.
+    pub(super) fn fill(&self, reserved: usize, jobs: impl ExactSizeIterator<Item = Job>) {
         let count = jobs.len();
         let mut state = self.state();
-        state.in_hand += count;
+        state.in_hand -= reserved - count;
         state.waiting.extend(jobs);
         drop(state);
-        for _ in 0..count {
+        for _ in 0..count.min(self.runs) {
             self.filled.notify_one();
         }
     }
@@ -146,8 +168,11 @@ impl Inbox {
         state.in_hand -= rows;
         // Follows a change within a few runs, and no single one.
         state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
-        drop(state);
-        self.drained.notify_one();
+        if state.wanted && self.room(&state) > 0 {
+            state.wanted = false;
+            drop(state);
+            self.changed.notify_one();
+        }
     }
 
     /// No more rows; returns those that no worker has taken.

@@ -1,12 +1,12 @@
 //! The running half: loops that claim, run and settle. Generic over the store;
 //! no SQL, no database in here.
 //!
-//! A subscriber has one claim loop and `max_workers` workers around an inbox; a
-//! process has one settler, one lease task and one watcher for wakes.
+//! A subscriber has `max_workers` workers around an inbox; a process has one
+//! claimer, two settlers, one lease task and one watcher for wakes.
 
 mod at_most_once;
 mod backoff;
-mod claim_loop;
+mod claimer;
 mod drain;
 mod guard;
 mod handle;
@@ -14,8 +14,11 @@ mod inbox;
 mod invoke;
 mod judge;
 mod lease;
+mod look;
 mod quiet;
+mod results;
 mod settle;
+mod signal;
 mod transaction;
 mod wake;
 mod watchdog;
@@ -24,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -43,15 +46,16 @@ pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
 use quiet::Quiet;
+use results::{Results, Sender};
 #[cfg(not(feature = "testing"))]
 use settle::Settling;
 #[cfg(feature = "testing")]
 pub(crate) use settle::{Settlement, Settling, settle};
-use wake::Signal;
+use signal::Signal;
 use watchdog::Watchdog;
 
-/// Settlements that wait to be written; a full channel slows the workers down.
-const SETTLE_BACKLOG: usize = 1024;
+/// Batches of results that are written at once.
+const SETTLERS: usize = 2;
 
 /// What every delivery of a process shares.
 pub(crate) struct Shared<S> {
@@ -91,14 +95,15 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(subscriber: Subscriber, states: &States) -> Self {
+    /// `changed` makes the claimer look at it.
+    pub(crate) fn new(subscriber: Subscriber, states: &States, changed: &Arc<Notify>) -> Self {
         let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
-        let rows = options.fetch_batch.max(options.batch.size);
-        let inbox = Inbox::new(runs, rows, options.lease_ttl);
+        let ahead = options.fetch_batch.max(options.batch.size);
+        let inbox = Inbox::new(runs, ahead, options.lease_ttl, changed);
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
-        Self { subscriber, states, inbox, signal: Signal::default(), threads }
+        Self { subscriber, states, inbox, signal: Signal::new(changed), threads }
     }
 }
 
@@ -115,7 +120,7 @@ pub(crate) struct Engine<S> {
     services_stop: CancellationToken,
     /// Dropped when no handler runs any more.
     watchdog: Option<Watchdog>,
-    settler: Option<JoinHandle<()>>,
+    settlers: Vec<JoinHandle<()>>,
     /// Kept so that a drain can see that the loops live.
     loops: usize,
     drain_timeout: Duration,
@@ -135,8 +140,10 @@ impl<S: Store> Engine<S> {
         let stop = CancellationToken::new();
         let services_stop = CancellationToken::new();
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
-        let (settlements, incoming) = mpsc::channel(SETTLE_BACKLOG);
-        let settler = tokio::spawn(settle::run(Arc::clone(&shared), incoming));
+        let results = Arc::new(Results::default());
+        let sender = Sender::new(&results);
+        let settler = || tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(&results)));
+        let settlers = (0..SETTLERS).map(|_| settler()).collect();
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
@@ -144,8 +151,11 @@ impl<S: Store> Engine<S> {
         let leases = lease::run(Arc::clone(&shared), shortest);
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
-        let readers: Vec<Arc<Reader>> =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
+        let changed = Arc::new(Notify::new());
+        let readers: Vec<Arc<Reader>> = subscribers
+            .into_iter()
+            .map(|one| Arc::new(Reader::new(one, states, &changed)))
+            .collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 
@@ -154,17 +164,14 @@ impl<S: Store> Engine<S> {
                 tracker.spawn(work(
                     Arc::clone(&shared),
                     Arc::clone(reader),
-                    settlements.clone(),
+                    sender.clone(),
                     stop.clone(),
                 ));
             }
-            tracker.spawn(claim_loop::run(
-                Arc::clone(&shared),
-                Arc::clone(reader),
-                settlements.clone(),
-                stop.clone(),
-            ));
         }
+        let claims =
+            claimer::run(Arc::clone(&shared), readers.clone(), changed, sender, stop.clone());
+        tracker.spawn(claims);
         tracker.close();
         services.close();
         let loops = tracker.len();
@@ -176,7 +183,7 @@ impl<S: Store> Engine<S> {
             services,
             services_stop,
             watchdog: Some(watchdog),
-            settler: Some(settler),
+            settlers,
             loops,
             drain_timeout,
         }
@@ -185,8 +192,8 @@ impl<S: Store> Engine<S> {
     /// Asks the database for a sign of life, and every loop whether it lives.
     pub(crate) async fn ping(&self) -> crate::Result<()> {
         let alive = self.subscribers.len() + self.services.len();
-        let settler = self.settler.as_ref().is_some_and(|task| !task.is_finished());
-        if alive < self.loops + 2 || !settler {
+        let settle = self.settlers.iter().all(|task| !task.is_finished());
+        if alive < self.loops + 2 || !settle {
             let stopped = "a loop of the engine has ended; see the log";
             return Err(crate::StoreError::new("ping", stopped, false).into());
         }
@@ -200,7 +207,7 @@ impl<S: Store> Engine<S> {
 async fn work<S: Store>(
     shared: Arc<Shared<S>>,
     reader: Arc<Reader>,
-    settlements: mpsc::Sender<Settling>,
+    results: Sender,
     stop: CancellationToken,
 ) {
     use futures_util::FutureExt;
@@ -225,8 +232,7 @@ async fn work<S: Store>(
         });
         let took = started.elapsed();
         for settling in settled {
-            // The settler outlives the workers, so this cannot fail.
-            drop(settlements.send(settling).await);
+            results.send(settling).await;
         }
         reader.inbox.done(count, took);
     }

@@ -1,26 +1,22 @@
-//! Settlements, batched by self-clocking: whatever arrived while the last batch
-//! was written goes into the next one.
+//! Settlements, written in batches, a statement a kind.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
 use super::inbox::Job;
+use super::results::Results;
 use super::{Reader, Shared};
 use crate::error::StoreError;
 use crate::message::FailureReason;
 use crate::publish::Prepared;
 use crate::store::{Death, Handled, Landed, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report, TARGET};
-
-/// Settlements of one statement at most.
-const BATCH: usize = 1000;
 
 /// The final word on a delivery, on its way to the store.
 pub(crate) struct Settling {
@@ -145,10 +141,10 @@ enum Written {
 }
 
 /// Settles what the workers send until they are gone.
-pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, mut incoming: mpsc::Receiver<Settling>) {
-    let mut batch = Vec::new();
-    while incoming.recv_many(&mut batch, BATCH).await > 0 {
-        settle(&shared.store, std::mem::take(&mut batch)).await;
+pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
+    while let Some(batch) = results.next().await {
+        settle(&shared.store, batch).await;
+        results.written();
     }
 }
 

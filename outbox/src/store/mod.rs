@@ -14,7 +14,7 @@ pub(crate) mod sqlite;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
@@ -75,6 +75,34 @@ pub struct Claim {
     /// Made before the claim is sent, so that a claim whose answer was lost can
     /// be released by it.
     pub token: Uuid,
+    /// Begins behind this place: rows before it are left alone.
+    pub after: Option<Position>,
+    /// Says what comes next, if it gets less than it asks for.
+    pub look_ahead: bool,
+}
+
+/// A place in the order of claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub due: SystemTime,
+    pub id: i64,
+}
+
+impl Position {
+    pub fn of(row: &Row) -> Self {
+        Self { due: row.next_attempt_at, id: row.id }
+    }
+}
+
+/// What a claim got.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// In order of (due time, id).
+    pub rows: Vec<Claimed>,
+    /// Time until the next row of its queues becomes due or the next lease runs
+    /// out. Rows that are free and due do not count: they were passed by, because
+    /// somebody has them locked.
+    pub next: Option<Duration>,
 }
 
 /// A row just claimed. `row.acquired_token` is the claim's.
@@ -164,8 +192,9 @@ pub type Landed = Vec<bool>;
 /// database's clock. A failed call has written nothing or, when
 /// `StoreError::transient` is true, may have written everything.
 pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
-    /// Leases due rows in order of (due time, id) and counts a delivery.
-    fn claim(&self, claim: &Claim) -> impl Future<Output = Result<Vec<Claimed>>> + Send;
+    /// Leases due rows in order of (due time, id) and counts a delivery; for each
+    /// claim in turn. A claim of no rows only looks ahead.
+    fn claim(&self, claims: &[Claim]) -> impl Future<Output = Result<Vec<Taken>>> + Send;
     /// Deletes handled rows.
     fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
     /// Deletes handled rows and publishes what their handlers returned, each row
@@ -181,15 +210,6 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn extend(&self, leases: &[Extend]) -> impl Future<Output = Result<Landed>> + Send;
     /// Releases whatever a claim took whose answer was lost.
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
-    /// Time until the next row of these queues becomes due or the next lease runs
-    /// out. This is asked after a claim: of the free rows that are due, only those
-    /// count that came due a moment ago, perhaps after the claim. The others were
-    /// passed by because somebody has them locked.
-    fn next_due(
-        &self,
-        queues: &[String],
-        lease_ttl: Duration,
-    ) -> impl Future<Output = Result<Option<Duration>>> + Send;
     /// Waits for wakes.
     fn listen(&self) -> impl Future<Output = Result<Self::Wakes>> + Send;
     /// What is wrong with the tables.

@@ -59,7 +59,7 @@ impl Default for Options {
             retry: Arc::new(Exponential::default()),
             max_deliveries: None,
             max_workers: 10,
-            fetch_batch: 10,
+            fetch_batch: 4000,
             lease_ttl: Duration::from_secs(60),
             min_poll: Duration::from_secs(1),
             max_poll: Duration::from_secs(10),

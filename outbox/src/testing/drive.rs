@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::{Call, Ending, TestBroker};
@@ -41,8 +41,12 @@ impl Driver {
         render: Arc<ErrorRenderer>,
         publisher: Publisher,
     ) -> Self {
-        let readers =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
+        // There is none: the test claims.
+        let claimer = Arc::new(Notify::new());
+        let readers = subscribers
+            .into_iter()
+            .map(|one| Arc::new(Reader::new(one, states, &claimer)))
+            .collect();
         Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
     }
 }
@@ -75,9 +79,12 @@ impl TestBroker {
             limit: options.fetch_batch.max(options.batch.size),
             lease_ttl: options.lease_ttl,
             token: new_token(),
+            after: None,
+            look_ahead: false,
         };
         let claimed_at = Instant::now();
-        let rows = self.store.claim(&claim).await.unwrap_or_default();
+        let taken = self.store.claim(&[claim]).await.unwrap_or_default();
+        let rows: Vec<_> = taken.into_iter().flat_map(|taken| taken.rows).collect();
         let count = rows.len();
         let deadline = claimed_at + options.lease_ttl;
         let mut jobs = rows.into_iter().map(|claimed| Job { claimed, claimed_at, deadline });
@@ -178,13 +185,17 @@ impl TestBroker {
     }
 
     async fn wait(&self, driver: &Driver) -> Option<Duration> {
-        let mut next = None;
-        for Reader { subscriber, .. } in driver.readers.iter().map(|reader| &**reader) {
-            let ttl = subscriber.options.lease_ttl;
-            let wait = self.store.next_due(subscriber.queues(), ttl).await.ok().flatten();
-            next = [next, wait].into_iter().flatten().min();
-        }
-        next
+        let look = |reader: &Arc<Reader>| Claim {
+            queues: reader.subscriber.shared_queues(),
+            limit: 0,
+            lease_ttl: reader.subscriber.options.lease_ttl,
+            token: new_token(),
+            after: None,
+            look_ahead: true,
+        };
+        let looks: Vec<_> = driver.readers.iter().map(look).collect();
+        let ahead = self.store.claim(&looks).await.unwrap_or_default();
+        ahead.into_iter().filter_map(|taken| taken.next).min()
     }
 
     fn move_to(&self, time: SystemTime) {

@@ -7,7 +7,7 @@ use crate::bench::{Bench, Steps, TTL, lease, retry};
 async fn an_abandoned_claim_gives_all_its_rows_back<B: Bench>(b: B) {
     let ids = b.put_many("q", 3).await;
     let claim = b.claim_of(&["q"], 10);
-    b.store().claim(&claim).await.unwrap();
+    b.claim_by(&claim).await;
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 3);
     for row in b.rows().await {
         assert_eq!((row.deliveries, row.attempts), (0, 0));
@@ -20,7 +20,7 @@ async fn abandoning_leaves_the_rows_as_they_were_before<B: Bench>(b: B) {
     b.put_many("q", 2).await;
     let before = b.rows().await;
     let claim = b.claim_of(&["q"], 10);
-    b.store().claim(&claim).await.unwrap();
+    b.claim_by(&claim).await;
     b.store().abandon(&claim).await.unwrap();
     assert_eq!(b.rows().await, before);
 }
@@ -32,7 +32,7 @@ async fn abandoning_gives_nothing_else_back<B: Bench>(b: B) {
     b.claim(&["other"], 1).await;
     let before = b.rows().await;
     let claim = b.claim_of(&["q", "other"], 10);
-    assert_eq!(b.store().claim(&claim).await.unwrap().len(), 1);
+    assert_eq!(b.claim_by(&claim).await.len(), 1);
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 1);
     assert_eq!(b.rows().await, before);
 }
@@ -42,7 +42,7 @@ async fn rows_of_every_queue_of_the_claim_are_given_back<B: Bench>(b: B) {
         b.put(queue).await;
     }
     let claim = b.claim_of(&["x", "y", "z"], 10);
-    b.store().claim(&claim).await.unwrap();
+    b.claim_by(&claim).await;
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 3);
     assert_eq!(b.claim(&["z", "x", "y"], 10).await.len(), 3);
 }
@@ -57,7 +57,7 @@ async fn a_claim_that_took_nothing_gives_nothing_back<B: Bench>(b: B) {
 async fn abandoning_twice_is_abandoning_once<B: Bench>(b: B) {
     let id = b.put("q").await;
     let claim = b.claim_of(&["q"], 10);
-    b.store().claim(&claim).await.unwrap();
+    b.claim_by(&claim).await;
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 1);
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 0);
     assert_eq!(b.row(id).await.deliveries, 0);
@@ -66,7 +66,7 @@ async fn abandoning_twice_is_abandoning_once<B: Bench>(b: B) {
 async fn a_row_taken_over_is_not_given_back<B: Bench>(b: B) {
     b.put("q").await;
     let lost = b.claim_of(&["q"], 10);
-    b.store().claim(&lost).await.unwrap();
+    b.claim_by(&lost).await;
     b.age(TTL).await;
     b.take("q").await;
     let before = b.rows().await;
@@ -77,7 +77,7 @@ async fn a_row_taken_over_is_not_given_back<B: Bench>(b: B) {
 async fn settled_rows_of_the_claim_stay_settled<B: Bench>(b: B) {
     b.put_many("q", 3).await;
     let claim = b.claim_of(&["q"], 10);
-    let claimed = b.store().claim(&claim).await.unwrap();
+    let claimed = b.claim_by(&claim).await;
     b.store().ack(&[lease(&claimed[0])]).await.unwrap();
     b.store().retry(&[retry(lease(&claimed[1]), TTL)]).await.unwrap();
     let retried = b.row(claimed[1].row.id).await;
@@ -89,7 +89,7 @@ async fn settled_rows_of_the_claim_stay_settled<B: Bench>(b: B) {
 async fn a_lease_continued_under_another_token_is_kept<B: Bench>(b: B) {
     b.put("q").await;
     let claim = b.claim_of(&["q"], 10);
-    let claimed = b.store().claim(&claim).await.unwrap();
+    let claimed = b.claim_by(&claim).await;
     let extend = Extend { lease: lease(&claimed[0]), token: new_token() };
     b.store().extend(&[extend]).await.unwrap();
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 0);
@@ -98,7 +98,7 @@ async fn a_lease_continued_under_another_token_is_kept<B: Bench>(b: B) {
 async fn an_abandoned_count_never_goes_below_zero<B: Bench>(b: B) {
     let id = b.put("q").await;
     let claim = b.claim_of(&["q"], 1);
-    b.store().claim(&claim).await.unwrap();
+    b.claim_by(&claim).await;
     b.set_deliveries(id, 0).await;
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 1);
     assert_eq!(b.row(id).await.deliveries, 0);

@@ -92,7 +92,7 @@ async fn a_queue_named_twice_gives_each_row_once<B: Bench>(b: B) {
 async fn a_claim_leases_each_row_under_its_token<B: Bench>(b: B) {
     b.put_many("q", 2).await;
     let claim = b.claim_of(&["q"], 10);
-    let claimed = b.store().claim(&claim).await.unwrap();
+    let claimed = b.claim_by(&claim).await;
     assert!(claimed.iter().all(|one| one.row.acquired_token == Some(claim.token)));
     for row in b.rows().await {
         assert_eq!(row.token, Some(claim.token));
@@ -170,9 +170,9 @@ async fn tokens_are_fresh<B: Bench>(b: B) {
     // A token of an earlier claim is as good as any: nothing is leased under it.
     b.put_many("q", 2).await;
     let mut claim = b.claim_of(&["q"], 1);
-    let first = b.store().claim(&claim).await.unwrap();
+    let first = b.claim_by(&claim).await;
     claim.token = new_token();
-    let second = b.store().claim(&claim).await.unwrap();
+    let second = b.claim_by(&claim).await;
     assert_ne!(first[0].row.acquired_token, second[0].row.acquired_token);
 }
 

@@ -13,7 +13,7 @@ async fn race<B: Bench>(b: &B, claims: Vec<Claim>) -> Vec<Vec<Lease>> {
     let mut running = JoinSet::new();
     for claim in claims {
         let store = b.store().clone();
-        running.spawn(async move { store.claim(&claim).await.unwrap() });
+        running.spawn(async move { store.claim(&[claim]).await.unwrap().remove(0).rows });
     }
     let won = running.join_all().await;
     won.iter().map(|claimed| claimed.iter().map(lease).collect()).collect()
@@ -83,7 +83,7 @@ async fn two_processes_share_no_row_and_meet_no_error<B: Bench>(b: B) {
             let mut won = Vec::new();
             for _ in 0..25 {
                 let claim = b.claim_of(&["q"], 1);
-                let claimed = b.store().claim(&claim).await.unwrap();
+                let claimed = b.claim_by(&claim).await;
                 let leases: Vec<Lease> = claimed.iter().map(lease).collect();
                 let landed = b.store().ack(&leases).await.unwrap();
                 assert!(landed.iter().all(|&landed| landed));
@@ -121,7 +121,7 @@ async fn an_ack_and_a_reclaim_do_not_both_land<B: Bench>(b: B) {
         b.age(TTL).await;
         let (store, claim) = (b.store().clone(), b.claim_of(&["q"], 1));
         let acked = tokio::spawn(async move { store.ack(&[old]).await.unwrap()[0] });
-        let claimed = b.store().claim(&claim).await.unwrap();
+        let claimed = b.claim_by(&claim).await;
         // The claim may have passed the row by while the ack had it locked.
         assert!(!acked.await.unwrap() || claimed.is_empty());
         let leases: Vec<Lease> = claimed.iter().map(lease).collect();

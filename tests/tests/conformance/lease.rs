@@ -42,7 +42,7 @@ async fn the_claimer_says_how_long_leases_count<B: Bench>(b: B) {
     b.take("q").await;
     b.age(Duration::from_secs(120)).await;
     let short = Claim { lease_ttl: Duration::from_secs(100), ..b.claim_of(&["q"], 1) };
-    assert_eq!(b.store().claim(&short).await.unwrap().len(), 1);
+    assert_eq!(b.claim_by(&short).await.len(), 1);
 }
 
 async fn an_endless_lease_never_runs_out<B: Bench>(b: B) {
@@ -50,7 +50,7 @@ async fn an_endless_lease_never_runs_out<B: Bench>(b: B) {
     b.take("q").await;
     b.age(TTL * 100).await;
     let endless = Claim { lease_ttl: Duration::MAX, ..b.claim_of(&["q"], 1) };
-    assert!(b.store().claim(&endless).await.unwrap().is_empty());
+    assert!(b.claim_by(&endless).await.is_empty());
 }
 
 async fn expired_rows_come_in_their_old_place<B: Bench>(b: B) {
@@ -80,7 +80,7 @@ async fn an_expired_lease_is_told<B: Bench>(b: B) {
 async fn an_expired_lease_of_a_row_that_ran_alone_is_told<B: Bench>(b: B) {
     b.put("q").await;
     let alone = Claim { token: new_alone_token(), ..b.claim_of(&["q"], 1) };
-    b.store().claim(&alone).await.unwrap();
+    b.claim_by(&alone).await;
     b.age(TTL).await;
     assert_eq!(previous(&b).await, Before::ExpiredAlone);
     b.age(TTL).await;
@@ -91,7 +91,7 @@ async fn each_row_of_a_claim_tells_its_own_past<B: Bench>(b: B) {
     let ids = b.put_many("q", 2).await;
     b.take("q").await;
     let alone = Claim { token: new_alone_token(), ..b.claim_of(&["q"], 1) };
-    b.store().claim(&alone).await.unwrap();
+    b.claim_by(&alone).await;
     b.age(TTL).await;
     let fresh = b.put("q").await;
     let claimed = b.claim(&["q"], 10).await;
@@ -111,7 +111,7 @@ async fn a_retried_row_was_settled<B: Bench>(b: B) {
 async fn a_released_row_was_settled<B: Bench>(b: B) {
     b.put("q").await;
     let alone = Claim { token: new_alone_token(), ..b.claim_of(&["q"], 1) };
-    let claimed = b.store().claim(&alone).await.unwrap();
+    let claimed = b.claim_by(&alone).await;
     let release = Release { lease: lease(&claimed[0]), due_in: None, uncount: true };
     b.store().release(&[release]).await.unwrap();
     assert_eq!(previous(&b).await, Before::Settled);
@@ -120,7 +120,7 @@ async fn a_released_row_was_settled<B: Bench>(b: B) {
 async fn an_abandoned_row_was_settled<B: Bench>(b: B) {
     b.put("q").await;
     let claim = b.claim_of(&["q"], 1);
-    b.store().claim(&claim).await.unwrap();
+    b.claim_by(&claim).await;
     b.store().abandon(&claim).await.unwrap();
     assert_eq!(previous(&b).await, Before::Settled);
 }

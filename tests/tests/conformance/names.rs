@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::schema::{migrate_tables, validate_schema};
-use outbox::testing::store::{Extend, Release, Store};
+use outbox::testing::store::{Claim, Extend, Release, Store};
 use outbox::{Outgoing, Published, TableNames, TimerConflict};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, death, lease, retry};
@@ -36,7 +36,7 @@ pub async fn every_statement_works<B: SqlBench>(b: &B) {
     assert_eq!(b.pending("q", 10).await.len(), 4);
 
     let claim = b.claim_of(&["q"], 4);
-    assert_eq!(b.store().claim(&claim).await.unwrap().len(), 4);
+    assert_eq!(b.claim_by(&claim).await.len(), 4);
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 4);
     let claimed = b.claim(&["q"], 4).await;
     let leases: Vec<_> = claimed.iter().map(lease).collect();
@@ -49,7 +49,8 @@ pub async fn every_statement_works<B: SqlBench>(b: &B) {
     assert_eq!(b.store().bury(&[death(leases[3])]).await.unwrap(), [true]);
     assert_eq!(b.rows().await.len(), 2);
     assert_eq!(b.letters().await.len(), 1);
-    assert!(b.store().next_due(&["q".into()], hour).await.unwrap().is_some());
+    let ahead = Claim { look_ahead: true, ..b.claim_of(&["q"], 0) };
+    assert!(b.taken(&ahead).await.next.is_some());
 }
 
 async fn named<B: SqlBench>(b: B, table: &str, dlq: &str) {

@@ -150,7 +150,7 @@ async fn a_late_commit_is_still_delivered<B: Bench>(b: B) {
     b.store().ack(&[lease]).await.unwrap();
     b.commit(tx).await;
     let claim: Claim = b.claim_of(&["q"], 10);
-    let claimed = b.store().claim(&claim).await.unwrap();
+    let claimed = b.claim_by(&claim).await;
     assert_eq!(claimed[0].row.id, late);
 }
 

@@ -174,8 +174,8 @@ async fn connections_that_go_silent_are_replaced(db: &Db) {
         .map(|(subscriber, probe)| (subscriber.min_poll(often).max_poll(often), probe))
         .unzip();
     let running = app_behind(&proxy, db).only(subscribers).start().await.unwrap();
-    eventually("every connection is open", async || {
-        db.int(format!("SELECT count(*) {ENGINE}")).await == 5
+    eventually("two claim, one listens", async || {
+        db.int(format!("SELECT count(*) {ENGINE}")).await >= 3
     })
     .await;
     proxy.freeze_all();

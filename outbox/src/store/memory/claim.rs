@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::{Stored, Tables, bounded};
-use crate::store::{Before, Claim, Claimed, Extend, Landed};
+use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl Stored {
     /// When the row can be claimed: at its due time, or when its lease runs out.
@@ -16,7 +16,7 @@ impl Stored {
 }
 
 impl Tables {
-    pub(super) fn claim(&mut self, claim: &Claim) -> Vec<Claimed> {
+    pub(super) fn claim(&mut self, claim: &Claim) -> Taken {
         let now = self.now;
         let mut due: Vec<&mut Stored> = self
             .rows
@@ -24,9 +24,11 @@ impl Tables {
             .filter(|stored| stored.locked_by.is_none())
             .filter(|stored| claim.queues.contains(&stored.row.queue))
             .filter(|stored| stored.claimable_at(claim.lease_ttl) <= now)
+            .filter(|stored| claim.after.is_none_or(|after| Position::of(&stored.row) > after))
             .collect();
-        due.sort_by_key(|stored| (stored.row.next_attempt_at, stored.row.id));
-        due.into_iter()
+        due.sort_by_key(|stored| Position::of(&stored.row));
+        let rows: Vec<_> = due
+            .into_iter()
             .take(claim.limit)
             .map(|stored| {
                 let before = Before::of(stored.row.acquired_token);
@@ -35,7 +37,10 @@ impl Tables {
                 stored.row.deliveries_count += 1;
                 Claimed { row: stored.row.clone(), before }
             })
-            .collect()
+            .collect();
+        let looks = claim.look_ahead && (claim.limit == 0 || rows.len() < claim.limit);
+        let next = if looks { self.next_due(claim) } else { None };
+        Taken { rows, next }
     }
 
     pub(super) fn extend(&mut self, leases: &[Extend]) -> Landed {
@@ -64,14 +69,14 @@ impl Tables {
         released
     }
 
-    pub(super) fn next_due(&self, queues: &[String], lease_ttl: Duration) -> Option<Duration> {
+    fn next_due(&self, claim: &Claim) -> Option<Duration> {
         self.rows
             .values()
-            .filter(|stored| stored.locked_by.is_none() && queues.contains(&stored.row.queue))
+            .filter(|stored| stored.locked_by.is_none() && claim.queues.contains(&stored.row.queue))
             .filter(|Stored { row, .. }| {
                 row.acquired_at.is_some() || row.next_attempt_at > self.now
             })
-            .map(|stored| stored.claimable_at(lease_ttl))
+            .map(|stored| stored.claimable_at(claim.lease_ttl))
             .min()
             .map(|at| at.duration_since(self.now).unwrap_or_default())
     }

@@ -117,8 +117,9 @@ impl Tables {
 impl Store for MemoryStore {
     type Wakes = NoWakes;
 
-    async fn claim(&self, claim: &super::Claim) -> super::Result<Vec<super::Claimed>> {
-        Ok(self.tables().claim(claim))
+    async fn claim(&self, claims: &[super::Claim]) -> super::Result<Vec<super::Taken>> {
+        let mut tables = self.tables();
+        Ok(claims.iter().map(|claim| tables.claim(claim)).collect())
     }
 
     async fn ack(&self, leases: &[super::Lease]) -> super::Result<super::Landed> {
@@ -147,14 +148,6 @@ impl Store for MemoryStore {
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
         Ok(self.tables().abandon(claim.token))
-    }
-
-    async fn next_due(
-        &self,
-        queues: &[String],
-        lease_ttl: Duration,
-    ) -> super::Result<Option<Duration>> {
-        Ok(self.tables().next_due(queues, lease_ttl))
     }
 
     async fn listen(&self) -> super::Result<NoWakes> {

@@ -11,39 +11,27 @@ use super::{PgStore, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
-use crate::store::{Before, Claim, Claimed, Extend, Landed};
+use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl PgStore {
-    pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
-        let statement = query(&self.0.sql.claim)
-            .bind(claim.queues.to_vec())
-            .bind(i64::try_from(claim.limit).unwrap_or(i64::MAX))
-            .bind(delay_micros(claim.lease_ttl))
-            .bind(claim.token);
-        let rows = self.fetch_all("claim", statement).await?;
-        let mut claimed = rows
-            .iter()
-            .map(claimed)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(StoreError::of("read claimed rows"))?;
-        // RETURNING promises no order.
-        claimed.sort_by_key(|one| (one.row.next_attempt_at, one.row.id));
-        Ok(claimed)
-    }
-
-    pub(super) async fn wait_for_next(
-        &self,
-        queues: &[String],
-        lease_ttl: Duration,
-    ) -> Result<Option<Duration>, StoreError> {
-        let statement =
-            query(&self.0.sql.next_due).bind(queues.to_vec()).bind(delay_micros(lease_ttl));
-        let rows = self.fetch_all("next due time", statement).await?;
-        let micros: Option<i64> = match rows.first() {
-            Some(row) => row.try_get(0).map_err(StoreError::of("next due time"))?,
-            None => None,
+    pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
+        let of_each = |claim: fn(&Claim) -> i64| claims.iter().map(claim).collect::<Vec<_>>();
+        let after = || claims.iter().map(|claim| claim.after);
+        let queues = || {
+            let numbered = (1_i64..).zip(claims);
+            numbered.flat_map(|(place, claim)| claim.queues.iter().map(move |one| (place, one)))
         };
-        Ok(micros.map(|us| Duration::from_micros(us.max(0).unsigned_abs())))
+        let statement = query(&self.0.sql.claim)
+            .bind(of_each(|claim| i64::try_from(claim.limit).unwrap_or(i64::MAX)))
+            .bind(of_each(|claim| delay_micros(claim.lease_ttl)))
+            .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
+            .bind(after().map(|after| after.map(|it| PgTime(it.due))).collect::<Vec<_>>())
+            .bind(after().map(|after| after.map(|it| it.id)).collect::<Vec<_>>())
+            .bind(claims.iter().map(|claim| claim.look_ahead).collect::<Vec<_>>())
+            .bind(queues().map(|(_, queue)| queue.clone()).collect::<Vec<_>>())
+            .bind(queues().map(|(place, _)| place).collect::<Vec<_>>());
+        let rows = self.fetch_all("claim", statement).await?;
+        taken(&rows, claims.len()).map_err(StoreError::of("read claimed rows"))
     }
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
@@ -53,8 +41,28 @@ impl PgStore {
     }
 }
 
-fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
-    Ok(Claimed { row: read(row)?, before: Before::of(row.try_get(13)?) })
+fn taken(rows: &[PgRow], claims: usize) -> Result<Vec<Taken>, sqlx::Error> {
+    let mut taken: Vec<_> = (0..claims).map(|_| Taken::default()).collect();
+    if let [only] = &mut *taken {
+        only.rows.reserve(rows.len());
+    }
+    for row in rows {
+        let place: i64 = row.try_get(14)?;
+        let Some(one) = usize::try_from(place - 1).ok().and_then(|at| taken.get_mut(at)) else {
+            continue;
+        };
+        if row.try_get::<Option<i64>, _>(0)?.is_some() {
+            one.rows.push(Claimed { row: read(row)?, before: Before::of(row.try_get(13)?) });
+        } else {
+            let wait: Option<i64> = row.try_get(15)?;
+            one.next = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
+        }
+    }
+    for one in &mut taken {
+        // RETURNING promises no order.
+        one.rows.sort_by_key(|claimed| Position::of(&claimed.row));
+    }
+    Ok(taken)
 }
 
 /// The columns of a row, in the order in which every statement names them.

@@ -4,10 +4,11 @@ use sqlx::Postgres;
 use uuid::Uuid;
 
 use super::query;
+use super::settle::landed;
 use crate::error::StoreError;
 use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::Publisher;
-use crate::store::Handled;
+use crate::store::{Handled, Lease};
 
 impl lends::Lends for Postgres {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
@@ -27,11 +28,12 @@ impl lends::Lends for Postgres {
         acks: &[Handled<'_>],
     ) -> Result<Ended, StoreError> {
         let Open { mut tx, .. } = open;
-        let ids: Vec<i64> = acks.iter().map(|handled| handled.lease.id).collect();
-        let tokens: Vec<Uuid> = acks.iter().map(|handled| handled.lease.token).collect();
+        let leases: Vec<Lease> = acks.iter().map(|handled| handled.lease).collect();
+        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
+        let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
         let ack = query(publisher.statements().postgres.ack()).bind(ids).bind(tokens);
-        let acked = ack.fetch_all(&mut *tx).await.map_err(StoreError::of("ack"))?;
-        if acked.len() < acks.len() {
+        let acked = ack.fetch_one(&mut *tx).await.and_then(|row| landed(&row, &leases));
+        if acked.map_err(StoreError::of("ack"))?.contains(&false) {
             tx.rollback().await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::LeaseLost);
         }

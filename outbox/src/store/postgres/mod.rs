@@ -21,7 +21,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use publish::PublishSql;
-pub(crate) use schema::MIGRATION;
+pub(crate) use schema::MIGRATIONS;
 use validate::validate;
 
 use super::names::TableNames;
@@ -39,7 +39,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, ack, ack_publishing, retry, bury, release, extend, abandon, next_due,
+        claim, ack, ack_publishing, retry, bury, release, extend, abandon,
     }
 }
 
@@ -168,8 +168,8 @@ fn query(sql: &Arc<str>) -> Statement {
 impl Store for PgStore {
     type Wakes = listen::PgWakes;
 
-    async fn claim(&self, claim: &super::Claim) -> super::Result<Vec<super::Claimed>> {
-        self.claim_rows(claim).await
+    async fn claim(&self, claims: &[super::Claim]) -> super::Result<Vec<super::Taken>> {
+        self.claim_rows(claims).await
     }
 
     async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
@@ -200,10 +200,6 @@ impl Store for PgStore {
         let statement = query(&self.0.sql.abandon).bind(claim.queues.to_vec()).bind(claim.token);
         let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
         Ok(done.await?.rows_affected())
-    }
-
-    async fn next_due(&self, queues: &[String], ttl: Duration) -> super::Result<Option<Duration>> {
-        self.wait_for_next(queues, ttl).await
     }
 
     async fn listen(&self) -> super::Result<Self::Wakes> {

@@ -1,18 +1,18 @@
 //! Making the tables.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use super::validate::validate;
 use crate::error::StoreError;
-use crate::schema::{SchemaMismatch, sealed};
+use crate::schema::{SchemaMismatch, joined, migrator, sealed};
 use crate::store::names::TableNames;
 
-pub(crate) const MIGRATION: &str = include_str!("../../../migrations/postgres/0001_outbox.sql");
+/// In order; the first has the number 1.
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/postgres/0001_outbox.sql"),
+    include_str!("../../../migrations/postgres/0002_hot_claims.sql"),
+];
 /// Any number will do, as long as it is ours: serialises migrations.
 const MIGRATION_LOCK: i64 = 0x006f_7574_626f_7831;
 
@@ -34,23 +34,7 @@ impl sealed::Pool for PgPool {
 /// session lock would outlive a cancelled call.
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let sql = names.sql(MIGRATION);
-    let text = AssertSqlSafe(Arc::clone(&sql)).into_sql_str();
-    let mut migration =
-        Migration::new(1, Cow::Borrowed("outbox"), MigrationType::Simple, text, false);
-    // Of the file, not of the text with names in it: with another dead-letter
-    // table, or the schema named or left to the search path, it is the same.
-    let file = Migration::new(
-        1,
-        Cow::Borrowed(""),
-        MigrationType::Simple,
-        MIGRATION.into_sql_str(),
-        false,
-    );
-    migration.checksum = file.checksum;
-    let mut migrator = Migrator::with_migrations(vec![migration]);
-    migrator.dangerous_set_table_name(names.version_table());
-    migrator.set_locking(false);
+    let migrator = migrator(names, MIGRATIONS);
     let mut tx = pool.begin().await.map_err(failed("migrate"))?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(MIGRATION_LOCK)
@@ -72,6 +56,7 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
             .await
             .map_err(failed("migrate"))?;
     if !made {
+        let sql = joined(names, MIGRATIONS);
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))

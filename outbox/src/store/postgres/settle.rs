@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sqlx::Postgres;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::{PgStore, Statement, query};
@@ -73,7 +74,8 @@ impl PgStore {
         .await
     }
 
-    /// Runs a statement over pairs of id and token that returns the pairs it hit.
+    /// Runs a statement over pairs of id and token that returns the pairs it hit,
+    /// in two arrays.
     pub(super) async fn write(
         &self,
         action: &'static str,
@@ -84,19 +86,20 @@ impl PgStore {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
         let statement = bind_rest(query(sql).bind(ids).bind(tokens));
-        let rows = self.fetch_all(action, statement).await?;
-        let hit = rows
-            .iter()
-            .map(|row| Ok(Lease { id: get(row, 0)?, token: get(row, 1)? }))
-            .collect::<Result<HashSet<_>, sqlx::Error>>()
-            .map_err(StoreError::of(action))?;
-        Ok(leases.iter().map(|lease| hit.contains(lease)).collect())
+        let row =
+            self.bounded(action, |connection| Box::pin(statement.fetch_one(connection))).await?;
+        landed(&row, leases).map_err(StoreError::of(action))
     }
 }
 
-fn get<'r, T>(row: &'r sqlx::postgres::PgRow, index: usize) -> Result<T, sqlx::Error>
-where
-    T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
-{
-    sqlx::Row::try_get(row, index)
+/// Which pairs the statement hit.
+pub(super) fn landed(row: &PgRow, leases: &[Lease]) -> Result<Landed, sqlx::Error> {
+    let ids: Vec<i64> = row.try_get::<Option<_>, _>(0)?.unwrap_or_default();
+    if ids.len() == leases.len() {
+        return Ok(vec![true; leases.len()]);
+    }
+    let tokens: Vec<Uuid> = row.try_get::<Option<_>, _>(1)?.unwrap_or_default();
+    let pairs = ids.into_iter().zip(tokens);
+    let hit: HashSet<_> = pairs.map(|(id, token)| Lease { id, token }).collect();
+    Ok(leases.iter().map(|lease| hit.contains(lease)).collect())
 }

@@ -6,24 +6,33 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
+use super::settle::Statement;
 use super::{SqliteStore, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
-use crate::store::{Before, Claim, Claimed, Extend, Landed};
+use crate::message::to_micros;
+use crate::store::{Before, Claim, Claimed, Extend, Landed, Taken};
 
 impl SqliteStore {
-    pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+    pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
+        let rows = if claim.limit > 0 && self.any_due(claim).await? {
+            self.take(claim).await?
+        } else {
+            Vec::new()
+        };
+        let looks = claim.look_ahead && (claim.limit == 0 || rows.len() < claim.limit);
+        let next = if looks { self.next_due(claim).await? } else { None };
+        Ok(Taken { rows, next })
+    }
+
+    async fn take(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
         let failed = StoreError::of;
-        if !self.any_due(claim).await? {
-            return Ok(Vec::new());
-        }
         let mut tx = self.begin("claim").await?;
         let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
         let mut due: Vec<(i64, i64, Option<Uuid>)> = Vec::new();
         for queue in claim.queues.iter() {
-            let find = query(&self.0.sql.claim_find);
-            let find = find.bind(queue.clone()).bind(limit).bind(delay_micros(claim.lease_ttl));
+            let find = self.find(claim, queue).bind(limit);
             for row in find.fetch_all(&mut *tx).await.map_err(failed("claim"))? {
                 let previous = row.try_get(2).map_err(failed("claim"))?;
                 due.push((row.get(1), row.get(0), previous));
@@ -48,14 +57,23 @@ impl SqliteStore {
     /// loop, and those that have nothing to do must not keep writers waiting.
     async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
         for queue in claim.queues.iter() {
-            let find = query(&self.0.sql.claim_find);
-            let find = find.bind(queue.clone()).bind(1).bind(delay_micros(claim.lease_ttl));
+            let find = self.find(claim, queue).bind(1);
             let found = find.fetch_optional(&self.0.reader).await;
             if found.map_err(StoreError::of("claim"))?.is_some() {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Lacks the number of rows.
+    fn find(&self, claim: &Claim, queue: &str) -> Statement {
+        let after = claim.after.map(|after| (to_micros(after.due), after.id));
+        query(&self.0.sql.claim_find)
+            .bind(queue.to_owned())
+            .bind(delay_micros(claim.lease_ttl))
+            .bind(after.map_or(i64::MIN, |(at, _)| at))
+            .bind(after.map_or(0, |(_, id)| id))
     }
 
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
@@ -68,15 +86,11 @@ impl SqliteStore {
         Ok(released)
     }
 
-    pub(super) async fn wait_for_next(
-        &self,
-        queues: &[String],
-        lease_ttl: Duration,
-    ) -> Result<Option<Duration>, StoreError> {
+    async fn next_due(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
         let mut next = None;
-        for queue in queues {
+        for queue in claim.queues.iter() {
             let statement = query(&self.0.sql.next_due);
-            let statement = statement.bind(queue.clone()).bind(delay_micros(lease_ttl));
+            let statement = statement.bind(queue.clone()).bind(delay_micros(claim.lease_ttl));
             let row = statement.fetch_one(&self.0.reader).await;
             let micros: Option<i64> =
                 row.and_then(|row| row.try_get(0)).map_err(StoreError::of("next due time"))?;

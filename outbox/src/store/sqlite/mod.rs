@@ -11,7 +11,6 @@ mod settle;
 mod validate;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
@@ -20,7 +19,7 @@ pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
 pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;
-pub(crate) use schema::MIGRATION;
+pub(crate) use schema::MIGRATIONS;
 use validate::validate;
 
 use super::names::TableNames;
@@ -89,8 +88,12 @@ fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments>
 impl Store for SqliteStore {
     type Wakes = listen::SqliteWakes;
 
-    async fn claim(&self, claim: &super::Claim) -> super::Result<Vec<super::Claimed>> {
-        self.claim_rows(claim).await
+    async fn claim(&self, claims: &[super::Claim]) -> super::Result<Vec<super::Taken>> {
+        let mut taken = Vec::with_capacity(claims.len());
+        for claim in claims {
+            taken.push(self.claim_rows(claim).await?);
+        }
+        Ok(taken)
     }
 
     async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
@@ -119,10 +122,6 @@ impl Store for SqliteStore {
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
         self.abandon_claim(claim).await
-    }
-
-    async fn next_due(&self, queues: &[String], ttl: Duration) -> super::Result<Option<Duration>> {
-        self.wait_for_next(queues, ttl).await
     }
 
     async fn listen(&self) -> super::Result<Self::Wakes> {

@@ -1,18 +1,18 @@
 //! Making the tables.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::AssertSqlSafe;
 use sqlx::sqlite::SqlitePool;
-use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use super::validate::validate;
 use crate::error::StoreError;
-use crate::schema::{SchemaMismatch, sealed};
+use crate::schema::{SchemaMismatch, joined, migrator, sealed};
 use crate::store::names::TableNames;
 
-pub(crate) const MIGRATION: &str = include_str!("../../../migrations/sqlite/0001_outbox.sql");
+/// In order; the first has the number 1.
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/sqlite/0001_outbox.sql"),
+    include_str!("../../../migrations/sqlite/0002_hot_claims.sql"),
+];
 
 impl sealed::Pool for SqlitePool {
     async fn migrate(&self, names: &TableNames) -> Result<(), StoreError> {
@@ -27,23 +27,7 @@ impl sealed::Pool for SqlitePool {
 /// Runs the migrations in one transaction that has the write lock.
 pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let sql = names.sql(MIGRATION);
-    let text = AssertSqlSafe(Arc::clone(&sql)).into_sql_str();
-    let mut migration =
-        Migration::new(1, Cow::Borrowed("outbox"), MigrationType::Simple, text, false);
-    // Of the file, not of the text with names in it: with another dead-letter
-    // table, or the schema named or left to the search path, it is the same.
-    let file = Migration::new(
-        1,
-        Cow::Borrowed(""),
-        MigrationType::Simple,
-        MIGRATION.into_sql_str(),
-        false,
-    );
-    migration.checksum = file.checksum;
-    let mut migrator = Migrator::with_migrations(vec![migration]);
-    migrator.dangerous_set_table_name(names.version_table());
-    migrator.set_locking(false);
+    let migrator = migrator(names, MIGRATIONS);
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed("migrate"))?;
     // `run` does not compile in a future that is `Send` ("implementation of `Acquire`
     // is not general enough"); sqlx offers this against it.
@@ -61,6 +45,7 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
     .await
     .map_err(failed("migrate"))?;
     if !made {
+        let sql = joined(names, MIGRATIONS);
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))

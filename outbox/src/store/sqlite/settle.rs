@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
 
-type Statement = Query<'static, Sqlite, SqliteArguments>;
+pub(super) type Statement = Query<'static, Sqlite, SqliteArguments>;
 
 impl SqliteStore {
     pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {

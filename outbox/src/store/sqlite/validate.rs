@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 
-use super::schema::MIGRATION;
+use super::schema::MIGRATIONS;
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, SchemaMismatch, making};
 use crate::store::names::{TableNames, quoted};
@@ -230,12 +230,13 @@ impl<'a> Table<'a> {
     /// place. Columns beyond ours are kept and may be NULL; triggers go.
     fn anew(&self, names: &TableNames, template: &str, expected: &[Column]) -> String {
         let (old, new) = (format!("\"{template}\""), format!("\"{template}_new\""));
-        let create = MIGRATION
+        let making = MIGRATIONS[0];
+        let create = making
             .split_once(&format!("CREATE TABLE IF NOT EXISTS {old} ("))
             .map_or("", |(_, made)| made);
         let create = create.split_once(") STRICT;").map_or("", |(made, _)| made);
         let on = format!(" ON {old} (");
-        let indexes = MIGRATION.split_inclusive(";\n").filter(|sql| sql.contains(&on));
+        let indexes = making.split_inclusive(";\n").filter(|sql| sql.contains(&on));
         let indexes: String =
             indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()).collect();
         let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));

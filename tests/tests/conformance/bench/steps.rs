@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::testing::store::{Claim, Claimed, Death, Lease, Retry, Store, new_token};
+use outbox::testing::store::{Claim, Claimed, Death, Lease, Retry, Store, Taken, new_token};
 use outbox::{FailureReason, Outgoing, Published};
 use serde_json::json;
 
@@ -49,13 +49,24 @@ pub trait Steps: Bench {
 
     /// Claims under a fresh token.
     async fn claim(&self, queues: &[&str], limit: usize) -> Vec<Claimed> {
-        self.store().claim(&self.claim_of(queues, limit)).await.unwrap()
+        self.claim_by(&self.claim_of(queues, limit)).await
+    }
+
+    async fn claim_by(&self, claim: &Claim) -> Vec<Claimed> {
+        self.taken(claim).await.rows
+    }
+
+    async fn taken(&self, claim: &Claim) -> Taken {
+        let mut taken = self.store().claim(std::slice::from_ref(claim)).await.unwrap();
+        assert_eq!(taken.len(), 1, "one answer a claim");
+        taken.remove(0)
     }
 
     /// A claim to be made, with a fresh token.
     fn claim_of(&self, queues: &[&str], limit: usize) -> Claim {
         let queues: Arc<[String]> = queues.iter().map(|&queue| queue.to_owned()).collect();
-        Claim { queues, limit, lease_ttl: TTL, token: new_token() }
+        let token = new_token();
+        Claim { queues, limit, lease_ttl: TTL, token, after: None, look_ahead: false }
     }
 
     /// Claims exactly one row.

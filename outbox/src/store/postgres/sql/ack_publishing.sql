@@ -46,4 +46,4 @@ WITH mine AS MATERIALIZED (
 ), woken AS MATERIALIZED (
     SELECT count(pg_notify($12, named.queue)) FROM (SELECT DISTINCT queue FROM inserted) AS named
 )
-SELECT acked.id, acked.token FROM acked CROSS JOIN woken
+SELECT array_agg(acked.id), array_agg(acked.token) FROM acked CROSS JOIN woken

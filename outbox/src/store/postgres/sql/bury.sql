@@ -24,4 +24,4 @@ WITH dying AS MATERIALIZED (
         clock_timestamp(), reason, exception, timer_id, kind, note
     FROM deleted
 )
-SELECT id, token FROM deleted
+SELECT array_agg(id), array_agg(token) FROM deleted

@@ -1,36 +1,93 @@
--- Leases due rows: free ones and those whose lease ran out.
--- $1 queues, $2 rows at most, $3 lease in microseconds, $4 token.
+-- Leases due rows, free ones and those whose lease ran out, for several claims,
+-- and says when there may be more.
+-- Of each claim: $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5
+-- due time and id to begin behind or NULL, $6 whether to look ahead. Of each
+-- queue: $7 name, $8 number of its claim, from 1.
 -- Locks: FOR UPDATE on the rows taken, for this statement; rows that somebody
 -- else has locked are skipped.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order for each
--- queue. The clock is a subquery because a volatile function cannot bound an
--- index scan. MATERIALIZED, because a planner that inlines the subquery may run
--- it again for every row and claim more than $2.
-WITH due AS MATERIALIZED (
-    SELECT candidate.id, candidate.acquired_token AS previous
-    FROM unnest($1::text[]) AS wanted(queue)
+-- queue. MATERIALIZED, because a planner that inlines the subquery may run it
+-- again for every row and claim more than $1.
+-- The commit is not waited for: a claim that a crash of the server undoes is a
+-- delivery that is made again.
+-- A claim that got less than it asked for looks ahead: at the first row that is
+-- still to come, and at the leases of the hundred oldest due rows. Free rows that
+-- are due do not count: they were passed by, because somebody has them locked.
+-- Then `id` is NULL and `wait` is in microseconds; its floor keeps a locked row from
+-- being asked for in a spin.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
+), claims AS MATERIALIZED (
+    SELECT given.rows, given.ttl * interval '1 microsecond' AS ttl, given.token,
+        coalesce(given.at, '-infinity') AS at, coalesce(given.id, 0) AS id, given.ahead,
+        given.place
+    FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::bigint[], $6::bool[])
+        WITH ORDINALITY AS given(rows, ttl, token, at, id, ahead, place)
+), wanted AS MATERIALIZED (
+    SELECT given.queue, given.place FROM unnest($7::text[], $8::bigint[]) AS given(queue, place)
+), due AS MATERIALIZED (
+    SELECT candidate.id, candidate.previous, claims.place, claims.ttl, claims.token
+    FROM claims
     CROSS JOIN LATERAL (
-        SELECT o.id, o.acquired_token, o.next_attempt_at
-        FROM "outbox" AS o
-        WHERE o.queue = wanted.queue
-          AND o.next_attempt_at <= (SELECT clock_timestamp())
-          AND (o.acquired_token IS NULL
-               OR o.acquired_at <= (SELECT clock_timestamp()) - $3 * interval '1 microsecond')
-        ORDER BY o.next_attempt_at, o.id
-        LIMIT $2
-        FOR UPDATE OF o SKIP LOCKED
+        SELECT found.id, found.acquired_token AS previous
+        FROM wanted
+        CROSS JOIN LATERAL (
+            SELECT o.id, o.acquired_token, o.next_attempt_at
+            FROM "outbox" AS o
+            WHERE o.queue = wanted.queue
+              AND o.next_attempt_at <= (SELECT now FROM clock)
+              AND (o.next_attempt_at, o.id) > (claims.at, claims.id)
+              AND (o.acquired_token IS NULL
+                   OR o.acquired_at <= (SELECT now FROM clock) - claims.ttl)
+            ORDER BY o.next_attempt_at, o.id
+            LIMIT claims.rows
+            FOR UPDATE OF o SKIP LOCKED
+        ) AS found
+        WHERE wanted.place = claims.place
+        ORDER BY found.next_attempt_at, found.id
+        LIMIT claims.rows
     ) AS candidate
-    ORDER BY candidate.next_attempt_at, candidate.id
-    LIMIT $2
+), taken AS (
+    UPDATE "outbox" AS o
+    SET acquired_token = due.token,
+        acquired_at = clock_timestamp(),
+        deliveries_count = o.deliveries_count + 1
+    FROM due
+    WHERE o.id = due.id
+      AND (o.acquired_token IS NULL OR o.acquired_at <= clock_timestamp() - due.ttl)
+    RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
+        o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,
+        o.last_attempt_at, o.acquired_at, o.acquired_token, o.timer_id, due.previous
 )
-UPDATE "outbox" AS o
-SET acquired_token = $4,
-    acquired_at = clock_timestamp(),
-    deliveries_count = o.deliveries_count + 1
-FROM due
-WHERE o.id = due.id
-  AND (o.acquired_token IS NULL
-       OR o.acquired_at <= clock_timestamp() - $3 * interval '1 microsecond')
-RETURNING o.id, o.queue, o.payload, o.headers::text, o.attempts_count, o.deliveries_count,
-    o.created_at, o.next_attempt_at, o.first_attempt_at, o.last_attempt_at,
-    o.acquired_at, o.acquired_token, o.timer_id, due.previous
+SELECT id, queue, payload, headers, attempts_count, deliveries_count, created_at,
+    next_attempt_at, first_attempt_at, last_attempt_at, acquired_at, acquired_token, timer_id,
+    previous, place, NULL::bigint AS wait
+FROM taken
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    claims.place, ahead.wait
+FROM claims
+CROSS JOIN LATERAL (
+    SELECT min(greatest(
+        extract(epoch FROM next.at - (SELECT now FROM clock)) * 1000000, next.floor))::bigint AS wait
+    FROM wanted
+    CROSS JOIN LATERAL (
+        (SELECT o.next_attempt_at AS at, 0 AS floor
+         FROM "outbox" AS o
+         WHERE o.queue = wanted.queue AND o.next_attempt_at > (SELECT now FROM clock)
+           AND o.next_attempt_at < 'infinity'
+         ORDER BY o.next_attempt_at, o.id
+         LIMIT 1)
+        UNION ALL
+        (SELECT oldest.acquired_at + claims.ttl, 100000
+         FROM (SELECT o.acquired_at
+               FROM "outbox" AS o
+               WHERE o.queue = wanted.queue AND o.next_attempt_at <= (SELECT now FROM clock)
+               ORDER BY o.next_attempt_at, o.id
+               LIMIT 100) AS oldest
+         WHERE oldest.acquired_at IS NOT NULL)
+    ) AS next
+    WHERE wanted.place = claims.place
+) AS ahead
+WHERE claims.ahead
+  AND (claims.rows = 0 OR (SELECT count(*) FROM due WHERE due.place = claims.place) < claims.rows)

@@ -8,10 +8,12 @@ WITH mine AS MATERIALIZED (
     JOIN "outbox" AS o ON o.id = held.id AND o.acquired_token = held.token
     ORDER BY o.id
     FOR UPDATE OF o
+), written AS (
+    UPDATE "outbox" AS o
+    SET acquired_at = clock_timestamp(),
+        acquired_token = mine.next
+    FROM mine
+    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    RETURNING mine.id, mine.token
 )
-UPDATE "outbox" AS o
-SET acquired_at = clock_timestamp(),
-    acquired_token = mine.next
-FROM mine
-WHERE o.id = mine.id AND o.acquired_token = mine.token
-RETURNING mine.id, mine.token
+SELECT array_agg(id), array_agg(token) FROM written

@@ -8,13 +8,15 @@ WITH mine AS MATERIALIZED (
     JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
     ORDER BY o.id
     FOR UPDATE OF o
+), written AS (
+    UPDATE "outbox" AS o
+    SET acquired_token = NULL,
+        acquired_at = NULL,
+        deliveries_count = greatest(o.deliveries_count - mine.uncount, 0),
+        next_attempt_at = coalesce(
+            clock_timestamp() + mine.delay * interval '1 microsecond', o.next_attempt_at)
+    FROM mine
+    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    RETURNING mine.id, mine.token
 )
-UPDATE "outbox" AS o
-SET acquired_token = NULL,
-    acquired_at = NULL,
-    deliveries_count = greatest(o.deliveries_count - mine.uncount, 0),
-    next_attempt_at = coalesce(
-        clock_timestamp() + mine.delay * interval '1 microsecond', o.next_attempt_at)
-FROM mine
-WHERE o.id = mine.id AND o.acquired_token = mine.token
-RETURNING mine.id, mine.token
+SELECT array_agg(id), array_agg(token) FROM written

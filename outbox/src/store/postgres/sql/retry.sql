@@ -9,14 +9,16 @@ WITH mine AS MATERIALIZED (
     JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
     ORDER BY o.id
     FOR UPDATE OF o
+), written AS (
+    UPDATE "outbox" AS o
+    SET attempts_count = o.attempts_count + 1,
+        next_attempt_at = mine.now + mine.delay * interval '1 microsecond',
+        first_attempt_at = coalesce(o.first_attempt_at, mine.now),
+        last_attempt_at = mine.now,
+        acquired_token = NULL,
+        acquired_at = NULL
+    FROM mine
+    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    RETURNING mine.id, mine.token
 )
-UPDATE "outbox" AS o
-SET attempts_count = o.attempts_count + 1,
-    next_attempt_at = mine.now + mine.delay * interval '1 microsecond',
-    first_attempt_at = coalesce(o.first_attempt_at, mine.now),
-    last_attempt_at = mine.now,
-    acquired_token = NULL,
-    acquired_at = NULL
-FROM mine
-WHERE o.id = mine.id AND o.acquired_token = mine.token
-RETURNING mine.id, mine.token
+SELECT array_agg(id), array_agg(token) FROM written

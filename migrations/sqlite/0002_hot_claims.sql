@@ -1,0 +1,1 @@
+-- Nothing to do here; the numbers are the same on both databases.

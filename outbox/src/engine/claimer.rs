@@ -1,0 +1,158 @@
+//! The claims of a process: which subscribers look for rows, and when. One
+//! statement claims for all that want rows at that moment; two such statements may
+//! be under way.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::inbox::Job;
+use super::look::Look;
+use super::results::Sender;
+use super::settle::Settling;
+use super::{Reader, Shared};
+use crate::error::StoreError;
+use crate::store::{Claim, Store, Taken};
+use crate::telemetry::{self, TARGET};
+
+/// Statements under way. With one, nothing would be claimed while its rows are
+/// read.
+const STATEMENTS: usize = 2;
+/// Rows of a statement for several subscribers.
+const ROWS: usize = 1000;
+
+/// A statement that claims.
+struct Round {
+    /// Numbers of the readers.
+    readers: Vec<usize>,
+    claims: Vec<Claim>,
+    sent: Instant,
+}
+
+/// Claims until `stop`, then closes the inboxes and gives back what nobody has
+/// started. A claim under way is waited for: its rows would stay leased.
+pub(super) async fn run<S: Store>(
+    shared: Arc<Shared<S>>,
+    readers: Vec<Arc<Reader>>,
+    changed: Arc<Notify>,
+    results: Sender,
+    stop: CancellationToken,
+) {
+    let mut looks: Vec<_> = readers.iter().map(|reader| Look::new(reader)).collect();
+    let mut under_way = JoinSet::new();
+    let mut first = 0;
+    loop {
+        let now = Instant::now();
+        while under_way.len() < STATEMENTS
+            && let Some(round) = next_round(&mut looks, &mut first, now)
+        {
+            under_way.spawn(send(Arc::clone(&shared), round));
+        }
+        let free = under_way.len() < STATEMENTS;
+        let next = looks.iter().filter(|_| free).filter_map(|look| look.next(now)).min();
+        let alarm = async {
+            match next {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(Ok((round, result))) = under_way.join_next() => answered(&mut looks, round, result),
+            () = changed.notified() => {}
+            () = alarm => {}
+        }
+    }
+    while let Some(ended) = under_way.join_next().await {
+        if let Ok((round, result)) = ended {
+            answered(&mut looks, round, result);
+        }
+    }
+    for reader in &readers {
+        for job in reader.inbox.close() {
+            results.send(Settling::unstarted(reader, &job)).await;
+        }
+    }
+}
+
+/// The next statement, if somebody wants rows. Whoever came first in the last one
+/// comes last in this one.
+fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Round> {
+    // Who polls takes others along: idle subscribers cost one statement.
+    let poll = looks.iter().any(|look| look.polls(now));
+    let mut round = Round { readers: Vec::new(), claims: Vec::new(), sent: now };
+    let (count, mut rows) = (looks.len(), 0);
+    for at in (*first..count).chain(0..*first) {
+        let look = &mut looks[at];
+        if !(look.wants(now) || poll && look.polls_soon(now)) || rows >= ROWS {
+            continue;
+        }
+        let most = if rows == 0 { usize::MAX } else { ROWS - rows };
+        // A statement that the database refuses may do so for one of its claims.
+        if look.alone && rows > 0 {
+            continue;
+        }
+        if let Some(claim) = look.claim(most, now) {
+            rows += claim.limit;
+            round.readers.push(at);
+            round.claims.push(claim);
+            if look.alone {
+                break;
+            }
+        }
+    }
+    *first = round.readers.first().map_or(*first, |at| (at + 1) % count);
+    (!round.claims.is_empty()).then_some(round)
+}
+
+type Answer = Result<Vec<Taken>, StoreError>;
+
+async fn send<S: Store>(shared: Arc<Shared<S>>, round: Round) -> (Round, Answer) {
+    let result = shared.store.claim(&round.claims).await;
+    // The rows may be leased all the same: nobody else knows the tokens.
+    if result.as_ref().is_err_and(|failed| failed.transient) {
+        for claim in &round.claims {
+            if let Err(again) = shared.store.abandon(claim).await {
+                error!(target: TARGET, error = %again, "a lost claim stays until its lease runs out");
+            }
+        }
+    }
+    (round, result)
+}
+
+fn answered(looks: &mut [Look], round: Round, result: Answer) {
+    let Round { readers, claims, sent } = round;
+    let now = Instant::now();
+    match result {
+        Ok(taken) => {
+            for ((at, claim), taken) in readers.into_iter().zip(&claims).zip(taken) {
+                let look = &mut looks[at];
+                let subscriber = &look.reader.subscriber;
+                let queue = claim.queues.first().map_or("", String::as_str);
+                telemetry::fetched(queue, subscriber.name(), taken.rows.len());
+                look.answered(claim, &taken, sent, now);
+                let deadline = sent + claim.lease_ttl;
+                let job = |claimed| Job { claimed, claimed_at: sent, deadline };
+                let jobs = taken.rows.into_iter().map(job);
+                look.reader.inbox.fill(claim.limit, jobs);
+            }
+        }
+        Err(failed) => {
+            let together = readers.len() > 1;
+            for (at, claim) in readers.into_iter().zip(&claims) {
+                let look = &mut looks[at];
+                look.reader.inbox.fill(claim.limit, std::iter::empty());
+                look.failed(together && !failed.transient, now);
+                error!(
+                    target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
+                    "claiming failed; trying again"
+                );
+            }
+        }
+    }
+}

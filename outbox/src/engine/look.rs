@@ -1,0 +1,149 @@
+//! When one subscriber looks for rows, how many it takes, and where it begins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Reader;
+use super::backoff::Backoff;
+use crate::store::{Claim, Position, Taken, new_token};
+
+/// A claim that begins behind the last one does not see what came due or was
+/// committed late. So one in twenty of the time is spent on claims from the start,
+/// but not more of them than ten a second.
+const SWEEP_SHARE: u32 = 20;
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+
+pub(super) struct Look {
+    pub(super) reader: Arc<Reader>,
+    /// Claims of it that are under way.
+    under_way: usize,
+    /// The last answer was as many rows as were asked for: there are more.
+    plenty: bool,
+    /// Rows up to here were taken, in claims that each got all they asked for.
+    floor: Option<Position>,
+    /// When the last claim from the start was sent, and how long it took.
+    sweep: (Instant, Duration),
+    polls: Backoff,
+    poll_at: Instant,
+    poll_wait: Duration,
+    errors: Backoff,
+    /// After a failure.
+    not_before: Instant,
+    /// Claims in a statement of its own.
+    pub(super) alone: bool,
+}
+
+impl Look {
+    pub(super) fn new(reader: &Arc<Reader>) -> Self {
+        let options = &reader.subscriber.options;
+        let now = Instant::now();
+        Self {
+            reader: Arc::clone(reader),
+            under_way: 0,
+            plenty: false,
+            floor: None,
+            sweep: (now, Duration::ZERO),
+            polls: Backoff::new(options.min_poll, options.max_poll),
+            poll_at: now,
+            poll_wait: Duration::ZERO,
+            errors: Backoff::of_errors(),
+            not_before: now,
+            alone: false,
+        }
+    }
+
+    fn rests(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// True when it polls soon, and may as well do so now.
+    pub(super) fn polls_soon(&self, now: Instant) -> bool {
+        self.rests() && self.poll_at <= now + self.poll_wait / 2 && self.not_before <= now
+    }
+
+    pub(super) fn polls(&self, now: Instant) -> bool {
+        self.rests() && self.poll_at <= now && self.not_before <= now
+    }
+
+    /// True when it should claim, if it has room.
+    pub(super) fn wants(&self, now: Instant) -> bool {
+        let free = if self.plenty { self.under_way < 2 } else { self.rests() };
+        free && self.not_before <= now
+            && (self.plenty || self.poll_at <= now || self.reader.signal.is_due(now))
+    }
+
+    /// When to look at it again, as far as it depends on the clock.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        if !self.rests() {
+            return None;
+        }
+        let at = self.reader.signal.at(now).map_or(self.poll_at, |at| at.min(self.poll_at));
+        let at = if self.plenty { now } else { at }.max(self.not_before);
+        // What is wanted now waits for room, and the inbox tells of that.
+        (at > now).then_some(at)
+    }
+
+    /// A claim, if there is room for one of its rows.
+    pub(super) fn claim(&mut self, most: usize, now: Instant) -> Option<Claim> {
+        let limit = self.reader.inbox.reserve(most)?;
+        // Before the claim is sent, so that a wake during it makes for another one.
+        self.reader.signal.clear();
+        self.under_way += 1;
+        let (swept, took) = self.sweep;
+        let sweep = now.duration_since(swept) >= SWEEP_EVERY.max(took * SWEEP_SHARE);
+        let after = self.floor.filter(|_| self.plenty && !sweep);
+        if after.is_none() {
+            self.sweep.0 = now;
+        }
+        let subscriber = &self.reader.subscriber;
+        Some(Claim {
+            queues: subscriber.shared_queues(),
+            limit,
+            lease_ttl: subscriber.options.lease_ttl,
+            token: new_token(),
+            after,
+            look_ahead: true,
+        })
+    }
+
+    pub(super) fn answered(&mut self, claim: &Claim, taken: &Taken, sent: Instant, now: Instant) {
+        self.under_way -= 1;
+        self.errors.reset();
+        self.alone = false;
+        if claim.after.is_none() {
+            self.sweep.1 = now.duration_since(sent);
+        }
+        if !taken.rows.is_empty() {
+            self.polls.reset();
+        }
+        self.plenty = taken.rows.len() == claim.limit;
+        if self.plenty {
+            let last = taken.rows.last().map(|last| Position::of(&last.row));
+            self.floor = self.floor.max(last);
+            return;
+        }
+        self.floor = None;
+        if claim.after.is_some() {
+            // There may be rows before the place where it began.
+            self.reader.signal.wake();
+        }
+        if let Some(at) = taken.next.and_then(|next| now.checked_add(next)) {
+            self.reader.signal.due_at(at);
+        }
+        self.poll_wait = self.polls.next();
+        self.poll_at = now + self.poll_wait;
+    }
+
+    pub(super) fn failed(&mut self, alone: bool, now: Instant) {
+        self.under_way -= 1;
+        self.plenty = false;
+        self.floor = None;
+        self.alone = alone;
+        self.reader.signal.wake();
+        if !alone {
+            self.not_before = now + self.errors.next();
+        }
+    }
+}

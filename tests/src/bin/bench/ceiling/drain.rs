@@ -1,0 +1,99 @@
+//! Claims of a thousand on one connection, deletes on another, overlapped; two
+//! such pairs.
+
+use anyhow::Result;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Executor, Row};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::db::QUEUE;
+use crate::scenario::drain::Order;
+
+const CLAIM: &str = "WITH due AS MATERIALIZED (
+        SELECT id FROM outbox
+        WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
+          AND acquired_token IS NULL
+          AND next_attempt_at >= $4
+        ORDER BY next_attempt_at, id
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    )
+    UPDATE outbox AS o
+    SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
+    FROM due WHERE o.id = due.id AND o.acquired_token IS NULL
+    RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at";
+const DELETE: &str = "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";
+
+pub async fn run(options: &PgConnectOptions, pairs: usize, batch: i64) -> Result<u64> {
+    let pairs = (0..pairs).map(|_| tokio::spawn(pair(options.clone(), batch)));
+    let mut handled = 0;
+    for pair in pairs.collect::<Vec<_>>() {
+        handled += pair.await??;
+    }
+    Ok(handled)
+}
+
+async fn pair(options: PgConnectOptions, batch: i64) -> Result<u64> {
+    let (send, mut receive) = mpsc::channel::<(Uuid, Vec<i64>)>(1);
+    let mut settling = options.connect().await?;
+    if let Ok(set) = std::env::var("DELSET") {
+        sqlx::Executor::execute(&mut settling, sqlx::AssertSqlSafe(set)).await?;
+    }
+    let settler = tokio::spawn(async move {
+        let mut settled = 0;
+        while let Some((token, ids)) = receive.recv().await {
+            let hit = {
+                let tokens = vec![token; ids.len()];
+                let n = ids.len();
+                let v = std::env::var("DEL").unwrap_or_default();
+                match v.as_str() {
+                    "pairs" => {
+                        sqlx::query(sqlx::AssertSqlSafe(
+                            std::fs::read_to_string("/tmp/del.sql").unwrap(),
+                        ))
+                        .bind(ids)
+                        .bind(tokens)
+                        .fetch_all(&mut settling)
+                        .await?;
+                        n
+                    }
+                    _ => sqlx::query(DELETE)
+                        .bind(ids)
+                        .bind(token)
+                        .fetch_all(&mut settling)
+                        .await?
+                        .len(),
+                }
+            };
+            settled += hit as u64;
+        }
+        anyhow::Ok(settled)
+    });
+    let mut claiming: PgConnection = options.connect().await?;
+    claiming.execute("SET synchronous_commit = off").await?;
+    let mut floor = crate::db::Stamp::default();
+    loop {
+        let token = Uuid::new_v4();
+        let rows = sqlx::query(CLAIM)
+            .bind(QUEUE)
+            .bind(batch)
+            .bind(token)
+            .bind(floor)
+            .fetch_all(&mut claiming)
+            .await?;
+        if rows.is_empty() {
+            break;
+        }
+        let mut ids = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let order: Order = serde_json::from_slice(row.try_get::<&[u8], _>(1)?)?;
+            std::hint::black_box((order, row.try_get::<&str, _>(2)?));
+            ids.push(row.try_get(0)?);
+            floor = floor.max(row.try_get(3)?);
+        }
+        send.send((token, ids)).await?;
+    }
+    drop(send);
+    settler.await?
+}

@@ -1,0 +1,3 @@
+//! The best loops that we can write by hand, with sqlx and nothing else.
+
+pub mod drain;
