@@ -1,8 +1,9 @@
 //! What stands in the headers: flags, states, the publisher's own, and garbage.
 
-use opentelemetry::trace::{SpanId, Tracer};
+use opentelemetry::Context;
+use opentelemetry::trace::{FutureExt, SpanId, TraceFlags, TraceState, Tracer};
 use outbox::testing::{Ending, TestBroker};
-use outbox::{Context, Outgoing, Subscriber, subscriber};
+use outbox::{Outgoing, Subscriber, subscriber};
 
 use super::*;
 
@@ -55,18 +56,25 @@ async fn a_state_that_cannot_be_read_is_dropped_and_the_trace_goes_on() {
 #[tokio::test]
 async fn headers_of_the_publisher_stay() {
     let own = format!("00-{TRACE}-b7ad6b7169203331-01");
+    let state = TraceState::from_key_value([("theirs", "1")]).unwrap();
+    let (trace, span) = (TraceId::from(7), SpanId::from(7));
+    let here = SpanContext::new(trace, span, TraceFlags::SAMPLED, true, state);
     let broker = TestBroker::with([relay::subscriber()]);
     let publishing = async {
         broker.publish_with(foreign("elsewhere", &own)).await.unwrap();
         let state = Outgoing::new("elsewhere", &7).header("tracestate", "mine=1");
         broker.publish_with(state).await.unwrap();
+        broker.publish("elsewhere", &7).await.unwrap();
     };
-    let ((), here) = request(publishing).await;
-    let rows = broker.rows();
-    assert_eq!(header(&rows[0], "traceparent"), Some(own));
-    assert_eq!(header(&rows[0], "tracestate"), None);
-    assert_eq!(header(&rows[1], "traceparent"), Some(traceparent(&here)));
-    assert_eq!(header(&rows[1], "tracestate").as_deref(), Some("mine=1"));
+    publishing.with_context(Context::new().with_remote_span_context(here.clone())).await;
+    let told: Vec<_> = broker
+        .rows()
+        .iter()
+        .map(|row| (header(row, "traceparent").unwrap(), header(row, "tracestate")))
+        .collect();
+    let state = |state: &str| Some(state.to_owned());
+    let here = traceparent(&here);
+    assert_eq!(told, [(own, None), (here.clone(), state("mine=1")), (here, state("theirs=1"))]);
 }
 
 #[tokio::test]
@@ -87,9 +95,10 @@ async fn a_traceparent_that_is_none_begins_a_new_trace_and_is_no_error() {
     ];
     let messages = wrong.iter().map(|wrong| foreign("headers: wrong", wrong));
     let number = Outgoing::new("headers: wrong", &7).header("traceparent", 7);
-    let subscriber = Subscriber::new("wrong", "headers: wrong", |ctx: Context| async move {
-        tracing::info!(number = ctx.id(), "headers: wrong runs");
-    });
+    let subscriber =
+        Subscriber::new("wrong", "headers: wrong", |ctx: outbox::Context| async move {
+            tracing::info!(number = ctx.id(), "headers: wrong runs");
+        });
     let broker = TestBroker::with([subscriber]);
     // Also where the handler runs in the task, and so in the span, that publishes.
     request(broker.publish_batch(messages.chain([number]))).await.0.unwrap();
@@ -118,9 +127,8 @@ async fn a_later_version_may_say_more() {
 async fn a_span_of_the_tracer_s_own_counts_too() {
     let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
     let span = provider.tracer("tests").start("by hand");
-    let here = opentelemetry::Context::new().with_span(span);
+    let here = Context::new().with_span(span);
     let broker = TestBroker::with([relay::subscriber()]);
-    use opentelemetry::trace::FutureExt;
     let publishing = broker.publish("elsewhere", &7).with_context(here.clone());
     publishing.await.unwrap();
     let parent = header(&broker.rows()[0], "traceparent");
