@@ -1,36 +1,32 @@
-//! Where a message comes from: the publishes that led to it and the work that
-//! it belongs to; and messages that are of no use when they come late.
+//! Where a message comes from: the publishes that led to it, the work that it
+//! belongs to, the trace of the request; and messages that must not come late.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
+use opentelemetry::trace::{SpanId, TracerProvider};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use outbox::Outgoing;
 use outbox::prelude::*;
 use outbox::testing::TestBroker;
+use tracing::{Instrument, info_span};
+use tracing_subscriber::prelude::*;
 
 /// Names ids by the order in which they were seen: A, B, C.
 fn letters(ids: impl IntoIterator<Item = impl ToString>) -> String {
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut seen = SEEN.lock().unwrap();
     let mut letter = |id: String| {
-        let known = seen.iter().position(|one| *one == id).unwrap_or_else(|| {
-            seen.push(id);
-            seen.len() - 1
-        });
-        (b'A'..=b'Z').map(char::from).nth(known).unwrap_or('?')
+        let known = seen.iter().position(|one| *one == id);
+        seen.extend(known.is_none().then_some(id));
+        ('A'..='Z').nth(known.unwrap_or(seen.len() - 1)).unwrap_or('?')
     };
     ids.into_iter().map(|id| letter(id.to_string())).collect()
 }
 
 fn tell(ctx: &Context) {
-    let trace = ctx.headers().get("traceparent").and_then(|header| header.get(3..35));
-    println!(
-        "{}: ids {}, correlation {}, trace {}",
-        ctx.queue(),
-        letters(ctx.tracking_ids()),
-        ctx.correlation_id(),
-        trace.unwrap_or("none")
-    );
+    let (ids, work) = (letters(ctx.tracking_ids()), ctx.correlation_id());
+    println!("{}: ids {ids}, correlation {work}", ctx.queue());
 }
 
 /// What a handler publishes inherits all of it, and has one id more.
@@ -47,31 +43,37 @@ async fn listen(_: i64, ctx: Context) {
     tell(&ctx);
 }
 
+/// Tried until it is too late; in time, it would be tried for ever.
 #[subscriber("offers", retry = Constant("10s"))]
 async fn offer(what: String) -> Result<(), String> {
     Err(format!("nobody answers to {what}"))
 }
 
+fn tree(spans: &[SpanData], parent: SpanId, depth: usize) {
+    for span in spans.iter().filter(|span| span.parent_span_id == parent) {
+        println!("{:depth$}{}", "", span.name);
+        tree(spans, span.span_context.span_id(), depth + 2);
+    }
+}
+
 #[tokio::main]
-async fn main() -> outbox::Result<()> {
+async fn main() -> anyhow::Result<()> {
+    let ended = InMemorySpanExporter::default(); // yours sends them to a collector
+    let tracer = SdkTracerProvider::builder().with_simple_exporter(ended.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(tracer.tracer("shop"));
+    tracing_subscriber::registry().with(layer).init();
     let broker = TestBroker::new();
     // Everything published in here shares a first id, as one request does.
-    outbox::tracking(async {
+    let request = outbox::tracking(async {
         println!("request: ids {}", letters(outbox::tracking_ids()));
-        let traced = Outgoing::new("orders", &1)
-            .correlation_id("web-7")
-            .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        broker.publish_with(traced).await?;
+        broker.publish_with(Outgoing::new("orders", &1).correlation_id("web-7")).await?;
         broker.publish_with(Outgoing::new("audit", &1).correlation_id("web-7")).await
-    })
-    .await?;
-    println!("outside: {} ids", outbox::tracking_ids().len());
-
-    // Tried until it is too late; in time, it would be tried for ever.
-    let message = Outgoing::new("offers", "today's price").expires_in(Duration::from_secs(25));
-    broker.publish_with(message).await?;
+    });
+    request.instrument(info_span!("request")).await?;
+    let offer = Outgoing::new("offers", "0.99").expires_in(Duration::from_secs(15));
+    broker.publish_with(offer).await?;
     broker.run_until_idle().await;
-    let dead = &broker.dlq_rows()[0];
-    println!("offers: {} after {} runs", dead.failure_reason, broker.calls("offer").len());
+    println!("offers: {}", broker.dlq_rows()[0].failure_reason);
+    tree(&ended.get_finished_spans()?, SpanId::INVALID, 0);
     Ok(())
 }

@@ -31,7 +31,7 @@
 //! | [`Failure`](trait@Failure), [`OrVerdict`], [`Outcome`] | what becomes of the message |
 //! | [`Batch`], [`BatchOutcome`] | several messages in one run |
 //! | [`Next`], [`Router`] | code around handlers, and what they share |
-//! | [`tracking()`] | where a message comes from |
+//! | [`tracking()`], [spans and traces](#spans-and-traces) | where a message comes from |
 //! | [`retry`] | when a failed message is tried again |
 //! | [`App`] | starts the loops, drains them on a signal |
 //! | [`migrate`], [`schema`] | the tables |
@@ -42,7 +42,8 @@
 //! At-least-once: a committed message is handled until its handler succeeds or
 //! it fails for good, and a crash can make it be handled again. With a
 //! dead-letter table, a terminal failure and its dead letter are one statement.
-
+//!
+#![doc = include_str!("docs/traces.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a database, as for a library crate that only declares handlers, nothing
 // starts the engine.

@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use crate::extract::Context;
 use crate::message::Headers;
-use crate::message::headers::{TRACEPARENT, TRACESTATE, TRACKING_IDS};
+use crate::message::headers::TRACKING_IDS;
+use crate::telemetry::Trace;
 
 /// Ids that a chain keeps: the first, which names where it began, and the last
 /// ones. A longer chain is that of messages that publish each other for ever.
@@ -32,17 +33,6 @@ pub(crate) struct Trail {
     ids: Vec<Uuid>,
     correlation_id: Option<String>,
     trace: Option<Trace>,
-}
-
-/// A place in a W3C trace.
-#[derive(Debug, Clone)]
-struct Trace {
-    /// 32 hex digits, the same for the whole trace.
-    id: String,
-    /// 16 hex digits: what the next message is a child of.
-    parent: String,
-    flags: String,
-    state: Option<String>,
 }
 
 /// Runs a future whose publishes share a first tracking id, that of the request
@@ -118,18 +108,15 @@ impl Trail {
         self.correlation_id.as_deref()
     }
 
-    /// Writes the headers of a message that is published now. Those that it has
-    /// already are the publisher's own and stay.
-    pub(crate) fn sign(&self, headers: &mut Headers) {
+    /// Writes the headers of a message, in the trace of the span that it was
+    /// published in, if there was one. Those that it has already are the
+    /// publisher's own and stay.
+    pub(crate) fn sign(&self, headers: &mut Headers, span: Option<&Trace>) {
         if headers.value(TRACKING_IDS).is_none() {
             headers.insert(TRACKING_IDS, self.chain());
         }
-        if let (Some(trace), None) = (&self.trace, headers.value(TRACEPARENT)) {
-            let Trace { id, parent, flags, state } = trace;
-            headers.insert(TRACEPARENT, format!("00-{id}-{parent}-{flags}"));
-            if let Some(state) = state {
-                headers.insert(TRACESTATE, state.as_str());
-            }
+        if let Some(trace) = span.or(self.trace.as_ref()) {
+            trace.sign(headers);
         }
     }
 
@@ -153,35 +140,14 @@ pub(crate) fn ids(headers: &Headers) -> Vec<Uuid> {
     text.split(',').take(2 * MAX_IDS).filter_map(|id| id.trim().parse().ok()).collect()
 }
 
-impl Trace {
-    /// From `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
-    fn read(headers: &Headers) -> Option<Self> {
-        let hex = |text: &str, digits| {
-            let fits = text.len() == digits
-                && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-            (fits && (digits == 2 || text.bytes().any(|b| b != b'0'))).then(|| text.to_owned())
-        };
-        let mut parts = headers.get(TRACEPARENT)?.split('-');
-        let _version = hex(parts.next()?, 2).filter(|version| version != "ff")?;
-        let (id, parent) = (hex(parts.next()?, 32)?, hex(parts.next()?, 16)?);
-        let flags = hex(parts.next()?, 2)?;
-        let state = headers.get(TRACESTATE).map(str::to_owned);
-        Some(Self { id, parent, flags, state })
-    }
-
-    /// The same trace, one step on.
-    fn child(self) -> Self {
-        Self { parent: format!("{:016x}", fastrand::u64(1..)), ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::headers::{TRACEPARENT, TRACESTATE};
 
     fn signed(trail: &Trail) -> Headers {
         let mut headers = Headers::new();
-        trail.sign(&mut headers);
+        trail.sign(&mut headers, None);
         headers
     }
 

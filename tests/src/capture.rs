@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once};
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
-/// One log line.
+/// One log line, or what is said of a span.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub target: String,
@@ -39,23 +41,35 @@ static HOOKS: LazyLock<Mutex<Vec<Hook>>> = LazyLock::new(Mutex::default);
 
 struct Capture;
 
-impl<S: Subscriber> Layer<S> for Capture {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let target = event.metadata().target();
-        let driver = target.starts_with("sqlx") && DRIVER.load(Ordering::Relaxed);
-        if !target.starts_with("outbox") && !driver {
-            return;
+        if let Some(line) = line(event.metadata(), |fields| event.record(fields)) {
+            let hooks = HOOKS.lock().unwrap().clone();
+            hooks.iter().for_each(|hook| hook(&line));
         }
-        let mut line = Line {
-            target: event.metadata().target().to_owned(),
-            level: *event.metadata().level(),
-            fields: BTreeMap::new(),
-        };
-        event.record(&mut Fields(&mut line.fields));
-        LINES.lock().unwrap().push(line.clone());
-        let hooks = HOOKS.lock().unwrap().clone();
-        hooks.iter().for_each(|hook| hook(&line));
     }
+
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        line(span.metadata(), |fields| span.record(fields));
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).unwrap();
+        line(span.metadata(), |fields| values.record(fields));
+    }
+}
+
+fn line(metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields<'_>)) -> Option<Line> {
+    let target = metadata.target();
+    let driver = target.starts_with("sqlx") && DRIVER.load(Ordering::Relaxed);
+    if !target.starts_with("outbox") && !driver {
+        return None;
+    }
+    let mut fields = BTreeMap::new();
+    record(&mut Fields(&mut fields));
+    let line = Line { target: target.to_owned(), level: *metadata.level(), fields };
+    LINES.lock().unwrap().push(line.clone());
+    Some(line)
 }
 
 struct Fields<'a>(&'a mut BTreeMap<String, String>);

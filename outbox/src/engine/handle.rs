@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tracing::Instrument;
+
 use super::guard::guarded;
 use super::inbox::Job;
 use super::invoke::{Run, case};
@@ -12,6 +14,7 @@ use super::{Reader, Shared, at_most_once, transaction};
 use crate::extract::Context;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
+use crate::telemetry::RunSpan;
 use crate::tracking;
 
 /// How a run ended.
@@ -105,18 +108,31 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
     }
 }
 
-/// Calls the handler, for a result of each delivery; `None` when the drain's time
-/// is over before it ends.
+/// Calls the handler in a span, for a result of each delivery; `None` when the
+/// drain's time is over before it ends.
 pub(super) async fn call<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    contexts: Vec<Context>,
+) -> Option<Vec<HandlerResult>> {
+    let span = RunSpan::start(&contexts);
+    let results = call_in(&span, shared, reader, contexts).await;
+    span.end(results.as_deref());
+    results
+}
+
+async fn call_in<S: Store>(
+    span: &RunSpan,
     shared: &Shared<S>,
     reader: &Reader,
     contexts: Vec<Context>,
 ) -> Option<Vec<HandlerResult>> {
     let limit = reader.subscriber.options.timeout;
     let run = guarded(|| reader.subscriber.call(contexts.clone()), limit);
+    let run = tracking::handling(&contexts, run).instrument(span.span());
     let error = tokio::select! {
         biased;
-        results = tracking::handling(&contexts, run) => match results {
+        results = run => match results {
             Ok(results) if results.len() == contexts.len() => return Some(results),
             Ok(results) => {
                 let text = format!("{} results for {} messages", results.len(), contexts.len());

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{PublishError, Published, Publisher, Transaction};
 use crate::error::BoxError;
 use crate::message::{Codec, Headers, codec};
+use crate::telemetry::Trace;
 
 /// What to do when a live row of the queue already has the timer name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Outgoing {
     pub(super) timer_id: Option<String>,
     pub(super) conflict: Option<TimerConflict>,
     pub(super) publisher: Option<Publisher>,
+    /// Of the span that it is published in: a collected message is written later.
+    pub(super) trace: Option<Trace>,
 }
 
 impl fmt::Debug for Outgoing {
@@ -105,6 +108,7 @@ impl Outgoing {
             timer_id: None,
             conflict: None,
             publisher: None,
+            trace: None,
         }
     }
 
@@ -125,6 +129,12 @@ impl Outgoing {
     /// What ties the messages of one piece of work together; made up if absent.
     pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Remembers the span that is current.
+    pub(super) fn traced(mut self) -> Self {
+        self.trace = Trace::of_span();
         self
     }
 

@@ -82,7 +82,7 @@ impl Outgoing {
             let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
             agree(&mut headers, EXPIRES_IN, Some(limit.to_string()))?;
         }
-        trail.sign(&mut headers);
+        trail.sign(&mut headers, self.trace.as_ref());
         for (name, value) in headers.iter() {
             if name.contains('\0') || holds_nul(value) {
                 return Err(PublishError::Nul("header"));

@@ -83,7 +83,7 @@ impl Publisher {
     /// before the handler ran (`AckFirst`).
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
-        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message.traced());
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Publisher {
         message: Outgoing,
     ) -> Result<Published, PublishError> {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
-        let result = match message.prepare(self.table.max_payload, &Trail::current()) {
+        let result = match message.traced().prepare(self.table.max_payload, &Trail::current()) {
             Ok(message) => tx.insert(&self.table.statements, message).await.map_err(Into::into),
             Err(refused) => Err(refused),
         };
@@ -184,7 +184,7 @@ impl Publisher {
         tx: &mut T,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Published>, PublishError> {
-        let messages: Vec<_> = messages.into_iter().collect();
+        let messages: Vec<_> = messages.into_iter().map(Outgoing::traced).collect();
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);

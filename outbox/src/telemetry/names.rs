@@ -1,8 +1,32 @@
-//! Every name that leaves the process in logs: events, their fields, the
-//! target.
+//! Every name that leaves the process in logs and traces: events, spans, their
+//! fields, the targets.
 
 /// The `tracing` target of all events.
 pub(crate) const TARGET: &str = "outbox";
+/// That of the spans around handlers, which can so be switched off alone.
+pub(crate) const HANDLER: &str = "outbox::handler";
+
+/// The span around a run of a handler, also what the conventions of OpenTelemetry
+/// for messaging call the operation.
+pub(crate) const PROCESS: &str = "process";
+
+/// The fields of the span, by the same conventions.
+pub(super) mod field {
+    pub(in crate::telemetry) const DESTINATION: &str = "messaging.destination.name";
+    pub(in crate::telemetry) const MESSAGE_ID: &str = "messaging.message.id";
+    /// Of a run over several messages, which have no id in common.
+    pub(in crate::telemetry) const BATCH_COUNT: &str = "messaging.batch.message_count";
+    pub(in crate::telemetry) const SUBSCRIBER: &str = "messaging.consumer.group.name";
+    pub(in crate::telemetry) const SYSTEM: &str = "messaging.system";
+    pub(in crate::telemetry) const OPERATION: &str = "messaging.operation.name";
+    pub(in crate::telemetry) const OPERATION_TYPE: &str = "messaging.operation.type";
+    /// The kind of an error, never its text.
+    pub(in crate::telemetry) const ERROR: &str = "error.type";
+    // What `tracing-opentelemetry` reads.
+    pub(in crate::telemetry) const NAME: &str = "otel.name";
+    pub(in crate::telemetry) const KIND: &str = "otel.kind";
+    pub(in crate::telemetry) const STATUS: &str = "otel.status_code";
+}
 
 /// The events. Each delivery has one `dispatched` and then exactly one of those
 /// marked *closes*, sent after the write it reports has landed.

@@ -1,6 +1,7 @@
 //! Payloads and header values are the user's: no line at any level holds them, not
 //! even the driver's.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
@@ -59,6 +60,12 @@ async fn no_line_holds_a_payload_or_a_header_value(db: &Db) {
     for line in capture::lines() {
         let text = line.text();
         assert!(!hidden.iter().any(|word| text.contains(word)), "{text}");
+    }
+    let spans = capture::lines().into_iter().filter(|line| line.target == "outbox::handler");
+    let kinds: BTreeSet<_> =
+        spans.filter_map(|line| line.get("error.type").map(str::to_owned)).collect();
+    for kind in ["String", "panic", "DecodeError", "timeout"] {
+        assert!(kinds.contains(kind), "the spans are looked at as well: {kinds:?}");
     }
     let levels = capture::lines().iter().filter(|line| line.target.starts_with("sqlx")).count();
     assert!(levels > 0, "the driver's lines are looked at as well");

@@ -1,0 +1,59 @@
+//! Between the headers of messages and the spans of OpenTelemetry.
+//!
+//! The conventions for messaging let the span of one message be the child of the
+//! span that published it, and ask for links where a run is for several: it can be
+//! the child of no more than one.
+
+use std::str::FromStr;
+
+use opentelemetry::Context as Otel;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use super::Trace;
+use crate::extract::Context;
+
+/// Goes on with the traces of the messages. To be called before the span is
+/// entered: afterwards its parent is fixed.
+pub(super) fn follow(span: &Span, deliveries: &[Context]) {
+    let remote = |delivery: &Context| Trace::read(delivery.headers())?.remote();
+    match deliveries {
+        [one] => {
+            let parent = remote(one).map(|remote| Otel::new().with_remote_span_context(remote));
+            // Refused when no tracer wants the span: then there is none to continue.
+            let _ = parent.map(|parent| span.set_parent(parent));
+        }
+        several => several.iter().filter_map(remote).for_each(|remote| span.add_link(remote)),
+    }
+}
+
+/// Of the current span; or of one that was made without `tracing`.
+pub(super) fn current() -> Option<Trace> {
+    let place = |context: Otel| Trace::at(context.span().span_context());
+    place(Span::current().context()).or_else(|| place(Otel::current()))
+}
+
+impl Trace {
+    fn at(span: &SpanContext) -> Option<Self> {
+        let state = span.trace_state().header();
+        span.is_valid().then(|| Self {
+            id: span.trace_id().to_string(),
+            parent: span.span_id().to_string(),
+            flags: format!("{:02x}", span.trace_flags() & TraceFlags::SAMPLED),
+            state: (!state.is_empty()).then_some(state),
+        })
+    }
+
+    fn remote(&self) -> Option<SpanContext> {
+        let flags = TraceFlags::new(u8::from_str_radix(&self.flags, 16).ok()?);
+        let state = self.state.as_deref().map(TraceState::from_str);
+        Some(SpanContext::new(
+            TraceId::from_hex(&self.id).ok()?,
+            SpanId::from_hex(&self.parent).ok()?,
+            flags & TraceFlags::SAMPLED,
+            true,
+            state.and_then(Result::ok).unwrap_or_default(),
+        ))
+    }
+}

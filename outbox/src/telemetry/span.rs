@@ -1,0 +1,154 @@
+//! The span around a run of a handler.
+
+use tracing::field::Empty;
+use tracing::{Level, Span, span};
+
+use super::names::{HANDLER, PROCESS, field};
+use crate::extract::Context;
+use crate::subscriber::{HandlerError, HandlerResult, Verdict};
+
+/// What `error.type` says of a run that was dropped before its end: its lease is
+/// lost, or the drain's time is over.
+const CANCELLED: &str = "cancelled";
+
+/// The span of a run, from before the handler is called until it has ended or is
+/// dropped.
+pub(crate) struct RunSpan {
+    span: Span,
+    ended: bool,
+}
+
+impl RunSpan {
+    pub(crate) fn start(deliveries: &[Context]) -> Self {
+        let span = of(deliveries);
+        #[cfg(feature = "opentelemetry")]
+        if !span.is_disabled() {
+            super::otel::follow(&span, deliveries);
+        }
+        Self { span, ended: false }
+    }
+
+    /// To run the handler in.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// `None` for a run that was cut off.
+    pub(crate) fn end(mut self, results: Option<&[HandlerResult]>) {
+        let Some(results) = results else { return };
+        self.ended = true;
+        if !self.span.is_disabled()
+            && let Some(error) = results.iter().find_map(failure)
+        {
+            self.failed(error.kind());
+        }
+    }
+
+    fn failed(&self, kind: &str) {
+        self.span.record(field::STATUS, "ERROR");
+        self.span.record(field::ERROR, kind);
+    }
+}
+
+impl Drop for RunSpan {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.failed(CANCELLED);
+        }
+    }
+}
+
+/// Putting a message off is no failure.
+fn failure(result: &HandlerResult) -> Option<&HandlerError> {
+    let error = result.as_ref().err()?;
+    (!matches!(error.verdict, Some(Verdict::Snooze(_)))).then_some(error)
+}
+
+/// The values are not made unless a subscriber wants them: most processes handle
+/// messages without.
+fn of(deliveries: &[Context]) -> Span {
+    let [first, others @ ..] = deliveries else { return Span::none() };
+    let alone = others.is_empty();
+    let queue = || others.iter().all(|one| one.queue() == first.queue()).then(|| first.queue());
+    span!(
+        target: HANDLER,
+        // The same on a `TestBroker`, which runs handlers in the task that publishes.
+        parent: None,
+        Level::INFO,
+        PROCESS,
+        { field::DESTINATION } = queue(),
+        { field::MESSAGE_ID } = alone.then(|| tracing::field::display(first.id())),
+        // OpenTelemetry has no unsigned numbers: one would become a text.
+        { field::BATCH_COUNT } = (!alone).then(|| deliveries.len().try_into().unwrap_or(i64::MAX)),
+        { field::SUBSCRIBER } = first.subscriber(),
+        { field::SYSTEM } = "outbox",
+        { field::OPERATION } = PROCESS,
+        { field::OPERATION_TYPE } = PROCESS,
+        { field::NAME } = name(queue()),
+        { field::KIND } = "consumer",
+        { field::STATUS } = Empty,
+        { field::ERROR } = Empty,
+    )
+}
+
+/// As the conventions name spans.
+fn name(queue: Option<&str>) -> String {
+    queue.map_or_else(|| PROCESS.to_owned(), |queue| format!("{PROCESS} {queue}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, OnceLock};
+    use std::time::SystemTime;
+
+    use bytes::Bytes;
+    use tokio::sync::Semaphore;
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::extract::{Delivery, States};
+    use crate::message::Row;
+    use crate::publish::Publisher;
+
+    fn delivery() -> Context {
+        let row = Row {
+            id: 7,
+            queue: "q".into(),
+            payload: Bytes::new(),
+            attempts_count: 0,
+            deliveries_count: 1,
+            created_at: SystemTime::UNIX_EPOCH,
+            next_attempt_at: SystemTime::UNIX_EPOCH,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: None,
+            acquired_token: None,
+            timer_id: None,
+            headers: Some(r#"{"traceparent": "garbage"}"#.into()),
+        };
+        Context::new(Delivery {
+            row,
+            subscriber: "it",
+            states: Arc::new(States::default()),
+            deadline: Arc::new(Mutex::new(Instant::now())),
+            cancelled: CancellationToken::new(),
+            headers: OnceLock::new(),
+            trail: OnceLock::new(),
+            publisher: Publisher::default(),
+            collected: None,
+            lent: OnceLock::new(),
+            threads: Arc::new(Semaphore::new(1)),
+            said: OnceLock::new(),
+        })
+    }
+
+    #[test]
+    fn where_nobody_listens_no_span_is_made_and_no_header_read() {
+        let deliveries = [delivery(), delivery()];
+        let run = RunSpan::start(&deliveries);
+        assert!(run.span().is_disabled());
+        run.end(Some(&[]));
+        assert!(deliveries.iter().all(|one| one.delivery().headers.get().is_none()));
+    }
+}

@@ -1,0 +1,64 @@
+//! W3C Trace Context, as it stands in the headers of a message.
+
+use crate::message::Headers;
+use crate::message::headers::{TRACEPARENT, TRACESTATE};
+
+/// A place in a trace.
+#[derive(Debug, Clone)]
+pub(crate) struct Trace {
+    /// 32 hex digits, the same for the whole trace.
+    pub(super) id: String,
+    /// 16 hex digits: what the next message is a child of.
+    pub(super) parent: String,
+    /// 2 hex digits.
+    pub(super) flags: String,
+    pub(super) state: Option<String>,
+}
+
+impl Trace {
+    /// That of the span in which this is called; `None` without the feature
+    /// `opentelemetry`, or when no tracer has the span.
+    pub(crate) fn of_span() -> Option<Self> {
+        #[cfg(feature = "opentelemetry")]
+        return super::otel::current();
+        #[cfg(not(feature = "opentelemetry"))]
+        None
+    }
+
+    /// From `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
+    pub(crate) fn read(headers: &Headers) -> Option<Self> {
+        let mut parts = headers.get(TRACEPARENT)?.split('-');
+        let version = hex(parts.next()?, 2).filter(|version| version != "ff")?;
+        let (id, parent) = (hex(parts.next()?, 32)?, hex(parts.next()?, 16)?);
+        let flags = hex(parts.next()?, 2)?;
+        // Only a later version may say more.
+        if version == "00" && parts.next().is_some() {
+            return None;
+        }
+        let state = headers.get(TRACESTATE).map(str::to_owned);
+        Some(Self { id, parent, flags, state })
+    }
+
+    /// The same trace, one step on.
+    pub(crate) fn child(self) -> Self {
+        Self { parent: format!("{:016x}", fastrand::u64(1..)), ..self }
+    }
+
+    /// Writes the headers, unless the publisher has its own.
+    pub(crate) fn sign(&self, headers: &mut Headers) {
+        if headers.value(TRACEPARENT).is_some() {
+            return;
+        }
+        let Self { id, parent, flags, state } = self;
+        headers.insert(TRACEPARENT, format!("00-{id}-{parent}-{flags}"));
+        if let (Some(state), None) = (state, headers.value(TRACESTATE)) {
+            headers.insert(TRACESTATE, state.as_str());
+        }
+    }
+}
+
+/// Lower-case digits; an id is not all zeros.
+fn hex(text: &str, digits: usize) -> Option<String> {
+    let fits = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    (fits && (digits == 2 || text.bytes().any(|b| b != b'0'))).then(|| text.to_owned())
+}
