@@ -8,6 +8,7 @@ use quote::quote_spanned;
 use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
 use super::expand::at;
+use super::params;
 use crate::errors::Errors;
 
 const NOTHING: &str =
@@ -123,7 +124,7 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
 
 /// The name of a type that means something here, and what it wraps.
 fn wrapper(ty: &Type) -> Option<(&'static str, Option<&Type>)> {
-    let Type::Path(path) = ty else { return None };
+    let Type::Path(path) = params::ungrouped(ty) else { return None };
     let last = path.path.segments.last()?;
     let known = ["Result", "Option", "Vec", "Outgoing", "Outcome"];
     let name = known.into_iter().find(|name| last.ident == name)?;

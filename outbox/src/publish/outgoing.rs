@@ -71,6 +71,7 @@ impl fmt::Debug for Outgoing {
 
 impl Outgoing {
     /// A value, as JSON. One that does not serialise fails when published.
+    #[allow(clippy::needless_pass_by_value, reason = "a queue is named by a string of any kind")]
     pub fn new<B: Serialize + ?Sized>(queue: impl QueueFor<B>, body: &B) -> Self {
         let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
         Self::with(queue.name().to_owned(), payload, Some(codec::JSON.into()))

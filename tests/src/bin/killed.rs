@@ -52,13 +52,7 @@ transactional!(on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
 macro_rules! batch {
     ($name:ident, $database:ty, $insert:literal) => {
         /// Some fail at first, so that a run settles those that succeeded.
-        #[subscriber(
-                                            "work",
-                                            batch = 4,
-                                            max_workers = 3,
-                                            max_poll = "1s",
-                                            retry = Constant("10ms", max_attempts = 2)
-                                        )]
+        #[subscriber("work", batch = 4, max_workers = 3, max_poll = "1s", retry = Constant("10ms"))]
         async fn $name(batch: Batch<i64>, mut tx: Tx<$database>) -> anyhow::Result<BatchOutcome> {
             begun();
             let mut outcome = BatchOutcome::default();

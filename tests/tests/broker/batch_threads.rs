@@ -51,14 +51,13 @@ async fn a_batch_runs_on_one_blocking_thread_and_each_message_is_settled_in_its_
     let broker = TestBroker::with([each::subscriber()]).state(&SEEN);
     let words = ["broken", "good", "bad", "good"];
     broker.publish_batch(all("batch threads: each", &words)).await.unwrap();
-    let seen = SEEN.lock().unwrap();
+    let seen = SEEN.lock().unwrap().clone();
     assert_eq!(seen.len(), 3, "one that does not decode fails alone");
     assert!(seen.iter().all(|thread| *thread == seen[0] && *thread != here()), "{seen:?}");
     let endings: Vec<_> = broker.calls("each").into_iter().map(|call| call.ending).collect();
     let [undecoded, rejected] =
         [FailureReason::RetryTerminal, FailureReason::Rejected].map(Ending::Terminal);
     assert_eq!(endings, [undecoded, Ending::Acked, rejected, Ending::Acked]);
-    drop(seen);
     broker.publish("batch threads: each", "broken").await.unwrap();
     assert_eq!(SEEN.lock().unwrap().len(), 3, "nothing to call it with");
     assert!(broker.rows().is_empty());
