@@ -52,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
     // It stands wherever a queue is named: another type than `Order` does not compile.
     outbox::publish(&mut tx, ORDERS, &Order { id: 3, cents: 3000 }).await?;
     // Strings stay possible; with them nobody checks the type.
-    outbox::publish(&mut tx, "orders", &serde_json::json!({ "id": 4, "cents": 4000 })).await?;
+    outbox::publish(&mut tx, "orders", &Order { id: 4, cents: 4000 }).await?;
     tx.commit().await?;
 
     for row in publisher.pending(&mut *pool.acquire().await?, ORDERS, 10).await? {
