@@ -49,11 +49,13 @@ async fn main() -> anyhow::Result<()> {
     // A message with options; also for batches and for a publisher of other tables.
     let later = ORDERS.message(&Order { id: 2, cents: 2000 }).timer_id("order-2");
     publisher.publish_batch(&mut tx, [later]).await?;
-    // Strings stay possible; here nobody checks the type.
-    outbox::publish(&mut tx, ORDERS.name(), &Order { id: 3, cents: 3000 }).await?;
+    // It stands wherever a queue is named: another type than `Order` does not compile.
+    outbox::publish(&mut tx, ORDERS, &Order { id: 3, cents: 3000 }).await?;
+    // Strings stay possible; with them nobody checks the type.
+    outbox::publish(&mut tx, "orders", &Order { id: 4, cents: 4000 }).await?;
     tx.commit().await?;
 
-    for row in publisher.pending(&mut *pool.acquire().await?, ORDERS.name(), 10).await? {
+    for row in publisher.pending(&mut *pool.acquire().await?, ORDERS, 10).await? {
         println!("waiting in {}: {}", row.queue, String::from_utf8_lossy(&row.payload));
     }
     App::sqlite(pool.clone()).run_until(support::no_message_left(&pool)).await?;

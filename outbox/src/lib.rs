@@ -92,8 +92,8 @@ pub use outbox_macros::Failure;
 #[doc = include_str!("docs/subscriber.md")]
 pub use outbox_macros::subscriber;
 pub use publish::{
-    Connection, Outgoing, PublishError, Published, Publisher, Queue, TimerConflict, Transaction,
-    publish,
+    Connection, Outgoing, PublishError, Published, Publisher, Queue, QueueFor, QueueName,
+    TimerConflict, Transaction, publish,
 };
 pub use schema::migrate;
 pub use store::names::{NameError, TableNames};

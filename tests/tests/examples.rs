@@ -275,12 +275,12 @@ fn returned_message_is_published_with_the_ack_or_not_at_all() {
 #[test]
 fn typed_queue_publishes_handles_and_returns() {
     let story = Example::new("typed_queue", "").story();
-    for (id, cents, total) in [(1, 1000, 1190), (2, 2000, 2380), (3, 3000, 3570)] {
+    for (id, cents, total) in [(1, 1000, 1190), (2, 2000, 2380), (3, 3000, 3570), (4, 4000, 4760)] {
         let waiting = format!(r#"waiting in orders: {{"id":{id},"cents":{cents}}}"#);
         let sent = format!("invoice of order {id}: {total} cents");
-        assert_lines(&story, &[&waiting, &sent, "billed: 7140 cents", "left: 0"]);
+        assert_lines(&story, &[&waiting, &sent, "billed: 11900 cents", "left: 0"]);
     }
-    assert_eq!(story.matches("invoice of").count(), 3);
+    assert_eq!(story.matches("invoice of").count(), 4);
 }
 
 #[test]

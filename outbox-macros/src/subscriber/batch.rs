@@ -7,26 +7,14 @@ use syn::{FnArg, GenericArgument, PathArguments, Type};
 use super::expand::{at, located, returned_type};
 use super::function::Function;
 use super::params::{self, Param, last_segment};
+use super::returned;
 use crate::errors::Errors;
 
 /// Extractors that are about one delivery.
 const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
 
 /// The parameters, where the first is `Vec<T>` or `Batch<T>`.
-pub(super) fn check<'a>(
-    function: &'a Function,
-    option: &Ident,
-    publish: bool,
-    errors: &mut Errors,
-) -> Vec<Param<'a>> {
-    if function.sig.asyncness.is_none() {
-        errors.at(function.sig.fn_token, "a handler of batches is an `async fn`; add `async`");
-    }
-    if publish {
-        let why = "a handler of batches has no message to publish for each; collect them on the \
-                   items of a `Batch<T>`: `item.context.publisher().collect(..)`";
-        errors.at(option, why);
-    }
+pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Param<'a>> {
     let mut inputs = function.sig.inputs.iter().filter_map(|input| match input {
         FnArg::Typed(typed) => Some(&*typed.ty),
         FnArg::Receiver(_) => None,
@@ -72,11 +60,12 @@ pub(super) fn handler(
     whole: &Type,
     message: &Type,
     params: &[Param<'_>],
+    publish: Option<&TokenStream>,
 ) -> TokenStream {
     let site = Span::mixed_site();
     let name = located(&function.sig.ident);
-    let [ctx, decoded, answered] = ["__outbox_ctx", "__outbox_decoded", "__outbox_answered"]
-        .map(|name| Ident::new(name, site));
+    let [ctx, of, answered] =
+        ["__outbox_ctx", "__outbox_of", "__outbox_answered"].map(|name| Ident::new(name, site));
     let locals: Vec<_> =
         (0..params.len()).map(|at| format_ident!("__outbox_{at}", span = site)).collect();
     let argument = if last_segment(whole).as_deref() == Some("Batch") {
@@ -84,31 +73,69 @@ pub(super) fn handler(
     } else {
         quote_spanned!(site=> ::std::vec::Vec<_>)
     };
-    let first = &locals[0];
-    let others = params.iter().zip(&locals).filter_map(|(param, local)| match param {
-        Param::Extractor(ty) => {
-            let extract = quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#ctx));
+    let plain = function.sig.asyncness.is_none();
+    let refused = if plain {
+        quote_spanned!(site=> ::outbox::__private::batch::refused(&#ctx, &error))
+    } else {
+        quote_spanned!(site=> #answered.refused(&error))
+    };
+    let others: TokenStream = params
+        .iter()
+        .zip(&locals)
+        .filter_map(|(param, local)| {
+            let Param::Extractor(ty) = param else { return None };
+            let extract = quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#of));
             Some(quote_spanned! {site=>
                 let #local = match #extract.await {
                     ::core::result::Result::Ok(made) => made,
-                    ::core::result::Result::Err(error) => return #answered.refused(&error),
+                    ::core::result::Result::Err(error) => return #refused,
                 };
             })
-        }
-        _ => None,
-    });
-    let returned = returned_type(&function.sig.output);
-    let span = at(&returned);
-    let outcomes = quote_spanned!(span=> ::outbox::__private::batch::outcomes::<#returned>());
+        })
+        .collect();
     let decode = quote_spanned!(at(message)=> ::outbox::__private::batch::decode::<#message>(#ctx));
-    let run = quote_spanned! {name.span()=> async move {
-        let #decoded = #decode;
-        let #ctx = #decoded.first();
-        let (#first, #answered) = #decoded.split::<#argument>();
-        let ::core::option::Option::Some(#ctx) = #ctx else { return #answered.results(()) };
-        #(#others)*
-        #outcomes(#answered, #name(#(#locals),*).await)
-    }};
+    let decoded = |first: &Ident, of: TokenStream| {
+        quote_spanned! {site=>
+            let (#of, #first, #answered) = match #decode.split::<#argument>() {
+                ::core::result::Result::Ok(split) => split,
+                ::core::result::Result::Err(undecoded) => return undecoded,
+            };
+        }
+    };
+    let ended = |waits: Option<TokenStream>| {
+        let call = quote_spanned!(site=> #name(#(#locals),*) #waits);
+        if let Some(queue) = publish {
+            return returned::expand_batch(&function.sig.output, &call, &ctx, &answered, queue);
+        }
+        let returned = returned_type(&function.sig.output);
+        let outcomes = quote_spanned!(at(&returned)=>
+            ::outbox::__private::batch::outcomes::<#returned>());
+        quote_spanned!(site=> #outcomes(#answered, #call))
+    };
+    let body = if plain {
+        let first_of = (!others.is_empty()).then(|| {
+            quote_spanned! {site=>
+                let ::core::option::Option::Some(#of) = #ctx.first() else {
+                    return ::std::vec::Vec::new();
+                };
+            }
+        });
+        let (decoded, ended) = (decoded(&locals[0], quote_spanned!(site=> _)), ended(None));
+        // The messages are read over there: they may be large.
+        quote_spanned! {site=>
+            #first_of
+            #others
+            ::outbox::__private::batch::blocking(#ctx, move |#ctx| { #decoded #ended }).await
+        }
+    } else {
+        let of =
+            if others.is_empty() { quote_spanned!(site=> _) } else { quote_spanned!(site=> #of) };
+        let ended = ended(Some(quote_spanned!(site=> .await)));
+        let decoded = decoded(&locals[0], of);
+        quote_spanned!(site=> #decoded #others #ended)
+    };
+    // A future that is not `Send` is reported where the block stands.
+    let run = quote_spanned!(name.span()=> async move { #body });
     let deliveries = quote_spanned!(site=> ::std::vec::Vec<::outbox::Context>);
     quote_spanned!(site=> |#ctx: #deliveries| #run)
 }

@@ -22,10 +22,8 @@ pub(super) fn function<'a>(
     if sig.inputs.is_empty() {
         errors.at(&sig.ident, "a handler takes the payload; add a parameter, if only `_: &[u8]`");
     }
-    if let Some(option) = &options.batch
-        && sig.receiver().is_none()
-    {
-        return batch::check(function, option, options.publish.is_some(), errors);
+    if options.batch && sig.receiver().is_none() {
+        return batch::check(function, errors);
     }
     let alone = sig.inputs.len() == 1;
     let params = sig.inputs.iter().enumerate().filter_map(|(at, input)| match input {

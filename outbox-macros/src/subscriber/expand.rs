@@ -73,7 +73,7 @@ fn subscriber(
     let queues = queues.map(|queues| read_by(params.first(), queues));
     let (of, handler) = if let Some(Param::Batch { whole, message }) = params.first() {
         let of = quote_spanned!(Span::mixed_site()=> batch::);
-        (of, batch::handler(function, whole, message, params))
+        (of, batch::handler(function, whole, message, params, options.publish.as_ref()))
     } else {
         (TokenStream::new(), handler(function, params, options.publish.as_ref()))
     };

@@ -27,8 +27,8 @@ pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
     let options = options::check(&args.settings, &mut errors);
     let params = check::function(&function, &options, &mut errors);
-    if options.publish.is_some() && options.batch.is_none() {
-        returned::check(&function.sig.output, &function.sig.ident, &mut errors);
+    if options.publish.is_some() {
+        returned::check(&function.sig.output, &function.sig.ident, options.batch, &mut errors);
     }
     match errors.finish() {
         Ok(()) => expand::expand(&function, queues.as_ref(), &options, &params),

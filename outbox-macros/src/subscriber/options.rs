@@ -41,8 +41,8 @@ pub(super) struct Options {
     pub(super) calls: Vec<Call>,
     /// The queue for what the handler returns.
     pub(super) publish: Option<TokenStream>,
-    /// The name of the option `batch`, where it is given.
-    pub(super) batch: Option<Ident>,
+    /// The option `batch` is given.
+    pub(super) batch: bool,
 }
 
 /// A call of a builder method: what a setting becomes.
@@ -91,8 +91,8 @@ pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Options {
     }
     acked_first(settings, errors);
     let named = |wanted| settings.iter().map(|setting| &setting.name).find(|name| *name == wanted);
-    let batch = named("batch").cloned();
-    if let (None, Some(wait)) = (&batch, named("batch_wait")) {
+    let batch = named("batch").is_some();
+    if let (false, Some(wait)) = (batch, named("batch_wait")) {
         errors.at(wait, "`batch_wait` needs `batch`, as in `batch = 100`");
     }
     Options { calls, publish, batch }

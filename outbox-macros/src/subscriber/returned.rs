@@ -8,15 +8,37 @@ use quote::quote_spanned;
 use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
 use super::expand::at;
+use super::params;
 use crate::errors::Errors;
 
 const NOTHING: &str =
     "`publish` sends what the handler returns; return a message, or remove the option";
 
-pub(super) fn check(output: &ReturnType, name: &Ident, errors: &mut Errors) {
+/// What is published for a batch as a whole would be lost, or come twice, when one
+/// of its leases is: the other messages are settled all the same.
+const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with what each message publishes, in turn; \
+     what belongs to the whole batch is published in a `Tx`: `outbox::publish(&mut tx, ..)`";
+
+pub(super) fn check(output: &ReturnType, name: &Ident, of_batch: bool, errors: &mut Errors) {
     match output {
         ReturnType::Default => errors.at(name, NOTHING),
+        ReturnType::Type(_, ty) if of_batch => match of_each(ty) {
+            Some(each) => something(each, errors),
+            None => errors.at(ty, EACH),
+        },
         ReturnType::Type(_, ty) => something(ty, errors),
+    }
+}
+
+/// The `T` of `Vec<T>`, in a `Result` or not.
+fn of_each(ty: &Type) -> Option<&Type> {
+    match wrapper(ty)? {
+        ("Vec", each) => each,
+        ("Result", Some(inner)) => match wrapper(inner)? {
+            ("Vec", each) => each,
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -47,6 +69,25 @@ pub(super) fn expand(
         ReturnType::Default => TokenStream::new(),
         ReturnType::Type(_, ty) => unwrap(ty, call, ctx, queue),
     }
+}
+
+/// Turns the call of a handler of batches into the result of each message.
+pub(super) fn expand_batch(
+    output: &ReturnType,
+    call: &TokenStream,
+    ctx: &Ident,
+    answered: &Ident,
+    queue: &TokenStream,
+) -> TokenStream {
+    // Refused by `check`.
+    let ReturnType::Type(_, ty) = output else { return TokenStream::new() };
+    let Some(each) = of_each(ty) else { return TokenStream::new() };
+    let inner = Ident::new("__outbox_returned", Span::mixed_site());
+    let one = unwrap(each, &quote_spanned!(at(each)=> #inner), ctx, queue);
+    let fallible = matches!(wrapper(ty), Some(("Result", _)));
+    let helper = Ident::new(if fallible { "each_of" } else { "each" }, at(ty));
+    quote_spanned!(at(ty)=>
+        ::outbox::__private::batch::#helper(#answered, #call, |#ctx, #inner| #one))
 }
 
 fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> TokenStream {
@@ -83,7 +124,7 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
 
 /// The name of a type that means something here, and what it wraps.
 fn wrapper(ty: &Type) -> Option<(&'static str, Option<&Type>)> {
-    let Type::Path(path) = ty else { return None };
+    let Type::Path(path) = params::ungrouped(ty) else { return None };
     let last = path.path.segments.last()?;
     let known = ["Result", "Option", "Vec", "Outgoing", "Outcome"];
     let name = known.into_iter().find(|name| last.ident == name)?;

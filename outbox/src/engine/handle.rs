@@ -50,7 +50,7 @@ pub(super) async fn handle<S: Store>(
     };
     let ended: Vec<_> = runs.into_iter().map(Over::from).collect();
     let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
-    // Parameters are made from the first.
+    // The run has one, whichever of its messages it was made from.
     let lent = ended.first().and_then(|over| over.context.delivery().lent.get());
     let committed = match lent {
         None => false,

@@ -11,7 +11,7 @@ use super::judge::Case;
 use super::lease::Holding;
 use super::settle::{Settlement, Settling};
 use super::{Reader, Shared, quiet};
-use crate::extract::{Context, Delivery};
+use crate::extract::{Context, Delivery, LentOnce};
 use crate::publish::Collected;
 use crate::store::{Before, Store};
 use crate::subscriber::AckPolicy;
@@ -38,8 +38,9 @@ pub(crate) async fn deliver<S: Store>(
     jobs: Vec<Job>,
 ) -> Vec<Settling> {
     let (mut settled, mut runs, mut suspects) = (Vec::new(), Vec::with_capacity(1), Vec::new());
+    let lent = LentOnce::default();
     for job in jobs {
-        match admit(shared, reader, job) {
+        match admit(shared, reader, job, &lent) {
             Admitted::Not(settling) => settled.push(settling),
             Admitted::Suspect(run) => suspects.push(run),
             Admitted::Innocent(run) => runs.push(run),
@@ -62,7 +63,12 @@ enum Admitted<'a> {
     Suspect(Run<'a>),
 }
 
-fn admit<'a, S: Store>(shared: &'a Shared<S>, reader: &Arc<Reader>, job: Job) -> Admitted<'a> {
+fn admit<'a, S: Store>(
+    shared: &'a Shared<S>,
+    reader: &Arc<Reader>,
+    job: Job,
+    lent: &LentOnce,
+) -> Admitted<'a> {
     let options = &reader.subscriber.options;
     let row = &job.claimed.row;
     if Instant::now() >= job.deadline {
@@ -79,7 +85,9 @@ fn admit<'a, S: Store>(shared: &'a Shared<S>, reader: &Arc<Reader>, job: Job) ->
         return Admitted::Not(settling.ruled(case(shared, reader, &job).delivered_too_often()));
     }
     let holding = shared.leases.hold(settling.lease, job.claimed_at, options.lease_ttl);
-    let context = context(shared, reader, &job, &holding);
+    // A suspect runs alone.
+    let lent = if too_often { LentOnce::default() } else { Arc::clone(lent) };
+    let context = context(shared, reader, &job, &holding, lent);
     if context.has_expired(job.claimed_at.elapsed()) {
         return Admitted::Not(settling.ruled(case(shared, reader, &job).expired()));
     }
@@ -107,7 +115,7 @@ async fn alone<S: Store>(
     };
     run.settling.lease = marked;
     run.holding = shared.leases.hold(marked, since, reader.subscriber.options.lease_ttl);
-    run.context = context(shared, reader, &run.job, &run.holding);
+    run.context = context(shared, reader, &run.job, &run.holding, LentOnce::default());
     handle(shared, reader, vec![run]).await
 }
 
@@ -125,6 +133,7 @@ fn context<S: Store>(
     reader: &Reader,
     job: &Job,
     holding: &Holding<'_>,
+    lent: LentOnce,
 ) -> Context {
     Context::new(Delivery {
         row: job.claimed.row.clone(),
@@ -136,7 +145,7 @@ fn context<S: Store>(
         trail: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
-        lent: OnceLock::new(),
+        lent,
         threads: Arc::clone(&reader.threads),
         said: OnceLock::new(),
     })

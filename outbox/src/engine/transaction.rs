@@ -21,23 +21,18 @@ pub(super) async fn end<S: Store>(
     rulings: &mut [Ruling],
 ) -> Result<bool, HandlerError> {
     let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
-    if acks.is_empty() {
+    // What the handler wrote for a message that is another claim's now stands in
+    // the same transaction.
+    let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
+    if acks.is_empty() || lost {
         lent.roll_back().await;
+        undone(rulings);
         return Ok(false);
     }
-    let single = leases.len() == 1;
     match lent.settle(&shared.publisher, &acks).await? {
         Ended::Committed => Ok(true),
         Ended::LeaseLost => {
-            for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {
-                // Of several, those that are not lost were undone with the lost
-                // one: they run again.
-                *ruling = if single {
-                    Ruling::lost()
-                } else {
-                    Ruling::of(Settlement::Release { due_in: None, uncount: true })
-                };
-            }
+            undone(rulings);
             Ok(false)
         }
         Ended::Elsewhere(published) => {
@@ -50,6 +45,19 @@ pub(super) async fn end<S: Store>(
             }
             Ok(false)
         }
+    }
+}
+
+/// Of several, those that are not lost were undone with the lost one: they run
+/// again.
+fn undone(rulings: &mut [Ruling]) {
+    let single = rulings.len() == 1;
+    for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {
+        *ruling = if single {
+            Ruling::lost()
+        } else {
+            Ruling::of(Settlement::Release { due_in: None, uncount: true })
+        };
     }
 }
 

@@ -22,7 +22,10 @@ use crate::tracking::Trail;
 #[derive(Clone)]
 pub struct Context(Arc<Delivery>);
 
-/// Everything a run needs, in one allocation.
+/// Where the transaction of a run stands.
+pub(crate) type LentOnce = Arc<OnceLock<Arc<dyn super::Lent>>>;
+
+/// What a run needs of its delivery.
 pub(crate) struct Delivery {
     pub(crate) row: Row,
     pub(crate) subscriber: &'static str,
@@ -35,8 +38,8 @@ pub(crate) struct Delivery {
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
-    /// The transaction of a handler that takes `Tx`.
-    pub(crate) lent: OnceLock<Arc<dyn super::Lent>>,
+    /// The transaction of a handler that takes `Tx`; the messages of a batch share it.
+    pub(crate) lent: LentOnce,
     /// Places on blocking threads, for handlers that are plain fns.
     pub(crate) threads: Arc<Semaphore>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.

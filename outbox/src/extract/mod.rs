@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::future::Future;
 
 pub use context::Context;
-pub(crate) use context::Delivery;
+pub(crate) use context::{Delivery, LentOnce};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::undecodable;
+use super::{on_thread, undecodable};
+use crate::error::BoxError;
 use crate::extract::Context;
 use crate::subscriber::{
     Batch, HandlerError, HandlerResult, IntoOutcomes, IntoQueues, Item, Origin, Subscriber,
@@ -76,17 +78,19 @@ pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
 }
 
 impl<T> Decoded<T> {
-    /// The delivery that other parameters are made from; `None` when nothing
-    /// decoded.
-    pub fn first(&self) -> Option<Context> {
-        self.items.first().map(|item| item.context.clone())
-    }
-
-    /// The argument, and what turns the handler's answer into results.
-    pub fn split<A: From<Batch<T>>>(self) -> (A, Answered) {
-        let deliveries = self.items.iter().map(|item| item.context.clone()).collect();
+    /// The delivery that other parameters are made from, the argument, and what
+    /// turns the handler's answer into results.
+    ///
+    /// # Errors
+    /// The results, when nothing decoded.
+    pub fn split<A: From<Batch<T>>>(self) -> Result<(Context, A, Answered), Vec<HandlerResult>> {
+        let deliveries: Vec<_> = self.items.iter().map(|item| item.context.clone()).collect();
+        let first = deliveries.first().cloned();
         let answered = Answered { deliveries, results: self.results };
-        (Batch(self.items).into(), answered)
+        match first {
+            Some(first) => Ok((first, Batch(self.items).into(), answered)),
+            None => Err(answered.results(())),
+        }
     }
 }
 
@@ -127,4 +131,53 @@ fn fill(
 /// As [`super::outcome`].
 pub fn outcomes<R: IntoOutcomes>() -> fn(Answered, R) -> Vec<HandlerResult> {
     Answered::results::<R>
+}
+
+/// As [`super::blocking`]: a run is one thread, however many its messages are.
+pub async fn blocking(
+    deliveries: Vec<Context>,
+    handler: impl FnOnce(Vec<Context>) -> Vec<HandlerResult> + Send + 'static,
+) -> Vec<HandlerResult> {
+    let Some(threads) = deliveries.first().map(|one| Arc::clone(&one.delivery().threads)) else {
+        return Vec::new();
+    };
+    let count = deliveries.len();
+    let ended = on_thread(threads, move || handler(deliveries)).await;
+    ended.unwrap_or_else(|stopped| vec![Err(stopped); count])
+}
+
+/// The plain fn could not be called.
+pub fn refused(deliveries: &[Context], error: &HandlerError) -> Vec<HandlerResult> {
+    vec![Err(error.clone()); deliveries.len()]
+}
+
+/// `publish`: what each message publishes with its own ack, in turn.
+pub fn each<T>(
+    answered: Answered,
+    values: Vec<T>,
+    mut one: impl FnMut(Context, T) -> HandlerResult,
+) -> Vec<HandlerResult> {
+    let (got, wanted) = (values.len(), answered.deliveries.len());
+    if got != wanted {
+        let why = format!(
+            "with `publish` the handler returns a value for each message, in turn; it returned \
+             {got} for {wanted} messages"
+        );
+        return answered.refused(&HandlerError::new(HandlerError::RESULTS, why));
+    }
+    let deliveries = answered.deliveries.iter().cloned();
+    let results: Vec<_> = deliveries.zip(values).map(|(ctx, value)| one(ctx, value)).collect();
+    answered.results(results)
+}
+
+/// The same, of a handler that can fail as a whole.
+pub fn each_of<T, E: Into<BoxError>>(
+    answered: Answered,
+    returned: Result<Vec<T>, E>,
+    one: impl FnMut(Context, T) -> HandlerResult,
+) -> Vec<HandlerResult> {
+    match returned {
+        Ok(values) => each(answered, values, one),
+        Err(error) => answered.refused(&HandlerError::of(error)),
+    }
 }

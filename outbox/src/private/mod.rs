@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use crate::extract::{Context, FromContext};
 use crate::message::{Codec, DecodeError, Encoded, Json, codec};
@@ -107,15 +108,23 @@ pub async fn blocking(
     ctx: Context,
     handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
 ) -> HandlerResult {
+    let threads = Arc::clone(&ctx.delivery().threads);
+    on_thread(threads, move || handler(ctx)).await?
+}
+
+async fn on_thread<T: Send + 'static>(
+    threads: Arc<Semaphore>,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, HandlerError> {
     // Held by the thread: a run that was given up still counts.
-    let place = Arc::clone(&ctx.delivery().threads).acquire_owned().await;
+    let place = threads.acquire_owned().await;
     let span = tracing::Span::current();
     let run = tokio::task::spawn_blocking(tracking::carried(move || {
         let _place = place;
-        span.in_scope(|| handler(ctx))
+        span.in_scope(run)
     }));
     match run.await {
-        Ok(ended) => ended,
+        Ok(ended) => Ok(ended),
         Err(failed) => match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(stopped) => Err(HandlerError::of(stopped)),

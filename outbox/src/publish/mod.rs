@@ -11,7 +11,7 @@ pub use outgoing::{Outgoing, TimerConflict};
 pub(crate) use prepare::{Due, Prepared, check_name};
 pub(crate) use publisher::Collected;
 pub use publisher::Publisher;
-pub use queue::{Queue, QueueFor, QueueOf};
+pub use queue::{Queue, QueueFor, QueueName, QueueOf};
 
 use serde::Serialize;
 
@@ -46,7 +46,8 @@ impl Published {
 /// The row commits or rolls back with everything else in the transaction, and
 /// so does the wake for the subscribers. The tables are those of
 /// [`Publisher::from_env`]; for other tables or for options (headers, delay,
-/// timer) use a [`Publisher`].
+/// timer) use a [`Publisher`]. The queue is a string, or a [`Queue`] of what is
+/// published.
 ///
 /// # Examples
 /// ```no_run
@@ -65,10 +66,10 @@ impl Published {
 /// # Cancel safety
 /// A dropped call may have inserted the row: roll the transaction back, as with
 /// any other statement in it.
-pub async fn publish<T: Transaction + ?Sized>(
+pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
     tx: &mut T,
-    queue: &str,
-    body: &(impl Serialize + ?Sized),
+    queue: impl QueueFor<B>,
+    body: &B,
 ) -> Result<Published, PublishError> {
     Publisher::of_process()?.publish(tx, queue, body).await
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{PublishError, Published, Publisher, Transaction};
+use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
 use crate::message::{Codec, Headers, codec};
 use crate::telemetry::Trace;
@@ -74,12 +74,14 @@ impl fmt::Debug for Outgoing {
 
 impl Outgoing {
     /// A value, as JSON. One that does not serialise fails when published.
-    pub fn new(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
+    #[allow(clippy::needless_pass_by_value, reason = "a queue is named by a string of any kind")]
+    pub fn new<B: Serialize + ?Sized>(queue: impl QueueFor<B>, body: &B) -> Self {
         let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
-        Self::with(queue.into(), payload, Some(codec::JSON.into()))
+        Self::with(queue.name().to_owned(), payload, Some(codec::JSON.into()))
     }
 
-    /// A value in another encoding, with its content type.
+    /// A value in another encoding, with its content type; of a typed queue by
+    /// [`Queue::encoded`](crate::Queue::encoded).
     pub fn encoded<C: Codec>(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
         let payload = C::encode(body).map(Bytes::from);
         Self::with(queue.into(), payload, Some(C::CONTENT_TYPE.into()))

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde::Serialize;
 
 use super::{
-    Connection, Outgoing, Prepared, PublishError, Published, Transaction, check_name, sealed,
+    Connection, Outgoing, Prepared, PublishError, Published, QueueFor, QueueName, Transaction,
+    check_name, sealed,
 };
 use crate::error::StoreError;
 use crate::message::Row;
@@ -32,7 +33,8 @@ const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 /// ```
 ///
 /// As a parameter of a handler it can also [`collect`](Self::collect) messages,
-/// which are published by the statement that acks the delivery.
+/// which are published by the statement that acks the delivery. A batch has none as
+/// a whole: each of its items has one, `item.context.publisher()`, for its own ack.
 #[derive(Clone)]
 pub struct Publisher {
     table: Arc<Table>,
@@ -136,7 +138,7 @@ impl Publisher {
     }
 
     /// A message to this publisher's table, for options.
-    pub fn message(&self, queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Outgoing {
+    pub fn message<B: Serialize + ?Sized>(&self, queue: impl QueueFor<B>, body: &B) -> Outgoing {
         let mut outgoing = Outgoing::new(queue, body);
         outgoing.publisher = Some(self.clone());
         outgoing
@@ -146,11 +148,11 @@ impl Publisher {
     ///
     /// # Errors
     /// As [`publish`](crate::publish).
-    pub async fn publish<T: Transaction + ?Sized>(
+    pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
         &self,
         tx: &mut T,
-        queue: &str,
-        body: &(impl Serialize + ?Sized),
+        queue: impl QueueFor<B>,
+        body: &B,
     ) -> Result<Published, PublishError> {
         self.send(tx, Outgoing::new(queue, body)).await
     }
@@ -220,9 +222,10 @@ impl Publisher {
     pub async fn cancel_timer<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,
-        queue: &str,
+        queue: impl QueueName,
         timer_id: &str,
     ) -> Result<bool, PublishError> {
+        let queue = queue.name();
         check_name("queue", queue)?;
         check_name("timer", timer_id)?;
         Ok(tx.cancel_timer(&self.table.statements, queue, timer_id).await?)
@@ -235,9 +238,10 @@ impl Publisher {
     pub async fn pending<C: Connection + ?Sized>(
         &self,
         connection: &mut C,
-        queue: &str,
+        queue: impl QueueName,
         limit: u32,
     ) -> Result<Vec<Row>, PublishError> {
+        let queue = queue.name();
         check_name("queue", queue)?;
         Ok(connection.pending(&self.table.statements, queue, i64::from(limit)).await?)
     }

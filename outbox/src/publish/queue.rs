@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use serde::Serialize;
 
 use super::{Outgoing, PublishError, Published, Publisher, Transaction};
+use crate::message::Codec;
 use crate::subscriber::IntoQueues;
 
 /// A queue whose messages are `T`: publishing and handling another type does not
-/// compile.
+/// compile. It stands wherever a queue is named.
 ///
 /// # Examples
 /// ```
@@ -70,14 +71,27 @@ impl<T: Serialize> Queue<T> {
         tx: &mut X,
         body: &T,
     ) -> Result<Published, PublishError> {
-        Publisher::of_process()?.publish(tx, self.name, body).await
+        Publisher::of_process()?.publish(tx, self, body).await
     }
 
     /// A message to this queue, for options or another publisher.
     pub fn message(&self, body: &T) -> Outgoing {
-        Outgoing::new(self.name, body)
+        Outgoing::new(self, body)
+    }
+
+    /// A message in another encoding, with its content type.
+    pub fn encoded<C: Codec>(&self, body: &T) -> Outgoing {
+        Outgoing::encoded::<C>(self.name, body)
     }
 }
+
+impl<T> Clone for Queue<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Queue<T> {}
 
 impl<T> fmt::Debug for Queue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,26 +130,47 @@ impl<P: ?Sized, Q: IntoQueues + Clone> QueueOf<P> for Q {
     }
 }
 
-/// Where a returned `T` can be published.
+/// What names a queue: a string of any kind, or a [`Queue`].
 #[diagnostic::on_unimplemented(
-    message = "`{T}` cannot be published to the queue `{Self}`",
-    label = "holds messages of another type",
-    note = "a queue is a string, or a `Queue<T>` of the returned type"
+    message = "`{Self}` names no queue",
+    label = "no string and no `Queue`",
+    note = "a queue is a string, or a `Queue<T>`"
 )]
-pub trait QueueFor<T: ?Sized> {
+pub trait QueueName {
     /// The name.
     fn name(&self) -> &str;
 }
 
-impl<T> QueueFor<T> for Queue<T> {
+impl<T> QueueName for Queue<T> {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl<T> QueueName for &Queue<T> {
     fn name(&self) -> &str {
         self.name
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: ?Sized, Q: AsRef<str>> QueueFor<T> for Q {
+impl<Q: AsRef<str>> QueueName for Q {
     fn name(&self) -> &str {
         self.as_ref()
     }
 }
+
+/// Where a `T` can be published: a string of any kind, or a [`Queue<T>`].
+#[diagnostic::on_unimplemented(
+    message = "`{T}` cannot be published to the queue `{Self}`",
+    label = "`{Self}` is no string and no `Queue<{T}>`",
+    note = "a queue is a string, or a `Queue<T>` of the type that is published"
+)]
+pub trait QueueFor<T: ?Sized>: QueueName {}
+
+impl<T> QueueFor<T> for Queue<T> {}
+
+impl<T> QueueFor<T> for &Queue<T> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: ?Sized, Q: AsRef<str>> QueueFor<T> for Q {}

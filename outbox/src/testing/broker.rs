@@ -13,7 +13,7 @@ use super::drive::Driver;
 use crate::error::Result;
 use crate::extract::{Context, States};
 use crate::message::{DeadLetter, FailureReason, Headers, Row};
-use crate::publish::{Outgoing, Published, Publisher};
+use crate::publish::{Outgoing, Published, Publisher, QueueFor, QueueName};
 use crate::store::memory::MemoryStore;
 use crate::subscriber::{self, HandlerResult, Layer, Next, Subscriber, debug_chain, registered};
 
@@ -210,10 +210,10 @@ impl TestBroker {
     ///
     /// # Errors
     /// When the message is refused, or a subscriber lacks something.
-    pub async fn publish(
+    pub async fn publish<B: Serialize + ?Sized>(
         &self,
-        queue: &str,
-        body: &(impl Serialize + ?Sized),
+        queue: impl QueueFor<B>,
+        body: &B,
     ) -> Result<Published> {
         self.publish_with(Outgoing::new(queue, body)).await
     }
@@ -251,7 +251,7 @@ impl TestBroker {
     ///
     /// # Errors
     /// When a name cannot exist.
-    pub async fn cancel_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
+    pub async fn cancel_timer(&self, queue: impl QueueName, timer_id: &str) -> Result<bool> {
         let mut tx = self.store.begin();
         let cancelled = self.publisher.cancel_timer(&mut tx, queue, timer_id).await?;
         tx.commit();

@@ -6,7 +6,7 @@ use std::process::abort;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Once, OnceLock};
 
-use outbox::{App, Context, HandlerResult, Next, Tx, subscriber};
+use outbox::{App, Batch, BatchOutcome, Context, HandlerResult, Item, Next, Tx, subscriber};
 use outbox_tests::capture;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
@@ -48,6 +48,33 @@ macro_rules! transactional {
 
 transactional!(on_postgres, sqlx::Postgres, "INSERT INTO done (n) VALUES ($1)");
 transactional!(on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
+
+macro_rules! batch {
+    ($name:ident, $database:ty, $insert:literal) => {
+        /// Some fail at first, so that a run settles those that succeeded.
+        #[subscriber("work", batch = 4, max_workers = 3, max_poll = "1s", retry = Constant("10ms"))]
+        async fn $name(batch: Batch<i64>, mut tx: Tx<$database>) -> anyhow::Result<BatchOutcome> {
+            begun();
+            let mut outcome = BatchOutcome::default();
+            for Item { message: n, context, .. } in &batch {
+                if n % 5 == 0 && context.attempts() == 0 {
+                    outcome.set(context, Err::<(), _>("at first"));
+                    continue;
+                }
+                sqlx::query($insert).bind(n).execute(&mut *tx).await?;
+                step("written");
+                outbox::publish(&mut tx, "receipts", n).await?;
+                step("published");
+            }
+            drop(tx);
+            step("returning");
+            Ok(outcome)
+        }
+    };
+}
+
+batch!(batch_on_postgres, sqlx::Postgres, "INSERT INTO done (n) VALUES ($1)");
+batch!(batch_on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
 
 #[subscriber("work", publish = "receipts", max_workers = 3, fetch_batch = 3, max_poll = "1s")]
 async fn returning(n: i64) -> i64 {
@@ -102,6 +129,8 @@ async fn main() -> anyhow::Result<()> {
     };
     let subscriber = match handler.as_str() {
         "returning" => returning::subscriber(),
+        "batch" if postgres => batch_on_postgres::subscriber(),
+        "batch" => batch_on_sqlite::subscriber(),
         _ if postgres => on_postgres::subscriber(),
         _ => on_sqlite::subscriber(),
     };

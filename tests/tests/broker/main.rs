@@ -1,6 +1,8 @@
 //! What a handler's author may rely on, shown on the `TestBroker`: the real
 //! engine over rows in memory, on a clock that stands still.
 
+mod batch_publish;
+mod batch_threads;
 mod batches;
 mod codecs;
 mod dead_letters;

@@ -1,9 +1,12 @@
 //! Batches, and rows that wait for slow handlers, on real databases.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::{BatchOutcome, Context, FromContext, Outgoing, Subscriber, Tx};
+use outbox::{
+    Batch, BatchOutcome, Context, FromContext, Item, Outgoing, State, Subscriber, Tx, subscriber,
+};
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both, on_postgres};
@@ -11,6 +14,7 @@ use outbox_tests::{capture, on_both, on_postgres};
 use super::SECOND;
 
 on_both!(
+    a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_workers,
     a_batch_takes_what_comes_while_it_waits,
     each_message_of_a_batch_is_settled_in_its_own_way,
     no_more_rows_are_held_than_slow_handlers_will_reach,
@@ -19,6 +23,8 @@ on_both!(
 on_postgres!(
     one_transaction_settles_what_succeeded_of_a_batch,
     a_lost_lease_undoes_the_transaction_of_its_batch,
+    a_lease_that_is_known_to_be_lost_undoes_it_too,
+    a_message_whose_lease_is_lost_publishes_nothing_and_the_others_of_its_batch_do,
 );
 
 type Sizes = Arc<Mutex<Vec<usize>>>;
@@ -93,7 +99,23 @@ async fn no_more_rows_are_held_than_slow_handlers_will_reach(db: &Db) {
     let _ = running.stop().await;
 }
 
-fn booking(stolen: bool) -> Subscriber {
+/// Takes a message away from the run that has it, outside of the transaction that
+/// is rolled back.
+async fn steal(context: &Context) -> Result<(), sqlx::Error> {
+    let steal = "UPDATE outbox SET acquired_token = gen_random_uuid(), \
+                 acquired_at = clock_timestamp() - interval '1 hour' WHERE id = $1";
+    let pool = context.state::<sqlx::PgPool>().expect("a pool");
+    sqlx::query(steal).bind(context.id()).execute(pool).await.map(drop)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stolen {
+    No,
+    Unnoticed,
+    Noticed,
+}
+
+fn booking(stolen: Stolen) -> Subscriber {
     Subscriber::batches("booking", "q", 10, move |batch: Vec<Context>| async move {
         let mut tx = Tx::<sqlx::Postgres>::from_context(&batch[0]).await?;
         let mut outcome = BatchOutcome::default();
@@ -105,12 +127,11 @@ fn booking(stolen: bool) -> Subscriber {
             }
             sqlx::query("INSERT INTO done VALUES ($1)").bind(n).execute(&mut *tx).await?;
         }
-        if stolen && batch[0].deliveries() == 1 {
-            let steal = "UPDATE outbox SET acquired_token = gen_random_uuid(), \
-                         acquired_at = clock_timestamp() - interval '1 hour' WHERE id = $1";
-            // Outside of the transaction that is rolled back.
-            let pool = batch[0].state::<sqlx::PgPool>().expect("a pool");
-            sqlx::query(steal).bind(batch[0].id()).execute(pool).await?;
+        if stolen != Stolen::No && batch.len() > 1 && batch[0].deliveries() == 1 {
+            steal(&batch[0]).await?;
+            if stolen == Stolen::Noticed {
+                batch[0].cancelled().cancelled().await;
+            }
         }
         Ok::<_, outbox::HandlerError>(outcome)
     })
@@ -125,18 +146,77 @@ async fn done(db: &Db) -> (i64, i64) {
 async fn one_transaction_settles_what_succeeded_of_a_batch(db: &Db) {
     db.exec("CREATE TABLE done (n bigint)").await;
     publish(db, -1..5).await;
-    let running = db.app().only([booking(false)]).start().await.unwrap();
+    let running = db.app().only([booking(Stolen::No)]).start().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!((done(db).await, db.letters().await), ((5, 5), 1));
 }
 
-async fn a_lost_lease_undoes_the_transaction_of_its_batch(db: &Db) {
+async fn all_count_once(db: &Db, stolen: Stolen) {
     db.exec("CREATE TABLE done (n bigint)").await;
     publish(db, 0..5).await;
-    let app = db.app().state(db.pg().clone()).only([booking(true)]);
+    let app = db.app().state(db.pg().clone()).only([booking(stolen).lease_ttl(SECOND)]);
     let running = app.start().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!((done(db).await, db.letters().await), ((5, 5), 0), "each counts once");
+}
+
+async fn a_lost_lease_undoes_the_transaction_of_its_batch(db: &Db) {
+    all_count_once(db, Stolen::Unnoticed).await;
+}
+
+async fn a_lease_that_is_known_to_be_lost_undoes_it_too(db: &Db) {
+    all_count_once(db, Stolen::Noticed).await;
+}
+
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// The first run loses its first message.
+#[subscriber("q", batch = 10, publish = "doubled", lease_ttl = "1m")]
+async fn doubling(numbers: Batch<i64>) -> Result<Vec<i64>, sqlx::Error> {
+    if RUNS.fetch_add(1, Ordering::SeqCst) == 0 {
+        steal(&numbers[0].context).await?;
+    }
+    Ok(numbers.iter().map(|item| 2 * item.message).collect())
+}
+
+async fn a_message_whose_lease_is_lost_publishes_nothing_and_the_others_of_its_batch_do(db: &Db) {
+    publish(db, 0..3).await;
+    let app = db.app().state(db.pg().clone()).only([doubling::subscriber()]);
+    let running = app.start().await.unwrap();
+    let left = "SELECT count(*) FROM outbox WHERE queue = 'q'";
+    eventually("all are handled", async || db.int(left).await == 0).await;
+    running.stop().await.unwrap();
+    assert_eq!(RUNS.load(Ordering::SeqCst), 2, "the lost one ran again");
+    let doubled = "SELECT convert_from(payload, 'UTF8') FROM outbox ORDER BY 1";
+    assert_eq!(db.texts(doubled).await, ["0", "2", "4"]);
+}
+
+/// Runs of one database.
+#[derive(Clone, Default)]
+struct Threads {
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+/// On the two threads of the runtime, two of these would leave none for the leases.
+#[subscriber("q", batch = 5, max_workers = 2, lease_ttl = "1s")]
+fn blocking(numbers: Batch<i64>, State(threads): State<Threads>) -> Vec<Result<(), String>> {
+    let running = threads.running.fetch_add(1, Ordering::SeqCst) + 1;
+    threads.most.fetch_max(running, Ordering::SeqCst);
+    std::thread::sleep(2 * SECOND);
+    threads.running.fetch_sub(1, Ordering::SeqCst);
+    let lost = |item: &Item<i64>| item.context.cancelled().is_cancelled();
+    numbers.iter().map(|item| if lost(item) { Err("lost".into()) } else { Ok(()) }).collect()
+}
+
+async fn a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_workers(db: &Db) {
+    let threads = Threads::default();
+    publish(db, 0..20).await;
+    let app = db.app().state(threads.clone()).only([blocking::subscriber()]);
+    let app = app.start().await.unwrap();
+    db.drained().await;
+    app.stop().await.unwrap();
+    assert_eq!((threads.most.load(Ordering::SeqCst), db.letters().await), (2, 0));
 }

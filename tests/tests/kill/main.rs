@@ -19,10 +19,12 @@ use worker::Worker;
 const ROUNDS: usize = 200;
 
 const TRANSACTIONAL: &str = "transactional";
+const BATCH: &str = "batch";
 const RETURNING: &str = "returning";
 
 on_both!(
     a_transaction_lent_to_a_handler_happens_once_or_not_yet,
+    a_transaction_lent_to_a_batch_happens_once_or_not_yet_for_each_message,
     what_a_handler_returns_is_published_with_its_ack_or_not_yet,
 );
 
@@ -30,18 +32,23 @@ async fn a_transaction_lent_to_a_handler_happens_once_or_not_yet(db: &Db) {
     survive(db, TRANSACTIONAL).await;
 }
 
+async fn a_transaction_lent_to_a_batch_happens_once_or_not_yet_for_each_message(db: &Db) {
+    survive(db, BATCH).await;
+}
+
 async fn what_a_handler_returns_is_published_with_its_ack_or_not_yet(db: &Db) {
     survive(db, RETURNING).await;
 }
 
 async fn survive(db: &Db, handler: &str) {
-    let mut books = Books::open(db, handler == TRANSACTIONAL).await;
+    let rounds = rounds();
+    let mut books = Books::open(db, handler != RETURNING).await;
     let points = points::of(db, handler);
     let mut midway = 0;
     let mut landed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for round in 0..rounds() {
+    for round in 0..rounds {
         let point = points[round % points.len()];
-        books.stock(point.needs()).await;
+        books.stock(point.needs(handler)).await;
         let before = books.waiting().await;
         point.kill(db, handler, round, round / points.len()).await;
         let left = books.balance(&format!("round {round}, {point:?}")).await;
@@ -54,7 +61,7 @@ async fn survive(db: &Db, handler: &str) {
         }
         landed.entry(format!("{point:?}")).or_default().push(these);
     }
-    println!("{handler}: {midway} of {} processes died with messages left", rounds());
+    println!("{handler}: {midway} of {} processes died with messages left", rounds);
     for (point, landed) in landed {
         let all: usize = landed.iter().sum();
         println!("{handler}: {} kills at {point}, {all} messages landed before", landed.len());

@@ -5,9 +5,9 @@ use std::time::Duration;
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
 
-use super::TRANSACTIONAL;
 use super::traps::{Hold, Stage};
 use super::worker::{ABORT, Worker};
+use super::{BATCH, RETURNING};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Point {
@@ -31,7 +31,7 @@ pub enum Lands {
 
 pub fn of(db: &Db, handler: &str) -> Vec<Point> {
     let mut steps = vec!["fetched", "dispatched", "begun", "returning", "returned", "acked"];
-    if handler == TRANSACTIONAL {
+    if handler != RETURNING {
         steps.extend(["written", "published"]);
     }
     if !db.is_postgres() {
@@ -49,9 +49,11 @@ pub fn of(db: &Db, handler: &str) -> Vec<Point> {
 
 impl Point {
     /// Messages that it needs to be reached for sure.
-    pub fn needs(self) -> usize {
+    pub fn needs(self, handler: &str) -> usize {
         match self {
             Self::Anytime => 100,
+            // Four runs, and ten messages that do not fail at first.
+            _ if handler == BATCH => 16,
             _ => 8,
         }
     }
@@ -62,7 +64,7 @@ impl Point {
                 Lands::Nothing
             }
             // Without the commit, the ack in the handler's transaction is nothing.
-            Self::Finished(Stage::Acking) if handler == TRANSACTIONAL => Lands::Nothing,
+            Self::Finished(Stage::Acking) if handler != RETURNING => Lands::Nothing,
             Self::Finished(_) | Self::Step("acked") => Lands::Something,
             Self::Step(_) | Self::Anytime => Lands::Anything,
         }
@@ -74,7 +76,13 @@ impl Point {
         left_alone(db).await;
         match self {
             Self::Step(step) => {
-                let turn = if step == "fetched" { 1 } else { 1 + cycle % 4 };
+                let turn = match step {
+                    "fetched" => 1,
+                    "begun" | "returning" => 1 + cycle % 4,
+                    // Those of each message: also in the middle of later runs.
+                    _ if handler == BATCH => 1 + 3 * (cycle % 4),
+                    _ => 1 + cycle % 4,
+                };
                 Worker::start(db, handler, Some((step, turn))).died_of(ABORT).await;
             }
             Self::Anytime => {

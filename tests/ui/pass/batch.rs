@@ -2,7 +2,7 @@
 #![deny(warnings)]
 #![allow(dead_code)]
 
-use outbox::{Batch, BatchOutcome, Outcome, Queue, State, Tx, subscriber};
+use outbox::{Batch, BatchOutcome, Outcome, Outgoing, Queue, State, Tx, subscriber};
 use serde::{Deserialize, Serialize};
 
 struct Option;
@@ -39,7 +39,26 @@ async fn fallible(_: Vec<Order>) -> ::std::result::Result<(), String> {
     Ok(())
 }
 
+#[subscriber("d", batch = 10, max_workers = 2, timeout = "1s")]
+fn plain(orders: Vec<Order>, State(limit): State<i64>) -> Vec<Outcome> {
+    let each = |order: &Order| if order.id > limit { Outcome::Nack } else { Outcome::Ack };
+    orders.iter().map(each).collect()
+}
+
+// Nothing of a plain fn has to be `Send` but what it is given.
+#[subscriber("e", batch = 10, publish = ORDERS)]
+fn returning(orders: Batch<Order>) -> Vec<::std::result::Result<::std::option::Option<Order>, String>> {
+    let orders = ::std::rc::Rc::new(orders);
+    orders.iter().map(|order| Ok(Some(Order { id: order.message.id }))).collect()
+}
+
+#[subscriber("f", batch = 10, publish = "z")]
+async fn fallible_returning(orders: Vec<Order>) -> ::std::result::Result<Vec<Vec<Outgoing>>, String> {
+    Ok(orders.iter().map(|order| vec![Outgoing::new(&ORDERS, order)]).collect())
+}
+
 fn main() {
+    let _ = (plain::subscriber(), returning::subscriber(), fallible_returning::subscriber());
     assert_eq!(confirm::subscriber().queues(), ["orders"]);
     assert_eq!(named::subscriber().queues(), ["a", "b"]);
     assert_eq!(fallible::subscriber().name(), "fallible");

@@ -1,0 +1,102 @@
+//! Handlers of batches: one transaction, lent once, settles all that succeeded.
+
+use outbox::retry::NoRetry;
+use outbox::{Batch, FromContext, HandlerError, Outgoing, Subscriber, Tx, subscriber};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+
+use super::*;
+
+on_both!(
+    a_first_message_that_does_not_decode_leaves_the_others_their_transaction,
+    a_plain_fn_is_lent_the_transaction_of_its_batch,
+    a_second_transaction_of_a_batch_is_refused,
+);
+
+macro_rules! handlers {
+    ($name:ident, $plain:ident, $twice:ident, $database:ty, $insert:literal) => {
+        #[subscriber("q", batch = 10, retry = NoRetry)]
+        async fn $name(numbers: Vec<i64>, mut tx: Tx<$database>) -> anyhow::Result<()> {
+            for n in numbers {
+                sqlx::query($insert).bind(n).execute(&mut *tx).await?;
+                outbox::publish(&mut tx, "receipts", &n).await?;
+            }
+            Ok(())
+        }
+
+        #[subscriber("q", batch = 10, retry = NoRetry)]
+        fn $plain(numbers: Batch<i64>, mut tx: Tx<$database>) -> anyhow::Result<()> {
+            let runtime = tokio::runtime::Handle::current();
+            for item in &numbers {
+                let n = item.message;
+                runtime.block_on(sqlx::query($insert).bind(n).execute(&mut *tx))?;
+                runtime.block_on(outbox::publish(&mut tx, "receipts", &n))?;
+            }
+            Ok(())
+        }
+
+        async fn $twice(batch: Vec<outbox::Context>) -> Result<(), HandlerError> {
+            let mut tx = Tx::<$database>::from_context(&batch[0]).await?;
+            sqlx::query($insert).bind(1).execute(&mut *tx).await?;
+            Tx::<$database>::from_context(&batch[1]).await.map(drop)
+        }
+    };
+}
+
+handlers!(
+    on_postgres,
+    plain_on_postgres,
+    twice_on_postgres,
+    sqlx::Postgres,
+    "INSERT INTO done (n) VALUES ($1)"
+);
+handlers!(
+    on_sqlite,
+    plain_on_sqlite,
+    twice_on_sqlite,
+    sqlx::Sqlite,
+    "INSERT INTO done (n) VALUES (?)"
+);
+
+/// Settles a message that is no number and, behind it, three that are.
+async fn run(db: &Db, subscriber: Subscriber) {
+    with_domain(db).await;
+    let numbers = (1..=3_i64).map(|n| Outgoing::new("q", &n));
+    db.send_all([Outgoing::new("q", "no number")].into_iter().chain(numbers)).await;
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let left = "SELECT count(*) FROM outbox WHERE queue = 'q'";
+    outbox_tests::wait::eventually("all are settled", async || db.int(left).await == 0).await;
+    running.stop().await.unwrap();
+}
+
+async fn the_numbers_are_done(db: &Db) {
+    assert_eq!((done(db).await, receipts(db).await, db.letters().await), (3, 3, 1));
+    assert_eq!(db.texts("SELECT error_kind FROM outbox_dlq").await, ["decode"]);
+}
+
+async fn a_first_message_that_does_not_decode_leaves_the_others_their_transaction(db: &Db) {
+    let postgres = db.is_postgres();
+    run(db, if postgres { on_postgres::subscriber() } else { on_sqlite::subscriber() }).await;
+    the_numbers_are_done(db).await;
+}
+
+async fn a_plain_fn_is_lent_the_transaction_of_its_batch(db: &Db) {
+    let postgres = db.is_postgres();
+    let plain =
+        if postgres { plain_on_postgres::subscriber() } else { plain_on_sqlite::subscriber() };
+    run(db, plain).await;
+    the_numbers_are_done(db).await;
+}
+
+/// It would wait for the first one for ever, where there is one writer.
+async fn a_second_transaction_of_a_batch_is_refused(db: &Db) {
+    let twice = if db.is_postgres() {
+        Subscriber::batches("twice", "q", 10, twice_on_postgres)
+    } else {
+        Subscriber::batches("twice", "q", 10, twice_on_sqlite)
+    };
+    run(db, twice.retry(NoRetry)).await;
+    assert_eq!((done(db).await, db.letters().await), (0, 4));
+    let why = db.texts("SELECT last_exception FROM outbox_dlq").await;
+    assert!(why.iter().all(|why| why.contains("takes one `Tx`")), "{why:?}");
+}
