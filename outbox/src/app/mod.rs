@@ -23,6 +23,7 @@ use crate::store::names::TableNames;
 use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, Layer, Next, Router, Subscriber, debug_chain, registered,
 };
+use crate::telemetry::Stats;
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,6 +65,7 @@ pub struct App {
     shutdown: Vec<Hook>,
     /// What was wrong with the environment or with a builder call.
     mistakes: Vec<String>,
+    stats: Stats,
 }
 
 #[derive(Clone)]
@@ -113,6 +115,7 @@ impl App {
             startup: Vec::new(),
             shutdown: Vec::new(),
             mistakes: Vec::new(),
+            stats: Stats::default(),
         }
     }
 
@@ -234,6 +237,13 @@ impl App {
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(self.names.clone())
+    }
+
+    /// What becomes of the deliveries of this process, counted. Take it before
+    /// [`App::run`]; clones of the app count together.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats.clone()
     }
 
     /// The subscribers that would run: included ones take the place of

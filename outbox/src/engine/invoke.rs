@@ -66,6 +66,7 @@ fn admit<'a, S: Store>(shared: &'a Shared<S>, reader: &Arc<Reader>, job: Job) ->
     let options = &reader.subscriber.options;
     let row = &job.claimed.row;
     if Instant::now() >= job.deadline {
+        reader.counters.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
             "a claimed row waited until its lease ran out and was not started; \

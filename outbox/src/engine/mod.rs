@@ -35,7 +35,7 @@ use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Subscriber};
-use crate::telemetry::TARGET;
+use crate::telemetry::{Counters, Stats, TARGET};
 
 use inbox::Inbox;
 #[cfg(feature = "testing")]
@@ -88,17 +88,19 @@ pub(crate) struct Reader {
     pub(crate) signal: Signal,
     /// Places on blocking threads, for a handler that is a plain fn.
     pub(crate) threads: Arc<Semaphore>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Reader {
-    pub(crate) fn new(subscriber: Subscriber, states: &States) -> Self {
+    pub(crate) fn new(subscriber: Subscriber, states: &States, stats: &Stats) -> Self {
+        let counters = stats.of(&subscriber);
         let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
         let rows = options.fetch_batch.max(options.batch.size);
         let inbox = Inbox::new(runs, rows, options.lease_ttl);
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
-        Self { subscriber, states, inbox, signal: Signal::default(), threads }
+        Self { subscriber, states, inbox, signal: Signal::default(), threads, counters }
     }
 }
 
@@ -128,6 +130,7 @@ impl<S: Store> Engine<S> {
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
         states: &States,
+        stats: &Stats,
         drain_timeout: Duration,
         anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
@@ -144,8 +147,8 @@ impl<S: Store> Engine<S> {
         let leases = lease::run(Arc::clone(&shared), shortest);
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
-        let readers: Vec<Arc<Reader>> =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
+        let reader = |one| Arc::new(Reader::new(one, states, stats));
+        let readers: Vec<Arc<Reader>> = subscribers.into_iter().map(reader).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 

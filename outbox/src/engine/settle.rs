@@ -73,6 +73,7 @@ impl Settling {
                 started: None,
                 duration: None,
                 exception_type: None,
+                counters: Arc::clone(&reader.counters),
             },
             deadline: job.deadline,
             reader: Arc::clone(reader),

@@ -1,12 +1,14 @@
 //! The events of REFERENCE: each a structured log line, without a payload, a
 //! header value or the text of an error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::names::{TARGET, event};
+use super::stats::Counters;
 use crate::message::FailureReason;
 use crate::publish::PublishError;
 
@@ -49,7 +51,7 @@ impl PublishEvent {
     }
 }
 
-/// A delivery, for its events.
+/// A delivery, for its events and counts.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) id: i64,
@@ -61,6 +63,7 @@ pub(crate) struct Report {
     /// How long the run took, once it is over.
     pub(crate) duration: Option<Duration>,
     pub(crate) exception_type: Option<String>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// What closes a delivery, after the write it reports.
@@ -88,6 +91,7 @@ pub(crate) enum Close {
 impl Report {
     pub(crate) fn dispatched(&mut self, size_bytes: usize) {
         self.started = Some(Instant::now());
+        self.counters.dispatched();
         debug!(
             target: TARGET, event = event::DISPATCHED, queue = self.queue,
             subscriber = self.subscriber, row_id = self.id,
@@ -100,6 +104,7 @@ impl Report {
     }
 
     pub(crate) fn close(&self, how: Close) {
+        self.counters.closed(how, self.duration);
         let Self { id: row_id, queue, subscriber, deliveries_count, .. } = self;
         let duration_seconds = self.duration.map(|duration| duration.as_secs_f64());
         let exception_type = self.exception_type.as_deref();

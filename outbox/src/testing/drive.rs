@@ -15,6 +15,7 @@ use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Store, new_token};
 use crate::subscriber::{ErrorRenderer, Subscriber};
+use crate::telemetry::Stats;
 
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
@@ -38,11 +39,12 @@ impl Driver {
         store: MemoryStore,
         subscribers: Vec<Subscriber>,
         states: &States,
+        stats: &Stats,
         render: Arc<ErrorRenderer>,
         publisher: Publisher,
     ) -> Self {
-        let readers =
-            subscribers.into_iter().map(|one| Arc::new(Reader::new(one, states))).collect();
+        let reader = |one| Arc::new(Reader::new(one, states, stats));
+        let readers = subscribers.into_iter().map(reader).collect();
         Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
     }
 }
