@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -100,6 +100,34 @@ impl Leases {
         }
     }
 
+    /// When the first lease runs out that is not lost yet.
+    fn first_deadline(&self) -> Option<Instant> {
+        let held = self.held();
+        let live = held.values().filter(|one| !one.lost.is_cancelled());
+        live.map(|one| one.since + one.ttl).min()
+    }
+
+    /// Waits for the next tick, and gives up every lease at the moment at which it
+    /// runs out: from then on another claim may own the row.
+    async fn tick(&self, ticks: &mut Interval) {
+        loop {
+            // Leases that begin while it waits run out after the next tick.
+            let end = self.first_deadline();
+            let tick = ticks.tick();
+            match end {
+                None => tick.await,
+                Some(end) => match timeout_at(end, tick).await {
+                    Ok(tick) => tick,
+                    Err(_) => {
+                        self.lose_expired(Instant::now());
+                        continue;
+                    }
+                },
+            };
+            return;
+        }
+    }
+
     /// Gives up leases that ran out while they could not be extended.
     fn lose_expired(&self, now: Instant) {
         for one in self.held().values() {
@@ -124,14 +152,6 @@ impl Drop for Holding<'_> {
 
 /// Extends until dropped. The shortest lease of the process sets the pace.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
-    let mut ticks = interval(pace(shortest));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let extending = async {
-        loop {
-            ticks.tick().await;
-            extend(&shared.leases, &shared.store).await;
-        }
-    };
     // Beside it: a database that is slow to answer does not keep the task from
     // running.
     let mut beats = interval(pace(shortest));
@@ -142,8 +162,18 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
         }
     };
     tokio::select! {
-        () = extending => {}
+        () = keep(&shared.leases, &shared.store, shortest) => {}
         () = beating => {}
+    }
+}
+
+/// Extends until dropped, and cancels what runs on a lease that is lost.
+pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duration) {
+    let mut ticks = interval(pace(shortest));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        leases.tick(&mut ticks).await;
+        extend(leases, store).await;
     }
 }
 
@@ -180,4 +210,29 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
         ),
     }
     leases.lose_expired(Instant::now());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_not_extended_is_given_up_when_it_runs_out_and_not_at_a_later_tick() {
+        let (leases, begun) = (Leases::default(), Instant::now());
+        let lease = Lease { id: 1, token: uuid::Uuid::nil() };
+        let ttl = Duration::from_secs(60);
+        let holding = leases.hold(lease, begun, ttl);
+        let mut ticks = interval(Duration::from_secs(7));
+        let lost = holding.lost.cancelled();
+        let ticking = async {
+            loop {
+                leases.tick(&mut ticks).await;
+            }
+        };
+        tokio::select! {
+            () = lost => {}
+            () = ticking => {}
+        }
+        assert_eq!(begun.elapsed(), ttl);
+    }
 }

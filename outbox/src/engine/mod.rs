@@ -42,6 +42,8 @@ use inbox::Inbox;
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
+#[cfg(feature = "testing")]
+pub(crate) use lease::keep as keep_leases;
 use quiet::Quiet;
 #[cfg(not(feature = "testing"))]
 use settle::Settling;

@@ -327,6 +327,14 @@ impl TestBroker {
         self.run_to(Some(self.now())).await;
     }
 
+    /// Takes every row that is leased, as another process would that took the
+    /// broker's for dead. A handler that runs is cancelled when its lease would have
+    /// been extended, which is on tokio's clock; a result that it has by then is not
+    /// written. The rows come back as after a crash.
+    pub fn lose_leases(&self) {
+        self.store.steal_leases();
+    }
+
     /// While true, writing a dead letter fails, as with a missing table.
     pub fn break_dlq(&self, broken: bool) {
         self.store.break_dead_letters(broken);

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{Call, Ending, TestBroker};
-use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, settle};
+use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, keep_leases, settle};
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
@@ -96,8 +96,14 @@ impl TestBroker {
     async fn step(&self, driver: &Driver, reader: &Arc<Reader>, jobs: Vec<Job>) {
         let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
         let started = Instant::now();
-        let run = deliver(&driver.shared, reader, jobs);
-        let mut settled = IN_HANDLER.scope((), run).await;
+        let Shared { leases, store, .. } = &driver.shared;
+        let run = IN_HANDLER.scope((), deliver(&driver.shared, reader, jobs));
+        let mut settled = tokio::select! {
+            // First: what does not wait needs no timer.
+            biased;
+            settled = run => settled,
+            () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Vec::new(),
+        };
         let dying = Arc::clone(&self.setup().crashes);
         let one_less = |left: usize| left.checked_sub(1);
         let crashed = dying.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
