@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -27,6 +27,8 @@ pub(crate) struct Settling {
     pub(crate) lease: Lease,
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
+    /// By the database's clock.
+    claimed_at: Option<SystemTime>,
     /// Until then a failing write is repeated; afterwards the row is another
     /// claim's to take.
     deadline: Instant,
@@ -75,6 +77,7 @@ impl Settling {
                 exception_type: None,
                 counters: Arc::clone(&reader.counters),
             },
+            claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
         }
@@ -318,7 +321,8 @@ impl Settling {
             Settlement::Release { due_in, uncount } => (due_in, uncount),
             _ => (None, false),
         };
-        Release { lease: self.lease, due_in, uncount }
+        let claimed_at = self.report.started.and(self.claimed_at);
+        Release { lease: self.lease, due_in, uncount, claimed_at }
     }
 }
 

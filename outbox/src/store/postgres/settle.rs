@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sqlx::Postgres;
 use uuid::Uuid;
 
+use super::time::PgTime;
 use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
@@ -67,8 +68,10 @@ impl PgStore {
         let delays: Vec<Option<i64>> =
             releases.iter().map(|release| release.due_in.map(delay_micros)).collect();
         let uncounts: Vec<_> = releases.iter().map(|release| i64::from(release.uncount)).collect();
+        let firsts: Vec<Option<PgTime>> =
+            releases.iter().map(|release| release.not_before().map(PgTime)).collect();
         self.write("release", &self.0.sql.release, &leases, |statement| {
-            statement.bind(delays).bind(uncounts)
+            statement.bind(delays).bind(uncounts).bind(firsts)
         })
         .await
     }
