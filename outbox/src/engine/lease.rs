@@ -110,22 +110,14 @@ impl Leases {
     /// Waits for the next tick, and gives up every lease at the moment at which it
     /// runs out: from then on another claim may own the row.
     async fn tick(&self, ticks: &mut Interval) {
-        loop {
-            // Leases that begin while it waits run out after the next tick.
-            let end = self.first_deadline();
-            let tick = ticks.tick();
-            match end {
-                None => tick.await,
-                Some(end) => match timeout_at(end, tick).await {
-                    Ok(tick) => tick,
-                    Err(_) => {
-                        self.lose_expired(Instant::now());
-                        continue;
-                    }
-                },
-            };
-            return;
+        // Leases that begin while it waits run out after the next tick.
+        while let Some(end) = self.first_deadline() {
+            if timeout_at(end, ticks.tick()).await.is_ok() {
+                return;
+            }
+            self.lose_expired(Instant::now());
         }
+        ticks.tick().await;
     }
 
     /// Gives up leases that ran out while they could not be extended.

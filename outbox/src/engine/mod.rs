@@ -94,8 +94,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(subscriber: Subscriber, states: &States, stats: &Stats) -> Self {
-        let counters = stats.of(&subscriber);
+    pub(crate) fn new(subscriber: Subscriber, states: &States, counts: &Stats) -> Self {
+        let counters = counts.of(&subscriber);
         let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
@@ -132,7 +132,7 @@ impl<S: Store> Engine<S> {
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
         states: &States,
-        stats: &Stats,
+        counts: &Stats,
         drain_timeout: Duration,
         anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
@@ -149,7 +149,7 @@ impl<S: Store> Engine<S> {
         let leases = lease::run(Arc::clone(&shared), shortest);
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
-        let reader = |one| Arc::new(Reader::new(one, states, stats));
+        let reader = |one| Arc::new(Reader::new(one, states, counts));
         let readers: Vec<Arc<Reader>> = subscribers.into_iter().map(reader).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));

@@ -39,12 +39,12 @@ impl Driver {
         store: MemoryStore,
         subscribers: Vec<Subscriber>,
         states: &States,
-        stats: &Stats,
+        counts: &Stats,
         render: Arc<ErrorRenderer>,
         publisher: Publisher,
     ) -> Self {
-        let reader = |one| Arc::new(Reader::new(one, states, stats));
-        let readers = subscribers.into_iter().map(reader).collect();
+        let ready = |one| Arc::new(Reader::new(one, states, counts));
+        let readers = subscribers.into_iter().map(ready).collect();
         Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
     }
 }
