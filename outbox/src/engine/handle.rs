@@ -45,16 +45,18 @@ pub(super) async fn handle<S: Store>(
         Ended::LeaseLost => runs.iter().map(|_| Ruling::lost()).collect(),
         Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect::<Vec<_>>(),
     };
-    let ended: Vec<_> = runs.into_iter().map(Over::from).collect();
+    let mut ended: Vec<_> = runs.into_iter().map(Over::from).collect();
     let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
     // Parameters are made from the first.
-    let lent = ended.first().and_then(|over| over.context.delivery().lent.get());
+    let lent = ended.first().and_then(|over| over.context.delivery().lent.get().cloned());
     let committed = match lent {
         None => false,
-        Some(lent) => match transaction::end(&**lent, shared, &leases, &mut rulings).await {
+        Some(lent) => match transaction::end(&*lent, shared, &leases, &mut rulings).await {
             Ok(committed) => committed,
             Err(failed) => {
-                for (over, ruling) in ended.iter().zip(&mut rulings).filter(|(_, it)| it.is_ack()) {
+                let acks = ended.iter_mut().zip(&mut rulings).filter(|(_, ruling)| ruling.is_ack());
+                for (over, ruling) in acks {
+                    over.settling.unanswered();
                     *ruling = case(shared, reader, &over.job).refused(failed.clone());
                 }
                 false

@@ -27,6 +27,8 @@ pub(crate) struct Settling {
     pub(crate) lease: Lease,
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
+    /// An earlier write of it may have landed without an answer.
+    unanswered: bool,
     /// By the database's clock.
     claimed_at: Option<SystemTime>,
     /// Until then a failing write is repeated; afterwards the row is another
@@ -77,6 +79,7 @@ impl Settling {
                 exception_type: None,
                 counters: Arc::clone(&reader.counters),
             },
+            unanswered: false,
             claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
@@ -95,6 +98,11 @@ impl Settling {
     /// Failing writes are repeated until then.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
+    }
+
+    /// It was acked in a transaction that may have committed.
+    pub(super) fn unanswered(&mut self) {
+        self.unanswered = true;
     }
 
     /// It was acked in a transaction that has committed.
@@ -213,7 +221,7 @@ async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
         match send(store, &group).await {
             Ok(landed) => {
                 for (settling, &hit) in group.iter().zip(&landed) {
-                    let written = match (hit, unanswered) {
+                    let written = match (hit, unanswered || settling.unanswered) {
                         (true, _) => Written::Landed,
                         (false, false) => Written::Lost,
                         (false, true) => Written::Unknown,

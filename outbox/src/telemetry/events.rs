@@ -25,6 +25,10 @@ pub(crate) fn drain_timeout(queue: &str, subscriber: &str, handlers: usize, limi
     );
 }
 
+const LOST: &str = "the lease was over before the result was written; the message runs again";
+const UNKNOWN: &str =
+    "no answer tells whether the result was written; if it was not, the message runs again";
+
 /// A publish under way.
 pub(crate) struct PublishEvent {
     queue: String,
@@ -135,12 +139,14 @@ impl Report {
                     );
                 }
             }
-            Close::LeaseLost { retry, unknown } => warn!(
-                target: TARGET, event = event::LEASE_LOST, queue, subscriber, row_id,
-                deliveries_count, duration_seconds, phase = if retry { "retry" } else { "terminal" },
-                unknown,
-                "the lease was over before the result was written; the message runs again"
-            ),
+            Close::LeaseLost { retry, unknown } => {
+                let why = if unknown { UNKNOWN } else { LOST };
+                warn!(
+                    target: TARGET, event = event::LEASE_LOST, queue, subscriber, row_id,
+                    deliveries_count, duration_seconds, phase = if retry { "retry" } else { "terminal" },
+                    unknown, "{why}"
+                );
+            }
             Close::Abandoned => warn!(
                 target: TARGET, event = event::DISPATCH_ABANDONED, queue, subscriber, row_id,
                 deliveries_count, duration_seconds

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use outbox::testing::TestBroker;
 use outbox::{Outgoing, RunningApp, Stats, Subscriber, SubscriberStats};
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{eventually, soon};
 use tokio::sync::Notify;
 
 use super::HOUR;
@@ -128,15 +128,16 @@ impl Stage {
                     broker.lose_leases();
                     meanwhile.await;
                 };
-                let (published, ()) = tokio::join!(broker.publish("q", &7), thief);
+                let both = async { tokio::join!(broker.publish("q", &7), thief) };
+                let (published, ()) = soon("its delivery is over", both).await;
                 published.unwrap();
                 Play { on: On::Broker(broker) }.end().await
             }
             Self::Database(_) => {
                 let play = self.play(subscriber, [super::seven()]).await;
-                begun.notified().await;
+                soon("it begins", begun.notified()).await;
                 play.steal().await;
-                meanwhile.await;
+                soon("it goes on", meanwhile).await;
                 play.closed(1).await;
                 play.end().await
             }
