@@ -99,8 +99,8 @@ pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
 pub use subscriber::{
     AckPolicy, Batch, BatchOutcome, ErrorRenderer, Failure, HandlerError, HandlerResult,
-    IntoOutcome, IntoOutcomes, IntoQueues, Item, Judged, Next, OrVerdict, Origin, Outcome, Router,
-    Subscriber, Verdict,
+    IntoOutcome, IntoOutcomes, IntoQueues, IntoRouter, Item, Judged, Next, OrVerdict, Origin,
+    Outcome, Router, Subscriber, Verdict,
 };
 pub use telemetry::{Stats, SubscriberStats};
 pub use tracking::{tracking, tracking_ids};

@@ -21,7 +21,8 @@ use crate::extract::{Context, States};
 use crate::publish::Publisher;
 use crate::store::names::TableNames;
 use crate::subscriber::{
-    self, ErrorRenderer, HandlerResult, Layer, Next, Router, Subscriber, debug_chain, registered,
+    self, ErrorRenderer, HandlerResult, IntoRouter, Layer, Next, Subscriber, debug_chain,
+    registered,
 };
 use crate::telemetry::Stats;
 
@@ -167,10 +168,10 @@ impl App {
     }
 
     /// Runs more subscribers, or registered ones with other options or in a
-    /// [`Router`].
+    /// [`Router`](crate::Router).
     #[must_use]
-    pub fn include(mut self, subscribers: impl Into<Router>) -> Self {
-        self.included.extend(subscribers.into());
+    pub fn include(mut self, subscribers: impl IntoRouter) -> Self {
+        self.included.extend(subscribers.into_router());
         self
     }
 
