@@ -217,7 +217,7 @@ mod tests {
         let mut ticks = interval(Duration::from_secs(7));
         let lost = holding.lost.cancelled();
         let ticking = async {
-            loop {
+            for _ in 0..20 {
                 leases.tick(&mut ticks).await;
             }
         };

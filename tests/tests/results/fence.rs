@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox::Outcome;
 use outbox::retry::NoRetry;
+use outbox::{Outcome, Router, State};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ on_all!(
     the_fence_grows_with_every_run_whatever_the_last_came_to,
     a_handler_five_times_as_long_as_its_lease_is_delivered_once,
     a_handler_whose_lease_is_stolen_is_cancelled_within_a_second,
+    a_plain_fn_sees_within_a_second_that_its_lease_is_stolen,
 );
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -85,4 +86,37 @@ async fn a_handler_whose_lease_is_stolen_is_cancelled_within_a_second(stage: &St
     assert_eq!((scene.stats.dispatched, scene.stats.lease_lost), (1, 1));
     let row = scene.row();
     assert_eq!((row.attempts, row.deliveries), (0, 1), "as the thief has it");
+}
+
+/// What a plain fn and the test tell each other.
+#[derive(Clone, Default)]
+struct Told {
+    begun: Arc<Notify>,
+    over: Arc<Notify>,
+}
+
+#[outbox::subscriber("q", lease_ttl = "1s")]
+fn stubborn(_: i64, ctx: Context, State(told): State<Told>) {
+    told.begun.notify_one();
+    let end = Instant::now() + 20 * SECOND;
+    while !ctx.cancelled().is_cancelled() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if ctx.cancelled().is_cancelled() {
+        told.over.notify_one();
+    }
+}
+
+async fn a_plain_fn_sees_within_a_second_that_its_lease_is_stolen(stage: &Stage) {
+    let told = Told::default();
+    let with_state = Router::new().state(told.clone()).include(stubborn::subscriber());
+    let subscriber = with_state.into_iter().next().unwrap();
+    let scene = stage.stolen_while_it_runs(subscriber, &told.begun, async {
+        let begun = Instant::now();
+        told.over.notified().await;
+        assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+    });
+    let scene = scene.await;
+    assert_eq!((scene.stats.lease_lost, scene.stats.acked), (1, 0));
+    assert_eq!(scene.row().attempts, 0, "as the thief has it");
 }
