@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::time::Instant;
+
 use super::guard::guarded;
 use super::inbox::Job;
 use super::invoke::{Run, case};
 use super::judge::Ruling;
 use super::settle::{Settlement, Settling};
-use super::{Reader, Shared, at_most_once, transaction};
+use super::{Reader, Shared, SoleWriter, at_most_once, transaction};
 use crate::extract::Context;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
@@ -48,6 +50,7 @@ pub(super) async fn handle<S: Store>(
     let mut ended: Vec<_> = runs.into_iter().map(Over::from).collect();
     let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
     // Parameters are made from the first.
+    let begun = Instant::now();
     let lent = ended.first().and_then(|over| over.context.delivery().lent.get().cloned());
     let committed = match lent {
         None => false,
@@ -66,6 +69,10 @@ pub(super) async fn handle<S: Store>(
     let mut settled = Vec::with_capacity(ended.len());
     for (over, ruling) in ended.into_iter().zip(rulings) {
         let mut settling = over.settling;
+        if over.context.delivery().sole_writer.get().is_some_and(SoleWriter::is) {
+            // Its lease has begun anew.
+            settling.until(begun + reader.subscriber.options.lease_ttl);
+        }
         if committed && ruling.is_ack() {
             settling.committed();
             continue;
@@ -93,6 +100,11 @@ impl From<Run<'_>> for Over {
 }
 
 async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
+    let sole_writer = SoleWriter::default();
+    for run in runs {
+        run.holding.while_not(&sole_writer);
+        let _ = run.context.delivery().sole_writer.set(sole_writer.clone());
+    }
     let _running = Running::count(shared, runs.len());
     let all_lost = async {
         for run in runs {

@@ -137,6 +137,7 @@ fn context<S: Store>(
         trail: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
+        sole_writer: OnceLock::new(),
         lent: OnceLock::new(),
         threads: Arc::clone(&reader.threads),
         said: OnceLock::new(),

@@ -2,7 +2,7 @@
 //! their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +35,29 @@ struct Held {
     since: Instant,
     deadline: Arc<Mutex<Instant>>,
     lost: CancellationToken,
+    sole_writer: SoleWriter,
+}
+
+/// True while the run has a transaction beside which nobody can write, as on
+/// SQLite: its leases can neither be extended nor taken over until it ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SoleWriter(Arc<AtomicBool>);
+
+impl SoleWriter {
+    pub(crate) fn set(&self, is: bool) {
+        self.0.store(is, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Held {
+    /// Whether it is to be extended, or given up when it runs out.
+    fn counts(&self) -> bool {
+        !self.lost.is_cancelled() && !self.sole_writer.is()
+    }
 }
 
 /// Keeps a lease alive until dropped.
@@ -55,7 +78,14 @@ impl Leases {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let deadline = Arc::new(Mutex::new(since + ttl));
         let lost = CancellationToken::new();
-        let held = Held { lease, ttl, since, deadline: Arc::clone(&deadline), lost: lost.clone() };
+        let held = Held {
+            lease,
+            ttl,
+            since,
+            deadline: Arc::clone(&deadline),
+            lost: lost.clone(),
+            sole_writer: SoleWriter::default(),
+        };
         self.held().insert(key, held);
         Holding { leases: self, key, shared_deadline: deadline, lost }
     }
@@ -78,7 +108,7 @@ impl Leases {
         let mut due = Vec::new();
         for (&key, one) in held.iter() {
             // A handler that blocks is still there after its lease is lost.
-            if now.duration_since(one.since) >= one.ttl / 3 && !one.lost.is_cancelled() {
+            if now.duration_since(one.since) >= one.ttl / 3 && one.counts() {
                 due.push((key, Extend { lease: one.lease, token: one.lease.token }));
                 first = first.min(one.since + one.ttl);
             }
@@ -103,7 +133,7 @@ impl Leases {
     /// When the first lease runs out that is not lost yet.
     fn first_deadline(&self) -> Option<Instant> {
         let held = self.held();
-        let live = held.values().filter(|one| !one.lost.is_cancelled());
+        let live = held.values().filter(|one| one.counts());
         live.map(|one| one.since + one.ttl).min()
     }
 
@@ -123,7 +153,7 @@ impl Leases {
     /// Gives up leases that ran out while they could not be extended.
     fn lose_expired(&self, now: Instant) {
         for one in self.held().values() {
-            if now >= one.since + one.ttl {
+            if now >= one.since + one.ttl && one.counts() {
                 one.lost.cancel();
             }
         }
@@ -131,6 +161,13 @@ impl Leases {
 }
 
 impl Holding<'_> {
+    /// The run knows when it is the sole writer.
+    pub(super) fn while_not(&self, sole_writer: &SoleWriter) {
+        if let Some(held) = self.leases.held().get_mut(&self.key) {
+            held.sole_writer = sole_writer.clone();
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         *self.shared_deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }

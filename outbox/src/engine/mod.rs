@@ -42,6 +42,7 @@ use inbox::Inbox;
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
+pub(crate) use lease::SoleWriter;
 #[cfg(feature = "testing")]
 pub(crate) use lease::keep as keep_leases;
 use quiet::Quiet;

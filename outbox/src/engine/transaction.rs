@@ -22,7 +22,7 @@ pub(super) async fn end<S: Store>(
 ) -> Result<bool, HandlerError> {
     let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
     if acks.is_empty() {
-        lent.roll_back().await;
+        lent.roll_back(&shared.publisher, leases).await;
         return Ok(false);
     }
     let single = leases.len() == 1;

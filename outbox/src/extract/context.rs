@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::States;
+use crate::engine::SoleWriter;
 use crate::message::headers::EXPIRES_IN;
 use crate::message::{DecodeError, Headers, Row, codec, to_micros};
 use crate::publish::{Collected, Prepared, PublishError, Publisher};
@@ -35,6 +36,8 @@ pub(crate) struct Delivery {
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
+    /// Told while that transaction is open, if nobody else can write meanwhile.
+    pub(crate) sole_writer: OnceLock<SoleWriter>,
     /// The transaction of a handler that takes `Tx`.
     pub(crate) lent: OnceLock<Arc<dyn super::Lent>>,
     /// Places on blocking threads, for handlers that are plain fns.

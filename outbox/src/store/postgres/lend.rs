@@ -7,7 +7,7 @@ use super::query;
 use crate::error::StoreError;
 use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::Publisher;
-use crate::store::Handled;
+use crate::store::{Handled, Lease};
 
 impl lends::Lends for Postgres {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
@@ -42,7 +42,7 @@ impl lends::Lends for Postgres {
         Ok(Ended::Committed)
     }
 
-    async fn roll_back(open: Open<Self>) -> Result<(), StoreError> {
+    async fn roll_back(open: Open<Self>, _: &Publisher, _: &[Lease]) -> Result<(), StoreError> {
         open.tx.rollback().await.map_err(StoreError::of("roll back"))
     }
 }
