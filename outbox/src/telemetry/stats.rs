@@ -69,7 +69,8 @@ pub struct SubscriberStats {
     /// Claimed rows that were given back unstarted because their leases ran out
     /// while they waited for a worker.
     pub waited_too_long: u64,
-    /// How long handlers ran, all together.
+    /// How long handlers ran, all together; without those of messages that were acked
+    /// first.
     pub run_time: Duration,
 }
 

@@ -3,7 +3,7 @@
 use outbox::retry::{FailedAttempt, NoRetry, RetryStrategy};
 use outbox::{Failure, OrVerdict, Outcome};
 
-use super::stage::{Left, Letter};
+use super::left::{Left, Letter};
 use super::*;
 
 on_all!(
