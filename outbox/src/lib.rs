@@ -34,6 +34,7 @@
 //! | [`tracking()`], [spans and traces](#spans-and-traces) | where a message comes from |
 //! | [`retry`] | when a failed message is tried again |
 //! | [`App`] | starts the loops, drains them on a signal |
+//! | [`Stats`] | what became of the deliveries, counted |
 //! | [`migrate`], [`schema`] | the tables |
 //! | `testing::TestBroker` (feature `testing`) | the same engine in memory, on virtual time |
 //!
@@ -99,9 +100,10 @@ pub use schema::migrate;
 pub use store::names::{NameError, TableNames};
 pub use subscriber::{
     AckPolicy, Batch, BatchOutcome, ErrorRenderer, Failure, HandlerError, HandlerResult,
-    IntoOutcome, IntoOutcomes, IntoQueues, Item, Judged, Next, OrVerdict, Origin, Outcome, Router,
-    Subscriber, Verdict,
+    IntoOutcome, IntoOutcomes, IntoQueues, IntoRouter, Item, Judged, Next, OrVerdict, Origin,
+    Outcome, Router, Subscriber, Verdict,
 };
+pub use telemetry::{Stats, SubscriberStats};
 pub use tracking::{tracking, tracking_ids};
 
 /// SQLite's own: opening a file, beginning a transaction that may write.

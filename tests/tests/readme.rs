@@ -43,6 +43,28 @@ fn its_commands_are_there() {
     }
 }
 
+/// That each is run, and prints what it should, is for the test `examples`.
+#[test]
+fn its_examples_are_those_there_are_each_of_a_screen_or_two_and_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("examples");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|it| it.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let tests = include_str!("examples.rs");
+    for path in &files {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let lines = std::fs::read_to_string(path).unwrap().lines().count();
+        assert!(lines <= 80, "{name} has {lines} lines");
+        assert!(README.contains(&format!("| [{name}](examples/{name}.rs) |")), "{name}");
+        assert!(tests.contains(&format!("\"{name}\"")), "{name} is not run");
+    }
+    let of_handlers = "transactional returned_message typed_queue failure batch sync_handler \
+                       middleware router tracing";
+    for name in of_handlers.split_whitespace() {
+        assert!(files.iter().any(|path| path.ends_with(format!("{name}.rs"))), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn its_indexes_for_python_are_made_and_pass_as_extra() {
     let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {

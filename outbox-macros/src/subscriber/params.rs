@@ -30,6 +30,9 @@ pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Par
         let end = if alone { "; if you need none, take `_: &[u8]` first" } else { "" };
         errors.at(ty, format!("the first parameter is the payload; move `{shown}` behind it{end}"));
         Param::Extractor(ty)
+    } else if name.as_deref() == Some("Batch") {
+        errors.at(ty, "a `Batch` is what the option `batch` gives; add `batch = 100`");
+        Param::Payload(ty)
     } else if let Some(borrowed) = borrowed(ty) {
         match borrowed {
             Borrowed::Bytes => Param::Slice(ty),

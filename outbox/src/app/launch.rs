@@ -116,7 +116,8 @@ impl Start<'_> {
         }
         let render = Arc::clone(&app.render);
         let shared = Shared::new(store, render, app.publisher());
-        let engine = Engine::start(shared, subscribers, &states, app.drain_timeout, anew);
+        let engine =
+            Engine::start(shared, subscribers, &states, &app.stats, app.drain_timeout, anew);
         Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
     }
 }

@@ -21,8 +21,10 @@ use crate::extract::{Context, States};
 use crate::publish::Publisher;
 use crate::store::names::TableNames;
 use crate::subscriber::{
-    self, ErrorRenderer, HandlerResult, Layer, Next, Router, Subscriber, debug_chain, registered,
+    self, ErrorRenderer, HandlerResult, IntoRouter, Layer, Next, Subscriber, debug_chain,
+    registered,
 };
+use crate::telemetry::Stats;
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,6 +66,7 @@ pub struct App {
     shutdown: Vec<Hook>,
     /// What was wrong with the environment or with a builder call.
     mistakes: Vec<String>,
+    stats: Stats,
 }
 
 #[derive(Clone)]
@@ -113,6 +116,7 @@ impl App {
             startup: Vec::new(),
             shutdown: Vec::new(),
             mistakes: Vec::new(),
+            stats: Stats::default(),
         }
     }
 
@@ -164,10 +168,10 @@ impl App {
     }
 
     /// Runs more subscribers, or registered ones with other options or in a
-    /// [`Router`].
+    /// [`Router`](crate::Router).
     #[must_use]
-    pub fn include(mut self, subscribers: impl Into<Router>) -> Self {
-        self.included.extend(subscribers.into());
+    pub fn include(mut self, subscribers: impl IntoRouter) -> Self {
+        self.included.extend(subscribers.into_router());
         self
     }
 
@@ -234,6 +238,13 @@ impl App {
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(self.names.clone())
+    }
+
+    /// What becomes of the deliveries of this process, counted. Take it before
+    /// [`App::run`]; clones of the app count together.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats.clone()
     }
 
     /// The subscribers that would run: included ones take the place of

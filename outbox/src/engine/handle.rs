@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::guard::guarded;
@@ -10,7 +11,7 @@ use super::inbox::Job;
 use super::invoke::{Run, case};
 use super::judge::Ruling;
 use super::settle::{Settlement, Settling};
-use super::{Reader, Shared, at_most_once, transaction};
+use super::{Reader, Shared, SoleWriter, at_most_once, transaction};
 use crate::extract::Context;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
@@ -48,16 +49,19 @@ pub(super) async fn handle<S: Store>(
         Ended::LeaseLost => runs.iter().map(|_| Ruling::lost()).collect(),
         Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect::<Vec<_>>(),
     };
-    let ended: Vec<_> = runs.into_iter().map(Over::from).collect();
+    let mut ended: Vec<_> = runs.into_iter().map(Over::from).collect();
     let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
+    let begun = Instant::now();
     // The run has one, whichever of its messages it was made from.
-    let lent = ended.first().and_then(|over| over.context.delivery().lent.get());
+    let lent = ended.first().and_then(|over| over.context.delivery().lent.get().cloned());
     let committed = match lent {
         None => false,
-        Some(lent) => match transaction::end(&**lent, shared, &leases, &mut rulings).await {
+        Some(lent) => match transaction::end(&*lent, shared, &leases, &mut rulings).await {
             Ok(committed) => committed,
             Err(failed) => {
-                for (over, ruling) in ended.iter().zip(&mut rulings).filter(|(_, it)| it.is_ack()) {
+                let acks = ended.iter_mut().zip(&mut rulings).filter(|(_, ruling)| ruling.is_ack());
+                for (over, ruling) in acks {
+                    over.settling.unanswered();
                     *ruling = case(shared, reader, &over.job).refused(failed.clone());
                 }
                 false
@@ -67,6 +71,10 @@ pub(super) async fn handle<S: Store>(
     let mut settled = Vec::with_capacity(ended.len());
     for (over, ruling) in ended.into_iter().zip(rulings) {
         let mut settling = over.settling;
+        if over.context.delivery().sole_writer.get().is_some_and(SoleWriter::is) {
+            // Its lease has begun anew.
+            settling.until(begun + reader.subscriber.options.lease_ttl);
+        }
         if committed && ruling.is_ack() {
             settling.committed();
             continue;
@@ -94,6 +102,11 @@ impl From<Run<'_>> for Over {
 }
 
 async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
+    let sole_writer = SoleWriter::default();
+    for run in runs {
+        run.holding.while_not(&sole_writer);
+        let _ = run.context.delivery().sole_writer.set(sole_writer.clone());
+    }
     let _running = Running::count(shared, runs.len());
     let all_lost = async {
         for run in runs {

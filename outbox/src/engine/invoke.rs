@@ -72,6 +72,7 @@ fn admit<'a, S: Store>(
     let options = &reader.subscriber.options;
     let row = &job.claimed.row;
     if Instant::now() >= job.deadline {
+        reader.counters.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
             "a claimed row waited until its lease ran out and was not started; \
@@ -145,6 +146,7 @@ fn context<S: Store>(
         trail: OnceLock::new(),
         publisher: shared.publisher.clone(),
         collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
+        sole_writer: OnceLock::new(),
         lent,
         threads: Arc::clone(&reader.threads),
         said: OnceLock::new(),

@@ -2,11 +2,11 @@
 //! their own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -35,6 +35,29 @@ struct Held {
     since: Instant,
     deadline: Arc<Mutex<Instant>>,
     lost: CancellationToken,
+    sole_writer: SoleWriter,
+}
+
+/// True while the run has a transaction beside which nobody can write, as on
+/// SQLite: its leases can neither be extended nor taken over until it ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SoleWriter(Arc<AtomicBool>);
+
+impl SoleWriter {
+    pub(crate) fn set(&self, is: bool) {
+        self.0.store(is, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Held {
+    /// Whether it is to be extended, or given up when it runs out.
+    fn counts(&self) -> bool {
+        !self.lost.is_cancelled() && !self.sole_writer.is()
+    }
 }
 
 /// Keeps a lease alive until dropped.
@@ -55,7 +78,14 @@ impl Leases {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let deadline = Arc::new(Mutex::new(since + ttl));
         let lost = CancellationToken::new();
-        let held = Held { lease, ttl, since, deadline: Arc::clone(&deadline), lost: lost.clone() };
+        let held = Held {
+            lease,
+            ttl,
+            since,
+            deadline: Arc::clone(&deadline),
+            lost: lost.clone(),
+            sole_writer: SoleWriter::default(),
+        };
         self.held().insert(key, held);
         Holding { leases: self, key, shared_deadline: deadline, lost }
     }
@@ -78,7 +108,7 @@ impl Leases {
         let mut due = Vec::new();
         for (&key, one) in held.iter() {
             // A handler that blocks is still there after its lease is lost.
-            if now.duration_since(one.since) >= one.ttl / 3 && !one.lost.is_cancelled() {
+            if now.duration_since(one.since) >= one.ttl / 3 && one.counts() {
                 due.push((key, Extend { lease: one.lease, token: one.lease.token }));
                 first = first.min(one.since + one.ttl);
             }
@@ -100,10 +130,30 @@ impl Leases {
         }
     }
 
+    /// When the first lease runs out that is not lost yet.
+    fn first_deadline(&self) -> Option<Instant> {
+        let held = self.held();
+        let live = held.values().filter(|one| one.counts());
+        live.map(|one| one.since + one.ttl).min()
+    }
+
+    /// Waits for the next tick, and gives up every lease at the moment at which it
+    /// runs out: from then on another claim may own the row.
+    async fn tick(&self, ticks: &mut Interval) {
+        // Leases that begin while it waits run out after the next tick.
+        while let Some(end) = self.first_deadline() {
+            if timeout_at(end, ticks.tick()).await.is_ok() {
+                return;
+            }
+            self.lose_expired(Instant::now());
+        }
+        ticks.tick().await;
+    }
+
     /// Gives up leases that ran out while they could not be extended.
     fn lose_expired(&self, now: Instant) {
         for one in self.held().values() {
-            if now >= one.since + one.ttl {
+            if now >= one.since + one.ttl && one.counts() {
                 one.lost.cancel();
             }
         }
@@ -111,6 +161,13 @@ impl Leases {
 }
 
 impl Holding<'_> {
+    /// The run knows when it is the sole writer.
+    pub(super) fn while_not(&self, sole_writer: &SoleWriter) {
+        if let Some(held) = self.leases.held().get_mut(&self.key) {
+            held.sole_writer = sole_writer.clone();
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         *self.shared_deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,14 +181,6 @@ impl Drop for Holding<'_> {
 
 /// Extends until dropped. The shortest lease of the process sets the pace.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
-    let mut ticks = interval(pace(shortest));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let extending = async {
-        loop {
-            ticks.tick().await;
-            extend(&shared.leases, &shared.store).await;
-        }
-    };
     // Beside it: a database that is slow to answer does not keep the task from
     // running.
     let mut beats = interval(pace(shortest));
@@ -142,8 +191,18 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
         }
     };
     tokio::select! {
-        () = extending => {}
+        () = keep(&shared.leases, &shared.store, shortest) => {}
         () = beating => {}
+    }
+}
+
+/// Extends until dropped, and cancels what runs on a lease that is lost.
+pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duration) {
+    let mut ticks = interval(pace(shortest));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        leases.tick(&mut ticks).await;
+        extend(leases, store).await;
     }
 }
 
@@ -180,4 +239,29 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
         ),
     }
     leases.lose_expired(Instant::now());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_not_extended_is_given_up_when_it_runs_out_and_not_at_a_later_tick() {
+        let (leases, begun) = (Leases::default(), Instant::now());
+        let lease = Lease { id: 1, token: uuid::Uuid::nil() };
+        let ttl = Duration::from_secs(60);
+        let holding = leases.hold(lease, begun, ttl);
+        let mut ticks = interval(Duration::from_secs(7));
+        let lost = holding.lost.cancelled();
+        let ticking = async {
+            for _ in 0..20 {
+                leases.tick(&mut ticks).await;
+            }
+        };
+        tokio::select! {
+            () = lost => {}
+            () = ticking => {}
+        }
+        assert_eq!(begun.elapsed(), ttl);
+    }
 }

@@ -38,13 +38,16 @@ use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Subscriber};
-use crate::telemetry::TARGET;
+use crate::telemetry::{Counters, Stats, TARGET};
 
 use inbox::Inbox;
 #[cfg(feature = "testing")]
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
+pub(crate) use lease::SoleWriter;
+#[cfg(feature = "testing")]
+pub(crate) use lease::keep as keep_leases;
 use quiet::Quiet;
 use results::{Results, Sender};
 #[cfg(not(feature = "testing"))]
@@ -92,18 +95,25 @@ pub(crate) struct Reader {
     pub(crate) signal: Signal,
     /// Places on blocking threads, for a handler that is a plain fn.
     pub(crate) threads: Arc<Semaphore>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Reader {
     /// `changed` makes the claimer look at it.
-    pub(crate) fn new(subscriber: Subscriber, states: &States, changed: &Arc<Notify>) -> Self {
+    pub(crate) fn new(
+        subscriber: Subscriber,
+        states: &States,
+        counts: &Stats,
+        changed: &Arc<Notify>,
+    ) -> Self {
+        let counters = counts.of(&subscriber);
         let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
         let ahead = options.fetch_batch.max(options.batch.size);
         let inbox = Inbox::new(runs, ahead, options.lease_ttl, changed);
         let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
-        Self { subscriber, states, inbox, signal: Signal::new(changed), threads }
+        Self { subscriber, states, inbox, signal: Signal::new(changed), threads, counters }
     }
 }
 
@@ -133,6 +143,7 @@ impl<S: Store> Engine<S> {
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
         states: &States,
+        counts: &Stats,
         drain_timeout: Duration,
         anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
@@ -152,10 +163,8 @@ impl<S: Store> Engine<S> {
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
         let changed = Arc::new(Notify::new());
-        let readers: Vec<Arc<Reader>> = subscribers
-            .into_iter()
-            .map(|one| Arc::new(Reader::new(one, states, &changed)))
-            .collect();
+        let reader = |one| Arc::new(Reader::new(one, states, counts, &changed));
+        let readers: Vec<Arc<Reader>> = subscribers.into_iter().map(reader).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
@@ -23,6 +23,10 @@ pub(crate) struct Settling {
     pub(crate) lease: Lease,
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
+    /// An earlier write of it may have landed without an answer.
+    unanswered: bool,
+    /// By the database's clock.
+    claimed_at: Option<SystemTime>,
     /// Until then a failing write is repeated; afterwards the row is another
     /// claim's to take.
     deadline: Instant,
@@ -69,7 +73,10 @@ impl Settling {
                 started: None,
                 duration: None,
                 exception_type: None,
+                counters: Arc::clone(&reader.counters),
             },
+            unanswered: false,
+            claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
         }
@@ -87,6 +94,11 @@ impl Settling {
     /// Failing writes are repeated until then.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
+    }
+
+    /// It was acked in a transaction that may have committed.
+    pub(super) fn unanswered(&mut self) {
+        self.unanswered = true;
     }
 
     /// It was acked in a transaction that has committed.
@@ -205,7 +217,7 @@ async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
         match send(store, &group).await {
             Ok(landed) => {
                 for (settling, &hit) in group.iter().zip(&landed) {
-                    let written = match (hit, unanswered) {
+                    let written = match (hit, unanswered || settling.unanswered) {
                         (true, _) => Written::Landed,
                         (false, false) => Written::Lost,
                         (false, true) => Written::Unknown,
@@ -313,7 +325,8 @@ impl Settling {
             Settlement::Release { due_in, uncount } => (due_in, uncount),
             _ => (None, false),
         };
-        Release { lease: self.lease, due_in, uncount }
+        let claimed_at = self.report.started.and(self.claimed_at);
+        Release { lease: self.lease, due_in, uncount, claimed_at }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn end<S: Store>(
     // the same transaction.
     let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
     if acks.is_empty() || lost {
-        lent.roll_back().await;
+        lent.roll_back(&shared.publisher, leases).await;
         undone(rulings);
         return Ok(false);
     }

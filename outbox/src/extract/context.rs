@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::States;
+use crate::engine::SoleWriter;
 use crate::message::headers::EXPIRES_IN;
 use crate::message::{DecodeError, Headers, Row, codec, to_micros};
 use crate::publish::{Collected, Prepared, PublishError, Publisher};
@@ -38,6 +39,8 @@ pub(crate) struct Delivery {
     pub(crate) publisher: Publisher,
     /// `None` when the row is acked before the handler runs.
     pub(crate) collected: Option<Collected>,
+    /// Told while that transaction is open, if nobody else can write meanwhile.
+    pub(crate) sole_writer: OnceLock<SoleWriter>,
     /// The transaction of a handler that takes `Tx`; the messages of a batch share it.
     pub(crate) lent: LentOnce,
     /// Places on blocking threads, for handlers that are plain fns.
@@ -126,13 +129,19 @@ impl Context {
         self.0.row.attempts_count
     }
 
-    /// A number that grows with every claim of the row: a later owner of the row
-    /// has a higher one, so that another system can refuse what an earlier one
-    /// still writes. It is the time of the claim in microseconds, by the
-    /// database's clock.
+    /// A number that grows with every claim of the row under which a handler
+    /// starts: a later owner of the row has a higher one, so that another system can
+    /// refuse what an earlier one still writes. Of another row it says nothing.
+    ///
+    /// It is the count of deliveries, and among claims of one count, which only a
+    /// snooze makes, their time by the database's clock. No clock that is set back
+    /// makes it smaller; lowering `deliveries_count` by hand would.
     #[must_use]
     pub fn fence(&self) -> i64 {
-        self.0.row.acquired_at.map_or(0, to_micros)
+        // 21 bits over 42, which last until 2109.
+        let millis = self.0.row.acquired_at.map_or(0, to_micros) / 1000;
+        let deliveries = i64::try_from(self.deliveries()).unwrap_or(i64::MAX).min((1 << 21) - 1);
+        deliveries << 42 | millis.clamp(0, (1 << 42) - 1)
     }
 
     /// When the message was published, by the database's clock.

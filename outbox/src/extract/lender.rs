@@ -6,14 +6,14 @@ use super::lent::Ended;
 use super::lent::Lender;
 use crate::error::StoreError;
 use crate::publish::Publisher;
-use crate::store::Handled;
+use crate::store::{Handled, Lease};
 
 /// A database whose transactions can be lent: `sqlx::Postgres`, `sqlx::Sqlite`.
 pub trait Lends: sealed::Lends {}
 impl<DB: sealed::Lends> Lends for DB {}
 
 pub(crate) mod sealed {
-    use super::{Database, Ended, Handled, Lender, Open, Publisher, StoreError};
+    use super::{Database, Ended, Handled, Lease, Lender, Open, Publisher, StoreError};
 
     #[diagnostic::on_unimplemented(
         message = "`Tx<{Self}>` cannot be lent",
@@ -33,10 +33,13 @@ pub(crate) mod sealed {
             acks: &'a [Handled<'a>],
         ) -> impl Future<Output = Result<Ended, StoreError>> + Send + use<'a, Self>;
 
-        /// Undoes everything.
-        fn roll_back(
+        /// Undoes everything, and starts the leases anew if they could not be
+        /// extended meanwhile.
+        fn roll_back<'a>(
             open: Open<Self>,
-        ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Self>;
+            publisher: &'a Publisher,
+            leases: &'a [Lease],
+        ) -> impl Future<Output = Result<(), StoreError>> + Send + use<'a, Self>;
     }
 }
 
@@ -50,4 +53,14 @@ pub struct Open<DB: Database> {
     /// runs end as if their process had died before it committed.
     #[cfg(feature = "sqlite")]
     pub(crate) elsewhere: Option<std::sync::Arc<std::sync::atomic::AtomicUsize>>,
+}
+
+impl<DB: Database> Open<DB> {
+    /// Whether nobody else can write to the row that is settled while it is open.
+    pub(super) fn is_sole_writer(&self) -> bool {
+        #[cfg(feature = "sqlite")]
+        return self.turn.is_some() && self.elsewhere.is_none();
+        #[cfg(not(feature = "sqlite"))]
+        false
+    }
 }

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::error::StoreError;
 use crate::publish::{Prepared, Publisher};
-use crate::store::Handled;
+use crate::store::{Handled, Lease};
 use crate::subscriber::HandlerError;
 
 /// The pool of the app, as its store lends from it.
@@ -93,6 +93,7 @@ pub(crate) trait Lent: Send + Sync {
         acks: &'a [Handled<'a>],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>>;
 
-    /// Undoes everything.
-    fn roll_back(&self) -> BoxFuture<'_, ()>;
+    /// Undoes everything, and starts the leases anew if they could not be extended
+    /// meanwhile.
+    fn roll_back<'a>(&'a self, publisher: &'a Publisher, leases: &'a [Lease]) -> BoxFuture<'a, ()>;
 }

@@ -15,7 +15,7 @@ use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
 use crate::error::{BoxError, StoreError};
 use crate::publish::{Prepared, Published, Publisher, sealed};
-use crate::store::Handled;
+use crate::store::{Handled, Lease};
 use crate::subscriber::HandlerError;
 
 /// How long the ack and the commit may take together.
@@ -138,6 +138,11 @@ impl<DB: Lends> FromContext for Tx<DB> {
         let open = tokio::spawn(async move { DB::open(&lender).await }).await;
         let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
         let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
+        if open.is_sole_writer()
+            && let Some(sole_writer) = delivery.sole_writer.get()
+        {
+            sole_writer.set(true);
+        }
         home.put(Place::Lent);
         Ok(Self { open: Some(open), home })
     }
@@ -178,9 +183,9 @@ impl<DB: Lends> Lent for Home<DB> {
         })
     }
 
-    fn roll_back(&self) -> BoxFuture<'_, ()> {
+    fn roll_back<'a>(&'a self, publisher: &'a Publisher, leases: &'a [Lease]) -> BoxFuture<'a, ()> {
         let Place::Here(open) = self.put(Place::Nowhere) else { return Box::pin(ready(())) };
-        let run = timeout(COMMIT_LIMIT, DB::roll_back(open));
+        let run = timeout(COMMIT_LIMIT, DB::roll_back(open, publisher, leases));
         // A failure is one of the connection, which is then closed.
         Box::pin(async move { drop(run.await) })
     }

@@ -173,6 +173,10 @@ pub struct Release {
     pub due_in: Option<Duration>,
     /// Takes this delivery back from `deliveries_count`.
     pub uncount: bool,
+    /// When the row was claimed, if its handler has started: it is not due again
+    /// within a millisecond of that, even if the database's clock was set back. With
+    /// the count taken back, only the time tells this claim from the next.
+    pub claimed_at: Option<SystemTime>,
 }
 
 /// A lease to prolong, or to continue under another token.
@@ -180,6 +184,13 @@ pub struct Release {
 pub struct Extend {
     pub lease: Lease,
     pub token: Uuid,
+}
+
+impl Release {
+    /// The earliest time at which it may be due.
+    fn not_before(&self) -> Option<SystemTime> {
+        self.claimed_at.map(|at| at + Duration::from_millis(1))
+    }
 }
 
 /// For every lease handed in, in that order: did the write match a row? If not,

@@ -26,7 +26,7 @@ pub(crate) use options::{Batching, Options};
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use registry::Registered;
 pub(crate) use registry::registered;
-pub use router::Router;
+pub use router::{IntoRouter, Router};
 pub(crate) use run::BatchFuture;
 use run::Handler;
 pub use verdict::{Failure, Judged, KnownFailure, OrVerdict, Verdict};

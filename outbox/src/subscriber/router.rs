@@ -73,15 +73,32 @@ impl Router {
 
     /// Adds a subscriber or a router.
     #[must_use]
-    pub fn include(mut self, more: impl Into<Self>) -> Self {
-        self.subscribers.extend(more.into());
+    pub fn include(mut self, more: impl IntoRouter) -> Self {
+        self.subscribers.extend(more.into_router());
         self
     }
 }
 
-impl From<Subscriber> for Router {
-    fn from(one: Subscriber) -> Self {
-        Self { subscribers: vec![one], ..Self::default() }
+/// What can be included: a [`Subscriber`] or a [`Router`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be included",
+    label = "neither a subscriber nor a router",
+    note = "a handler with `#[subscriber]` is included by its name: `handler::subscriber()`"
+)]
+pub trait IntoRouter {
+    /// As a router.
+    fn into_router(self) -> Router;
+}
+
+impl IntoRouter for Router {
+    fn into_router(self) -> Router {
+        self
+    }
+}
+
+impl IntoRouter for Subscriber {
+    fn into_router(self) -> Router {
+        Router { subscribers: vec![self], ..Router::default() }
     }
 }
 

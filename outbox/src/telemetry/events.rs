@@ -1,12 +1,14 @@
 //! The events of REFERENCE: each a structured log line, without a payload, a
 //! header value or the text of an error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::names::{TARGET, event};
+use super::stats::Counters;
 use crate::message::FailureReason;
 use crate::publish::PublishError;
 
@@ -22,6 +24,10 @@ pub(crate) fn drain_timeout(queue: &str, subscriber: &str, handlers: usize, limi
         "handlers still run when the drain's time is over; their messages come back"
     );
 }
+
+const LOST: &str = "the lease was over before the result was written; the message runs again";
+const UNKNOWN: &str =
+    "no answer tells whether the result was written; if it was not, the message runs again";
 
 /// A publish under way.
 pub(crate) struct PublishEvent {
@@ -49,7 +55,7 @@ impl PublishEvent {
     }
 }
 
-/// A delivery, for its events.
+/// A delivery, for its events and counts.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) id: i64,
@@ -61,6 +67,7 @@ pub(crate) struct Report {
     /// How long the run took, once it is over.
     pub(crate) duration: Option<Duration>,
     pub(crate) exception_type: Option<String>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// What closes a delivery, after the write it reports.
@@ -88,6 +95,7 @@ pub(crate) enum Close {
 impl Report {
     pub(crate) fn dispatched(&mut self, size_bytes: usize) {
         self.started = Some(Instant::now());
+        self.counters.dispatched();
         debug!(
             target: TARGET, event = event::DISPATCHED, queue = self.queue,
             subscriber = self.subscriber, row_id = self.id,
@@ -100,6 +108,7 @@ impl Report {
     }
 
     pub(crate) fn close(&self, how: Close) {
+        self.counters.closed(how, self.duration);
         let Self { id: row_id, queue, subscriber, deliveries_count, .. } = self;
         let duration_seconds = self.duration.map(|duration| duration.as_secs_f64());
         let exception_type = self.exception_type.as_deref();
@@ -130,12 +139,14 @@ impl Report {
                     );
                 }
             }
-            Close::LeaseLost { retry, unknown } => warn!(
-                target: TARGET, event = event::LEASE_LOST, queue, subscriber, row_id,
-                deliveries_count, duration_seconds, phase = if retry { "retry" } else { "terminal" },
-                unknown,
-                "the lease was over before the result was written; the message runs again"
-            ),
+            Close::LeaseLost { retry, unknown } => {
+                let why = if unknown { UNKNOWN } else { LOST };
+                warn!(
+                    target: TARGET, event = event::LEASE_LOST, queue, subscriber, row_id,
+                    deliveries_count, duration_seconds, phase = if retry { "retry" } else { "terminal" },
+                    unknown, "{why}"
+                );
+            }
             Close::Abandoned => warn!(
                 target: TARGET, event = event::DISPATCH_ABANDONED, queue, subscriber, row_id,
                 deliveries_count, duration_seconds

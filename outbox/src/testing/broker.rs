@@ -16,6 +16,7 @@ use crate::message::{DeadLetter, FailureReason, Headers, Row};
 use crate::publish::{Outgoing, Published, Publisher, QueueFor, QueueName};
 use crate::store::memory::MemoryStore;
 use crate::subscriber::{self, HandlerResult, Layer, Next, Subscriber, debug_chain, registered};
+use crate::telemetry::Stats;
 
 /// An outbox in memory with the real engine and a clock that stands still.
 ///
@@ -55,6 +56,7 @@ pub struct TestBroker {
     pub(super) setup: Arc<Mutex<Setup>>,
     pub(super) calls: Arc<Mutex<Vec<Call>>>,
     pub(super) publisher: Publisher,
+    stats: Stats,
 }
 
 pub(super) struct Setup {
@@ -139,6 +141,7 @@ impl TestBroker {
             setup: Arc::new(Mutex::new(setup)),
             calls: Arc::default(),
             publisher: Publisher::default(),
+            stats: Stats::default(),
         }
     }
 
@@ -277,6 +280,12 @@ impl TestBroker {
         calls.iter().filter(|call| call.subscriber == subscriber).cloned().collect()
     }
 
+    /// What became of the deliveries, as [`App::stats`](crate::App::stats) tells it.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
     /// The broker's clock. It starts at the beginning of 2026.
     #[must_use]
     pub fn now(&self) -> SystemTime {
@@ -318,6 +327,14 @@ impl TestBroker {
         self.run_to(Some(self.now())).await;
     }
 
+    /// Takes every row that is leased, as another process would that took the
+    /// broker's for dead. A handler that runs is cancelled when its lease would have
+    /// been extended, which is on tokio's clock; a result that it has by then is not
+    /// written. The rows come back as after a crash.
+    pub fn lose_leases(&self) {
+        self.store.steal_leases();
+    }
+
     /// While true, writing a dead letter fails, as with a missing table.
     pub fn break_dlq(&self, broken: bool) {
         self.store.break_dead_letters(broken);
@@ -338,7 +355,8 @@ impl TestBroker {
         }
         let render = Arc::new(debug_chain);
         let publisher = self.publisher.clone();
-        let driver = Driver::new(self.store.clone(), subscribers, &setup.states, render, publisher);
+        let (store, states) = (self.store.clone(), &setup.states);
+        let driver = Driver::new(store, subscribers, states, &self.stats, render, publisher);
         Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
     }
 

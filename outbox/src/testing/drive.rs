@@ -9,12 +9,13 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::{Call, Ending, TestBroker};
-use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, settle};
+use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, keep_leases, settle};
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Store, new_token};
 use crate::subscriber::{ErrorRenderer, Subscriber};
+use crate::telemetry::Stats;
 
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
@@ -38,15 +39,14 @@ impl Driver {
         store: MemoryStore,
         subscribers: Vec<Subscriber>,
         states: &States,
+        counts: &Stats,
         render: Arc<ErrorRenderer>,
         publisher: Publisher,
     ) -> Self {
         // There is none: the test claims.
         let claimer = Arc::new(Notify::new());
-        let readers = subscribers
-            .into_iter()
-            .map(|one| Arc::new(Reader::new(one, states, &claimer)))
-            .collect();
+        let ready = |one| Arc::new(Reader::new(one, states, counts, &claimer));
+        let readers = subscribers.into_iter().map(ready).collect();
         Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
     }
 }
@@ -101,8 +101,14 @@ impl TestBroker {
     async fn step(&self, driver: &Driver, reader: &Arc<Reader>, jobs: Vec<Job>) {
         let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
         let started = Instant::now();
-        let run = deliver(&driver.shared, reader, jobs);
-        let mut settled = IN_HANDLER.scope((), run).await;
+        let Shared { leases, store, .. } = &driver.shared;
+        let run = IN_HANDLER.scope((), deliver(&driver.shared, reader, jobs));
+        let mut settled = tokio::select! {
+            // First: what does not wait needs no timer.
+            biased;
+            settled = run => settled,
+            () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Vec::new(),
+        };
         let dying = Arc::clone(&self.setup().crashes);
         let one_less = |left: usize| left.checked_sub(1);
         let crashed = dying.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();

@@ -14,6 +14,7 @@ mod ping;
 mod policies;
 mod python;
 mod signals;
+mod stats;
 mod workers;
 
 use std::time::Duration;

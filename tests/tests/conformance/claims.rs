@@ -70,7 +70,12 @@ async fn a_claim_begins_behind_the_place_it_is_given<B: Bench>(b: B) {
     let place = Position::of(&first[1].row);
     // Rows before the place are free again, and left alone.
     let leases: Vec<_> = first.iter().map(lease).collect();
-    let back = |lease| outbox::testing::store::Release { lease, due_in: None, uncount: true };
+    let back = |lease| outbox::testing::store::Release {
+        lease,
+        due_in: None,
+        uncount: true,
+        claimed_at: None,
+    };
     b.store().release(&leases.into_iter().map(back).collect::<Vec<_>>()).await.unwrap();
     let behind = Claim { after: Some(place), ..b.claim_of(&["q"], 10) };
     assert_eq!(ids(&b.taken(&behind).await), all[2..]);

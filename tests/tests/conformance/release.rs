@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use outbox::testing::store::{Lease, Release, Store};
 
-use crate::bench::{Bench, Steps, about};
+use crate::bench::{Bench, Steps, about, lease};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn give_back<B: Bench>(b: &B, lease: Lease, due_in: Option<Duration>, uncount: bool) {
-    let release = Release { lease, due_in, uncount };
+    let release = Release { lease, due_in, uncount, claimed_at: None };
     assert_eq!(b.store().release(&[release]).await.unwrap(), [true]);
 }
 
@@ -84,12 +84,35 @@ async fn each_row_of_a_batch_is_released_its_own_way<B: Bench>(b: B) {
     let ids = b.put_many("q", 3).await;
     let leases = b.take_many("q", 3).await;
     let ways = [(None, true), (Some(HOUR), false), (Some(Duration::ZERO), true)];
-    let release = |n: usize| Release { lease: leases[n], due_in: ways[n].0, uncount: ways[n].1 };
+    let release = |n: usize| Release {
+        lease: leases[n],
+        due_in: ways[n].0,
+        uncount: ways[n].1,
+        claimed_at: None,
+    };
     let batch = [2, 0, 1].map(release);
     assert_eq!(b.store().release(&batch).await.unwrap(), [true; 3]);
     for (id, (due_in, uncount)) in ids.iter().zip(ways) {
         about(b.due_in(*id).await, due_in.unwrap_or_default());
         assert_eq!(b.row(*id).await.deliveries, i64::from(!uncount));
+    }
+}
+
+/// A clock that was set back would give two claims of one count the same or a
+/// smaller time.
+async fn a_row_is_not_due_again_before_it_was_claimed<B: Bench>(b: B) {
+    for (queue, due_in) in [("a", None), ("b", Some(Duration::ZERO)), ("c", Some(HOUR))] {
+        let id = b.put(queue).await;
+        let claimed = b.claim(&[queue], 1).await.remove(0);
+        let ahead = claimed.row.acquired_at.unwrap() + HOUR * 5;
+        let claimed_at = Some(ahead);
+        let release = Release { lease: lease(&claimed), due_in, uncount: true, claimed_at };
+        assert_eq!(b.store().release(&[release]).await.unwrap(), [true]);
+        let due = b.row(id).await.due;
+        let ahead = ahead.duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+        assert_eq!(i128::from(due), i128::try_from(ahead).unwrap() + 1000);
+        b.age(HOUR * 6).await;
+        assert_eq!(b.claim_ids(&[queue], 1).await, [id]);
     }
 }
 
@@ -102,4 +125,5 @@ cases! {
     an_unstarted_delivery_is_not_counted,
     a_count_never_goes_below_zero,
     each_row_of_a_batch_is_released_its_own_way,
+    a_row_is_not_due_again_before_it_was_claimed,
 }

@@ -11,6 +11,7 @@ mod listener;
 mod poison;
 mod proxy;
 mod settle;
+mod unknown;
 mod wakes;
 
 use std::time::Duration;

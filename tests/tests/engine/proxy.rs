@@ -1,8 +1,9 @@
 //! A TCP proxy before PostgreSQL whose connections can be frozen: open, but no
-//! byte arrives any more, as after a cable is pulled.
+//! byte arrives any more, as after a cable is pulled. Or cut off the moment a commit
+//! is on its way.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use outbox_tests::db::Db;
@@ -14,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct Proxy {
     address: SocketAddr,
     lines: Arc<Mutex<Vec<Arc<Line>>>>,
+    /// How many more connections are cut when they commit.
+    cuts: Arc<AtomicUsize>,
 }
 
 /// A connection through the proxy.
@@ -21,6 +24,8 @@ pub struct Proxy {
 struct Line {
     listens: AtomicBool,
     frozen: AtomicBool,
+    cut: AtomicBool,
+    cuts: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -28,12 +33,16 @@ impl Proxy {
         let options = db.pg().connect_options();
         let server = format!("{}:{}", options.get_host(), options.get_port());
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let proxy = Self { address: socket.local_addr().unwrap(), lines: Arc::default() };
-        let lines = Arc::clone(&proxy.lines);
+        let proxy = Self {
+            address: socket.local_addr().unwrap(),
+            lines: Arc::default(),
+            cuts: Arc::default(),
+        };
+        let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let Ok(server) = TcpStream::connect(&server).await else { continue };
-                let line = Arc::<Line>::default();
+                let line = Arc::new(Line { cuts: Arc::clone(&cuts), ..Line::default() });
                 lines.lock().unwrap().push(Arc::clone(&line));
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
@@ -61,6 +70,16 @@ impl Proxy {
         self.freeze(|line| line.listens.load(Ordering::SeqCst));
     }
 
+    /// Lets the next commit through to the server, and nothing come back of it.
+    pub fn cut_at_commit(&self) {
+        self.cuts.store(1, Ordering::SeqCst);
+    }
+
+    /// True once it was.
+    pub fn has_cut(&self) -> bool {
+        self.cuts.load(Ordering::SeqCst) == 0
+    }
+
     /// Freezes every connection there is now.
     pub fn freeze_all(&self) {
         self.freeze(|_| true);
@@ -80,6 +99,15 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>) 
         let some = &bytes[..count];
         if some.windows(8).any(|word| word == b"LISTEN \"") {
             line.listens.store(true, Ordering::SeqCst);
+        }
+        if line.cut.load(Ordering::SeqCst) {
+            // The answer: whoever reads finds the connection closed.
+            return;
+        }
+        if some.windows(7).any(|word| word == b"COMMIT\0") {
+            let one_less = |left: usize| left.checked_sub(1);
+            let cut = line.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+            line.cut.store(cut.is_ok(), Ordering::SeqCst);
         }
         if line.frozen.load(Ordering::SeqCst) {
             // Both sockets stay open for as long as the test runs.

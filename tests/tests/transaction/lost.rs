@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use outbox_tests::db::Db;
-use outbox_tests::on_postgres;
 use outbox_tests::wait::{eventually, soon};
+use outbox_tests::{on_both, on_postgres};
 use tokio::sync::Notify;
 
 use super::handlers::{Then, subscriber};
 use super::*;
+
+on_both!(
+    a_transaction_five_times_as_long_as_the_lease_commits_once,
+    a_lease_stolen_before_the_transaction_begins_means_rollback,
+    an_error_after_a_transaction_longer_than_the_lease_is_retried_as_any_other,
+);
 
 on_postgres!(
     a_lease_stolen_before_the_ack_means_rollback,
@@ -86,4 +92,66 @@ async fn a_connection_that_dies_before_the_commit_leaves_the_message(db: &Db) {
     eventually("it commits", async || done(db).await == 1).await;
     running.stop().await.unwrap();
     assert_eq!((receipts(db).await, db.rows().await), (1, 1));
+}
+
+/// Longer than their leases: on SQLite nobody, not even the extension, can write
+/// meanwhile.
+async fn a_transaction_five_times_as_long_as_the_lease_commits_once(db: &Db) {
+    with_domain(db).await;
+    let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+    let app = db.app().only([subscriber(db, then).lease_ttl(SECOND)]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    soon("it has written", written.notified()).await;
+    tokio::time::sleep(5 * SECOND).await;
+    go.notify_one();
+    eventually("it is over", async || stats.subscribers()[0].acked == 1).await;
+    running.stop().await.unwrap();
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.dispatched, one.acked, one.lease_lost), (1, 1, 0), "{one:?}");
+    assert_eq!((done(db).await, receipts(db).await, db.rows().await), (1, 1, 1));
+}
+
+async fn an_error_after_a_transaction_longer_than_the_lease_is_retried_as_any_other(db: &Db) {
+    with_domain(db).await;
+    let slow = subscriber(db, Then::Sleep).timeout(3 * SECOND).lease_ttl(SECOND);
+    let app = db.app().only([slow.retry(outbox::retry::Constant::new(600 * SECOND))]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    let over = async || stats.subscribers()[0].retried + stats.subscribers()[0].lease_lost > 0;
+    eventually("it is over", over).await;
+    running.stop().await.unwrap();
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.dispatched, one.retried, one.lease_lost), (1, 1, 0), "{one:?}");
+    assert_eq!((done(db).await, receipts(db).await, db.leased().await), (0, 0, 0));
+    assert_eq!(db.int("SELECT attempts_count FROM outbox").await, 1);
+}
+
+/// On SQLite nobody can steal it afterwards.
+async fn a_lease_stolen_before_the_transaction_begins_means_rollback(db: &Db) {
+    with_domain(db).await;
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, waited) = (Arc::clone(&begun), Arc::clone(&go));
+    let waiting = subscriber(db, Then::Return).layer(move |ctx, next: outbox::Next| {
+        let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
+        async move {
+            begun.notify_one();
+            go.notified().await;
+            next.run(ctx).await
+        }
+    });
+    let app = db.app().only([waiting]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    soon("it begins", told.notified()).await;
+    let steal = if db.is_postgres() { "gen_random_uuid()" } else { "randomblob(16)" };
+    db.exec(format!("UPDATE outbox SET acquired_token = {steal}")).await;
+    waited.notify_one();
+    eventually("it is over", async || stats.subscribers()[0].lease_lost == 1).await;
+    running.stop().await.unwrap();
+    is_anothers(db).await;
 }

@@ -90,6 +90,15 @@ impl MemoryStore {
         }
     }
 
+    /// Continues every lease under a token that nobody else has.
+    pub fn steal_leases(&self) {
+        let (mut tables, token) = (self.tables(), super::new_token());
+        let now = tables.now;
+        for stored in tables.rows.values_mut().filter(|one| one.row.acquired_token.is_some()) {
+            (stored.row.acquired_token, stored.row.acquired_at) = (Some(token), Some(now));
+        }
+    }
+
     /// Changes a stored row behind the engine's back, as an operator's SQL would.
     pub fn alter(&self, id: i64, change: impl FnOnce(&mut Row)) {
         if let Some(stored) = self.tables().rows.get_mut(&id) {

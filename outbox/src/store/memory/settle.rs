@@ -92,7 +92,8 @@ impl Tables {
                 let Some(Stored { row, .. }) = self.leased(release.lease) else { return false };
                 row.acquired_token = None;
                 row.acquired_at = None;
-                row.next_attempt_at = due.unwrap_or(row.next_attempt_at);
+                let due = due.unwrap_or(row.next_attempt_at);
+                row.next_attempt_at = release.not_before().map_or(due, |first| due.max(first));
                 row.deliveries_count =
                     row.deliveries_count.saturating_sub(u64::from(release.uncount));
                 true

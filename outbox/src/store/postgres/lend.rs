@@ -44,7 +44,7 @@ impl lends::Lends for Postgres {
         Ok(Ended::Committed)
     }
 
-    async fn roll_back(open: Open<Self>) -> Result<(), StoreError> {
+    async fn roll_back(open: Open<Self>, _: &Publisher, _: &[Lease]) -> Result<(), StoreError> {
         open.tx.rollback().await.map_err(StoreError::of("roll back"))
     }
 }

@@ -7,6 +7,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use super::time::PgTime;
 use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
@@ -68,8 +69,10 @@ impl PgStore {
         let delays: Vec<Option<i64>> =
             releases.iter().map(|release| release.due_in.map(delay_micros)).collect();
         let uncounts: Vec<_> = releases.iter().map(|release| i64::from(release.uncount)).collect();
+        let firsts: Vec<Option<PgTime>> =
+            releases.iter().map(|release| release.not_before().map(PgTime)).collect();
         self.write("release", &self.0.sql.release, &leases, |statement| {
-            statement.bind(delays).bind(uncounts)
+            statement.bind(delays).bind(uncounts).bind(firsts)
         })
         .await
     }

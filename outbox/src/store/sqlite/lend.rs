@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sqlx::{Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{Executor, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::claim::read;
@@ -53,7 +53,8 @@ impl lends::Lends for Sqlite {
         // The semaphore is never closed.
         let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
         let tx = lender.pool.begin_with("BEGIN IMMEDIATE").await;
-        let tx = tx.map_err(StoreError::of("begin"))?;
+        let mut tx = tx.map_err(StoreError::of("begin"))?;
+        tx.execute(BEGUN).await.map_err(StoreError::of("begin"))?;
         let elsewhere = lender.elsewhere.as_ref().map(|elsewhere| Arc::clone(&elsewhere.crashes));
         Ok(Open { tx, turn, elsewhere })
     }
@@ -88,10 +89,32 @@ impl lends::Lends for Sqlite {
         Ok(Ended::Committed)
     }
 
-    async fn roll_back(open: Open<Self>) -> Result<(), StoreError> {
-        open.tx.rollback().await.map_err(StoreError::of("roll back"))
+    /// The leases may have run out, since nobody could extend them: they begin anew
+    /// before somebody else can write, so that the handler's error can be settled.
+    async fn roll_back(
+        open: Open<Self>,
+        publisher: &Publisher,
+        leases: &[Lease],
+    ) -> Result<(), StoreError> {
+        let Open { mut tx, turn: _turn, elsewhere } = open;
+        let failed = StoreError::of;
+        if elsewhere.is_some() {
+            return tx.rollback().await.map_err(failed("roll back"));
+        }
+        tx.execute(UNDO).await.map_err(failed("roll back"))?;
+        for &Lease { id, token } in leases {
+            let extend = query(publisher.statements().sqlite.extend());
+            let extend = extend.bind(id).bind(token).bind(token);
+            extend.execute(&mut *tx).await.map_err(failed("extend"))?;
+        }
+        tx.commit().await.map_err(failed("extend"))
     }
 }
+
+/// Marks the beginning of a transaction.
+const BEGUN: &str = "SAVEPOINT outbox_begun";
+/// Undoes everything since.
+const UNDO: &str = "ROLLBACK TO outbox_begun";
 
 /// What was published in the transaction, no longer in its table.
 async fn take(tx: &mut SqliteConnection) -> Result<Vec<Prepared>, StoreError> {

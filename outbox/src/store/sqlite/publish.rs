@@ -18,13 +18,17 @@ use crate::store::statements;
 
 statements! {
     pub(crate) struct PublishSql in "sql" {
-        insert, extend_timer, insert_batch, cancel_timer, pending, ack,
+        insert, extend_timer, insert_batch, cancel_timer, pending, ack, extend,
     }
 }
 
 impl PublishSql {
     pub(super) fn ack(&self) -> &Arc<str> {
         &self.ack
+    }
+
+    pub(super) fn extend(&self) -> &Arc<str> {
+        &self.extend
     }
 }
 

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteArguments;
 use super::publish::insert;
 use super::{SqliteStore, query};
 use crate::error::StoreError;
-use crate::message::row::delay_micros;
+use crate::message::row::{delay_micros, to_micros};
 use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
 
 pub(super) type Statement = Query<'static, Sqlite, SqliteArguments>;
@@ -72,12 +72,13 @@ impl SqliteStore {
         self.write(
             "release",
             releases.iter().map(|release| {
-                let Release { lease, due_in, uncount } = release;
+                let Release { lease, due_in, uncount, .. } = release;
                 [query(sql)
                     .bind(lease.id)
                     .bind(lease.token)
                     .bind(due_in.map(delay_micros))
-                    .bind(i64::from(*uncount))]
+                    .bind(i64::from(*uncount))
+                    .bind(release.not_before().map_or(0, to_micros))]
             }),
         )
         .await

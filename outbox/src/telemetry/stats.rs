@@ -1,0 +1,210 @@
+//! Counts of deliveries, for programs to read: what the closing events tell one by
+//! one, added up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::events::Close;
+use crate::message::FailureReason;
+use crate::subscriber::{Origin, Subscriber};
+
+/// The counters of an app, which [`App::stats`](crate::App::stats) gives before it
+/// starts. Reading them takes no part in the work; clones read the same.
+///
+/// # Examples
+/// ```no_run
+/// # async fn serve(_: impl Fn() -> String) {}
+/// # async fn main_(pool: sqlx::PgPool) -> outbox::Result<()> {
+/// let app = outbox::App::postgres(pool);
+/// let stats = app.stats();
+/// tokio::spawn(serve(move || {
+///     let lines = stats.subscribers().into_iter();
+///     lines.map(|one| format!("{} lost {} leases\n", one.name, one.lease_lost)).collect()
+/// }));
+/// app.run().await
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Stats(Arc<Mutex<Vec<Arc<Counters>>>>);
+
+/// What became of the deliveries of one subscriber in this process, since the app
+/// was made. Every count only grows.
+///
+/// A delivery that starts is counted as dispatched, and once it is over as exactly
+/// one of acked, retried, snoozed, terminal, lease lost or abandoned. A row whose
+/// time or deliveries are used up is terminal without having been dispatched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriberStats {
+    /// The subscriber's name.
+    pub name: &'static str,
+    /// Where its handler stands.
+    pub origin: Origin,
+    /// What it reads.
+    pub queues: Vec<String>,
+    /// Deliveries that were given to the handler.
+    pub dispatched: u64,
+    /// Rows deleted as handled.
+    pub acked: u64,
+    /// Rows due again, an attempt spent.
+    pub retried: u64,
+    /// Rows due again, nothing spent.
+    pub snoozed: u64,
+    /// Rows gone because no retry was left.
+    pub retry_terminal: u64,
+    /// Rows gone because they were rejected.
+    pub rejected: u64,
+    /// Rows gone because they were delivered too often.
+    pub max_deliveries: u64,
+    /// Rows gone because nobody started them in time.
+    pub expired: u64,
+    /// Of the rows gone for one of the four reasons above, those that were kept as
+    /// dead letters.
+    pub dead_lettered: u64,
+    /// Results that were not written, or not surely, because the lease was over.
+    pub lease_lost: u64,
+    /// Handlers dropped by a drain whose time was over.
+    pub abandoned: u64,
+    /// Claimed rows that were given back unstarted because their leases ran out
+    /// while they waited for a worker.
+    pub waited_too_long: u64,
+    /// How long handlers ran, all together; without those of messages that were acked
+    /// first.
+    pub run_time: Duration,
+}
+
+impl SubscriberStats {
+    /// Rows gone for good, for any reason.
+    #[must_use]
+    pub fn terminal(&self) -> u64 {
+        self.retry_terminal + self.rejected + self.max_deliveries + self.expired
+    }
+}
+
+impl Stats {
+    /// The counts as they are now, a record for each subscriber that was started.
+    #[must_use]
+    pub fn subscribers(&self) -> Vec<SubscriberStats> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        all.iter().map(|one| one.read()).collect()
+    }
+
+    /// The counters of a subscriber; those of an earlier start go on.
+    pub(crate) fn of(&self, subscriber: &Subscriber) -> Arc<Counters> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|one| one.are_of(subscriber)) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(Counters::of(subscriber));
+        all.push(Arc::clone(&new));
+        new
+    }
+}
+
+/// Those of one subscriber, added to where its deliveries are told of.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    name: &'static str,
+    origin: Origin,
+    queues: Vec<String>,
+    dispatched: AtomicU64,
+    acked: AtomicU64,
+    retried: AtomicU64,
+    snoozed: AtomicU64,
+    retry_terminal: AtomicU64,
+    rejected: AtomicU64,
+    max_deliveries: AtomicU64,
+    expired: AtomicU64,
+    dead_lettered: AtomicU64,
+    lease_lost: AtomicU64,
+    abandoned: AtomicU64,
+    waited_too_long: AtomicU64,
+    run_micros: AtomicU64,
+}
+
+impl Counters {
+    fn of(subscriber: &Subscriber) -> Self {
+        Self {
+            name: subscriber.name(),
+            origin: subscriber.origin(),
+            queues: subscriber.queues().to_vec(),
+            dispatched: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            retried: AtomicU64::new(0),
+            snoozed: AtomicU64::new(0),
+            retry_terminal: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            max_deliveries: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            dead_lettered: AtomicU64::new(0),
+            lease_lost: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+            waited_too_long: AtomicU64::new(0),
+            run_micros: AtomicU64::new(0),
+        }
+    }
+
+    /// A router can make several of one handler, which differ in their queues.
+    fn are_of(&self, subscriber: &Subscriber) -> bool {
+        (self.name, self.origin) == (subscriber.name(), subscriber.origin())
+            && self.queues == subscriber.queues()
+    }
+
+    pub(super) fn dispatched(&self) {
+        add(&self.dispatched);
+    }
+
+    pub(crate) fn waited_too_long(&self) {
+        add(&self.waited_too_long);
+    }
+
+    pub(super) fn closed(&self, how: Close, ran: Option<Duration>) {
+        let ran = u64::try_from(ran.unwrap_or_default().as_micros()).unwrap_or(u64::MAX);
+        self.run_micros.fetch_add(ran, Ordering::Relaxed);
+        add(match how {
+            Close::Acked => &self.acked,
+            Close::Retried { .. } => &self.retried,
+            Close::Snoozed { .. } => &self.snoozed,
+            Close::LeaseLost { .. } => &self.lease_lost,
+            Close::Abandoned => &self.abandoned,
+            Close::Terminal { reason, dead_letter } => {
+                if dead_letter {
+                    add(&self.dead_lettered);
+                }
+                match reason {
+                    FailureReason::RetryTerminal => &self.retry_terminal,
+                    FailureReason::Rejected => &self.rejected,
+                    FailureReason::MaxDeliveries => &self.max_deliveries,
+                    FailureReason::Expired => &self.expired,
+                }
+            }
+        });
+    }
+
+    fn read(&self) -> SubscriberStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SubscriberStats {
+            name: self.name,
+            origin: self.origin,
+            queues: self.queues.clone(),
+            dispatched: count(&self.dispatched),
+            acked: count(&self.acked),
+            retried: count(&self.retried),
+            snoozed: count(&self.snoozed),
+            retry_terminal: count(&self.retry_terminal),
+            rejected: count(&self.rejected),
+            max_deliveries: count(&self.max_deliveries),
+            expired: count(&self.expired),
+            dead_lettered: count(&self.dead_lettered),
+            lease_lost: count(&self.lease_lost),
+            abandoned: count(&self.abandoned),
+            waited_too_long: count(&self.waited_too_long),
+            run_time: Duration::from_micros(count(&self.run_micros)),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,80 @@
+//! A message that nobody started within its time is not started any more.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outbox::{AckPolicy, Outcome};
+
+use super::*;
+
+on_all!(
+    what_is_due_too_late_is_not_run,
+    what_is_started_in_time_is_run_however_long,
+    a_retry_counts_from_the_publish,
+    a_snooze_counts_from_the_publish,
+    in_a_batch_only_those_that_are_late_are_left_out,
+    acked_first_it_is_a_dead_letter_all_the_same,
+);
+
+/// Due after its time is over.
+fn late(n: i64) -> Outgoing {
+    Outgoing::new("q", &n).delay(2 * MOMENT).expires_in(MOMENT)
+}
+
+async fn what_is_due_too_late_is_not_run(stage: &Stage) {
+    let play = stage.play(it(|_| ()), [late(7)]).await;
+    play.gone().await;
+    let scene = play.end().await;
+    assert_eq!((scene.stats.dispatched, scene.stats.expired, scene.stats.dead_lettered), (0, 1, 1));
+    let letter = scene.letter();
+    assert_eq!((&*letter.reason, letter.kind, letter.exception), ("expired", None, None));
+}
+
+async fn what_is_started_in_time_is_run_however_long(stage: &Stage) {
+    let slow = Subscriber::new("it", "q", |_| tokio::time::sleep(3 * MOMENT));
+    let soon = Outgoing::new("q", &7).expires_in(HOUR);
+    stage.first(slow, soon).await.is_empty();
+}
+
+/// Enough runs to see that they go on, and then the end.
+async fn runs_until_it_expires(stage: &Stage, subscriber: Subscriber) {
+    let play = stage.play(subscriber, [Outgoing::new("q", &7).expires_in(50 * MOMENT)]).await;
+    play.gone().await;
+    let scene = play.end().await;
+    assert!(scene.stats.dispatched > 1 && scene.stats.expired == 1, "{:?}", scene.stats);
+    assert_eq!(scene.letter().reason, "expired");
+}
+
+async fn a_retry_counts_from_the_publish(stage: &Stage) {
+    let failing = it(|_| Err::<(), _>("again")).retry(Constant::new(5 * MOMENT));
+    runs_until_it_expires(stage, failing).await;
+}
+
+async fn a_snooze_counts_from_the_publish(stage: &Stage) {
+    runs_until_it_expires(stage, it(|_| Outcome::Snooze(5 * MOMENT))).await;
+}
+
+async fn in_a_batch_only_those_that_are_late_are_left_out(stage: &Stage) {
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    let before = SEEN.load(Ordering::SeqCst);
+    let counting = Subscriber::batches("it", "q", 10, |batch: Vec<Context>| async move {
+        let sum: i64 = batch.iter().map(|ctx| ctx.decode::<i64>().unwrap()).sum();
+        SEEN.fetch_add(usize::try_from(sum).unwrap(), Ordering::SeqCst);
+    });
+    let in_time = |n| Outgoing::new("q", &n).delay(2 * MOMENT).expires_in(HOUR);
+    let play = stage.play(counting, [in_time(1), late(20), in_time(300), late(4000)]).await;
+    play.gone().await;
+    let scene = play.end().await;
+    assert_eq!((scene.stats.acked, scene.stats.expired), (2, 2));
+    let letters: Vec<_> = scene.letters.iter().map(|letter| &*letter.payload).collect();
+    assert_eq!(letters, ["20", "4000"]);
+    // The other stores may add their 301 beside this one.
+    assert_eq!((SEEN.load(Ordering::SeqCst) - before) % 301, 0);
+}
+
+async fn acked_first_it_is_a_dead_letter_all_the_same(stage: &Stage) {
+    let play = stage.play(it(|_| ()).ack(AckPolicy::AckFirst), [late(7)]).await;
+    play.gone().await;
+    let scene = play.end().await;
+    assert_eq!((scene.stats.dispatched, scene.stats.acked), (0, 0));
+    assert_eq!(scene.letter().reason, "expired");
+}
