@@ -4,35 +4,33 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::handle::{Over, Running, call};
+use super::handle::{Over, call};
 use super::invoke::Run;
 use super::settle::{Settlement, settle};
-use super::{Reader, Shared};
+use super::{Few, Reader, Shared};
 use crate::store::Store;
 use crate::telemetry::TARGET;
 
 /// The rows are gone before the handler starts, so its result can
 /// change nothing.
-pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs: Vec<Run<'_>>) {
+pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs: Few<Run<'_>>) {
     let mut begun = Vec::with_capacity(runs.len());
     for run in runs {
-        let Over { settling, job, context } = Over::from(run);
+        let Over { settling, context, .. } = Over::from(run);
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
         if settle(&shared.store, vec![ack]).await == 1 {
-            begun.push((job, context));
+            begun.push(context);
         }
     }
     if begun.is_empty() {
         return;
     }
-    let _running = Running::count(shared, begun.len());
-    let contexts = begun.iter().map(|(_, context)| context.clone()).collect();
-    let results = call(shared, reader, contexts).await.unwrap_or_default();
-    for ((job, _), result) in begun.iter().zip(results) {
+    let results = call(shared, reader, &begun).await.unwrap_or_default();
+    for (context, result) in begun.iter().zip(results) {
         if let Err(error) = result {
             warn!(
                 target: TARGET, subscriber = reader.subscriber.name(),
-                row_id = job.claimed.row.id, exception_type = error.kind(),
+                row_id = context.id(), exception_type = error.kind(),
                 "a handler failed on a message that was acked first; it is gone"
             );
         }

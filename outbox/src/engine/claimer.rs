@@ -42,7 +42,7 @@ pub(super) async fn run<S: Store>(
     results: Sender,
     stop: CancellationToken,
 ) {
-    let mut looks: Vec<_> = readers.iter().map(|reader| Look::new(reader)).collect();
+    let mut looks: Vec<_> = readers.iter().map(Look::new).collect();
     let mut under_way = JoinSet::new();
     let mut first = 0;
     loop {
@@ -75,7 +75,7 @@ pub(super) async fn run<S: Store>(
     }
     for reader in &readers {
         for job in reader.inbox.close() {
-            results.send(Settling::unstarted(reader, &job)).await;
+            results.send(Settling::of(reader, &job).unstarted()).await;
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Stopping: claim no more, let handlers finish, settle, give back the rest.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
@@ -27,7 +25,7 @@ impl<S: Store> Engine<S> {
         self.stop.cancel();
         let mut dropped = 0;
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
-            dropped = self.shared.running.load(Ordering::Relaxed);
+            dropped = self.shared.quiet.running();
             for reader in &self.readers {
                 let handlers = reader.inbox.in_hand();
                 if handlers > 0 {
@@ -47,7 +45,14 @@ impl<S: Store> Engine<S> {
         }
         // The workers held the only senders, so the settlers end when they have
         // written everything.
-        if timeout(LAST_WRITES, join_all(&mut self.settlers)).await.is_err() {
+        let written = async {
+            // Taken off one by one: a drain that is dropped goes on when called again.
+            while let Some(settler) = self.settlers.last_mut() {
+                let _ = settler.await;
+                self.settlers.pop();
+            }
+        };
+        if timeout(LAST_WRITES, written).await.is_err() {
             self.settlers.iter().for_each(JoinHandle::abort);
             warn!(
                 target: telemetry::TARGET,

@@ -11,14 +11,14 @@ use futures_util::FutureExt;
 use tokio::time::timeout;
 use tracing::error;
 
-use crate::subscriber::{BatchFuture, HandlerError, HandlerResult};
+use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
 /// The results of a run, or the error that ended it as a whole.
 pub(super) async fn guarded(
-    call: impl FnOnce() -> BatchFuture,
+    call: impl FnOnce() -> Called,
     limit: Option<Duration>,
-) -> Result<Vec<HandlerResult>, HandlerError> {
+) -> Result<Few<HandlerResult>, HandlerError> {
     // Made in here, because making it may panic too.
     let call = async { Droppable(Some(call())).await };
     let call = AssertUnwindSafe(call).catch_unwind();
@@ -34,14 +34,14 @@ pub(super) async fn guarded(
 
 /// A run whose destructors may panic when it is dropped half-way: the delivery
 /// is settled all the same.
-struct Droppable(Option<BatchFuture>);
+struct Droppable(Option<Called>);
 
 impl Future for Droppable {
-    type Output = Vec<HandlerResult>;
+    type Output = Few<HandlerResult>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Some(run) => run.as_mut().poll(cx),
+            Some(run) => Pin::new(run).poll(cx),
             None => Poll::Pending,
         }
     }

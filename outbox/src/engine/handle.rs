@@ -1,17 +1,17 @@
 //! Runs a handler, and rules on what it came to.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::poll;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::guard::guarded;
-use super::inbox::Job;
 use super::invoke::{Run, case};
 use super::judge::Ruling;
 use super::settle::{Settlement, Settling};
-use super::{Reader, Shared, SoleWriter, at_most_once, transaction};
+use super::{Few, Reader, Shared, at_most_once, transaction};
 use crate::extract::Context;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
@@ -20,7 +20,7 @@ use crate::tracking;
 
 /// How a run ended.
 enum Ended {
-    Results(Vec<HandlerResult>),
+    Results(Few<HandlerResult>),
     /// The leases are gone: whatever the handler did, other claims decide.
     LeaseLost,
     CutOff,
@@ -30,51 +30,51 @@ enum Ended {
 pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
-    runs: Vec<Run<'_>>,
-) -> Vec<Settling> {
+    runs: Few<Run<'_>>,
+) -> Few<Settling> {
     if reader.subscriber.options.ack == AckPolicy::AckFirst {
         at_most_once::run(shared, reader, runs).await;
-        return Vec::new();
+        return Few::new();
     }
-    let mut rulings = match run(shared, reader, &runs).await {
+    let mut rulings: Few<Ruling> = match run(shared, reader, &runs).await {
         Ended::Results(results) => {
             let rule = |(run, result): (&Run<'_>, _)| {
-                if run.holding.lost.is_cancelled() {
+                let delivery = run.context.delivery();
+                if delivery.watch.is_lost() {
                     return Ruling::lost();
                 }
-                case(shared, reader, &run.job).rule(&run.context, result)
+                case(shared, reader, &delivery.row, run.claimed_at).rule(&run.context, result)
             };
             runs.iter().zip(results).map(rule).collect()
         }
         Ended::LeaseLost => runs.iter().map(|_| Ruling::lost()).collect(),
-        Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect::<Vec<_>>(),
+        Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect(),
     };
-    let mut ended: Vec<_> = runs.into_iter().map(Over::from).collect();
-    let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
-    let begun = Instant::now();
+    let mut ended: Few<Over> = runs.into_iter().map(Over::from).collect();
     // The run has one, whichever of its messages it was made from.
-    let lent = ended.first().and_then(|over| over.context.delivery().lent.get().cloned());
-    let committed = match lent {
-        None => false,
-        Some(lent) => match transaction::end(&*lent, shared, &leases, &mut rulings).await {
-            Ok(committed) => committed,
+    let loan = ended.first().and_then(|over| over.context.delivery().loan.get().cloned());
+    let mut committed = false;
+    if let Some(lent) = loan.as_ref().and_then(|loan| loan.lent.get()) {
+        let begun = Instant::now();
+        let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
+        match transaction::end(&**lent, shared, &leases, &mut rulings).await {
+            Ok(done) => committed = done,
             Err(failed) => {
                 let acks = ended.iter_mut().zip(&mut rulings).filter(|(_, ruling)| ruling.is_ack());
                 for (over, ruling) in acks {
                     over.settling.unanswered();
-                    *ruling = case(shared, reader, &over.job).refused(failed.clone());
+                    let row = &over.context.delivery().row;
+                    *ruling = case(shared, reader, row, over.claimed_at).refused(failed.clone());
                 }
-                false
             }
-        },
-    };
-    let mut settled = Vec::with_capacity(ended.len());
-    for (over, ruling) in ended.into_iter().zip(rulings) {
-        let mut settling = over.settling;
-        if over.context.delivery().sole_writer.get().is_some_and(SoleWriter::is) {
-            // Its lease has begun anew.
-            settling.until(begun + reader.subscriber.options.lease_ttl);
         }
+        for over in ended.iter_mut().filter(|over| over.context.delivery().is_sole_writer()) {
+            // Its lease has begun anew.
+            over.settling.until(begun + reader.subscriber.options.lease_ttl);
+        }
+    }
+    let mut settled = Few::new();
+    for (Over { mut settling, .. }, ruling) in ended.into_iter().zip(rulings) {
         if committed && ruling.is_ack() {
             settling.committed();
             continue;
@@ -87,37 +87,38 @@ pub(super) async fn handle<S: Store>(
 
 /// A run that has ended: its lease is extended no more.
 pub(super) struct Over {
-    pub(super) job: Job,
     pub(super) settling: Settling,
     pub(super) context: Context,
+    claimed_at: Instant,
 }
 
 impl From<Run<'_>> for Over {
     fn from(run: Run<'_>) -> Self {
-        let Run { job, mut settling, holding, context } = run;
-        settling.until(holding.deadline());
+        let Run { mut settling, holding, context, claimed_at } = run;
+        settling.until(context.lease_deadline());
+        drop(holding);
         settling.report.ended();
-        Self { job, settling, context }
+        Self { settling, context, claimed_at }
     }
 }
 
 async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
-    let sole_writer = SoleWriter::default();
-    for run in runs {
-        run.holding.while_not(&sole_writer);
-        let _ = run.context.delivery().sole_writer.set(sole_writer.clone());
+    let contexts: Few<_> = runs.iter().map(|run| run.context.clone()).collect();
+    let mut call = pin!(call(shared, reader, &contexts));
+    let ended = |results: Option<_>| results.map_or(Ended::CutOff, Ended::Results);
+    // Many end at once, and need not ask for the loss of their leases.
+    if let std::task::Poll::Ready(results) = poll!(call.as_mut()) {
+        return ended(results);
     }
-    let _running = Running::count(shared, runs.len());
     let all_lost = async {
-        for run in runs {
-            run.holding.lost.cancelled().await;
+        for context in &contexts {
+            context.delivery().watch.lost().await;
         }
     };
-    let contexts = runs.iter().map(|run| run.context.clone()).collect();
     tokio::select! {
         biased;
         () = all_lost => Ended::LeaseLost,
-        results = call(shared, reader, contexts) => results.map_or(Ended::CutOff, Ended::Results),
+        results = call => ended(results),
     }
 }
 
@@ -126,9 +127,9 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
 pub(super) async fn call<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
-    contexts: Vec<Context>,
-) -> Option<Vec<HandlerResult>> {
-    let span = RunSpan::start(&contexts);
+    contexts: &[Context],
+) -> Option<Few<HandlerResult>> {
+    let span = RunSpan::start(contexts);
     let results = call_in(&span, shared, reader, contexts).await;
     span.end(results.as_deref());
     results
@@ -138,11 +139,11 @@ async fn call_in<S: Store>(
     span: &RunSpan,
     shared: &Shared<S>,
     reader: &Reader,
-    contexts: Vec<Context>,
-) -> Option<Vec<HandlerResult>> {
+    contexts: &[Context],
+) -> Option<Few<HandlerResult>> {
     let limit = reader.subscriber.options.timeout;
-    let run = guarded(|| reader.subscriber.call(contexts.clone()), limit);
-    let run = tracking::handling(&contexts, run).instrument(span.span());
+    let run = guarded(|| reader.subscriber.call(contexts.into()), limit);
+    let run = tracking::handling(contexts, run).instrument(span.span());
     let error = tokio::select! {
         biased;
         results = run => match results {
@@ -156,27 +157,8 @@ async fn call_in<S: Store>(
         () = shared.cut_off.cancelled() => None,
     };
     // What the handler started elsewhere watches its context.
-    for context in &contexts {
+    for context in contexts {
         context.cancelled().cancel();
     }
     error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect())
-}
-
-/// Counts running handlers, however they end.
-pub(super) struct Running<'a> {
-    all: &'a AtomicUsize,
-    these: usize,
-}
-
-impl<'a> Running<'a> {
-    pub(super) fn count<S: Store>(shared: &'a Shared<S>, these: usize) -> Self {
-        shared.running.fetch_add(these, Ordering::Relaxed);
-        Self { all: &shared.running, these }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.these, Ordering::Relaxed);
-    }
 }

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smallvec::smallvec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::store::Claimed;
-use crate::subscriber::Batching;
+use crate::subscriber::{Batching, Few};
 
 /// A claimed row with the time until which it may be started.
 pub(crate) struct Job {
@@ -123,8 +124,11 @@ impl Inbox {
     /// The next rows: at least one, and as many of a batch as come in its time.
     /// `None` when closed; rows that still waited then were taken by
     /// [`Inbox::close`].
-    pub(super) async fn next(&self, batch: Batching) -> Option<Vec<Job>> {
-        let mut jobs = vec![self.one().await?];
+    pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
+        let mut jobs: Few<Job> = smallvec![self.one().await?];
+        if batch.size == 1 {
+            return Some(jobs);
+        }
         let end = Instant::now() + batch.wait;
         while jobs.len() < batch.size {
             match timeout_at(end, self.one()).await {

@@ -1,7 +1,8 @@
 //! Deliveries, from the claimed rows to their settlements.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use smallvec::smallvec;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -10,21 +11,21 @@ use super::inbox::Job;
 use super::judge::Case;
 use super::lease::Holding;
 use super::settle::{Settlement, Settling};
-use super::{Reader, Shared, quiet};
-use crate::extract::{Context, Delivery, LentOnce};
-use crate::publish::Collected;
+use super::{Few, Reader, Shared, quiet};
+use crate::extract::{Context, Delivery, Loan};
+use crate::message::Row;
 use crate::store::{Before, Store};
-use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
 /// A delivery that may run.
 pub(super) struct Run<'a> {
-    pub(super) job: Job,
     pub(super) settling: Settling,
     /// Held from its admission on, so that the lease is extended while the run
     /// waits to begin.
     pub(super) holding: Holding<'a>,
     pub(super) context: Context,
+    /// By the clock of this process.
+    pub(super) claimed_at: Instant,
 }
 
 /// Runs the handler on claimed rows, one or a batch, but not on those that must
@@ -35,12 +36,12 @@ pub(super) struct Run<'a> {
 pub(crate) async fn deliver<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
-    jobs: Vec<Job>,
-) -> Vec<Settling> {
-    let (mut settled, mut runs, mut suspects) = (Vec::new(), Vec::with_capacity(1), Vec::new());
-    let lent = LentOnce::default();
+    jobs: Few<Job>,
+) -> Few<Settling> {
+    let (mut settled, mut runs, mut suspects) = (Few::new(), Few::new(), Vec::new());
+    let loan = (jobs.len() > 1).then(Arc::<Loan>::default);
     for job in jobs {
-        match admit(shared, reader, job, &lent) {
+        match admit(shared, reader, job, loan.as_ref()) {
             Admitted::Not(settling) => settled.push(settling),
             Admitted::Suspect(run) => suspects.push(run),
             Admitted::Innocent(run) => runs.push(run),
@@ -50,8 +51,12 @@ pub(crate) async fn deliver<S: Store>(
         settled.extend(alone(shared, reader, suspect).await);
     }
     if !runs.is_empty() {
-        let _beside = shared.quiet.beside_others().await;
-        settled.extend(handle(shared, reader, runs).await);
+        let _running = shared.quiet.beside_others(runs.len()).await;
+        let ended = handle(shared, reader, runs).await;
+        if settled.is_empty() {
+            return ended;
+        }
+        settled.extend(ended);
     }
     settled
 }
@@ -67,33 +72,38 @@ fn admit<'a, S: Store>(
     shared: &'a Shared<S>,
     reader: &Arc<Reader>,
     job: Job,
-    lent: &LentOnce,
+    loan: Option<&Arc<Loan>>,
 ) -> Admitted<'a> {
     let options = &reader.subscriber.options;
-    let row = &job.claimed.row;
-    if Instant::now() >= job.deadline {
+    let now = Instant::now();
+    let mut settling = Settling::of(reader, &job);
+    let Job { claimed, claimed_at, deadline } = job;
+    let row = claimed.row;
+    if now >= deadline {
         reader.counters.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
             "a claimed row waited until its lease ran out and was not started; \
              lower `fetch_batch` or raise `lease_ttl`"
         );
-        return Admitted::Not(Settling::unstarted(reader, &job));
+        return Admitted::Not(settling.unstarted());
     }
-    let mut settling = Settling::of(reader, &job);
+    let case = case(shared, reader, &row, claimed_at);
     let too_often = options.max_deliveries.is_some_and(|max| row.deliveries_count > max);
-    if too_often && job.claimed.before != Before::Expired {
-        return Admitted::Not(settling.ruled(case(shared, reader, &job).delivered_too_often()));
+    if too_often && claimed.before != Before::Expired {
+        return Admitted::Not(settling.ruled(case.delivered_too_often()));
     }
-    let holding = shared.leases.hold(settling.lease, job.claimed_at, options.lease_ttl);
+    if row.has_expired(now - claimed_at) {
+        return Admitted::Not(settling.ruled(case.expired()));
+    }
+    settling.report.dispatched(now, row.payload.len());
+    let context = Context::new(Delivery::new(row, &reader.common, deadline));
     // A suspect runs alone.
-    let lent = if too_often { LentOnce::default() } else { Arc::clone(lent) };
-    let context = context(shared, reader, &job, &holding, lent);
-    if context.has_expired(job.claimed_at.elapsed()) {
-        return Admitted::Not(settling.ruled(case(shared, reader, &job).expired()));
+    if let Some(loan) = loan.filter(|_| !too_often) {
+        let _ = context.delivery().loan.set(Arc::clone(loan));
     }
-    settling.report.dispatched(row.payload.len());
-    let run = Run { job, settling, holding, context };
+    let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
+    let run = Run { settling, holding, context, claimed_at };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 
@@ -103,52 +113,31 @@ async fn alone<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut run: Run<'_>,
-) -> Vec<Settling> {
+) -> Few<Settling> {
     let Some(_alone) = shared.quiet.alone().await else {
-        let _beside = shared.quiet.beside_others().await;
-        return handle(shared, reader, vec![run]).await;
+        let _running = shared.quiet.beside_others(1).await;
+        return handle(shared, reader, smallvec![run]).await;
     };
-    let since = Instant::now();
-    let marked = quiet::mark(&shared.store, run.settling.lease, run.holding.deadline()).await;
+    let _running = shared.quiet.count(1);
+    let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
+    let deadline = run.context.lease_deadline();
+    let marked = quiet::mark(&shared.store, run.settling.lease, deadline).await;
     let Some(marked) = marked else {
         run.settling.report.ended();
-        return vec![run.settling.ruled(Settlement::Lost)];
+        return smallvec![run.settling.ruled(Settlement::Lost)];
     };
     run.settling.lease = marked;
-    run.holding = shared.leases.hold(marked, since, reader.subscriber.options.lease_ttl);
-    run.context = context(shared, reader, &run.job, &run.holding, LentOnce::default());
-    handle(shared, reader, vec![run]).await
+    let row = run.context.delivery().row.clone();
+    run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
+    run.holding = shared.leases.hold(marked, since, ttl, &run.context);
+    handle(shared, reader, smallvec![run]).await
 }
 
-pub(super) fn case<'a, S>(shared: &'a Shared<S>, reader: &'a Reader, job: &'a Job) -> Case<'a> {
-    Case {
-        row: &job.claimed.row,
-        options: &reader.subscriber.options,
-        render: &*shared.render,
-        since_claim: job.claimed_at.elapsed(),
-    }
-}
-
-fn context<S: Store>(
-    shared: &Shared<S>,
-    reader: &Reader,
-    job: &Job,
-    holding: &Holding<'_>,
-    lent: LentOnce,
-) -> Context {
-    Context::new(Delivery {
-        row: job.claimed.row.clone(),
-        subscriber: reader.subscriber.name(),
-        states: Arc::clone(&reader.states),
-        deadline: Arc::clone(&holding.shared_deadline),
-        cancelled: holding.lost.child_token(),
-        headers: OnceLock::new(),
-        trail: OnceLock::new(),
-        publisher: shared.publisher.clone(),
-        collected: (reader.subscriber.options.ack != AckPolicy::AckFirst).then(Collected::default),
-        sole_writer: OnceLock::new(),
-        lent,
-        threads: Arc::clone(&reader.threads),
-        said: OnceLock::new(),
-    })
+pub(super) fn case<'a, S>(
+    shared: &'a Shared<S>,
+    reader: &'a Reader,
+    row: &'a Row,
+    claimed_at: Instant,
+) -> Case<'a> {
+    Case { row, options: &reader.subscriber.options, render: &*shared.render, claimed_at }
 }

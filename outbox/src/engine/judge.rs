@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::error;
 
 use super::settle::Settlement;
@@ -24,8 +25,8 @@ pub(super) struct Case<'a> {
     pub(super) row: &'a Row,
     pub(super) options: &'a Options,
     pub(super) render: &'a ErrorRenderer,
-    /// Since the row was claimed, by this process's clock.
-    pub(super) since_claim: Duration,
+    /// By this process's clock.
+    pub(super) claimed_at: Instant,
 }
 
 /// A settlement, and the error that it is for.
@@ -160,7 +161,7 @@ impl Case<'_> {
     fn since_first_failure(&self) -> Duration {
         let Some(first) = self.row.first_attempt_at else { return Duration::ZERO };
         let claimed = self.row.acquired_at.unwrap_or(first);
-        claimed.duration_since(first).unwrap_or_default() + self.since_claim
+        claimed.duration_since(first).unwrap_or_default() + self.claimed_at.elapsed()
     }
 }
 

@@ -1,16 +1,15 @@
 //! Leases live as long as their handlers: extended in batches, on a task of
 //! their own.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use slab::Slab;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Shared;
+use crate::extract::Context;
 use crate::store::{Extend, Lease, Store};
 use crate::telemetry::TARGET;
 
@@ -20,10 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The leases of running handlers.
 #[derive(Default)]
 pub(crate) struct Leases {
-    /// Keyed by a number of our own: for a moment a row has two entries, when it
-    /// goes on under another token.
-    held: Mutex<HashMap<u64, Held>>,
-    next_key: AtomicU64,
+    held: Mutex<Slab<Held>>,
     /// When the lease task last ran; see `watchdog`.
     looked_after: Mutex<Option<Instant>>,
 }
@@ -33,61 +29,36 @@ struct Held {
     ttl: Duration,
     /// When the lease last began, by a clock read before the statement was sent.
     since: Instant,
-    deadline: Arc<Mutex<Instant>>,
-    lost: CancellationToken,
-    sole_writer: SoleWriter,
-}
-
-/// True while the run has a transaction beside which nobody can write, as on
-/// SQLite: its leases can neither be extended nor taken over until it ends.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SoleWriter(Arc<AtomicBool>);
-
-impl SoleWriter {
-    pub(crate) fn set(&self, is: bool) {
-        self.0.store(is, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
+    context: Context,
 }
 
 impl Held {
     /// Whether it is to be extended, or given up when it runs out.
     fn counts(&self) -> bool {
-        !self.lost.is_cancelled() && !self.sole_writer.is()
+        !self.context.delivery().watch.is_lost() && !self.context.delivery().is_sole_writer()
     }
 }
 
 /// Keeps a lease alive until dropped.
 pub(crate) struct Holding<'a> {
     leases: &'a Leases,
-    key: u64,
-    pub(super) shared_deadline: Arc<Mutex<Instant>>,
-    /// Cancelled when another claim owns the row, or must be assumed to.
-    pub(crate) lost: CancellationToken,
+    key: usize,
 }
 
 impl Leases {
-    fn held(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
+    fn held(&self) -> MutexGuard<'_, Slab<Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn hold(&self, lease: Lease, since: Instant, ttl: Duration) -> Holding<'_> {
-        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        let deadline = Arc::new(Mutex::new(since + ttl));
-        let lost = CancellationToken::new();
-        let held = Held {
-            lease,
-            ttl,
-            since,
-            deadline: Arc::clone(&deadline),
-            lost: lost.clone(),
-            sole_writer: SoleWriter::default(),
-        };
-        self.held().insert(key, held);
-        Holding { leases: self, key, shared_deadline: deadline, lost }
+    pub(crate) fn hold(
+        &self,
+        lease: Lease,
+        since: Instant,
+        ttl: Duration,
+        context: &Context,
+    ) -> Holding<'_> {
+        let held = Held { lease, ttl, since, context: context.clone() };
+        Holding { leases: self, key: self.held().insert(held) }
     }
 
     /// The lease task runs.
@@ -102,11 +73,11 @@ impl Leases {
     }
 
     /// Leases of which a third is over, and when the first of them runs out.
-    fn to_extend(&self, now: Instant) -> (Vec<(u64, Extend)>, Instant) {
+    fn to_extend(&self, now: Instant) -> (Vec<(usize, Extend)>, Instant) {
         let held = self.held();
         let mut first = now + LONGEST_WAIT;
         let mut due = Vec::new();
-        for (&key, one) in held.iter() {
+        for (key, one) in held.iter() {
             // A handler that blocks is still there after its lease is lost.
             if now.duration_since(one.since) >= one.ttl / 3 && one.counts() {
                 due.push((key, Extend { lease: one.lease, token: one.lease.token }));
@@ -117,24 +88,25 @@ impl Leases {
         (due, first)
     }
 
-    fn extended(&self, key: u64, since: Instant) {
-        if let Some(one) = self.held().get_mut(&key) {
+    /// The key may be that of another lease by now.
+    fn extended(&self, key: usize, lease: Lease, since: Instant) {
+        if let Some(one) = self.held().get_mut(key).filter(|one| one.lease == lease) {
             one.since = since;
-            *one.deadline.lock().unwrap_or_else(PoisonError::into_inner) = since + one.ttl;
+            one.context.delivery().watch.extend(since + one.ttl);
         }
     }
 
-    fn lose(&self, key: u64) {
-        if let Some(one) = self.held().get(&key) {
-            one.lost.cancel();
+    fn lose(&self, key: usize, lease: Lease) {
+        if let Some(one) = self.held().get(key).filter(|one| one.lease == lease) {
+            one.context.delivery().watch.lose();
         }
     }
 
     /// When the first lease runs out that is not lost yet.
     fn first_deadline(&self) -> Option<Instant> {
         let held = self.held();
-        let live = held.values().filter(|one| one.counts());
-        live.map(|one| one.since + one.ttl).min()
+        let live = held.iter().filter(|(_, one)| one.counts());
+        live.map(|(_, one)| one.since + one.ttl).min()
     }
 
     /// Waits for the next tick, and gives up every lease at the moment at which it
@@ -152,30 +124,19 @@ impl Leases {
 
     /// Gives up leases that ran out while they could not be extended.
     fn lose_expired(&self, now: Instant) {
-        for one in self.held().values() {
+        for (_, one) in self.held().iter() {
             if now >= one.since + one.ttl && one.counts() {
-                one.lost.cancel();
+                one.context.delivery().watch.lose();
             }
         }
     }
 }
 
-impl Holding<'_> {
-    /// The run knows when it is the sole writer.
-    pub(super) fn while_not(&self, sole_writer: &SoleWriter) {
-        if let Some(held) = self.leases.held().get_mut(&self.key) {
-            held.sole_writer = sole_writer.clone();
-        }
-    }
-
-    pub(crate) fn deadline(&self) -> Instant {
-        *self.shared_deadline.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
-        self.leases.held().remove(&self.key);
+        let held = self.leases.held().try_remove(self.key);
+        // The user's code may run when the last context goes: not under the lock.
+        drop(held);
     }
 }
 
@@ -222,11 +183,11 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     // An answer may be long in coming: nobody waits for it longer than a lease.
     match timeout_at(first_deadline, store.extend(&extends)).await {
         Ok(Ok(landed)) => {
-            for (&(key, _), landed) in due.iter().zip(landed) {
+            for (&(key, Extend { lease, .. }), landed) in due.iter().zip(landed) {
                 if landed {
-                    leases.extended(key, now);
+                    leases.extended(key, lease, now);
                 } else {
-                    leases.lose(key);
+                    leases.lose(key, lease);
                 }
             }
         }
@@ -250,9 +211,10 @@ mod tests {
         let (leases, begun) = (Leases::default(), Instant::now());
         let lease = Lease { id: 1, token: uuid::Uuid::nil() };
         let ttl = Duration::from_secs(60);
-        let holding = leases.hold(lease, begun, ttl);
+        let context = Context::of_test("{}");
+        let _holding = leases.hold(lease, begun, ttl, &context);
         let mut ticks = interval(Duration::from_secs(7));
-        let lost = holding.lost.cancelled();
+        let lost = context.delivery().watch.lost();
         let ticking = async {
             for _ in 0..20 {
                 leases.tick(&mut ticks).await;

@@ -24,7 +24,6 @@ mod wake;
 mod watchdog;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -34,10 +33,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
-use crate::extract::States;
+use crate::extract::{Common, States};
 use crate::publish::Publisher;
 use crate::store::Store;
-use crate::subscriber::{ErrorRenderer, Subscriber};
+use crate::subscriber::{AckPolicy, ErrorRenderer, Few, Subscriber};
 use crate::telemetry::{Counters, Stats, TARGET};
 
 use inbox::Inbox;
@@ -45,7 +44,6 @@ use inbox::Inbox;
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
-pub(crate) use lease::SoleWriter;
 #[cfg(feature = "testing")]
 pub(crate) use lease::keep as keep_leases;
 use quiet::Quiet;
@@ -67,8 +65,6 @@ pub(crate) struct Shared<S> {
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Quiet,
-    /// Handlers that run now.
-    running: AtomicUsize,
     /// Cancelled when the drain's time is over: running handlers are dropped.
     cut_off: CancellationToken,
 }
@@ -81,7 +77,6 @@ impl<S: Store> Shared<S> {
             publisher,
             leases: Leases::default(),
             quiet: Quiet::default(),
-            running: AtomicUsize::new(0),
             cut_off: CancellationToken::new(),
         }
     }
@@ -90,30 +85,45 @@ impl<S: Store> Shared<S> {
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
-    pub(crate) states: Arc<States>,
+    /// Its queues, for events.
+    queues: Vec<Arc<str>>,
+    pub(crate) common: Arc<Common>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
-    /// Places on blocking threads, for a handler that is a plain fn.
-    pub(crate) threads: Arc<Semaphore>,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl Reader {
     /// `changed` makes the claimer look at it.
-    pub(crate) fn new(
+    pub(crate) fn new<S>(
         subscriber: Subscriber,
+        shared: &Shared<S>,
         states: &States,
         counts: &Stats,
         changed: &Arc<Notify>,
     ) -> Self {
         let counters = counts.of(&subscriber);
-        let states = Arc::new(states.overlaid(&subscriber.states));
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
         let ahead = options.fetch_batch.max(options.batch.size);
         let inbox = Inbox::new(runs, ahead, options.lease_ttl, changed);
-        let threads = Arc::new(Semaphore::new(options.max_workers.min(Semaphore::MAX_PERMITS)));
-        Self { subscriber, states, inbox, signal: Signal::new(changed), threads, counters }
+        let threads = options.max_workers.min(Semaphore::MAX_PERMITS);
+        let common = Common {
+            subscriber: subscriber.name(),
+            states: states.overlaid(&subscriber.states),
+            publisher: shared.publisher.clone(),
+            collects: options.ack != AckPolicy::AckFirst,
+            threads: Arc::new(Semaphore::new(threads)),
+        };
+        let queues = subscriber.queues().iter().map(|queue| queue.as_str().into()).collect();
+        let signal = Signal::new(changed);
+        Self { subscriber, queues, common: Arc::new(common), inbox, signal, counters }
+    }
+
+    /// The name, shared.
+    fn queue(&self, name: &str) -> Arc<str> {
+        let known = self.queues.iter().find(|queue| ***queue == *name);
+        known.map_or_else(|| name.into(), Arc::clone)
     }
 }
 
@@ -163,7 +173,7 @@ impl<S: Store> Engine<S> {
         services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
 
         let changed = Arc::new(Notify::new());
-        let reader = |one| Arc::new(Reader::new(one, states, counts, &changed));
+        let reader = |one| Arc::new(Reader::new(one, &shared, states, counts, &changed));
         let readers: Vec<Arc<Reader>> = subscribers.into_iter().map(reader).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         services.spawn(stop.clone().run_until_cancelled_owned(watcher));
@@ -227,7 +237,7 @@ async fn work<S: Store>(
         let (count, started) = (jobs.len(), Instant::now());
         let run = async {
             if stop.is_cancelled() {
-                return jobs.iter().map(|job| Settling::unstarted(&reader, job)).collect();
+                return jobs.iter().map(|job| Settling::of(&reader, job).unstarted()).collect();
             }
             deliver(&shared, &reader, jobs).await
         };
@@ -237,7 +247,7 @@ async fn work<S: Store>(
                 target: TARGET, subscriber = reader.subscriber.name(),
                 "dropping a handler panicked; its message comes back when the lease runs out"
             );
-            Vec::new()
+            Few::new()
         });
         let took = started.elapsed();
         for settling in settled {

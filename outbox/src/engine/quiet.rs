@@ -6,10 +6,11 @@
 //! handler beside it, under a token that says so. If that lease expires too, the
 //! row itself is what kills processes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::backoff::Backoff;
 use crate::store::{Extend, Lease, Store, new_alone_token};
@@ -19,17 +20,89 @@ use crate::store::{Extend, Lease, Store, new_alone_token};
 /// is concluded.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Every run holds it shared, a run that must be alone holds it whole.
+/// Counts the handlers that run, and lets one run alone.
 #[derive(Default)]
-pub(crate) struct Quiet(RwLock<()>);
+pub(crate) struct Quiet {
+    running: AtomicUsize,
+    /// How many wait to be alone, or are. Nobody else starts meanwhile.
+    wanted: AtomicUsize,
+    /// One at a time is alone.
+    turn: Mutex<()>,
+    /// Wakes who waits for handlers to end.
+    ended: Notify,
+    /// Wakes who waits to start.
+    free: Notify,
+}
+
+/// Handlers that run, however they end.
+pub(super) struct Running<'a> {
+    quiet: &'a Quiet,
+    these: usize,
+}
+
+/// No other handler starts as long as it is there.
+pub(super) struct Alone<'a> {
+    quiet: &'a Quiet,
+    _turn: MutexGuard<'a, ()>,
+}
 
 impl Quiet {
-    pub(super) async fn beside_others(&self) -> RwLockReadGuard<'_, ()> {
-        self.0.read().await
+    pub(super) fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
     }
 
-    pub(super) async fn alone(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        timeout(PATIENCE, self.0.write()).await.ok()
+    /// Counts them, whoever wants to be alone.
+    pub(super) fn count(&self, these: usize) -> Running<'_> {
+        self.running.fetch_add(these, Ordering::SeqCst);
+        Running { quiet: self, these }
+    }
+
+    /// Counts them when nobody wants to be alone.
+    pub(super) async fn beside_others(&self, these: usize) -> Running<'_> {
+        loop {
+            let running = self.count(these);
+            if self.wanted.load(Ordering::SeqCst) == 0 {
+                return running;
+            }
+            drop(running);
+            let free = self.free.notified();
+            if self.wanted.load(Ordering::SeqCst) > 0 {
+                free.await;
+            }
+        }
+    }
+
+    pub(super) async fn alone(&self) -> Option<Alone<'_>> {
+        let until = Instant::now() + PATIENCE;
+        let turn = timeout_at(until, self.turn.lock()).await.ok()?;
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        let alone = Alone { quiet: self, _turn: turn };
+        let quiet = async {
+            loop {
+                let ended = self.ended.notified();
+                if self.running() == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        timeout_at(until, quiet).await.ok().map(|()| alone)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.quiet.running.fetch_sub(self.these, Ordering::SeqCst);
+        if self.quiet.wanted.load(Ordering::SeqCst) > 0 {
+            self.quiet.ended.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.quiet.wanted.fetch_sub(1, Ordering::SeqCst);
+        self.quiet.free.notify_waiters();
     }
 }
 

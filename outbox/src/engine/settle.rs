@@ -67,7 +67,7 @@ impl Settling {
             settlement: Settlement::Lost,
             report: Report {
                 id: row.id,
-                queue: row.queue.clone(),
+                queue: reader.queue(&row.queue),
                 subscriber: reader.subscriber.name(),
                 deliveries_count: row.deliveries_count,
                 started: None,
@@ -83,12 +83,13 @@ impl Settling {
     }
 
     /// A row given back as if it had never been claimed.
-    pub(super) fn unstarted(reader: &Arc<Reader>, job: &Job) -> Self {
-        Self::of(reader, job).ruled(Settlement::Release { due_in: None, uncount: true })
+    pub(super) fn unstarted(self) -> Self {
+        self.ruled(Settlement::Release { due_in: None, uncount: true })
     }
 
-    pub(super) fn ruled(self, settlement: Settlement) -> Self {
-        Self { settlement, ..self }
+    pub(super) fn ruled(mut self, settlement: Settlement) -> Self {
+        self.settlement = settlement;
+        self
     }
 
     /// Failing writes are repeated until then.

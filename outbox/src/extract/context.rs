@@ -1,7 +1,7 @@
 //! What a handler may know about its delivery, and say about it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::States;
-use crate::engine::SoleWriter;
-use crate::message::headers::EXPIRES_IN;
+use super::loan::Loan;
+use super::watch::Watch;
 use crate::message::{DecodeError, Headers, Row, codec, to_micros};
 use crate::publish::{Collected, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
@@ -23,30 +23,52 @@ use crate::tracking::Trail;
 #[derive(Clone)]
 pub struct Context(Arc<Delivery>);
 
-/// Where the transaction of a run stands.
-pub(crate) type LentOnce = Arc<OnceLock<Arc<dyn super::Lent>>>;
-
-/// What a run needs of its delivery.
+/// What a run needs of its delivery, in one allocation.
 pub(crate) struct Delivery {
     pub(crate) row: Row,
-    pub(crate) subscriber: &'static str,
-    pub(crate) states: Arc<States>,
-    /// Moved on by the lease task, read by the handler.
-    pub(crate) deadline: Arc<Mutex<Instant>>,
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) common: Arc<Common>,
+    pub(crate) watch: Watch,
     pub(crate) headers: OnceLock<Headers>,
     pub(crate) trail: OnceLock<Trail>,
-    pub(crate) publisher: Publisher,
-    /// `None` when the row is acked before the handler runs.
-    pub(crate) collected: Option<Collected>,
-    /// Told while that transaction is open, if nobody else can write meanwhile.
-    pub(crate) sole_writer: OnceLock<SoleWriter>,
-    /// The transaction of a handler that takes `Tx`; the messages of a batch share it.
-    pub(crate) lent: LentOnce,
-    /// Places on blocking threads, for handlers that are plain fns.
-    pub(crate) threads: Arc<Semaphore>,
+    pub(crate) collected: OnceLock<Collected>,
+    pub(crate) loan: OnceLock<Arc<Loan>>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
+}
+
+/// What the deliveries of a subscriber share.
+pub(crate) struct Common {
+    pub(crate) subscriber: &'static str,
+    pub(crate) states: States,
+    pub(crate) publisher: Publisher,
+    /// False when rows are acked before the handler runs.
+    pub(crate) collects: bool,
+    /// Places on blocking threads, for handlers that are plain fns.
+    pub(crate) threads: Arc<Semaphore>,
+}
+
+impl Delivery {
+    pub(crate) fn new(row: Row, common: &Arc<Common>, deadline: Instant) -> Self {
+        Self {
+            row,
+            common: Arc::clone(common),
+            watch: Watch::until(deadline),
+            headers: OnceLock::new(),
+            trail: OnceLock::new(),
+            collected: OnceLock::new(),
+            loan: OnceLock::new(),
+            said: OnceLock::new(),
+        }
+    }
+
+    /// Where its transaction stands, if the handler takes one.
+    pub(crate) fn loan(&self) -> &Arc<Loan> {
+        self.loan.get_or_init(Arc::default)
+    }
+
+    pub(crate) fn is_sole_writer(&self) -> bool {
+        self.loan.get().is_some_and(|loan| loan.is_sole_writer())
+    }
 }
 
 impl Context {
@@ -69,7 +91,7 @@ impl Context {
     /// The name of the subscriber that runs.
     #[must_use]
     pub fn subscriber(&self) -> &'static str {
-        self.0.subscriber
+        self.0.common.subscriber
     }
 
     /// The bytes as published.
@@ -90,8 +112,12 @@ impl Context {
     /// When the bytes are not what `T` expects. Use `?` in the handler: the
     /// delivery then fails with kind `DecodeError`.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
-        let headers = self.parsed_headers()?;
-        codec::decode(self.payload(), headers.content_type())
+        let row = &self.0.row;
+        if let Some(headers) = self.0.headers.get() {
+            return codec::decode(&row.payload, headers.content_type());
+        }
+        let content_type = Headers::content_type_in(row.headers.as_deref())?;
+        codec::decode(&row.payload, content_type.as_deref())
     }
 
     /// The headers; empty when the row's are not a JSON object, in which case
@@ -160,41 +186,43 @@ impl Context {
     /// while the handler lives.
     #[must_use]
     pub fn lease_deadline(&self) -> Instant {
-        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.watch.deadline()
     }
 
     /// Cancelled when the lease is lost or the drain's time is over. The
     /// handler's future is dropped then; a task it spawned should watch this.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
-        &self.0.cancelled
+        self.0.watch.cancelled()
     }
 
     /// The state of type `T`, if the app has one.
     #[must_use]
     pub fn state<T: 'static>(&self) -> Option<&T> {
-        self.0.states.get()
+        self.0.common.states.get()
     }
 
     /// A publisher to the table that the message lies in, which can collect
     /// messages for the statement that acks.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        match &self.0.collected {
-            Some(collected) => self.0.publisher.collecting(collected),
-            None => self.0.publisher.clone(),
+        let Common { publisher, collects, .. } = &*self.0.common;
+        if *collects {
+            publisher.collecting(self.0.collected.get_or_init(Collected::default))
+        } else {
+            publisher.clone()
         }
     }
 
     /// What was collected, ready for the store.
     pub(crate) fn prepared(&self) -> Result<Vec<Prepared>, PublishError> {
-        let Some(collected) = &self.0.collected else { return Ok(Vec::new()) };
+        let Some(collected) = self.0.collected.get() else { return Ok(Vec::new()) };
         let collected =
             std::mem::take(&mut *collected.lock().unwrap_or_else(PoisonError::into_inner));
         if collected.is_empty() {
             return Ok(Vec::new());
         }
-        self.0.publisher.prepare(collected, self.trail())
+        self.0.common.publisher.prepare(collected, self.trail())
     }
 
     /// What the handler's messages inherit.
@@ -207,20 +235,6 @@ impl Context {
     #[must_use]
     pub fn tracking_ids(&self) -> Vec<Uuid> {
         crate::tracking::ids(self.headers())
-    }
-
-    /// True when it was to be started earlier than now, `since_claim` after its
-    /// claim.
-    pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
-        let row = &self.0.row;
-        // Most have no such header: not parsed for it.
-        if !row.headers.as_deref().is_some_and(|text| text.contains(EXPIRES_IN)) {
-            return false;
-        }
-        let limit = self.headers().get(EXPIRES_IN).and_then(|limit| limit.parse().ok());
-        let age = row.acquired_at.and_then(|at| at.duration_since(row.created_at).ok());
-        let age = age.unwrap_or_default() + since_claim;
-        limit.is_some_and(|limit| age > Duration::from_millis(limit))
     }
 
     /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.
@@ -258,10 +272,40 @@ impl Context {
     }
 }
 
+#[cfg(test)]
+impl Context {
+    /// Of a row that lies nowhere.
+    pub(crate) fn of_test(headers: &str) -> Self {
+        let row = Row {
+            id: 7,
+            queue: "q".into(),
+            payload: Bytes::new(),
+            attempts_count: 0,
+            deliveries_count: 1,
+            created_at: SystemTime::UNIX_EPOCH,
+            next_attempt_at: SystemTime::UNIX_EPOCH,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: None,
+            acquired_token: None,
+            timer_id: None,
+            headers: Some(headers.into()),
+        };
+        let common = Common {
+            subscriber: "it",
+            states: States::default(),
+            publisher: Publisher::default(),
+            collects: true,
+            threads: Arc::new(Semaphore::new(1)),
+        };
+        Self::new(Delivery::new(row, &Arc::new(common), Instant::now()))
+    }
+}
+
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("subscriber", &self.0.subscriber)
+            .field("subscriber", &self.0.common.subscriber)
             .field("row", &self.0.row)
             .finish_non_exhaustive()
     }

@@ -5,20 +5,23 @@ mod headers;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod lender;
 mod lent;
+mod loan;
 mod state;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tx;
+mod watch;
 
 use std::convert::Infallible;
 use std::future::Future;
 
 pub use context::Context;
-pub(crate) use context::{Delivery, LentOnce};
+pub(crate) use context::{Common, Delivery};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use lender::{Open, sealed as lends};
 pub(crate) use lent::{Ended, Lender, Lent};
+pub(crate) use loan::Loan;
 pub use state::{State, States};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use tx::Tx;

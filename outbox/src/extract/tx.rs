@@ -125,23 +125,22 @@ impl<DB: Lends> FromContext for Tx<DB> {
     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
         let refused = |why: &str| HandlerError::new(HandlerError::TRANSACTION, why);
         let delivery = ctx.delivery();
-        if delivery.collected.is_none() {
+        if !delivery.common.collects {
             return Err(refused("under `AckFirst` the message is settled before the handler runs"));
         }
         let home = Arc::new(Home(Mutex::new(Place::Nowhere)));
-        if delivery.lent.set(Arc::clone(&home) as _).is_err() {
+        if delivery.loan().lent.set(Arc::clone(&home) as _).is_err() {
             return Err(refused("a handler takes one `Tx`"));
         }
-        let lender = delivery.states.lender().cloned().ok_or_else(|| refused("nothing to lend"))?;
+        let lender =
+            delivery.common.states.lender().cloned().ok_or_else(|| refused("nothing to lend"))?;
         // On a task of its own: sqlx leaves the session inside the transaction
         // when a begin is cancelled.
         let open = tokio::spawn(async move { DB::open(&lender).await }).await;
         let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
         let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
-        if open.is_sole_writer()
-            && let Some(sole_writer) = delivery.sole_writer.get()
-        {
-            sole_writer.set(true);
+        if open.is_sole_writer() {
+            delivery.loan().begin_sole_writing();
         }
         home.put(Place::Lent);
         Ok(Self { open: Some(open), home })

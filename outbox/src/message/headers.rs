@@ -1,7 +1,10 @@
 //! Headers: a JSON object beside the payload.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// Name of the header that says how the payload is encoded.
@@ -98,6 +101,74 @@ impl Headers {
             Some(Ok(Value::Object(map))) => Ok(Self(map)),
             Some(_) => Err(MalformedHeaders),
         }
+    }
+}
+
+impl Headers {
+    /// How the payload is encoded, by the stored text: all that most deliveries ask
+    /// of it.
+    pub(crate) fn content_type_in(
+        text: Option<&str>,
+    ) -> Result<Option<Cow<'_, str>>, MalformedHeaders> {
+        let Some(text) = text else { return Ok(None) };
+        let found: Result<Found<'_>, _> = serde_json::from_str(text);
+        found.map(|found| found.0).map_err(|_| MalformedHeaders)
+    }
+}
+
+/// The text of the content type, of an object or `null`.
+struct Found<'a>(Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Found<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(Finder).map(Found)
+    }
+}
+
+struct Finder;
+
+impl<'de> Visitor<'de> for Finder {
+    type Value = Option<Cow<'de, str>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(Name(name)) = map.next_key()? {
+            if name == CONTENT_TYPE {
+                found = map.next_value::<Text<'de>>()?.0;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A string; of another JSON type it is no text.
+struct Text<'a>(Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either<'a> {
+            Text(#[serde(borrow)] Cow<'a, str>),
+            Other(IgnoredAny),
+        }
+        Ok(match Either::deserialize(json)? {
+            Either::Text(text) => Self(Some(text)),
+            Either::Other(_) => Self(None),
+        })
     }
 }
 

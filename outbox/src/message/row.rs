@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use uuid::Uuid;
 
+use super::headers::EXPIRES_IN;
 use super::headers::{Headers, MalformedHeaders};
 
 /// A message as it lies in the outbox table.
@@ -52,6 +53,20 @@ impl Row {
     /// crate never writes.
     pub fn headers(&self) -> Result<Headers, MalformedHeaders> {
         Headers::from_json(self.headers.as_deref())
+    }
+
+    /// True when it was to be started earlier than now, `since_claim` after its
+    /// claim.
+    pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
+        // Most have no such header: not parsed for it.
+        if !self.headers.as_deref().is_some_and(|text| text.contains(EXPIRES_IN)) {
+            return false;
+        }
+        let headers = self.headers().unwrap_or_default();
+        let limit = headers.get(EXPIRES_IN).and_then(|limit| limit.parse().ok());
+        let age = self.acquired_at.and_then(|at| at.duration_since(self.created_at).ok());
+        let age = age.unwrap_or_default() + since_claim;
+        limit.is_some_and(|limit| age > Duration::from_millis(limit))
     }
 }
 

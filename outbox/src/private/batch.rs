@@ -138,7 +138,8 @@ pub async fn blocking(
     deliveries: Vec<Context>,
     handler: impl FnOnce(Vec<Context>) -> Vec<HandlerResult> + Send + 'static,
 ) -> Vec<HandlerResult> {
-    let Some(threads) = deliveries.first().map(|one| Arc::clone(&one.delivery().threads)) else {
+    let Some(threads) = deliveries.first().map(|one| Arc::clone(&one.delivery().common.threads))
+    else {
         return Vec::new();
     };
     let count = deliveries.len();

@@ -108,7 +108,7 @@ pub async fn blocking(
     ctx: Context,
     handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
 ) -> HandlerResult {
-    let threads = Arc::clone(&ctx.delivery().threads);
+    let threads = Arc::clone(&ctx.delivery().common.threads);
     on_thread(threads, move || handler(ctx)).await?
 }
 

@@ -27,8 +27,8 @@ pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use registry::Registered;
 pub(crate) use registry::registered;
 pub use router::{IntoRouter, Router};
-pub(crate) use run::BatchFuture;
 use run::Handler;
+pub(crate) use run::{BatchFuture, Called, Few};
 pub use verdict::{Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};
@@ -187,7 +187,7 @@ impl Subscriber {
         Arc::clone(&self.queues)
     }
 
-    pub(crate) fn call(&self, deliveries: Vec<Context>) -> BatchFuture {
+    pub(crate) fn call(&self, deliveries: Few<Context>) -> Called {
         self.handler.call(&self.layers, deliveries)
     }
 

@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot};
 
 use super::layer::{Layer, Next};
@@ -15,6 +17,9 @@ use crate::extract::Context;
 /// A boxed future of a run over several messages.
 pub(crate) type BatchFuture = Pin<Box<dyn Future<Output = Vec<HandlerResult>> + Send>>;
 
+/// Of the messages of a run, mostly one.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
+
 /// How a handler is called.
 #[derive(Clone)]
 pub(super) enum Handler {
@@ -22,31 +27,58 @@ pub(super) enum Handler {
     Many(Arc<dyn Fn(Vec<Context>) -> BatchFuture + Send + Sync>),
 }
 
+/// A call of a handler: a result for each delivery in turn.
+pub(crate) enum Called {
+    One(HandlerFuture),
+    Many(BatchFuture),
+}
+
+impl Future for Called {
+    type Output = Few<HandlerResult>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::One(run) => run.as_mut().poll(cx).map(|result| smallvec![result]),
+            Self::Many(run) => run.as_mut().poll(cx).map(Few::from_vec),
+        }
+    }
+}
+
 impl Handler {
-    /// Runs it on these deliveries, inside the layers, and returns a result for
-    /// each in turn.
-    pub(super) fn call(&self, layers: &Arc<[Layer]>, deliveries: Vec<Context>) -> BatchFuture {
-        let layers = Arc::clone(layers);
+    /// Calls it on these deliveries, inside the layers.
+    pub(super) fn call(&self, layers: &Arc<[Layer]>, mut deliveries: Few<Context>) -> Called {
         match self {
-            Self::One(handler) => {
-                let handler = Arc::clone(handler);
-                Box::pin(async move {
-                    let mut results = Vec::with_capacity(1);
-                    for delivery in deliveries {
-                        let run = Arc::clone(&handler);
-                        let next = Next::new(Arc::clone(&layers), Box::new(move |ctx| run(ctx)));
-                        results.push(next.run(delivery).await);
-                    }
-                    results
-                })
+            Self::One(handler) if deliveries.len() == 1 => {
+                Called::One(one(handler, layers, deliveries.remove(0)))
             }
-            Self::Many(handler) if layers.is_empty() => handler(deliveries),
+            Self::One(handler) => {
+                let runs: Vec<_> =
+                    deliveries.into_iter().map(|it| one(handler, layers, it)).collect();
+                Called::Many(Box::pin(futures_util::future::join_all(runs)))
+            }
+            Self::Many(handler) if layers.is_empty() => {
+                Called::Many(handler(deliveries.into_vec()))
+            }
             Self::Many(handler) => {
-                let handler = Arc::clone(handler);
-                Box::pin(async move { together(&layers, deliveries, &*handler).await })
+                let (handler, layers) = (Arc::clone(handler), Arc::clone(layers));
+                Called::Many(Box::pin(async move {
+                    together(&layers, deliveries.into_vec(), &*handler).await
+                }))
             }
         }
     }
+}
+
+fn one(
+    handler: &Arc<dyn Fn(Context) -> HandlerFuture + Send + Sync>,
+    layers: &Arc<[Layer]>,
+    delivery: Context,
+) -> HandlerFuture {
+    if layers.is_empty() {
+        return handler(delivery);
+    }
+    let (handler, layers) = (Arc::clone(handler), Arc::clone(layers));
+    Box::pin(Next::new(layers, Box::new(move |context| handler(context))).run(delivery))
 }
 
 /// A delivery that has come through its layers, and where its result goes.

@@ -59,7 +59,7 @@ impl PublishEvent {
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) id: i64,
-    pub(crate) queue: String,
+    pub(crate) queue: Arc<str>,
     pub(crate) subscriber: &'static str,
     pub(crate) deliveries_count: u64,
     /// When it was dispatched; `None` when it was judged without being run.
@@ -93,11 +93,11 @@ pub(crate) enum Close {
 }
 
 impl Report {
-    pub(crate) fn dispatched(&mut self, size_bytes: usize) {
-        self.started = Some(Instant::now());
+    pub(crate) fn dispatched(&mut self, now: Instant, size_bytes: usize) {
+        self.started = Some(now);
         self.counters.dispatched();
         debug!(
-            target: TARGET, event = event::DISPATCHED, queue = self.queue,
+            target: TARGET, event = event::DISPATCHED, queue = &*self.queue,
             subscriber = self.subscriber, row_id = self.id,
             deliveries_count = self.deliveries_count, size_bytes
         );
@@ -109,7 +109,8 @@ impl Report {
 
     pub(crate) fn close(&self, how: Close) {
         self.counters.closed(how, self.duration);
-        let Self { id: row_id, queue, subscriber, deliveries_count, .. } = self;
+        let Self { id: row_id, subscriber, deliveries_count, .. } = self;
+        let queue = &*self.queue;
         let duration_seconds = self.duration.map(|duration| duration.as_secs_f64());
         let exception_type = self.exception_type.as_deref();
         match how {

@@ -98,53 +98,11 @@ fn name(queue: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex, OnceLock};
-    use std::time::SystemTime;
-
-    use bytes::Bytes;
-    use tokio::sync::Semaphore;
-    use tokio::time::Instant;
-    use tokio_util::sync::CancellationToken;
-
     use super::*;
-    use crate::extract::{Delivery, States};
-    use crate::message::Row;
-    use crate::publish::Publisher;
-
-    fn delivery() -> Context {
-        let row = Row {
-            id: 7,
-            queue: "q".into(),
-            payload: Bytes::new(),
-            attempts_count: 0,
-            deliveries_count: 1,
-            created_at: SystemTime::UNIX_EPOCH,
-            next_attempt_at: SystemTime::UNIX_EPOCH,
-            first_attempt_at: None,
-            last_attempt_at: None,
-            acquired_at: None,
-            acquired_token: None,
-            timer_id: None,
-            headers: Some(r#"{"traceparent": "garbage"}"#.into()),
-        };
-        Context::new(Delivery {
-            row,
-            subscriber: "it",
-            states: Arc::new(States::default()),
-            deadline: Arc::new(Mutex::new(Instant::now())),
-            cancelled: CancellationToken::new(),
-            headers: OnceLock::new(),
-            trail: OnceLock::new(),
-            publisher: Publisher::default(),
-            collected: None,
-            lent: OnceLock::new(),
-            threads: Arc::new(Semaphore::new(1)),
-            said: OnceLock::new(),
-        })
-    }
 
     #[test]
     fn where_nobody_listens_no_span_is_made_and_no_header_read() {
+        let delivery = || Context::of_test(r#"{"traceparent": "garbage"}"#);
         let deliveries = [delivery(), delivery()];
         let run = RunSpan::start(&deliveries);
         assert!(run.span().is_disabled());

@@ -14,7 +14,7 @@ use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Store, new_token};
-use crate::subscriber::{ErrorRenderer, Subscriber};
+use crate::subscriber::{ErrorRenderer, Few, Subscriber};
 use crate::telemetry::Stats;
 
 /// More steps than any finite test takes.
@@ -45,9 +45,10 @@ impl Driver {
     ) -> Self {
         // There is none: the test claims.
         let claimer = Arc::new(Notify::new());
-        let ready = |one| Arc::new(Reader::new(one, states, counts, &claimer));
+        let shared = Shared::new(store, render, publisher);
+        let ready = |one| Arc::new(Reader::new(one, &shared, states, counts, &claimer));
         let readers = subscribers.into_iter().map(ready).collect();
-        Self { shared: Shared::new(store, render, publisher), readers, turn: Mutex::default() }
+        Self { shared, readers, turn: Mutex::default() }
     }
 }
 
@@ -89,7 +90,7 @@ impl TestBroker {
         let deadline = claimed_at + options.lease_ttl;
         let mut jobs = rows.into_iter().map(|claimed| Job { claimed, claimed_at, deadline });
         loop {
-            let run: Vec<_> = jobs.by_ref().take(options.batch.size).collect();
+            let run: Few<_> = jobs.by_ref().take(options.batch.size).collect();
             if run.is_empty() {
                 break;
             }
@@ -98,7 +99,7 @@ impl TestBroker {
         count
     }
 
-    async fn step(&self, driver: &Driver, reader: &Arc<Reader>, jobs: Vec<Job>) {
+    async fn step(&self, driver: &Driver, reader: &Arc<Reader>, jobs: Few<Job>) {
         let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
         let started = Instant::now();
         let Shared { leases, store, .. } = &driver.shared;
@@ -107,7 +108,7 @@ impl TestBroker {
             // First: what does not wait needs no timer.
             biased;
             settled = run => settled,
-            () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Vec::new(),
+            () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Few::new(),
         };
         let dying = Arc::clone(&self.setup().crashes);
         let one_less = |left: usize| left.checked_sub(1);

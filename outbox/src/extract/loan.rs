@@ -1,0 +1,25 @@
+//! The transaction of a run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::Lent;
+
+/// What was lent to a handler that takes `Tx`; the messages of a batch share it.
+#[derive(Default)]
+pub(crate) struct Loan {
+    pub(crate) lent: OnceLock<Arc<dyn Lent>>,
+    /// True while that transaction is open and nobody else can write, as on SQLite:
+    /// the leases of the run can neither be extended nor taken over until it ends.
+    sole_writer: AtomicBool,
+}
+
+impl Loan {
+    pub(crate) fn begin_sole_writing(&self) {
+        self.sole_writer.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_sole_writer(&self) -> bool {
+        self.sole_writer.load(Ordering::SeqCst)
+    }
+}
