@@ -2,30 +2,40 @@
 
 use std::time::Duration;
 
-/// Doubles from `first` to `last`, spread by half each way so that processes
-/// that failed together do not come back together.
+/// Doubles from `first` to `last`, spread so that processes that failed together do
+/// not come back together.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
     last: Duration,
+    /// The shortest and the longest, as shares of a wait.
+    spread: (f64, f64),
     steps: u32,
 }
 
 impl Backoff {
-    pub(super) fn new(first: Duration, last: Duration) -> Self {
-        Self { first, last, steps: 0 }
+    fn new(first: Duration, last: Duration, spread: (f64, f64)) -> Self {
+        Self { first, last, spread, steps: 0 }
+    }
+
+    /// For looks that find nothing.
+    pub(super) fn of_polls(first: Duration, last: Duration) -> Self {
+        Self::new(first, last, (0.75, 1.0))
     }
 
     /// For statements and connections that fail.
     pub(super) fn of_errors() -> Self {
-        Self::new(Duration::from_millis(100), Duration::from_secs(30))
+        Self::new(Duration::from_millis(100), Duration::from_secs(30), (0.5, 1.5))
     }
 
     pub(super) fn next(&mut self) -> Duration {
         let wait = self.first.saturating_mul(1 << self.steps.min(30));
         self.steps = self.steps.saturating_add(1);
+        let (shortest, longest) = self.spread;
         // Spread first, cut after: the limit is a promise.
-        wait.min(self.last).mul_f64(fastrand::f64() + 0.5).min(self.last)
+        wait.min(self.last)
+            .mul_f64(shortest + fastrand::f64() * (longest - shortest))
+            .min(self.last)
     }
 
     pub(super) fn reset(&mut self) {
@@ -40,7 +50,7 @@ mod tests {
     #[test]
     fn waits_double_within_their_bounds_and_start_over() {
         let (first, last) = (Duration::from_millis(100), Duration::from_secs(30));
-        let mut backoff = Backoff::new(first, last);
+        let mut backoff = Backoff::of_errors();
         for step in 0..100 {
             let wait = backoff.next();
             assert!(wait <= last, "step {step}: {wait:?}");

@@ -24,6 +24,7 @@ use crate::telemetry::{self, TARGET};
 const STATEMENTS: usize = 2;
 /// Rows of a statement for several subscribers.
 const ROWS: usize = 1000;
+const A_FEW: usize = 10;
 
 /// A statement that claims.
 struct Round {
@@ -92,13 +93,19 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
         if !(look.wants(now) || poll && look.polls_soon(now)) || rows >= ROWS {
             continue;
         }
-        let most = if rows == 0 { usize::MAX } else { ROWS - rows };
+        // Of those that looked in vain nobody expects rows, and all get a few.
+        let expected = look.expects_many();
+        let most = match (rows, expected) {
+            (0, _) => usize::MAX,
+            (_, true) => ROWS - rows,
+            (_, false) => A_FEW,
+        };
         // A statement that the database refuses may do so for one of its claims.
-        if look.alone && rows > 0 {
+        if look.alone && !round.claims.is_empty() {
             continue;
         }
         if let Some(claim) = look.claim(most, now) {
-            rows += claim.limit;
+            rows += if expected { claim.limit } else { 0 };
             round.readers.push(at);
             round.claims.push(claim);
             if look.alone {

@@ -9,11 +9,15 @@ use super::Reader;
 use super::backoff::Backoff;
 use crate::store::{Claim, Position, Taken, new_token};
 
-/// A claim that begins behind the last one does not see what came due or was
-/// committed late. So one in twenty of the time is spent on claims from the start,
-/// but not more of them than ten a second.
+/// Dead rows lie before the living ones, many if something keeps the database from
+/// clearing them away: so a claim begins where the last one ended. It does not see what
+/// came back or was committed late, so one in twenty of the time is spent on claims
+/// from the start, and while there is plenty to do not more than ten a second.
 const SWEEP_SHARE: u32 = 20;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// Transactions commit in another order than their rows are due: it begins this much
+/// earlier than the present.
+const LATE: Duration = Duration::from_millis(500);
 
 pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
@@ -21,7 +25,7 @@ pub(super) struct Look {
     under_way: usize,
     /// The last answer was as many rows as were asked for: there are more.
     plenty: bool,
-    /// Rows up to here were taken, in claims that each got all they asked for.
+    /// Rows up to here were taken.
     floor: Option<Position>,
     /// When the last claim from the start was sent, and how long it took.
     sweep: (Instant, Duration),
@@ -45,13 +49,17 @@ impl Look {
             plenty: false,
             floor: None,
             sweep: (now, Duration::ZERO),
-            polls: Backoff::new(options.min_poll, options.max_poll),
+            polls: Backoff::of_polls(options.min_poll, options.max_poll),
             poll_at: now,
             poll_wait: Duration::ZERO,
             errors: Backoff::of_errors(),
             not_before: now,
             alone: false,
         }
+    }
+
+    pub(super) fn expects_many(&self) -> bool {
+        self.plenty
     }
 
     fn rests(&self) -> bool {
@@ -91,9 +99,7 @@ impl Look {
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         self.under_way += 1;
-        let (swept, took) = self.sweep;
-        let sweep = now.duration_since(swept) >= SWEEP_EVERY.max(took * SWEEP_SHARE);
-        let after = self.floor.filter(|_| self.plenty && !sweep);
+        let after = self.floor.filter(|_| now < self.sweep_at());
         if after.is_none() {
             self.sweep.0 = now;
         }
@@ -118,22 +124,32 @@ impl Look {
         if !taken.rows.is_empty() {
             self.polls.reset();
         }
+        if let Some(last) = taken.rows.last() {
+            let now = last.row.acquired_at.unwrap_or(last.row.next_attempt_at);
+            let late = now.checked_sub(LATE).unwrap_or(now);
+            let reached = Position::of(&last.row).min(Position { due: late, id: 0 });
+            self.floor = self.floor.max(Some(reached));
+        }
         self.plenty = taken.rows.len() == claim.limit;
         if self.plenty {
-            let last = taken.rows.last().map(|last| Position::of(&last.row));
-            self.floor = self.floor.max(last);
             return;
         }
-        self.floor = None;
         if claim.after.is_some() {
             // There may be rows before the place where it began.
-            self.reader.signal.wake();
+            self.reader.signal.due_at(self.sweep_at());
         }
         if let Some(at) = taken.next.and_then(|next| now.checked_add(next)) {
             self.reader.signal.due_at(at);
         }
         self.poll_wait = self.polls.next();
         self.poll_at = now + self.poll_wait;
+    }
+
+    /// When to claim from the start again.
+    fn sweep_at(&self) -> Instant {
+        let (swept, took) = self.sweep;
+        let least = if self.plenty { SWEEP_EVERY } else { Duration::ZERO };
+        swept + least.max(took * SWEEP_SHARE)
     }
 
     pub(super) fn failed(&mut self, alone: bool, now: Instant) {

@@ -125,7 +125,7 @@ async fn killing_every_connection_loses_nothing_and_settles_nothing_twice(db: &D
 }
 
 /// Longer than a listener may stay silent before it is tested, and the test.
-const FOUND_OUT: Duration = Duration::from_secs(75);
+const FOUND_OUT: Duration = Duration::from_secs(120);
 
 fn app_behind(proxy: &Proxy, db: &Db) -> App {
     let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));

@@ -65,16 +65,19 @@ fn taken(rows: &[PgRow], claims: usize) -> Result<Vec<Taken>, sqlx::Error> {
     Ok(taken)
 }
 
-/// The columns of a row, in the order in which every statement names them.
+/// The columns of a row, in the order in which every statement names them. Their types
+/// are checked when the app starts, not again for each row.
 pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
-    let count = |index| row.try_get::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
-    let time = |index| row.try_get::<PgTime, _>(index).map(|time| time.0);
-    let maybe = |index| row.try_get::<Option<PgTime>, _>(index).map(|at| at.map(|time| time.0));
+    let count =
+        |index| row.try_get_unchecked::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
+    let time = |index| row.try_get_unchecked::<PgTime, _>(index).map(|time| time.0);
+    let maybe =
+        |index| row.try_get_unchecked::<Option<PgTime>, _>(index).map(|at| at.map(|time| time.0));
     Ok(Row {
-        id: row.try_get(0)?,
-        queue: row.try_get(1)?,
-        payload: row.try_get::<Vec<u8>, _>(2)?.into(),
-        headers: row.try_get(3)?,
+        id: row.try_get_unchecked(0)?,
+        queue: row.try_get_unchecked(1)?,
+        payload: row.try_get_unchecked::<Vec<u8>, _>(2)?.into(),
+        headers: row.try_get_unchecked(3)?,
         attempts_count: count(4)?,
         deliveries_count: count(5)?,
         created_at: time(6)?,
@@ -82,7 +85,7 @@ pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
         first_attempt_at: maybe(8)?,
         last_attempt_at: maybe(9)?,
         acquired_at: maybe(10)?,
-        acquired_token: row.try_get(11)?,
-        timer_id: row.try_get(12)?,
+        acquired_token: row.try_get_unchecked(11)?,
+        timer_id: row.try_get_unchecked(12)?,
     })
 }

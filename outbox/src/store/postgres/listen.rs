@@ -11,7 +11,7 @@ use crate::store::{Wake, Wakes};
 
 /// A silent connection is asked for a sign of life this often: a half-open
 /// socket would otherwise be waited on for ever.
-const PROBE_EVERY: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_secs(60);
 /// How long a connection or a probe may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// No queue is named so: queue names hold no control characters by custom, and

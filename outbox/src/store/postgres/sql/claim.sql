@@ -11,7 +11,7 @@
 -- The commit is not waited for: a claim that a crash of the server undoes is a
 -- delivery that is made again.
 -- A claim that got less than it asked for looks ahead: at the first row that is
--- still to come, and at the leases of the hundred oldest due rows. Free rows that
+-- still to come, and at the leases of the hundred oldest due rows from where it began. Free rows that
 -- are due do not count: they were passed by, because somebody has them locked.
 -- Then `id` is NULL and `wait` is in microseconds; its floor keeps a locked row from
 -- being asked for in a spin.
@@ -47,14 +47,16 @@ WITH clock AS MATERIALIZED (
         ORDER BY found.next_attempt_at, found.id
         LIMIT claims.rows
     ) AS candidate
+), counts AS MATERIALIZED (
+    SELECT due.place, count(*) AS rows FROM due GROUP BY due.place
 ), taken AS (
     UPDATE "outbox" AS o
     SET acquired_token = due.token,
-        acquired_at = clock_timestamp(),
+        acquired_at = (SELECT now FROM clock),
         deliveries_count = o.deliveries_count + 1
     FROM due
     WHERE o.id = due.id
-      AND (o.acquired_token IS NULL OR o.acquired_at <= clock_timestamp() - due.ttl)
+      AND (o.acquired_token IS NULL OR o.acquired_at <= (SELECT now FROM clock) - due.ttl)
     RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
         o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,
         o.last_attempt_at, o.acquired_at, o.acquired_token, o.timer_id, due.previous
@@ -83,6 +85,7 @@ CROSS JOIN LATERAL (
          FROM (SELECT o.acquired_at
                FROM "outbox" AS o
                WHERE o.queue = wanted.queue AND o.next_attempt_at <= (SELECT now FROM clock)
+                 AND (o.next_attempt_at, o.id) > (claims.at, claims.id)
                ORDER BY o.next_attempt_at, o.id
                LIMIT 100) AS oldest
          WHERE oldest.acquired_at IS NOT NULL)
@@ -90,4 +93,5 @@ CROSS JOIN LATERAL (
     WHERE wanted.place = claims.place
 ) AS ahead
 WHERE claims.ahead
-  AND (claims.rows = 0 OR (SELECT count(*) FROM due WHERE due.place = claims.place) < claims.rows)
+  AND (claims.rows = 0
+       OR coalesce((SELECT counts.rows FROM counts WHERE counts.place = claims.place), 0) < claims.rows)
