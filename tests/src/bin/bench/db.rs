@@ -24,16 +24,12 @@ impl Pg {
         let options = server.database(&name).application_name("bench");
         let pool = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
         outbox::schema::migrate_tables(&pool, &names()).await?;
-        if let Ok(ff) = std::env::var("FF") {
-            pool.execute(AssertSqlSafe(format!("ALTER TABLE outbox SET (fillfactor={ff})")))
-                .await?;
-        }
         Ok(Self { pool, options })
     }
 
-    /// Its connections have the application name `engine`.
+    /// Its connections have the application name that is counted.
     pub fn app(&self) -> App {
-        let engine = self.options.clone().application_name("engine");
+        let engine = self.options.clone().application_name(crate::sessions::ENGINE);
         App::postgres(PgPoolOptions::new().connect_lazy_with(engine)).names(names())
     }
 
