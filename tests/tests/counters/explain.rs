@@ -59,23 +59,23 @@ impl Plans {
         std::mem::take(&mut *self.heard.lock().unwrap())
     }
 
-    /// What is wrong with a plan over a large table: sequential scans of it, and
-    /// nodes that read more rows than `most`.
+    /// What is wrong with a plan: sequential scans of the table, and nodes that read
+    /// or sort more rows than `most`.
     pub fn faults(&self, plan: &Plan, most: f64) -> Vec<String> {
         let mut faults = Vec::new();
         plan.each(&mut |node| {
-            let (kind, relation) = (node["Node Type"].as_str(), node["Relation Name"].as_str());
-            let kind = kind.unwrap_or_default();
+            let text = |key: &str| node[key].as_str().unwrap_or_default();
             let number = |key: &str| node[key].as_f64().unwrap_or_default();
-            let removed = ["Filter", "Index Recheck", "Join Filter"]
-                .map(|by| number(&format!("Rows Removed by {by}")));
-            let each = number("Actual Rows") + removed.iter().sum::<f64>();
-            let read = each * number("Actual Loops");
-            let of = relation.unwrap_or_default();
-            if kind == "Seq Scan" && of == self.table {
-                faults.push(format!("{kind} of {of}, {read} rows"));
-            } else if read > most {
-                faults.push(format!("{kind} {of} of {read} rows"));
+            let (kind, relation) = (text("Node Type"), text("Relation Name"));
+            let of_table = relation == self.table || text("Index Name").starts_with(&self.table);
+            let removed = number("Rows Removed by Filter")
+                + number("Rows Removed by Index Recheck")
+                + number("Rows Removed by Join Filter");
+            let read = (number("Actual Rows") + removed) * number("Actual Loops");
+            let scans = kind == "Seq Scan" && relation == self.table;
+            let what = if scans { "reads all" } else { "reads too many" };
+            if scans || (of_table || kind == "Sort") && read > most {
+                faults.push(format!("{kind} {what}"));
             }
         });
         faults
@@ -99,9 +99,8 @@ impl Plan {
         ["WAL Records", "WAL Bytes", "WAL FPI"].map(|key| self.root[key].as_u64().unwrap_or(0))
     }
 
-    /// The beginning of its text, without what only the reader of the file needs.
-    pub fn name(&self) -> String {
-        let lines = self.text.lines().filter(|line| !line.starts_with("--"));
-        lines.collect::<Vec<_>>().join(" ").chars().take(300).collect()
+    /// The first line of its text, in which each of our files says what it does.
+    pub fn name(&self) -> &str {
+        self.text.lines().next().unwrap_or_default().trim_start_matches("-- ")
     }
 }

@@ -10,7 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::wire::Wire;
 
-on_postgres!(an_idle_app_of_two_hundred_subscribers_sends_six_statements_a_minute_on_two_connections);
+on_postgres!(
+    an_idle_app_of_two_hundred_subscribers_sends_six_statements_a_minute_on_two_connections
+);
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -18,7 +18,7 @@ pub struct Wire {
 
 #[derive(Clone, Default)]
 pub struct Counts {
-    /// How often each text was executed.
+    /// How often each statement was executed, by the first line of its text.
     pub sent: BTreeMap<String, usize>,
     /// Connections that are open.
     pub open: usize,
@@ -117,7 +117,9 @@ impl Reader {
                 let text = |at: usize| String::from_utf8_lossy(texts[at]).into_owned();
                 match message[0] {
                     b'Q' => executed.push(text(0)),
-                    b'P' => drop(self.prepared.insert(texts[0].to_vec(), text(1))),
+                    b'P' => {
+                        self.prepared.insert(texts[0].to_vec(), text(1));
+                    }
                     b'B' => self.bound = self.prepared.get(texts[1]).cloned().unwrap_or_default(),
                     b'E' => executed.push(self.bound.clone()),
                     _ => {}

@@ -27,60 +27,61 @@ impl Work {
     }
 
     /// Each statement at least once, on batches of `rows`.
-    pub async fn all(&self, queue: &str, rows: usize) {
-        self.publish(queue, rows).await;
-        let leases = self.claim(queue, rows).await;
+    pub async fn all(&self, queue: &str, rows: usize) -> anyhow::Result<()> {
+        self.publish(queue, rows).await?;
+        let leases = self.claim(queue, rows).await?;
         let extends: Vec<_> =
             leases.iter().map(|&lease| Extend { lease, token: lease.token }).collect();
-        landed(self.store.extend(&extends).await.unwrap());
+        landed(self.store.extend(&extends).await?);
         let delay = Duration::from_secs(1);
         let retries: Vec<_> = leases.into_iter().map(|lease| Retry { lease, delay }).collect();
-        landed(self.store.retry(&retries).await.unwrap());
-        let releases: Vec<_> = self.claim(queue, rows).await.into_iter().map(release).collect();
-        landed(self.store.release(&releases).await.unwrap());
-        let deaths: Vec<_> = self.claim(queue, rows).await.into_iter().map(death).collect();
-        landed(self.store.bury(&deaths).await.unwrap());
-        landed(self.store.ack(&self.claim(queue, rows).await).await.unwrap());
-        let acks = self.claim(queue, rows).await.into_iter();
+        landed(self.store.retry(&retries).await?);
+        let releases: Vec<_> = self.claim(queue, rows).await?.into_iter().map(release).collect();
+        landed(self.store.release(&releases).await?);
+        let deaths: Vec<_> = self.claim(queue, rows).await?.into_iter().map(death).collect();
+        landed(self.store.bury(&deaths).await?);
+        landed(self.store.ack(&self.claim(queue, rows).await?).await?);
+        let acks = self.claim(queue, rows).await?.into_iter();
         let acks = acks.map(|lease| (lease, vec![Outgoing::new(queue, &1)]));
-        landed(ack_publishing(&self.store, &self.publisher, acks).await.unwrap());
+        landed(ack_publishing(&self.store, &self.publisher, acks).await?);
         let lost = claim_of(&[queue.to_owned()], rows, None);
-        self.store.claim(std::slice::from_ref(&lost)).await.unwrap();
-        self.store.abandon(&lost).await.unwrap();
+        self.store.claim(std::slice::from_ref(&lost)).await?;
+        self.store.abandon(&lost).await?;
+        Ok(())
     }
 
-    async fn publish(&self, queue: &str, rows: usize) {
-        let mut tx = self.pool.begin().await.unwrap();
+    async fn publish(&self, queue: &str, rows: usize) -> anyhow::Result<()> {
+        let mut tx = self.pool.begin().await?;
         let publisher = &self.publisher;
-        publisher.publish(&mut tx, queue, &1).await.unwrap();
+        publisher.publish(&mut tx, queue, &1).await?;
         let batch = (0..6 * rows).map(|n| Outgoing::new(queue, &n));
-        publisher.publish_batch(&mut tx, batch).await.unwrap();
+        publisher.publish_batch(&mut tx, batch).await?;
         let timer = || Outgoing::new(queue, &1).delay(LEASE).timer_id("once");
-        publisher.send(&mut tx, timer()).await.unwrap();
+        publisher.send(&mut tx, timer()).await?;
         let later = timer().delay(2 * LEASE).on_conflict(TimerConflict::Extend);
-        publisher.send(&mut tx, later).await.unwrap();
+        publisher.send(&mut tx, later).await?;
         let named = |n| Outgoing::new(queue, &n).delay(LEASE).timer_id(format!("timer {n}"));
-        publisher.publish_batch(&mut tx, (0..rows).map(named)).await.unwrap();
-        assert!(publisher.cancel_timer(&mut tx, queue, "once").await.unwrap());
-        publisher.pending(&mut *tx, queue, 10).await.unwrap();
-        tx.commit().await.unwrap();
+        publisher.publish_batch(&mut tx, (0..rows).map(named)).await?;
+        assert!(publisher.cancel_timer(&mut tx, queue, "once").await?);
+        publisher.pending(&mut *tx, queue, 10).await?;
+        Ok(tx.commit().await?)
     }
 
     /// From the start, then behind that; for many queues as well, of which the
     /// others have nothing.
-    async fn claim(&self, queue: &str, rows: usize) -> Vec<Lease> {
+    async fn claim(&self, queue: &str, rows: usize) -> anyhow::Result<Vec<Lease>> {
         let queues = [queue.to_owned()];
-        let first = self.taken(&[claim_of(&queues, rows.div_ceil(2), None)]).await.remove(0);
+        let first = self.taken(&[claim_of(&queues, rows.div_ceil(2), None)]).await?.remove(0);
         let after = first.rows.last().map(|last| Position::of(&last.row));
         let mut claims = vec![claim_of(&queues, rows / 2, after)];
         claims.extend((0..40).map(|n| claim_of(&[format!("empty {n}")], 10, None)));
-        let second = self.taken(&claims).await.remove(0);
+        let second = self.taken(&claims).await?.remove(0);
         let rows = first.rows.iter().chain(&second.rows).map(|claimed| &claimed.row);
-        rows.map(|row| Lease { id: row.id, token: row.acquired_token.unwrap() }).collect()
+        Ok(rows.map(|row| Lease { id: row.id, token: row.acquired_token.unwrap() }).collect())
     }
 
-    async fn taken(&self, claims: &[Claim]) -> Vec<Taken> {
-        self.store.claim(claims).await.unwrap()
+    async fn taken(&self, claims: &[Claim]) -> anyhow::Result<Vec<Taken>> {
+        Ok(self.store.claim(claims).await?)
     }
 
     pub async fn close(self) {
