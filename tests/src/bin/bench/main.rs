@@ -15,9 +15,12 @@ mod table;
 
 use std::process::ExitCode;
 
+use anyhow::{Result, bail};
+use bench::Bench;
 use clap::Parser;
 use report::Line;
-use scenario::Store;
+use scenario::{Scenario, Store};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Prints a table, and for a single scenario its JSON. Fails when a bar is missed.
 #[derive(Parser, Clone)]
@@ -30,6 +33,9 @@ pub struct Args {
     /// Instead of the scenario's own number.
     #[arg(long)]
     messages: Option<u64>,
+    /// Instead of the scenario's own duration, where it has one.
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Of each: the app and its ceiling. The ratio is the median of the rounds'.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -39,18 +45,28 @@ pub struct Args {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
-    let args = Args::parse();
+async fn main() -> ExitCode {
+    match run(Args::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all bars are met.
+async fn run(args: Args) -> Result<bool> {
     let chosen = scenario::chosen(&args)?;
-    let bench = bench::Bench::new(args);
+    let bench = Bench::new(args);
     let mut lines = Vec::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    // Dropping the bench stops a server of our own.
     tokio::select! {
         () = measure(&bench, chosen, &mut lines) => {}
-        // Dropping the bench stops a server of our own.
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted?;
-            anyhow::bail!("interrupted");
-        }
+        _ = terminate.recv() => bail!("terminated"),
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     }
     if !bench.args.json {
         table::print(&lines, &bench.machine().await?);
@@ -59,11 +75,10 @@ async fn main() -> anyhow::Result<ExitCode> {
             lines.iter().for_each(|line| println!("{}", line.json()));
         }
     }
-    let met = lines.iter().all(Line::met);
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(lines.iter().all(Line::met))
 }
 
-async fn measure(bench: &bench::Bench, chosen: Vec<&scenario::Scenario>, lines: &mut Vec<Line>) {
+async fn measure(bench: &Bench, chosen: Vec<&Scenario>, lines: &mut Vec<Line>) {
     for scenario in chosen {
         eprintln!("{} on {}", scenario.name, scenario.store);
         for line in scenario.run(bench).await {

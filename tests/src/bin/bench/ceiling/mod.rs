@@ -1,3 +1,7 @@
 //! The best loops that we can write by hand, with sqlx and nothing else.
 
 pub mod drain;
+pub mod failing;
+pub mod publish;
+pub mod slow;
+pub mod steady;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use outbox::{State, subscriber};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::bench::Bench;
@@ -18,12 +18,19 @@ use crate::meter::{Figures, Meter};
 use crate::report::Report;
 use crate::rounds;
 
-#[derive(Debug, Deserialize)]
-#[allow(dead_code, reason = "decoded, not used")]
+/// About a hundred bytes of JSON.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
-    id: i64,
+    id: u64,
     customer: String,
     note: String,
+}
+
+impl Order {
+    /// As `Pg::fill` makes them.
+    pub fn nth(n: u64) -> Self {
+        Self { id: n, customer: format!("c-{}", n % 1000), note: "x".repeat(60) }
+    }
 }
 
 /// Handled so far, and a word when it is all.
@@ -35,6 +42,10 @@ impl Count {
         if self.0.0.fetch_add(1, Ordering::Relaxed) + 1 == all {
             self.0.1.notify_one();
         }
+    }
+
+    pub fn so_far(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
     }
 
     pub async fn all(&self) {

@@ -1,6 +1,11 @@
 //! What is measured, one file each, and the table of them all.
 
 pub mod drain;
+pub mod drain_slow;
+pub mod end_to_end;
+pub mod failing;
+pub mod publish;
+pub mod publish_batch;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -33,6 +38,12 @@ type Run = for<'a> fn(&'a Bench) -> Pin<Box<dyn Future<Output = Result<Vec<Repor
 #[rustfmt::skip]
 const ALL: &[Scenario] = &[
     Scenario { name: "drain", store: Store::Postgres, run: |b| Box::pin(drain::run(b)) },
+    Scenario { name: "drain_slow", store: Store::Postgres, run: |b| Box::pin(drain_slow::run(b)) },
+    Scenario { name: "drain_retry", store: Store::Postgres, run: |b| Box::pin(failing::retry(b)) },
+    Scenario { name: "drain_dlq", store: Store::Postgres, run: |b| Box::pin(failing::dlq(b)) },
+    Scenario { name: "publish", store: Store::Postgres, run: |b| Box::pin(publish::run(b)) },
+    Scenario { name: "publish_batch", store: Store::Postgres, run: |b| Box::pin(publish_batch::run(b)) },
+    Scenario { name: "end_to_end", store: Store::Postgres, run: |b| Box::pin(end_to_end::run(b)) },
 ];
 
 /// Those that are asked for, `all` or one; of one that several stores have, the first.
