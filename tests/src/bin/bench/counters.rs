@@ -35,6 +35,11 @@ pub fn cpu() -> Duration {
     ticks("self", 2).unwrap_or_default()
 }
 
+/// Of its children that have ended, and of theirs.
+pub fn cpu_of_children() -> Duration {
+    ticks("self", 4).unwrap_or_default().saturating_sub(cpu())
+}
+
 /// Of a process; the first two fields are its own, two more those of its children
 /// that have ended.
 fn ticks(pid: &str, fields: usize) -> Option<Duration> {

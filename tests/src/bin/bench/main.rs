@@ -5,6 +5,7 @@ mod bench;
 mod ceiling;
 mod counters;
 mod db;
+mod file;
 mod meter;
 mod report;
 mod rounds;

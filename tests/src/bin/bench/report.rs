@@ -1,5 +1,6 @@
 //! What is printed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -35,6 +36,9 @@ pub struct Report {
     pub statements_per_msg: Option<f64>,
     pub wal_bytes_per_msg: Option<f64>,
     pub hot_ratio: Option<f64>,
+    /// Figures that only this scenario has.
+    #[serde(flatten)]
+    pub more: BTreeMap<&'static str, f64>,
     pub bar: Vec<Bar>,
     /// All of them.
     pub met: bool,
@@ -71,6 +75,7 @@ impl Report {
             statements_per_msg: figures.statements.map(|all| each(all as f64)),
             wal_bytes_per_msg: figures.wal_bytes.map(|all| each(all as f64)),
             hot_ratio: figures.hot_ratio.map(rounded),
+            more: BTreeMap::new(),
             bar: Vec::new(),
             met: true,
         }

@@ -32,14 +32,9 @@ impl Server {
         }
     }
 
-    /// Its data lies in memory where that is possible, so that a commit costs what
-    /// the server does for it and not what the machine's disk happens to need for a
-    /// flush, which would hide every difference that a ratio is to show.
     fn start() -> Result<Self> {
         let bin = bin().context("no PostgreSQL; install it or set DATABASE_URL")?;
-        let base =
-            if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
-        let folder = base.join(outbox_tests::backend::unique("outbox-bench"));
+        let folder = scratch().join(outbox_tests::backend::unique("outbox-bench"));
         std::fs::create_dir_all(&folder)?;
         let own = Own { bin, folder };
         run(Command::new("chmod").arg("777").arg(&own.folder))?;
@@ -100,6 +95,13 @@ fn run(command: &mut Command) -> Result<()> {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
+}
+
+/// Where databases are made: in memory where that is possible, so that a commit costs
+/// what the database does for it and not what the machine's disk happens to need for
+/// a flush, which would hide every difference that a ratio is to show.
+pub fn scratch() -> PathBuf {
+    if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() }
 }
 
 /// The newest of Debian's, or the one on PATH.

@@ -60,7 +60,8 @@ fn cells(r: &Report) -> Vec<String> {
         ]
         .map(show),
     );
-    cells.push(r.bar.iter().map(bar).collect::<Vec<_>>().join(", "));
+    let more = r.more.iter().map(|(of, value)| format!("{of} {value}"));
+    cells.push(more.chain(r.bar.iter().map(bar)).collect::<Vec<_>>().join(", "));
     cells
 }
 

@@ -4,4 +4,5 @@ pub mod drain;
 pub mod failing;
 pub mod publish;
 pub mod slow;
+pub mod sqlite;
 pub mod steady;

@@ -34,7 +34,7 @@ pub async fn insert_many(connection: &mut PgConnection, orders: &[Order]) -> Res
     Ok(())
 }
 
-fn headers() -> String {
+pub fn headers() -> String {
     let (correlation, tracking) = (Uuid::new_v4(), Uuid::new_v4());
     format!(
         r#"{{"content-type":"application/json","correlation_id":"{correlation}","outbox-tracking-ids":"{tracking}"}}"#

@@ -57,7 +57,7 @@ impl Count {
 pub struct Expected(pub u64);
 
 #[subscriber("bench")]
-async fn noop(_order: Order, State(count): State<Count>, State(all): State<Expected>) {
+pub async fn noop(_order: Order, State(count): State<Count>, State(all): State<Expected>) {
     count.add(all.0);
 }
 

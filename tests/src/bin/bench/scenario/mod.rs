@@ -1,11 +1,15 @@
 //! What is measured, one file each, and the table of them all.
 
+pub mod build;
 pub mod drain;
 pub mod drain_slow;
 pub mod end_to_end;
 pub mod failing;
 pub mod publish;
 pub mod publish_batch;
+pub mod sqlite_drain;
+pub mod sqlite_publish;
+pub mod testbroker;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -44,6 +48,10 @@ const ALL: &[Scenario] = &[
     Scenario { name: "publish", store: Store::Postgres, run: |b| Box::pin(publish::run(b)) },
     Scenario { name: "publish_batch", store: Store::Postgres, run: |b| Box::pin(publish_batch::run(b)) },
     Scenario { name: "end_to_end", store: Store::Postgres, run: |b| Box::pin(end_to_end::run(b)) },
+    Scenario { name: "drain", store: Store::Sqlite, run: |b| Box::pin(sqlite_drain::run(b)) },
+    Scenario { name: "publish", store: Store::Sqlite, run: |b| Box::pin(sqlite_publish::run(b)) },
+    Scenario { name: "testbroker", store: Store::Memory, run: |b| Box::pin(testbroker::run(b)) },
+    Scenario { name: "build", store: Store::Memory, run: |b| Box::pin(build::run(b)) },
 ];
 
 /// Those that are asked for, `all` or one; of one that several stores have, the first.

@@ -27,7 +27,7 @@ use crate::rounds;
 const WAITING: u64 = 20_000;
 
 #[subscriber("bench")]
-async fn busy(_order: Order) {
+pub async fn busy(_order: Order) {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
 
