@@ -32,7 +32,7 @@ type Way = Option<Publisher>;
 
 pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let file = File::fresh().await?;
-    let messages = bench.messages(5_000);
+    let messages = bench.messages(20_000);
     let mut reports = Vec::new();
     for clients in [1, 8] {
         eprintln!("  {clients} clients");
