@@ -95,5 +95,5 @@ async fn a_drain_writes_few_log_records_a_message(db: &Db) {
     assert!(records >= 2 * messages, "an update and a delete are two: {records}");
     assert!(records <= 4 * messages, "{records} records");
     // An image is of a page at most.
-    assert!(bytes <= 600 * messages + 8300 * images, "{bytes} bytes, {images} images");
+    assert!(bytes <= 400 * messages + 8300 * images, "{bytes} bytes, {images} images");
 }

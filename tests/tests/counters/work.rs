@@ -63,7 +63,6 @@ impl Work {
         let named = |n| Outgoing::new(queue, &n).delay(LEASE).timer_id(format!("timer {n}"));
         publisher.publish_batch(&mut tx, (0..rows).map(named)).await?;
         assert!(publisher.cancel_timer(&mut tx, queue, "once").await?);
-        publisher.pending(&mut *tx, queue, 10).await?;
         Ok(tx.commit().await?)
     }
 

@@ -11,7 +11,7 @@ use crate::meter::Figures;
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum Line {
-    Report(Report),
+    Report(Box<Report>),
     /// A scenario that came to nothing, and why.
     Failed {
         scenario: String,

@@ -76,7 +76,7 @@ impl Scenario {
         let ran = ran.unwrap_or_else(|_| bail!("not over after {LIMIT:?}"));
         let cleaned = bench.clean().await.context("its databases could not be dropped");
         match ran.and_then(|reports| cleaned.map(|()| reports)) {
-            Ok(reports) => reports.into_iter().map(Line::Report).collect(),
+            Ok(reports) => reports.into_iter().map(|one| Line::Report(Box::new(one))).collect(),
             Err(error) => vec![Line::Failed {
                 scenario: self.name.to_owned(),
                 store: self.store.to_string(),
