@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 
 /// Stops what it has started.
 pub struct Server {
@@ -23,6 +25,14 @@ impl Server {
             Some(own) => format!("its own with stock settings, data in {}", own.folder.display()),
             None => "that of DATABASE_URL".to_owned(),
         }
+    }
+
+    pub async fn version(&self) -> Result<String> {
+        let options: PgConnectOptions = self.url.parse()?;
+        let mut connection = options.connect().await?;
+        let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await?;
+        connection.close().await?;
+        Ok(version)
     }
 
     pub async fn of_environment_or_own() -> Result<Self> {
