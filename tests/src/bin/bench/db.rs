@@ -27,9 +27,9 @@ impl Pg {
         Ok(Self { pool, options })
     }
 
-    /// Its connections have the application name `engine`.
+    /// Its connections have the application name that is counted.
     pub fn app(&self) -> App {
-        let engine = self.options.clone().application_name("engine");
+        let engine = self.options.clone().application_name(crate::sessions::ENGINE);
         App::postgres(PgPoolOptions::new().connect_lazy_with(engine)).names(names())
     }
 

@@ -1,39 +1,76 @@
 //! Measures the engine against loops written by hand for the same work: in one
 //! process, in turns, a ratio at the end.
 
+mod bench;
 mod ceiling;
+mod counters;
 mod db;
 mod meter;
 mod report;
 mod rounds;
 mod scenario;
 mod server;
+mod sessions;
+mod table;
+
+use std::process::ExitCode;
 
 use clap::Parser;
+use report::Line;
+use scenario::Store;
 
-/// Prints one line of JSON a scenario; `all` prints a table.
+/// Prints a table, and for a single scenario its JSON. Fails when a bar is missed.
 #[derive(Parser, Clone)]
 pub struct Args {
-    /// `all`, or the name of a scenario.
+    /// `all`, or the name of a scenario; an unknown one lists those there are.
     scenario: String,
-    #[arg(long, default_value = "postgres")]
-    store: String,
+    /// Only this store's; without it, all stores of `all`, the first of a scenario.
+    #[arg(long)]
+    store: Option<Store>,
     /// Instead of the scenario's own number.
     #[arg(long)]
     messages: Option<u64>,
-    /// Of each: the app and its ceiling.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    /// Of each: the app and its ceiling. The ratio is the median of the rounds'.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Only the JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    let server = server::Server::of_environment_or_own().await?;
-    let reports = scenario::run(&args, &server.url).await?;
-    report::print(&reports, args.json);
-    Ok(())
+    let chosen = scenario::chosen(&args)?;
+    let bench = bench::Bench::new(args);
+    let mut lines = Vec::new();
+    tokio::select! {
+        () = measure(&bench, chosen, &mut lines) => {}
+        // Dropping the bench stops a server of our own.
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            anyhow::bail!("interrupted");
+        }
+    }
+    if !bench.args.json {
+        table::print(&lines, &bench.machine().await?);
+        // A scenario's last line; `all` is a table and no more.
+        if bench.args.scenario != "all" {
+            lines.iter().for_each(|line| println!("{}", line.json()));
+        }
+    }
+    let met = lines.iter().all(Line::met);
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn measure(bench: &bench::Bench, chosen: Vec<&scenario::Scenario>, lines: &mut Vec<Line>) {
+    for scenario in chosen {
+        eprintln!("{} on {}", scenario.name, scenario.store);
+        for line in scenario.run(bench).await {
+            if bench.args.json {
+                println!("{}", line.json());
+            }
+            lines.push(line);
+        }
+    }
 }

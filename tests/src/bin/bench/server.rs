@@ -17,6 +17,14 @@ struct Own {
 }
 
 impl Server {
+    /// For the head of the table.
+    pub fn whose(&self) -> String {
+        match &self.own {
+            Some(own) => format!("its own with stock settings, data in {}", own.folder.display()),
+            None => "that of DATABASE_URL".to_owned(),
+        }
+    }
+
     pub async fn of_environment_or_own() -> Result<Self> {
         match std::env::var("DATABASE_URL") {
             Ok(url) => Ok(Self { url, own: None }),
@@ -24,8 +32,9 @@ impl Server {
         }
     }
 
-    /// In memory where that is possible: then the client's share of the work
-    /// shows, and not the disk's.
+    /// Its data lies in memory where that is possible, so that a commit costs what
+    /// the server does for it and not what the machine's disk happens to need for a
+    /// flush, which would hide every difference that a ratio is to show.
     fn start() -> Result<Self> {
         let bin = bin().context("no PostgreSQL; install it or set DATABASE_URL")?;
         let base =

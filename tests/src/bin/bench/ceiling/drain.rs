@@ -37,36 +37,12 @@ pub async fn run(options: &PgConnectOptions, pairs: usize, batch: i64) -> Result
 async fn pair(options: PgConnectOptions, batch: i64) -> Result<u64> {
     let (send, mut receive) = mpsc::channel::<(Uuid, Vec<i64>)>(1);
     let mut settling = options.connect().await?;
-    if let Ok(set) = std::env::var("DELSET") {
-        sqlx::Executor::execute(&mut settling, sqlx::AssertSqlSafe(set)).await?;
-    }
     let settler = tokio::spawn(async move {
         let mut settled = 0;
         while let Some((token, ids)) = receive.recv().await {
-            let hit = {
-                let tokens = vec![token; ids.len()];
-                let n = ids.len();
-                let v = std::env::var("DEL").unwrap_or_default();
-                match v.as_str() {
-                    "pairs" => {
-                        sqlx::query(sqlx::AssertSqlSafe(
-                            std::fs::read_to_string("/tmp/del.sql").unwrap(),
-                        ))
-                        .bind(ids)
-                        .bind(tokens)
-                        .fetch_all(&mut settling)
-                        .await?;
-                        n
-                    }
-                    _ => sqlx::query(DELETE)
-                        .bind(ids)
-                        .bind(token)
-                        .fetch_all(&mut settling)
-                        .await?
-                        .len(),
-                }
-            };
-            settled += hit as u64;
+            let deleted =
+                sqlx::query(DELETE).bind(ids).bind(token).fetch_all(&mut settling).await?;
+            settled += deleted.len() as u64;
         }
         anyhow::Ok(settled)
     });

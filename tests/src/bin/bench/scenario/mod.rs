@@ -1,15 +1,78 @@
-//! What is measured, one file each.
+//! What is measured, one file each, and the table of them all.
 
 pub mod drain;
 
-use anyhow::{Result, bail};
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
 
 use crate::Args;
-use crate::report::Report;
+use crate::bench::Bench;
+use crate::report::{Line, Report};
 
-pub async fn run(args: &Args, url: &str) -> Result<Vec<Report>> {
-    match args.scenario.as_str() {
-        "drain" => Ok(vec![drain::run(args, url).await?]),
-        other => bail!("there is no scenario {other:?}"),
+/// A scenario that takes longer has failed.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Store {
+    Postgres,
+    Sqlite,
+    Memory,
+}
+
+pub struct Scenario {
+    pub name: &'static str,
+    pub store: Store,
+    run: Run,
+}
+
+type Run = for<'a> fn(&'a Bench) -> Pin<Box<dyn Future<Output = Result<Vec<Report>>> + 'a>>;
+
+/// One line a scenario and store; its fn is `async fn run(&Bench) -> Result<Vec<Report>>`.
+#[rustfmt::skip]
+const ALL: &[Scenario] = &[
+    Scenario { name: "drain", store: Store::Postgres, run: |b| Box::pin(drain::run(b)) },
+];
+
+/// Those that are asked for, `all` or one; of one that several stores have, the first.
+pub fn chosen(args: &Args) -> Result<Vec<&'static Scenario>> {
+    let of_store = ALL.iter().filter(|one| args.store.is_none_or(|store| one.store == store));
+    let chosen: Vec<_> = match args.scenario.as_str() {
+        "all" => of_store.collect(),
+        name => of_store.filter(|one| one.name == name).take(1).collect(),
+    };
+    if chosen.is_empty() {
+        let there_are: Vec<_> =
+            ALL.iter().map(|one| format!("  {} --store {}", one.name, one.store)).collect();
+        bail!("there is no such scenario; there are `all` and\n{}", there_are.join("\n"));
+    }
+    Ok(chosen)
+}
+
+impl Scenario {
+    /// Its reports, or why there are none; its databases are gone either way.
+    pub async fn run(&self, bench: &Bench) -> Vec<Line> {
+        let ran = tokio::time::timeout(LIMIT, (self.run)(bench)).await;
+        let ran = ran.unwrap_or_else(|_| bail!("not over after {LIMIT:?}"));
+        let cleaned = bench.clean().await.context("its databases could not be dropped");
+        match ran.and_then(|reports| cleaned.map(|()| reports)) {
+            Ok(reports) => reports.into_iter().map(Line::Report).collect(),
+            Err(error) => vec![Line::Failed {
+                scenario: self.name.to_owned(),
+                store: self.store.to_string(),
+                failed: format!("{error:#}"),
+            }],
+        }
+    }
+}
+
+impl std::fmt::Display for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Postgres => "postgres",
+            Self::Sqlite => "sqlite",
+            Self::Memory => "memory",
+        })
     }
 }
