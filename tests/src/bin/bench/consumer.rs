@@ -12,11 +12,13 @@ use anyhow::{Context as _, Result, ensure};
 use outbox::{App, Context, State, subscriber};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines, stdin};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::scenario::drain::Order;
+use crate::sessions::ENGINE;
 
 // ===== the consumer =====
 
@@ -45,15 +47,15 @@ pub async fn consume() -> Result<()> {
         .names(crate::db::names())
         .only([logged::subscriber()])
         .state(log.clone());
-    let mut input = BufReader::new(stdin()).lines();
+    let (read, mut lines) = mpsc::unbounded_channel();
+    std::thread::spawn(move || std::io::stdin().lines().try_for_each(|line| read.send(line)));
     println!("ready");
-    input.next_line().await?;
+    lines.recv().await;
     let running = app.start().await?;
     let (mut ticks, mut told) = (tokio::time::interval(Duration::from_millis(5)), 0);
-    let mut ended = std::pin::pin!(input.next_line());
     loop {
         tokio::select! {
-            _ = &mut ended => break,
+            _ = lines.recv() => break,
             _ = ticks.tick() => {
                 let handled = log.ids().len();
                 if handled != told {
@@ -91,7 +93,7 @@ impl Consumer {
     pub async fn spawn(options: &PgConnectOptions) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["processes", "--consume"])
-            .env("DATABASE_URL", options.to_url_lossy().as_str())
+            .env("DATABASE_URL", options.clone().application_name(ENGINE).to_url_lossy().as_str())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -127,7 +129,10 @@ impl Consumer {
     }
 }
 
-async fn follow(mut output: Lines<BufReader<ChildStdout>>, handled: Arc<AtomicU64>) -> Result<String> {
+async fn follow(
+    mut output: Lines<BufReader<ChildStdout>>,
+    handled: Arc<AtomicU64>,
+) -> Result<String> {
     while let Some(line) = output.next_line().await? {
         match line.parse() {
             Ok(count) => handled.store(count, Ordering::Relaxed),

@@ -3,8 +3,10 @@
 
 mod bench;
 mod ceiling;
+mod consumer;
 mod counters;
 mod db;
+mod load;
 mod meter;
 mod report;
 mod rounds;
@@ -12,6 +14,8 @@ mod scenario;
 mod server;
 mod sessions;
 mod table;
+mod tally;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -36,11 +40,18 @@ pub struct Args {
     /// Only the JSON.
     #[arg(long)]
     json: bool,
+    /// What `processes` starts this program for.
+    #[arg(long, hide = true)]
+    consume: bool,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
+    if args.consume {
+        consumer::consume().await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let chosen = scenario::chosen(&args)?;
     let bench = bench::Bench::new(args);
     let mut lines = Vec::new();

@@ -33,8 +33,7 @@ impl Tap {
             }
         });
         // What is encrypted cannot be counted.
-        let options =
-            options.clone().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
+        let options = options.clone().host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable);
         Ok(Self { options, statements, accepting })
     }
 

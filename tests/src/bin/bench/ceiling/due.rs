@@ -23,7 +23,8 @@ const CLAIM: &str = "WITH due AS MATERIALIZED (
     FROM due WHERE o.id = due.id AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text";
 const DELETE: &str = "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2";
-const NEXT: &str = "SELECT (extract(epoch FROM min(next_attempt_at) - clock_timestamp()) * 1000000)::bigint
+const NEXT: &str =
+    "SELECT (extract(epoch FROM min(next_attempt_at) - clock_timestamp()) * 1000000)::bigint
     FROM unnest($1::text[]) AS wanted(queue)
     CROSS JOIN LATERAL (
         SELECT next_attempt_at FROM outbox AS o

@@ -1,3 +1,5 @@
 //! The best loops that we can write by hand, with sqlx and nothing else.
 
 pub mod drain;
+pub mod due;
+pub mod wake;

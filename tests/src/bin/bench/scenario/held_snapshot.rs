@@ -42,7 +42,9 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let recovered = rates.after.iter().position(|rate| *rate >= 0.9 * start);
     let by_window: Vec<_> = rates.held.iter().map(|rate| rate.round()).collect();
     let by_second: Vec<_> = rates.after.iter().map(|rate| rate.round()).collect();
-    eprintln!("  a second, by ten seconds, the first without: {by_window:?}\n  after: {by_second:?}");
+    eprintln!(
+        "  a second, by ten seconds, the first without: {by_window:?}\n  after: {by_second:?}"
+    );
     let ratio = Some(rounded(end / start));
     let report = Report {
         msgs_per_s: Some(end.round()),

@@ -48,7 +48,9 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
             let bare = bare(&pg, messages).await?;
             (self::ours(&pg, messages).await?, bare)
         };
-        let of = |share| Some([percentile(&ours.latencies, share)?, percentile(&bare.latencies, share)?]);
+        let of = |share| {
+            Some([percentile(&ours.latencies, share)?, percentile(&bare.latencies, share)?])
+        };
         let (p50, p99) = of(0.50).zip(of(0.99)).context("nothing was measured")?;
         eprintln!("  round {round}: p50 {p50:?} ms, p99 {p99:?} ms, ours and bare");
         rounds.push([p50[0] / p50[1], p99[0] / p99[1]]);
@@ -62,7 +64,8 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
         Some(rounded(ratios[ratios.len() / 2]))
     };
     // A rate would only say how long it waited in between.
-    let report = Report { msgs_per_s: None, ratio: ratio(0), ..Report::of("latency", "postgres", &ours) };
+    let report =
+        Report { msgs_per_s: None, ratio: ratio(0), ..Report::of("latency", "postgres", &ours) };
     Ok(vec![report.at_most("p50 ratio", ratio(0), 1.3).at_most("p99 ratio", ratio(1), 1.5)])
 }
 
@@ -76,7 +79,9 @@ async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
 
 async fn bare(pg: &Pg, messages: u64) -> Result<Figures> {
     let (send, seen) = mpsc::unbounded_channel();
-    let handle = move |ping: Ping, now| drop(send.send((ping.n, now)));
+    let handle = move |ping: Ping, now| {
+        let _ = send.send((ping.n, now));
+    };
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
     let options = pg.options.clone();

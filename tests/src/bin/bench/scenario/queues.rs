@@ -27,7 +27,8 @@ const IDLE: Duration = Duration::from_secs(120);
 pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let rows = bench.messages(200_000);
     let pg = bench.postgres().await?;
-    let both = rounds::against(bench, || busy(&pg, rows, SUBSCRIBERS), || busy(&pg, rows, 1)).await?;
+    let both =
+        rounds::against(bench, || busy(&pg, rows, SUBSCRIBERS), || busy(&pg, rows, 1)).await?;
     let (one, all) = tokio::try_join!(idle(&pg, 1), idle(&pg, SUBSCRIBERS))?;
     eprintln!("  idle: statements in two minutes and connections, of 1 {one:?}, of 200 {all:?}");
     let report = both.report("queues", "postgres", 0.9);
@@ -50,16 +51,7 @@ async fn busy(pg: &Pg, rows: u64, count: usize) -> Result<Figures> {
     pg.fill(rows).await?;
     let tally = Tally::default();
     let app = pg.app().only(subscribers(count));
-    let most = async {
-        let mut most = 0;
-        while tally.handled() < rows {
-            most = most.max(connections(pg, "engine").await?);
-            sleep(Duration::from_millis(100)).await;
-        }
-        anyhow::Ok(most)
-    };
-    let (figures, most) = tokio::try_join!(drain(pg, app, &tally, rows), most)?;
-    Ok(Figures { connections: Some(most), ..figures })
+    drain(pg, app, &tally, rows).await
 }
 
 /// Statements and connections of an app that has had something to do and has nothing.

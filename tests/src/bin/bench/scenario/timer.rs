@@ -97,7 +97,9 @@ async fn bare(pg: &Pg, each: u32) -> Result<(Figures, f64)> {
     let meter = Meter::start(Some(&pg.pool)).await?;
     // To this loop all rows are timers.
     set(pg, each, FIRST).await?;
-    let handle = |id, at| drop(send.send((id, at)));
+    let handle = |id, at| {
+        let _ = send.send((id, at));
+    };
     let loop_ = ceiling::due::run(&pg.options, &QUEUES, handle);
     let ((), late) = tokio::try_join!(loop_, lateness(pg, each, 0, &mut begun))?;
     figures(meter, &late).await

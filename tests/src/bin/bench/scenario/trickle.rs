@@ -37,10 +37,13 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     sleep(IDLE).await;
     let idle = tap.statements() - before;
     running.stop().await?;
-    let each = |figures: &Figures| {
-        figures.statements.map(|all| rounded(all as f64 / messages as f64))
-    };
-    eprintln!("  statements a message: ours {:?}, bare {:?}; idle {idle} a minute", each(&ours), each(&bare));
+    let each =
+        |figures: &Figures| figures.statements.map(|all| rounded(all as f64 / messages as f64));
+    eprintln!(
+        "  statements a message: ours {:?}, bare {:?}; idle {idle} a minute",
+        each(&ours),
+        each(&bare)
+    );
     let report = Report {
         msgs_per_s: None,
         ratio: each(&ours).zip(each(&bare)).map(|(ours, bare)| rounded(ours / bare)),
@@ -58,7 +61,9 @@ pub fn app(tap: &Tap) -> App {
 async fn bare(pg: &Pg, messages: u64) -> Result<Figures> {
     let tap = Tap::on(&pg.options).await?;
     let (send, mut seen) = mpsc::unbounded_channel();
-    let handle = move |ping: Ping, now| drop(send.send((ping.n, now)));
+    let handle = move |ping: Ping, now| {
+        let _ = send.send((ping.n, now));
+    };
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
     let options = tap.options.clone();
