@@ -17,6 +17,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::counters;
 use crate::scenario::drain::Order;
 use crate::sessions::ENGINE;
 
@@ -42,6 +43,7 @@ async fn logged(_order: Order, context: Context, State(log): State<Log>) {
 /// On the database that `DATABASE_URL` names.
 pub async fn consume() -> Result<()> {
     let options: PgConnectOptions = std::env::var("DATABASE_URL")?.parse()?;
+    let options = options.application_name(ENGINE);
     let log = Log::default();
     let app = App::postgres(PgPoolOptions::new().connect_lazy_with(options))
         .names(crate::db::names())
@@ -67,7 +69,10 @@ pub async fn consume() -> Result<()> {
     }
     running.stop().await?;
     let ids: Vec<_> = log.ids().iter().map(i64::to_string).collect();
-    println!("end {} {}", log.0.1.load(Ordering::Relaxed), ids.join(" "));
+    let (again, cpu) = (log.0.1.load(Ordering::Relaxed), counters::cpu().as_micros());
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "megabytes")]
+    let rss_mb = counters::rss_mb() as u64;
+    println!("end {again} {cpu} {rss_mb} {}", ids.join(" "));
     Ok(())
 }
 
@@ -87,13 +92,15 @@ pub struct Ended {
     pub ids: Vec<i64>,
     /// Of rows that had been claimed before.
     pub redelivered: usize,
+    pub cpu: Duration,
+    pub rss_mb: f64,
 }
 
 impl Consumer {
     pub async fn spawn(options: &PgConnectOptions) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["processes", "--consume"])
-            .env("DATABASE_URL", options.clone().application_name(ENGINE).to_url_lossy().as_str())
+            .env("DATABASE_URL", options.to_url_lossy().as_str())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -124,8 +131,14 @@ impl Consumer {
         let last = self.ended.await??;
         self.child.wait().await?;
         let mut words = last.split_whitespace().skip(1).map(str::parse::<i64>);
-        let redelivered = words.next().context("a consumer did not say what it did")??;
-        Ok(Ended { redelivered: redelivered.try_into()?, ids: words.collect::<Result<_, _>>()? })
+        let mut word = || words.next().context("a consumer did not say what it did");
+        let (redelivered, cpu, rss_mb) = (word()??, word()??, word()??);
+        Ok(Ended {
+            redelivered: redelivered.try_into()?,
+            cpu: Duration::from_micros(cpu.try_into()?),
+            rss_mb: rss_mb as f64,
+            ids: words.collect::<Result<_, _>>()?,
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
 use tokio::time::{interval, sleep};
 
 use crate::bench::Bench;
+use crate::counters::Counters;
 use crate::db::{Pg, QUEUE, names};
 use crate::load::counted;
 use crate::meter::Meter;
@@ -40,11 +41,6 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let figures = meter.end(tally.handled(), None).await?;
     let (start, end) = (rates.held[0], rates.held[rates.held.len() - 1]);
     let recovered = rates.after.iter().position(|rate| *rate >= 0.9 * start);
-    let by_window: Vec<_> = rates.held.iter().map(|rate| rate.round()).collect();
-    let by_second: Vec<_> = rates.after.iter().map(|rate| rate.round()).collect();
-    eprintln!(
-        "  a second, by ten seconds, the first without: {by_window:?}\n  after: {by_second:?}"
-    );
     let ratio = Some(rounded(end / start));
     let report = Report {
         msgs_per_s: Some(end.round()),
@@ -66,27 +62,35 @@ struct Rates {
 
 async fn measured(pg: &Pg, tally: &Tally) -> Result<Rates> {
     sleep(WARM).await;
-    let mut held = vec![rate(tally, WINDOW).await];
+    let mut held = vec![rate(pg, tally, WINDOW).await?];
     let mut holder: PgConnection = pg.options.connect().await?;
     holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     holder.execute("SELECT 1").await?;
     let begun = Instant::now();
     while begun.elapsed() + WINDOW / 2 < HELD {
-        held.push(rate(tally, WINDOW).await);
+        held.push(rate(pg, tally, WINDOW).await?);
     }
     holder.execute("COMMIT").await?;
     holder.close().await?;
     let mut after = Vec::new();
     for _ in 0..AFTER {
-        after.push(rate(tally, Duration::from_secs(1)).await);
+        after.push(rate(pg, tally, Duration::from_secs(1)).await?);
     }
     Ok(Rates { held, after })
 }
 
-async fn rate(tally: &Tally, time: Duration) -> f64 {
+/// Says what a message cost the server too, because a busy machine slows all down.
+async fn rate(pg: &Pg, tally: &Tally, time: Duration) -> Result<f64> {
+    let cpu = Counters::read(&pg.pool).await?.cpu;
     let (before, begun) = (tally.handled(), Instant::now());
     sleep(time).await;
-    (tally.handled() - before) as f64 / begun.elapsed().as_secs_f64()
+    let (handled, took) = (tally.handled() - before, begun.elapsed());
+    let spent =
+        Counters::read(&pg.pool).await?.cpu.zip(cpu).map(|(now, then)| now.saturating_sub(then));
+    let each = spent.map(|spent| spent.as_micros() as f64 / handled as f64);
+    let rate = handled as f64 / took.as_secs_f64();
+    eprintln!("    {rate:.0} a second, server {each:.1?} us each, publishing included");
+    Ok(rate)
 }
 
 async fn publish(pg: &Pg, tally: &Tally) -> Result<()> {

@@ -100,22 +100,32 @@ async fn publish_each(
 ) -> Result<Figures> {
     let publisher = outbox::Publisher::new(crate::db::names());
     let mut connection: PgConnection = pg.options.connect().await?;
-    let mut latencies = Vec::new();
+    let (mut latencies, mut commits, mut before) = (Vec::new(), Vec::new(), 0);
     let meter = Meter::start(Some(&pg.pool)).await?;
     for n in 0..WARM + messages {
         let mut tx = connection.begin().await?;
         publisher.publish(&mut tx, QUEUE, &Ping { n }).await?;
+        let sent = Instant::now();
         tx.commit().await?;
         let committed = Instant::now();
         let (_, at) = seen.recv().await.context("the reader is gone")?;
         if n >= WARM {
-            // The server wakes the reader before it answers the publisher, so a
-            // reader can be faster than the answer.
-            latencies.push(at.saturating_duration_since(committed));
+            latencies.push(at.duration_since(sent));
+            commits.push(committed.duration_since(sent));
+            before += u64::from(at < committed);
         }
         // Until it is settled, and the app idle again.
         sleep(Duration::from_micros(5_000 + 977 * (n % 7))).await;
     }
+    eprintln!(
+        "    commit p50 {:?} p99 {:?} ms, handled before its answer: {before} of {messages}; from the answer {:?}",
+        percentile(&commits, 0.5),
+        percentile(&commits, 0.99),
+        percentile(
+            &latencies.iter().zip(&commits).map(|(a, b)| a.saturating_sub(*b)).collect::<Vec<_>>(),
+            0.5
+        )
+    );
     connection.close().await?;
     let mut figures = meter.end(messages, None).await?;
     figures.latencies = latencies;

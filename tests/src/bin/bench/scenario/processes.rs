@@ -2,6 +2,8 @@
 //! the server allows. Bars: more processes are never slower, five in a hundred being
 //! noise, and no row is claimed twice.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 
 use crate::bench::Bench;
@@ -65,22 +67,26 @@ async fn apps(pg: &Pg, rows: u64, count: usize) -> Result<(Figures, usize)> {
         consumers.push(Consumer::spawn(&pg.options).await?);
     }
     let meter = Meter::start(Some(&pg.pool)).await?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     for consumer in &mut consumers {
         consumer.begin().await?;
     }
     while consumers.iter().map(Consumer::handled).sum::<u64>() < rows {
         ensure!(consumers.iter_mut().all(Consumer::runs), "a consumer has ended");
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let took = begun.elapsed();
-    let (mut ids, mut twice) = (Vec::new(), 0);
+    let (mut ids, mut twice, mut cpu, mut rss_mb) = (Vec::new(), 0, Duration::ZERO, 0.0);
     for consumer in consumers {
         let ended = consumer.end().await?;
+        cpu += ended.cpu;
+        rss_mb += ended.rss_mb;
         ids.extend(ended.ids);
         twice += ended.redelivered;
     }
-    let figures = meter.end(rows, Some(took)).await?;
+    // Of all consumers together, their start among it.
+    let figures = Figures { cpu, rss_mb, ..meter.end(rows, Some(took)).await? };
+    eprintln!("    {count} processes: {figures}");
     ids.sort_unstable();
     let handled = ids.len();
     ids.dedup();
@@ -91,8 +97,10 @@ async fn apps(pg: &Pg, rows: u64, count: usize) -> Result<(Figures, usize)> {
 async fn loops(pg: &Pg, rows: u64, count: usize) -> Result<Figures> {
     pg.fill(rows).await?;
     let meter = Meter::start(Some(&pg.pool)).await?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let handled = ceiling::drain::run(&pg.options, 2 * count, 1000).await?;
     ensure!(handled == rows, "the loops handled {handled}");
-    meter.end(rows, Some(begun.elapsed())).await
+    let figures = meter.end(rows, Some(begun.elapsed())).await?;
+    eprintln!("    {count} times two bare pairs: {figures}");
+    Ok(figures)
 }
