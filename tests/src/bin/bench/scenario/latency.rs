@@ -1,7 +1,12 @@
-//! One message at a time, to an app that is idle: from the return of the publisher's
+//! One message at a time, to an app that is idle: from the sending of the publisher's
 //! commit to the handler's first line. Against a bare NOTIFY → claim with the same
 //! publisher. Bars: the median at most 1.3 times the bare one's, the 99th percentile
 //! at most 1.5 times.
+//!
+//! Not from the commit's answer, though it would make the ratio stricter: the server
+//! wakes the reader first, and on a busy machine up to a fifth of the messages was
+//! handled before their publisher had the answer. Each round says how many, and what
+//! the commit took.
 
 use std::time::{Duration, Instant};
 
@@ -117,15 +122,8 @@ async fn publish_each(
         // Until it is settled, and the app idle again.
         sleep(Duration::from_micros(5_000 + 977 * (n % 7))).await;
     }
-    eprintln!(
-        "    commit p50 {:?} p99 {:?} ms, handled before its answer: {before} of {messages}; from the answer {:?}",
-        percentile(&commits, 0.5),
-        percentile(&commits, 0.99),
-        percentile(
-            &latencies.iter().zip(&commits).map(|(a, b)| a.saturating_sub(*b)).collect::<Vec<_>>(),
-            0.5
-        )
-    );
+    let commit = percentile(&commits, 0.50);
+    eprintln!("    commit p50 {commit:?} ms, handled before its answer: {before} of {messages}");
     connection.close().await?;
     let mut figures = meter.end(messages, None).await?;
     figures.latencies = latencies;
