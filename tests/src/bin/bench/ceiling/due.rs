@@ -3,7 +3,7 @@
 //! The best form for due times: no poll, one claim and one look at the index a moment
 //! at which something is due. The clock that decides is the database's.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use sqlx::postgres::PgConnectOptions;
@@ -36,7 +36,7 @@ const NEXT: &str =
 pub async fn run(
     options: &PgConnectOptions,
     queues: &[&str],
-    mut handle: impl FnMut(i64, SystemTime),
+    mut handle: impl FnMut(i64, Instant),
 ) -> Result<()> {
     let (mut claiming, mut settling) = (options.connect().await?, options.connect().await?);
     loop {
@@ -46,7 +46,7 @@ pub async fn run(
         for row in &rows {
             let payload: serde_json::Value = serde_json::from_slice(row.try_get(1)?)?;
             std::hint::black_box((payload, row.try_get::<&str, _>(2)?));
-            handle(row.try_get(0)?, SystemTime::now());
+            handle(row.try_get(0)?, Instant::now());
             ids.push(row.try_get::<i64, _>(0)?);
         }
         if !ids.is_empty() {

@@ -16,6 +16,12 @@ use crate::report::{Report, rounded};
 const COUNTS: [usize; 3] = [1, 2, 4];
 const NOT_SLOWER: f64 = 0.95;
 
+/// Messages a second, one for each of `COUNTS`.
+struct Rates {
+    ours: [f64; 3],
+    bare: [f64; 3],
+}
+
 pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let rows = bench.messages(200_000);
     let pg = bench.postgres().await?;
@@ -35,22 +41,22 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
             bare[at] = loops(&pg, rows, COUNTS[at]).await?.per_second();
         }
         eprintln!("  round {round}: a second with {COUNTS:?}: ours {ours:.0?}, bare {bare:.0?}");
-        rates.push((ours, bare));
+        rates.push(Rates { ours, bare });
     }
-    let median = |of: &dyn Fn(&([f64; 3], [f64; 3])) -> f64| {
+    let median = |of: fn(&Rates) -> f64| {
         let mut all: Vec<_> = rates.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         rounded(all[all.len() / 2])
     };
     let four = last.into_iter().rev().find(|(at, _)| *at == 2).map(|(_, figures)| figures);
     let report = Report {
-        msgs_per_s: Some(median(&|(ours, _)| ours[2]).round()),
-        ceiling_per_s: Some(median(&|(_, bare)| bare[2]).round()),
-        ratio: Some(median(&|(ours, bare)| ours[2] / bare[2])),
+        msgs_per_s: Some(median(|of| of.ours[2]).round()),
+        ceiling_per_s: Some(median(|of| of.bare[2]).round()),
+        ratio: Some(median(|of| of.ours[2] / of.bare[2])),
         ..Report::of("processes", "postgres", &four.unwrap_or_default())
     };
-    let two = median(&|(ours, _)| ours[1] / ours[0]);
-    let four = median(&|(ours, _)| ours[2] / ours[1]);
+    let two = median(|of| of.ours[1] / of.ours[0]);
+    let four = median(|of| of.ours[2] / of.ours[1]);
     Ok(vec![
         report
             .at_least("2 against 1", Some(two), NOT_SLOWER)

@@ -57,10 +57,10 @@ async fn busy(pg: &Pg, rows: u64, count: usize) -> Result<Figures> {
 /// Statements and connections of an app that has had something to do and has nothing.
 async fn idle(pg: &Pg, count: usize) -> Result<(u64, i64)> {
     let tap = Tap::on(&pg.options).await?;
-    let (name, queue) = (format!("idle-{count}"), format!("{count}.{QUEUE}"));
+    let (name, queue) = (format!("idle-{count}"), format!("of-{count}.{QUEUE}"));
     let options = tap.options.clone().application_name(&name);
     let pool = PgPoolOptions::new().connect_lazy_with(options);
-    let (tally, own) = (Tally::default(), Router::new().prefix(format!("{count}.")));
+    let (tally, own) = (Tally::default(), Router::new().prefix(format!("of-{count}.")));
     // A queue of its own in front, because both apps run at once.
     let own = own.include(counted::subscriber()).into_iter();
     let app = App::postgres(pool).names(names()).state(tally.clone());

@@ -4,7 +4,7 @@
 //! percentile at most 20 ms late, and none early.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use outbox::retry::{FailedAttempt, RetryStrategy};
@@ -37,11 +37,11 @@ impl Alarm {
 }
 
 /// The row, and when its handler began.
-type Begun = mpsc::UnboundedSender<(i64, SystemTime)>;
+type Begun = mpsc::UnboundedSender<(i64, Instant)>;
 
 #[subscriber("timers")]
 async fn timer(_alarm: Alarm, context: Context, State(begun): State<Begun>) {
-    let _ = begun.send((context.id(), SystemTime::now()));
+    let _ = begun.send((context.id(), Instant::now()));
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ async fn retried(alarm: Alarm, context: Context, State(begun): State<Begun>) -> 
     if context.attempts() == 0 {
         return Err(NotYet(alarm));
     }
-    let _ = begun.send((context.id(), SystemTime::now()));
+    let _ = begun.send((context.id(), Instant::now()));
     Ok(())
 }
 
@@ -127,7 +127,7 @@ async fn lateness(
     pg: &Pg,
     each: u32,
     attempts: i64,
-    begun: &mut mpsc::UnboundedReceiver<(i64, SystemTime)>,
+    begun: &mut mpsc::UnboundedReceiver<(i64, Instant)>,
 ) -> Result<Vec<f64>> {
     sleep(FIRST / 2).await;
     let sql = "SELECT id, (extract(epoch FROM next_attempt_at) * 1000000)::bigint FROM outbox
@@ -135,33 +135,32 @@ async fn lateness(
     let rows = sqlx::query(sql).bind(QUEUES[0]).bind(attempts).fetch_all(&pg.pool).await?;
     let due: HashMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     ensure!(due.len() == 2 * each as usize, "{} rows wait for their time", due.len());
-    let ahead = clock_ahead(pg).await?;
+    let (ours, theirs) = clocks(pg).await?;
     let mut late = Vec::with_capacity(due.len());
     while late.len() < due.len() {
         let (id, at) = begun.recv().await.context("the handlers are gone")?;
-        let at = at.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() + ahead;
-        late.push(at - due[&id] as f64 / 1e6);
+        let since = at.saturating_duration_since(ours).as_secs_f64();
+        late.push(theirs + since - due[&id] as f64 / 1e6);
     }
     Ok(late)
 }
 
-/// By how many seconds the database's clock is ahead of ours. Zero when it differs by
-/// less than can be told, as on one machine.
-async fn clock_ahead(pg: &Pg) -> Result<f64> {
-    let mut best = (f64::INFINITY, 0.0);
+/// A moment of ours with the database's time, in seconds: right to half a round trip, of
+/// which this takes the shortest.
+async fn clocks(pg: &Pg) -> Result<(Instant, f64)> {
+    let (mut best, mut clocks) = (Duration::MAX, (Instant::now(), 0.0));
     for _ in 0..20 {
-        let asked = SystemTime::now();
+        let asked = Instant::now();
         let theirs: i64 =
             sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
                 .fetch_one(&pg.pool)
                 .await?;
-        let trip = asked.elapsed()?.as_secs_f64();
-        let ours = asked.duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() + trip / 2.0;
-        if trip < best.0 {
-            best = (trip, theirs as f64 / 1e6 - ours);
+        let trip = asked.elapsed();
+        if trip < best {
+            (best, clocks) = (trip, (asked + trip / 2, theirs as f64 / 1e6));
         }
     }
-    Ok(if best.1.abs() <= best.0 { 0.0 } else { best.1 })
+    Ok(clocks)
 }
 
 /// And how late the earliest was, in seconds.
