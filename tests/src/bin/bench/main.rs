@@ -3,8 +3,10 @@
 
 mod bench;
 mod ceiling;
+mod consumer;
 mod counters;
 mod db;
+mod load;
 mod meter;
 mod report;
 mod rounds;
@@ -12,6 +14,8 @@ mod scenario;
 mod server;
 mod sessions;
 mod table;
+mod tally;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -42,6 +46,9 @@ pub struct Args {
     /// Only the JSON.
     #[arg(long)]
     json: bool,
+    /// What `processes` starts this program for.
+    #[arg(long, hide = true)]
+    consume: bool,
 }
 
 #[tokio::main]
@@ -58,6 +65,10 @@ async fn main() -> ExitCode {
 
 /// Whether all bars are met.
 async fn run(args: Args) -> Result<bool> {
+    if args.consume {
+        consumer::consume().await?;
+        return Ok(true);
+    }
     let chosen = scenario::chosen(&args)?;
     let bench = Bench::new(args);
     let mut lines = Vec::new();
