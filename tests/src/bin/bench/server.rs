@@ -37,7 +37,12 @@ impl Server {
 
     pub async fn of_environment_or_own() -> Result<Self> {
         match std::env::var("DATABASE_URL") {
-            Ok(url) => Ok(Self { url, own: None }),
+            Ok(url) => {
+                let server = Self { url, own: None };
+                // At once, where a pool would try for half a minute.
+                server.version().await.context("the server of DATABASE_URL")?;
+                Ok(server)
+            }
             Err(_) => Self::start(),
         }
     }
