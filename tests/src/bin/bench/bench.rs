@@ -55,14 +55,10 @@ impl Bench {
     }
 
     /// What the figures were taken on.
-    pub async fn machine(&self) -> Result<String> {
-        let cores = std::thread::available_parallelism()?;
-        let Some(server) = self.server.get() else { return Ok(format!("{cores} cores")) };
-        let options: PgConnectOptions = server.url.parse()?;
-        let mut admin: PgConnection = options.connect().await?;
-        let version: String =
-            sqlx::query_scalar("SHOW server_version").fetch_one(&mut admin).await?;
-        admin.close().await?;
-        Ok(format!("{cores} cores; PostgreSQL {version}, {}", server.whose()))
+    pub async fn machine(&self) -> String {
+        let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        let Some(server) = self.server.get() else { return format!("{cores} cores") };
+        let version = server.version().await.unwrap_or_else(|error| format!("({error:#})"));
+        format!("{cores} cores; PostgreSQL {version}, {}", server.whose())
     }
 }

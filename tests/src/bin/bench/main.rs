@@ -3,9 +3,11 @@
 
 mod bench;
 mod ceiling;
+mod consumer;
 mod counters;
 mod db;
 mod file;
+mod load;
 mod meter;
 mod report;
 mod rounds;
@@ -13,6 +15,8 @@ mod scenario;
 mod server;
 mod sessions;
 mod table;
+mod tally;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -43,6 +47,9 @@ pub struct Args {
     /// Only the JSON.
     #[arg(long)]
     json: bool,
+    /// What `processes` starts this program for.
+    #[arg(long, hide = true)]
+    consume: bool,
 }
 
 #[tokio::main]
@@ -59,6 +66,10 @@ async fn main() -> ExitCode {
 
 /// Whether all bars are met.
 async fn run(args: Args) -> Result<bool> {
+    if args.consume {
+        consumer::consume().await?;
+        return Ok(true);
+    }
     let chosen = scenario::chosen(&args)?;
     let bench = Bench::new(args);
     let mut lines = Vec::new();
@@ -70,7 +81,7 @@ async fn run(args: Args) -> Result<bool> {
         _ = tokio::signal::ctrl_c() => bail!("interrupted"),
     }
     if !bench.args.json {
-        table::print(&lines, &bench.machine().await?);
+        table::print(&lines, &bench.machine().await);
         // A scenario's last line; `all` is a table and no more.
         if bench.args.scenario != "all" {
             lines.iter().for_each(|line| println!("{}", line.json()));

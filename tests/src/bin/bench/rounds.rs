@@ -16,6 +16,20 @@ pub struct Both {
 /// Runs both as often as `--rounds` says; who begins changes.
 pub async fn against<A, B>(
     bench: &Bench,
+    ours: impl FnMut() -> A,
+    ceiling: impl FnMut() -> B,
+) -> Result<Both>
+where
+    A: Future<Output = Result<Figures>>,
+    B: Future<Output = Result<Figures>>,
+{
+    many(bench.args.rounds, ours, ceiling).await
+}
+
+/// Runs both so many times: what is over soon, and differs much from time to time,
+/// takes more than `--rounds`.
+pub async fn many<A, B>(
+    rounds: u32,
     mut ours: impl FnMut() -> A,
     mut ceiling: impl FnMut() -> B,
 ) -> Result<Both>
@@ -24,7 +38,7 @@ where
     B: Future<Output = Result<Figures>>,
 {
     let (mut our, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..bench.args.rounds {
+    for round in 0..rounds {
         let (a, b) = if round % 2 == 0 {
             let a = ours().await?;
             (a, ceiling().await?)
@@ -48,14 +62,19 @@ fn middle(mut figures: Vec<Figures>) -> Figures {
 }
 
 impl Both {
+    /// Without a bar.
+    pub fn figures(&self, scenario: &str, store: &str) -> Report {
+        Report {
+            ceiling_per_s: Some(self.ceiling.per_second().round()),
+            ratio: Some(rounded(self.ratio)),
+            ..Report::of(scenario, store, &self.ours)
+        }
+    }
+
     /// With a bar for the ratio.
     pub fn report(&self, scenario: &str, store: &str, bar: f64) -> Report {
-        let ratio = Some(rounded(self.ratio));
-        let report = Report {
-            ceiling_per_s: Some(self.ceiling.per_second().round()),
-            ratio,
-            ..Report::of(scenario, store, &self.ours)
-        };
+        let report = self.figures(scenario, store);
+        let ratio = report.ratio;
         report.at_least("ratio", ratio, bar)
     }
 }

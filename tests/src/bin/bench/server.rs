@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 
 /// Stops what it has started.
 pub struct Server {
@@ -25,9 +27,22 @@ impl Server {
         }
     }
 
+    pub async fn version(&self) -> Result<String> {
+        let options: PgConnectOptions = self.url.parse()?;
+        let mut connection = options.connect().await?;
+        let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await?;
+        connection.close().await?;
+        Ok(version)
+    }
+
     pub async fn of_environment_or_own() -> Result<Self> {
         match std::env::var("DATABASE_URL") {
-            Ok(url) => Ok(Self { url, own: None }),
+            Ok(url) => {
+                let server = Self { url, own: None };
+                // At once, where a pool would try for half a minute.
+                server.version().await.context("the server of DATABASE_URL")?;
+                Ok(server)
+            }
             Err(_) => Self::start(),
         }
     }

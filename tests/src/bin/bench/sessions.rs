@@ -29,7 +29,7 @@ impl Sampler {
             loop {
                 most = most.max(connected(&mut connection, &measured).await?);
                 // Few looks, that they cost nothing; a pool keeps what it has opened for long.
-                let pause = Duration::from_millis(200);
+                let pause = Duration::from_millis(50);
                 if tokio::time::timeout(pause, &mut stopped).await.is_ok() {
                     connection.close().await?;
                     return Ok(most);

@@ -4,7 +4,7 @@
 //! The best form for the same reason as there: claims and settlements overlap, and
 //! each is one statement for a thousand rows, which all get the same values. All
 //! rows of a claim share its token, so a settlement names the token once and joins
-//! nothing.
+//! nothing. One pair, three pairs, claims of 500 or 2,000 are within the noise of this.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

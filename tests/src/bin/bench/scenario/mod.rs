@@ -1,15 +1,24 @@
 //! What is measured, one file each, and the table of them all.
 
+pub mod backlog;
 pub mod build;
 pub mod drain;
 pub mod drain_slow;
 pub mod end_to_end;
 pub mod failing;
+pub mod held_snapshot;
+pub mod in_flight;
+pub mod latency;
+pub mod processes;
 pub mod publish;
 pub mod publish_batch;
+pub mod published_together;
+pub mod queues;
 pub mod sqlite_drain;
 pub mod sqlite_publish;
 pub mod testbroker;
+pub mod timer;
+pub mod trickle;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -48,6 +57,15 @@ const ALL: &[Scenario] = &[
     Scenario { name: "publish", store: Store::Postgres, run: |b| Box::pin(publish::run(b)) },
     Scenario { name: "publish_batch", store: Store::Postgres, run: |b| Box::pin(publish_batch::run(b)) },
     Scenario { name: "end_to_end", store: Store::Postgres, run: |b| Box::pin(end_to_end::run(b)) },
+    Scenario { name: "latency", store: Store::Postgres, run: |b| Box::pin(latency::run(b)) },
+    Scenario { name: "trickle", store: Store::Postgres, run: |b| Box::pin(trickle::run(b)) },
+    Scenario { name: "timer", store: Store::Postgres, run: |b| Box::pin(timer::run(b)) },
+    Scenario { name: "backlog", store: Store::Postgres, run: |b| Box::pin(backlog::run(b)) },
+    Scenario { name: "published_together", store: Store::Postgres, run: |b| Box::pin(published_together::run(b)) },
+    Scenario { name: "held_snapshot", store: Store::Postgres, run: |b| Box::pin(held_snapshot::run(b)) },
+    Scenario { name: "in_flight", store: Store::Postgres, run: |b| Box::pin(in_flight::run(b)) },
+    Scenario { name: "queues", store: Store::Postgres, run: |b| Box::pin(queues::run(b)) },
+    Scenario { name: "processes", store: Store::Postgres, run: |b| Box::pin(processes::run(b)) },
     Scenario { name: "drain", store: Store::Sqlite, run: |b| Box::pin(sqlite_drain::run(b)) },
     Scenario { name: "publish", store: Store::Sqlite, run: |b| Box::pin(sqlite_publish::run(b)) },
     Scenario { name: "testbroker", store: Store::Memory, run: |b| Box::pin(testbroker::run(b)) },

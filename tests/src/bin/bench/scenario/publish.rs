@@ -3,7 +3,7 @@
 //! NOTIFY, in a transaction of its own.
 //!
 //! On both sides the same app consumes the same queue: ten handlers of 5 ms and
-//! 20,000 messages waiting, so that they are busy the whole time, nobody has to be
+//! 10,000 messages waiting, so that they are busy the whole time, nobody has to be
 //! woken, and little of the processor is theirs.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::meter::{Figures, Meter};
 use crate::report::Report;
 use crate::rounds;
 
-const WAITING: u64 = 20_000;
+const WAITING: u64 = 10_000;
 
 #[subscriber("bench")]
 pub async fn busy(_order: Order) {
@@ -58,12 +58,12 @@ impl Way {
 pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let pg = bench.postgres().await?;
     let mut reports = Vec::new();
-    for (clients, own) in [(1, 5_000), (8, 20_000), (32, 20_000)] {
+    for (clients, own) in [(1, 8_000), (8, 16_000), (32, 16_000)] {
         let messages = bench.messages(own);
         eprintln!("  {clients} clients");
         let ours = || measured(&pg, clients, messages, Way::framework());
         let theirs = || measured(&pg, clients, messages, Way::Plain);
-        let both = rounds::against(bench, ours, theirs).await?;
+        let both = rounds::many(bench.args.rounds * 3, ours, theirs).await?;
         reports.push(both.report(&format!("publish/{clients}"), "postgres", 0.95));
     }
     Ok(reports)
