@@ -24,32 +24,44 @@ impl Pg {
         let options = server.database(&name).application_name("bench");
         let pool = PgPoolOptions::new().max_connections(2).connect_with(options.clone()).await?;
         outbox::schema::migrate_tables(&pool, &names()).await?;
-        if let Ok(ff) = std::env::var("FF") {
-            pool.execute(AssertSqlSafe(format!("ALTER TABLE outbox SET (fillfactor={ff})")))
-                .await?;
-        }
         Ok(Self { pool, options })
     }
 
-    /// Its connections have the application name `engine`.
+    /// Its connections have the application name that is counted.
     pub fn app(&self) -> App {
-        let engine = self.options.clone().application_name("engine");
+        let engine = self.options.clone().application_name(crate::sessions::ENGINE);
         App::postgres(PgPoolOptions::new().connect_lazy_with(engine)).names(names())
     }
 
     /// Rows as `publish` writes them, due now, and nothing else.
     pub async fn fill(&self, rows: u64) -> Result<()> {
+        self.empty().await?;
+        self.insert(QUEUE, rows, "clock_timestamp()").await?;
+        self.settle_down().await
+    }
+
+    pub async fn empty(&self) -> Result<()> {
         self.pool.execute("TRUNCATE outbox, outbox_dlq").await?;
+        Ok(())
+    }
+
+    /// In one transaction, each due at what the expression `due` gives.
+    pub async fn insert(&self, queue: &str, rows: u64, due: &str) -> Result<()> {
         let sql = format!(
             "INSERT INTO outbox (queue, payload, headers, created_at, next_attempt_at)
-             SELECT '{QUEUE}', convert_to(format(
+             SELECT '{queue}', convert_to(format(
                  '{{\"id\":%s,\"customer\":\"c-%s\",\"note\":\"%s\"}}', n, n % 1000, repeat('x', 60)), 'UTF8'),
                  jsonb_build_object('content-type', 'application/json',
                      'correlation_id', gen_random_uuid(), 'outbox-tracking-ids', gen_random_uuid()),
-                 clock_timestamp(), clock_timestamp()
+                 clock_timestamp(), {due}
              FROM generate_series(1, {rows}) AS n"
         );
         self.pool.execute(AssertSqlSafe(sql)).await?;
+        Ok(())
+    }
+
+    /// Does now what the server would do in the middle of a measurement.
+    pub async fn settle_down(&self) -> Result<()> {
         self.pool.execute("VACUUM ANALYZE outbox").await?;
         self.pool.execute("CHECKPOINT").await?;
         Ok(())

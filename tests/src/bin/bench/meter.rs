@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sqlx::{PgPool, Row};
+use sqlx::PgPool;
+
+use crate::counters::{Counters, cpu, rss_mb};
+use crate::sessions::{self, Sampler};
 
 /// What one run came to.
 #[derive(Debug, Clone, Default)]
@@ -12,6 +15,7 @@ pub struct Figures {
     pub took: Duration,
     /// Latencies of single messages, where they are measured.
     pub latencies: Vec<Duration>,
+    /// The most that the engine had at a time.
     pub connections: Option<i64>,
     /// Of this process.
     pub cpu: Duration,
@@ -29,31 +33,37 @@ impl Figures {
     }
 }
 
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let each = |total: Duration| total.as_secs_f64() * 1e6 / self.messages as f64;
+        write!(f, "{:.0}/s, cpu {:.2} us", self.per_second(), each(self.cpu))?;
+        if let Some(server) = self.server_cpu {
+            write!(f, ", server {:.2} us", each(server))?;
+        }
+        if let (Some(statements), Some(wal)) = (self.statements, self.wal_bytes) {
+            write!(f, ", {statements} statements, {} B WAL", wal / self.messages.cast_signed())?;
+        }
+        Ok(())
+    }
+}
+
 /// Started before a run.
 pub struct Meter<'a> {
-    pool: Option<&'a PgPool>,
-    server: Server,
+    postgres: Option<(&'a PgPool, Counters, Sampler)>,
     cpu: Duration,
     begun: Instant,
 }
 
-/// What the server has counted so far.
-#[derive(Default)]
-struct Server {
-    commits: i64,
-    updates: i64,
-    hot: i64,
-    wal: i64,
-    cpu: Option<Duration>,
-}
-
 impl<'a> Meter<'a> {
     pub async fn start(pool: Option<&'a PgPool>) -> Result<Self> {
-        let server = match pool {
-            Some(pool) => Server::read(pool).await?,
-            None => Server::default(),
+        let postgres = match pool {
+            Some(pool) => {
+                let sampler = Sampler::start(pool).await?;
+                Some((pool, Counters::read(pool).await?, sampler))
+            }
+            None => None,
         };
-        Ok(Self { pool, server, cpu: cpu(), begun: Instant::now() })
+        Ok(Self { postgres, cpu: cpu(), begun: Instant::now() })
     }
 
     /// `took`, if the run knows better than the clock when it was over.
@@ -66,66 +76,16 @@ impl<'a> Meter<'a> {
             rss_mb: rss_mb(),
             ..Figures::default()
         };
-        if let Some(pool) = self.pool {
-            let now = Server::read(pool).await?;
-            let updates = now.updates - self.server.updates;
-            // One commit is the reading itself.
-            figures.statements = Some(now.commits - self.server.commits - 1);
-            figures.server_cpu = now.cpu.zip(self.server.cpu).map(|(now, then)| now - then);
-            figures.wal_bytes = Some(now.wal - self.server.wal);
-            figures.hot_ratio =
-                (updates > 0).then(|| (now.hot - self.server.hot) as f64 / updates as f64);
+        if let Some((pool, then, sampler)) = self.postgres {
+            figures.connections = Some(sampler.most().await?);
+            sessions::told_all(pool).await?;
+            let now = Counters::read(pool).await?;
+            let updates = now.updates - then.updates;
+            figures.statements = Some(now.commits - then.commits);
+            figures.server_cpu = now.cpu.zip(then.cpu).map(|(now, then)| now.saturating_sub(then));
+            figures.wal_bytes = Some(now.wal - then.wal);
+            figures.hot_ratio = (updates > 0).then(|| (now.hot - then.hot) as f64 / updates as f64);
         }
         Ok(figures)
     }
-}
-
-impl Server {
-    /// Sessions that have ended have told all they know; so the run's
-    /// connections are closed before.
-    async fn read(pool: &PgPool) -> Result<Self> {
-        let sql = "SELECT xact_commit, coalesce(n_tup_upd, 0), coalesce(n_tup_hot_upd, 0),
-                (pg_current_wal_lsn() - '0/0')::bigint
-            FROM pg_stat_database
-            LEFT JOIN pg_stat_user_tables ON relid = to_regclass('outbox')
-            WHERE datname = current_database()";
-        let row = sqlx::query(sql).fetch_one(pool).await?;
-        let cpu = server_cpu(pool).await;
-        Ok(Self { commits: row.get(0), updates: row.get(1), hot: row.get(2), wal: row.get(3), cpu })
-    }
-}
-
-/// Processor time of this process so far.
-fn cpu() -> Duration {
-    ticks("self", 2).unwrap_or_default()
-}
-
-/// Of a process; the first two fields are its own, two more those of its children
-/// that have ended.
-fn ticks(pid: &str, fields: usize) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the name, which may hold anything, utime is the 12th, in ticks of 10 ms.
-    let after = stat.rsplit(')').next()?.split_whitespace();
-    let ticks: u64 =
-        after.skip(11).take(fields).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Some(Duration::from_millis(10 * ticks))
-}
-
-/// Of the postmaster and all its children.
-async fn server_cpu(pool: &PgPool) -> Option<Duration> {
-    let folder: String = sqlx::query_scalar("SHOW data_directory").fetch_one(pool).await.ok()?;
-    let file = std::fs::read_to_string(format!("{folder}/postmaster.pid")).ok()?;
-    let postmaster = file.lines().next()?.trim();
-    let children =
-        std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children")).ok()?;
-    let live: Duration = children.split_whitespace().filter_map(|pid| ticks(pid, 2)).sum();
-    Some(live + ticks(postmaster, 4)?)
-}
-
-fn rss_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: f64 =
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default();
-    kib / 1024.0
 }

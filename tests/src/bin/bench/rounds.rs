@@ -1,19 +1,38 @@
 //! Two things measured in turns, so that a noisy machine is noisy for both.
 
-use std::future::Future;
-
 use anyhow::Result;
 
+use crate::bench::Bench;
 use crate::meter::Figures;
 use crate::report::{Report, rounded};
 
-/// Runs both `rounds` times, the first of a round changing. The report has the
-/// figures of the run in the middle and the median of the rounds' ratios.
+/// The figures of the runs in the middle, and the median of the rounds' ratios.
+pub struct Both {
+    pub ours: Figures,
+    pub ceiling: Figures,
+    pub ratio: f64,
+}
+
+/// Runs both as often as `--rounds` says; who begins changes.
 pub async fn against<A, B>(
-    rounds: usize,
+    bench: &Bench,
+    ours: impl FnMut() -> A,
+    ceiling: impl FnMut() -> B,
+) -> Result<Both>
+where
+    A: Future<Output = Result<Figures>>,
+    B: Future<Output = Result<Figures>>,
+{
+    many(bench.args.rounds, ours, ceiling).await
+}
+
+/// Runs both so many times: what is over soon, and differs much from time to time,
+/// takes more than `--rounds`.
+pub async fn many<A, B>(
+    rounds: u32,
     mut ours: impl FnMut() -> A,
     mut ceiling: impl FnMut() -> B,
-) -> Result<(Figures, Figures, f64)>
+) -> Result<Both>
 where
     A: Future<Output = Result<Figures>>,
     B: Future<Output = Result<Figures>>,
@@ -27,23 +46,14 @@ where
             let b = ceiling().await?;
             (ours().await?, b)
         };
-        ratios.push(a.per_second() / b.per_second());
-        let srv =
-            |f: &Figures| f.server_cpu.unwrap_or_default().as_secs_f64() * 1e6 / f.messages as f64;
-        eprintln!("server {:.2} {:.2}", srv(&a), srv(&b));
-        eprintln!(
-            "round {round}: {:.0}/s, ceiling {:.0}/s, ratio {:.3}; cpu {:.2} and {:.2} us",
-            a.per_second(),
-            b.per_second(),
-            ratios[round],
-            a.cpu.as_secs_f64() * 1e6 / a.messages as f64,
-            b.cpu.as_secs_f64() * 1e6 / b.messages as f64
-        );
+        let ratio = a.per_second() / b.per_second();
+        eprintln!("  round {round}, ratio {ratio:.3}\n    ours    {a}\n    ceiling {b}");
+        ratios.push(ratio);
         our.push(a);
         theirs.push(b);
     }
     ratios.sort_by(f64::total_cmp);
-    Ok((middle(our), middle(theirs), ratios[ratios.len() / 2]))
+    Ok(Both { ours: middle(our), ceiling: middle(theirs), ratio: ratios[ratios.len() / 2] })
 }
 
 fn middle(mut figures: Vec<Figures>) -> Figures {
@@ -51,16 +61,20 @@ fn middle(mut figures: Vec<Figures>) -> Figures {
     figures.swap_remove(figures.len() / 2)
 }
 
-pub fn report(
-    scenario: &str,
-    store: &str,
-    (ours, ceiling, ratio): (Figures, Figures, f64),
-    bar: f64,
-) -> Report {
-    Report {
-        ceiling_per_s: Some(ceiling.per_second().round()),
-        ratio: Some(rounded(ratio)),
-        bar: Some(bar),
-        ..Report::of(scenario, store, &ours)
+impl Both {
+    /// Without a bar.
+    pub fn figures(&self, scenario: &str, store: &str) -> Report {
+        Report {
+            ceiling_per_s: Some(self.ceiling.per_second().round()),
+            ratio: Some(rounded(self.ratio)),
+            ..Report::of(scenario, store, &self.ours)
+        }
+    }
+
+    /// With a bar for the ratio.
+    pub fn report(&self, scenario: &str, store: &str, bar: f64) -> Report {
+        let report = self.figures(scenario, store);
+        let ratio = report.ratio;
+        report.at_least("ratio", ratio, bar)
     }
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 
 /// Stops what it has started.
 pub struct Server {
@@ -17,20 +19,37 @@ struct Own {
 }
 
 impl Server {
+    /// For the head of the table.
+    pub fn whose(&self) -> String {
+        match &self.own {
+            Some(own) => format!("its own with stock settings, data in {}", own.folder.display()),
+            None => "that of DATABASE_URL".to_owned(),
+        }
+    }
+
+    pub async fn version(&self) -> Result<String> {
+        let options: PgConnectOptions = self.url.parse()?;
+        let mut connection = options.connect().await?;
+        let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await?;
+        connection.close().await?;
+        Ok(version)
+    }
+
     pub async fn of_environment_or_own() -> Result<Self> {
         match std::env::var("DATABASE_URL") {
-            Ok(url) => Ok(Self { url, own: None }),
+            Ok(url) => {
+                let server = Self { url, own: None };
+                // At once, where a pool would try for half a minute.
+                server.version().await.context("the server of DATABASE_URL")?;
+                Ok(server)
+            }
             Err(_) => Self::start(),
         }
     }
 
-    /// In memory where that is possible: then the client's share of the work
-    /// shows, and not the disk's.
     fn start() -> Result<Self> {
         let bin = bin().context("no PostgreSQL; install it or set DATABASE_URL")?;
-        let base =
-            if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
-        let folder = base.join(outbox_tests::backend::unique("outbox-bench"));
+        let folder = scratch().join(outbox_tests::backend::unique("outbox-bench"));
         std::fs::create_dir_all(&folder)?;
         let own = Own { bin, folder };
         run(Command::new("chmod").arg("777").arg(&own.folder))?;
@@ -91,6 +110,13 @@ fn run(command: &mut Command) -> Result<()> {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
+}
+
+/// Where databases are made: in memory where that is possible, so that a commit costs
+/// what the database does for it and not what the machine's disk happens to need for
+/// a flush, which would hide every difference that a ratio is to show.
+pub fn scratch() -> PathBuf {
+    if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() }
 }
 
 /// The newest of Debian's, or the one on PATH.

@@ -1,27 +1,36 @@
 //! A full table and a typed handler that does nothing, all settings at their
-//! defaults.
+//! defaults. Bars: 0.95 of the ceiling, claims 95 % HOT, a statement for a hundred
+//! messages at most.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use outbox::{State, subscriber};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::Args;
+use crate::bench::Bench;
 use crate::ceiling;
 use crate::db::{Pg, QUEUE};
 use crate::meter::{Figures, Meter};
 use crate::report::Report;
 use crate::rounds;
 
-#[derive(Debug, Deserialize)]
-#[allow(dead_code, reason = "decoded, not used")]
+/// About a hundred bytes of JSON.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
-    id: i64,
+    id: u64,
     customer: String,
     note: String,
+}
+
+impl Order {
+    /// As `Pg::fill` makes them.
+    pub fn nth(n: u64) -> Self {
+        Self { id: n, customer: format!("c-{}", n % 1000), note: "x".repeat(60) }
+    }
 }
 
 /// Handled so far, and a word when it is all.
@@ -35,6 +44,10 @@ impl Count {
         }
     }
 
+    pub fn so_far(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
     pub async fn all(&self) {
         self.0.1.notified().await;
     }
@@ -44,32 +57,33 @@ impl Count {
 pub struct Expected(pub u64);
 
 #[subscriber("bench")]
-async fn noop(_order: Order, State(count): State<Count>, State(all): State<Expected>) {
+pub async fn noop(_order: Order, State(count): State<Count>, State(all): State<Expected>) {
     count.add(all.0);
 }
 
-pub async fn run(args: &Args, url: &str) -> Result<Report> {
-    let messages = args.messages.unwrap_or(200_000);
-    let pg = Pg::fresh(url).await?;
-    let both =
-        rounds::against(args.rounds, || ours(&pg, messages), || theirs(&pg, messages)).await?;
-    Ok(rounds::report("drain", "postgres", both, 0.95))
+pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
+    let messages = bench.messages(200_000);
+    let pg = bench.postgres().await?;
+    let both = rounds::against(bench, || ours(&pg, messages), || theirs(&pg, messages)).await?;
+    let report = both.report("drain", "postgres", 0.95);
+    let (hot, statements) = (report.hot_ratio, report.statements_per_msg);
+    Ok(vec![report.at_least("hot_ratio", hot, 0.95).at_most(
+        "statements_per_msg",
+        statements,
+        0.01,
+    )])
 }
 
 async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
-    if std::env::var("ONLY").is_ok() {
-        return theirs(pg, messages).await;
-    }
     pg.fill(messages).await?;
     let count = Count::default();
     let app = pg.app().only([noop::subscriber()]).state(count.clone()).state(Expected(messages));
     let meter = Meter::start(Some(&pg.pool)).await?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let running = app.start().await?;
     count.all().await;
     running.stop().await?;
-    let took = begun.elapsed();
-    let figures = meter.end(messages, Some(took)).await?;
+    let figures = meter.end(messages, Some(begun.elapsed())).await?;
     ensure!(pg.left().await? == 0, "{QUEUE} is not empty");
     Ok(figures)
 }
@@ -77,10 +91,9 @@ async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
 async fn theirs(pg: &Pg, messages: u64) -> Result<Figures> {
     pg.fill(messages).await?;
     let meter = Meter::start(Some(&pg.pool)).await?;
-    let pairs = std::env::var("PAIRS").ok().and_then(|p| p.parse().ok()).unwrap_or(2);
-    let batch = std::env::var("BATCH").ok().and_then(|p| p.parse().ok()).unwrap_or(1000);
-    let handled = ceiling::drain::run(&pg.options, pairs, batch).await?;
-    let figures = meter.end(handled, None).await?;
+    let begun = Instant::now();
+    let handled = ceiling::drain::run(&pg.options, 2, 1000).await?;
+    let figures = meter.end(handled, Some(begun.elapsed())).await?;
     ensure!(pg.left().await? == 0 && handled == messages, "{QUEUE} is not empty");
     Ok(figures)
 }

@@ -1,0 +1,108 @@
+//! No statement reads or sorts more of the table than it asks for, whatever the
+//! planner knows of it.
+
+use std::collections::BTreeSet;
+
+use outbox::TableNames;
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+
+use super::explain::{Plans, explained};
+use super::work::Work;
+
+on_postgres!(no_statement_scans_or_sorts_a_table_of_a_million_rows);
+
+/// Rows that one node of a plan may read: a batch is a thousand, and whoever looks
+/// for a lost claim looks at ten thousand.
+const MOST: f64 = 20_000.0;
+const MODES: [&str; 3] = ["auto", "force_generic_plan", "force_custom_plan"];
+const TABLE: &str = "million";
+
+/// Rows of other queues, rows that are still to come, timers, and most of them due.
+fn rows(count: u32) -> String {
+    format!(
+        "INSERT INTO million (queue, payload, next_attempt_at, timer_id)
+         SELECT CASE WHEN n % 5 = 0 THEN 'other ' || n % 50 ELSE 'many' END, '\\x37',
+             clock_timestamp() + CASE WHEN n % 10 = 1 THEN 1 ELSE -1 END * interval '1 hour',
+             CASE WHEN n % 10 = 1 THEN 'named ' || n END
+         FROM generate_series(1, {count}) AS n"
+    )
+}
+
+async fn no_statement_scans_or_sorts_a_table_of_a_million_rows(db: &Db) {
+    let names = TableNames::new(TABLE).unwrap().with_dlq("million_dead").unwrap();
+    let db = db.named(names);
+    db.migrate().await;
+    // Nobody but the test says what the planner knows.
+    db.exec("ALTER TABLE million SET (autovacuum_enabled = off)").await;
+    let mut faults = Faults { plans: Plans::of(TABLE), found: BTreeSet::new() };
+
+    faults.grown(&db, 1_000_000, "planned when the table was new").await;
+    faults.of_fresh(&db, "never analysed").await;
+    db.exec("ANALYZE million").await;
+    faults.of_fresh(&db, "analysed").await;
+    db.exec("DELETE FROM million").await;
+    faults.of_fresh(&db, "just emptied").await;
+    db.exec("DELETE FROM million").await;
+    db.exec("VACUUM (ANALYZE, TRUNCATE) million").await;
+    faults.grown(&db, 200_000, "planned when the table was known to be empty").await;
+    faults.of_fresh(&db, "known to be empty").await;
+    assert!(faults.found.is_empty(), "{:#?}", faults.found);
+}
+
+fn on(db: &Db, mode: &str) -> Work {
+    let options = explained((*db.pg().connect_options()).clone());
+    Work::on(options.options([("plan_cache_mode", mode)]), &db.names)
+}
+
+/// The server makes a plan for all parameters when it has made five for some.
+async fn warm(work: &Work) {
+    for _ in 0..7 {
+        work.all("few", 4).await.unwrap();
+    }
+}
+
+struct Faults {
+    plans: Plans,
+    found: BTreeSet<String>,
+}
+
+impl Faults {
+    /// What connections do that have planned all before the table got its rows.
+    async fn grown(&mut self, db: &Db, count: u32, when: &str) {
+        let open = MODES.map(|mode| (mode, on(db, mode)));
+        for (_, work) in &open {
+            warm(work).await;
+        }
+        assert!(self.plans.take().len() > 100, "the server sends no plans");
+        db.exec(rows(count)).await;
+        for (mode, work) in open {
+            self.look(&format!("{mode}, {when}"), &work).await;
+            work.close().await;
+        }
+    }
+
+    async fn of_fresh(&mut self, db: &Db, when: &str) {
+        for mode in MODES {
+            let work = on(db, mode);
+            warm(&work).await;
+            self.look(&format!("{mode}, {when}"), &work).await;
+            work.close().await;
+        }
+    }
+
+    async fn look(&mut self, when: &str, work: &Work) {
+        self.plans.take();
+        for (queue, rows) in [("few", 2), ("many", 2), ("many", 1000)] {
+            if let Err(error) = work.all(queue, rows).await {
+                self.found.insert(format!("{error}; {when}"));
+            }
+            let plans = self.plans.take();
+            for plan in plans {
+                for fault in self.plans.faults(&plan, MOST) {
+                    self.found.insert(format!("{}: {fault}; {when}", plan.name()));
+                }
+            }
+        }
+    }
+}

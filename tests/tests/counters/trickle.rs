@@ -1,0 +1,36 @@
+//! What single messages cost.
+
+use std::time::Duration;
+
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::free;
+
+use super::wire::Wire;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+on_postgres!(a_message_alone_takes_two_statements);
+
+/// A claim and an ack.
+async fn a_message_alone_takes_two_statements(db: &Db) {
+    let wire = Wire::before(db).await;
+    let (subscriber, probe) = free("it", "q");
+    let subscriber = subscriber.min_poll(HOUR).max_poll(HOUR).lease_ttl(HOUR);
+    let running = super::app(db, &wire).only([subscriber]).start().await.unwrap();
+    db.publish("q", 0).await;
+    probe.start().await;
+    db.drained().await;
+    wire.begin();
+    let messages = 40;
+    for n in 1..=messages {
+        db.publish("q", n).await;
+        assert_eq!(probe.start().await.n, n);
+        db.drained().await;
+    }
+    let counts = wire.counts();
+    running.stop().await.unwrap();
+    println!("{} statements for {messages} messages", counts.statements());
+    // A sign of life of the listener may come in between, and a look after it.
+    assert!(counts.statements() <= 2 * 40 + 4, "{:#?}", counts.sent);
+}

@@ -1,0 +1,134 @@
+//! A TCP proxy before PostgreSQL that counts: the statements that clients send, and
+//! the connections they hold. The server's own counters come late, and count what
+//! autovacuum does as well.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use outbox_tests::db::Db;
+use sqlx::postgres::PgConnectOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+
+pub struct Wire {
+    address: SocketAddr,
+    counts: Arc<Mutex<Counts>>,
+}
+
+#[derive(Clone, Default)]
+pub struct Counts {
+    /// How often each statement was executed, by the first line of its text.
+    pub sent: BTreeMap<String, usize>,
+    /// Connections that are open.
+    pub open: usize,
+    /// The most there were at once.
+    pub most: usize,
+}
+
+impl Counts {
+    pub fn statements(&self) -> usize {
+        self.sent.values().sum()
+    }
+}
+
+impl Wire {
+    pub async fn before(db: &Db) -> Self {
+        let options = db.pg().connect_options();
+        let server = format!("{}:{}", options.get_host(), options.get_port());
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let wire = Self { address: socket.local_addr().unwrap(), counts: Arc::default() };
+        let counts = Arc::clone(&wire.counts);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = socket.accept().await {
+                let Ok(server) = TcpStream::connect(&server).await else { continue };
+                tokio::spawn(connection(client, server, Arc::clone(&counts)));
+            }
+        });
+        wire
+    }
+
+    /// How to connect through it.
+    pub fn options(&self, db: &Db) -> PgConnectOptions {
+        let options = (*db.pg().connect_options()).clone();
+        options.host("127.0.0.1").port(self.address.port()).application_name("engine")
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts.lock().unwrap().clone()
+    }
+
+    /// Forgets the statements so far.
+    pub fn begin(&self) {
+        let mut counts = self.counts.lock().unwrap();
+        counts.sent.clear();
+        counts.most = counts.open;
+    }
+}
+
+async fn connection(client: TcpStream, server: TcpStream, counts: Arc<Mutex<Counts>>) {
+    {
+        let mut counts = counts.lock().unwrap();
+        counts.open += 1;
+        counts.most = counts.most.max(counts.open);
+    }
+    // Whole statements, and their answers, pass without waiting for more.
+    let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
+    let (mut client_in, mut client_out) = client.into_split();
+    let (mut server_in, mut server_out) = server.into_split();
+    let answers = tokio::spawn(async move { copy(&mut server_in, &mut client_out).await });
+    let mut reader = Reader::default();
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(count @ 1..) = client_in.read(&mut bytes).await {
+        for text in reader.read(&bytes[..count]) {
+            *counts.lock().unwrap().sent.entry(text).or_default() += 1;
+        }
+        if server_out.write_all(&bytes[..count]).await.is_err() {
+            break;
+        }
+    }
+    answers.abort();
+    counts.lock().unwrap().open -= 1;
+}
+
+/// Reads the frontend's messages as they come.
+#[derive(Default)]
+struct Reader {
+    rest: Vec<u8>,
+    begun: bool,
+    /// Texts by the name of their prepared statement.
+    prepared: HashMap<Vec<u8>, String>,
+    bound: String,
+}
+
+impl Reader {
+    /// The texts of the statements that are executed.
+    fn read(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.rest.extend_from_slice(bytes);
+        let (mut at, mut executed) = (0, Vec::new());
+        loop {
+            // The first message has no type.
+            let head = usize::from(self.begun);
+            let Some(length) = self.rest[at..].get(head..head + 4) else { break };
+            let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+            let Some(message) = self.rest[at..].get(..head + length) else { break };
+            if self.begun {
+                let texts = message[5..].split(|byte| *byte == 0).collect::<Vec<_>>();
+                let text = |at: usize| String::from_utf8_lossy(texts[at]).into_owned();
+                match message[0] {
+                    b'Q' => executed.push(text(0)),
+                    b'P' => {
+                        self.prepared.insert(texts[0].to_vec(), text(1));
+                    }
+                    b'B' => self.bound = self.prepared.get(texts[1]).cloned().unwrap_or_default(),
+                    b'E' => executed.push(self.bound.clone()),
+                    _ => {}
+                }
+            }
+            at += head + length;
+            self.begun = true;
+        }
+        self.rest.drain(..at);
+        executed
+    }
+}
