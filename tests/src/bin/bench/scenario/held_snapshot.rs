@@ -87,7 +87,7 @@ async fn rate(pg: &Pg, tally: &Tally, time: Duration) -> Result<f64> {
     let (handled, took) = (tally.handled() - before, begun.elapsed());
     let spent =
         Counters::read(&pg.pool).await?.cpu.zip(cpu).map(|(now, then)| now.saturating_sub(then));
-    let each = spent.map(|spent| spent.as_micros() as f64 / handled as f64);
+    let each = spent.filter(|_| handled > 0).map(|spent| spent.as_micros() as f64 / handled as f64);
     let rate = handled as f64 / took.as_secs_f64();
     eprintln!("    {rate:.0} a second, server {each:.1?} us each, publishing included");
     Ok(rate)
