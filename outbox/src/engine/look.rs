@@ -15,6 +15,8 @@ use crate::store::{Claim, Position, Taken, new_token};
 /// from the start, and while there is plenty to do not more than ten a second.
 const SWEEP_SHARE: u32 = 20;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// A claim from the start that took no longer met no dead rows to speak of.
+const CHEAP: Duration = Duration::from_millis(5);
 /// Transactions commit in another order than their rows are due: it begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
@@ -119,7 +121,9 @@ impl Look {
         self.errors.reset();
         self.alone = false;
         if claim.after.is_none() {
-            self.sweep.1 = now.duration_since(sent);
+            // One that took long for another reason does not count in full.
+            let most = 2 * self.sweep.1.max(CHEAP / 4);
+            self.sweep.1 = now.duration_since(sent).min(most);
         }
         if !taken.rows.is_empty() {
             self.polls.reset();
@@ -148,8 +152,12 @@ impl Look {
     /// When to claim from the start again.
     fn sweep_at(&self) -> Instant {
         let (swept, took) = self.sweep;
-        let least = if self.plenty { SWEEP_EVERY } else { Duration::ZERO };
-        swept + least.max(took * SWEEP_SHARE)
+        match (self.plenty, took > CHEAP) {
+            (true, _) => swept + SWEEP_EVERY.max(took * SWEEP_SHARE),
+            (false, true) => swept + took * SWEEP_SHARE,
+            // It costs no more than any other claim.
+            (false, false) => swept,
+        }
     }
 
     pub(super) fn failed(&mut self, alone: bool, now: Instant) {

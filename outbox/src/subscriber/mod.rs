@@ -297,7 +297,7 @@ impl Subscriber {
         self
     }
 
-    /// The longest wait between two claims; 15 s by default. Wakes and due
+    /// The longest wait between two claims; 20 s by default. Wakes and due
     /// times cut it short.
     #[must_use]
     pub fn max_poll(mut self, wait: Duration) -> Self {

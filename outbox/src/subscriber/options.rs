@@ -62,7 +62,7 @@ impl Default for Options {
             fetch_batch: 4000,
             lease_ttl: Duration::from_secs(60),
             min_poll: Duration::from_secs(1),
-            max_poll: Duration::from_secs(15),
+            max_poll: Duration::from_secs(20),
             timeout: None,
             ack: AckPolicy::NackOnError,
             batch: Batching { size: 1, wait: Duration::ZERO },

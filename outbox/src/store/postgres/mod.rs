@@ -76,9 +76,8 @@ impl PgStore {
         let pool = PgPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
             .acquire_timeout(STATEMENT_LIMIT)
-            // One stays for the looks of an idle app.
-            .min_connections(1)
-            .idle_timeout(Duration::from_secs(10))
+            // Longer than an idle app rests between two looks: one stays open.
+            .idle_timeout(Duration::from_secs(25))
             // Saves a round trip a statement; a dead connection shows as an
             // error, and every statement is retried or safe to lose.
             .test_before_acquire(false)
