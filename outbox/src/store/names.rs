@@ -176,6 +176,10 @@ impl TableNames {
             sql.push_str(&match (suffix, suffix.strip_prefix("_dlq_")) {
                 ("", _) => self.qualified(&self.table),
                 ("_dlq", _) => self.qualified(&dlq),
+                // An index is made where its table is; dropped, it is named in full.
+                _ if before.ends_with("DROP INDEX IF EXISTS ") => {
+                    self.qualified(&format!("{}{suffix}", self.table))
+                }
                 (_, Some(index)) => quoted(&format!("{dlq}_{index}")),
                 _ => quoted(&format!("{}{suffix}", self.table)),
             });

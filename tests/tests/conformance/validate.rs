@@ -179,6 +179,8 @@ async fn an_index_may_have_another_name<B: SqlBench>(b: B) {
     b.execute(
         "DROP INDEX outbox_due_idx; DROP INDEX outbox_timer_id_uq; \
          create index mine on outbox(queue,next_attempt_at,id); \
+         create index mine_too on outbox(queue,next_attempt_at,id) \
+            where (next_attempt_at is not null); \
          create unique index \"where\" on outbox(queue,timer_id) where (timer_id is not null)",
     )
     .await;

@@ -41,9 +41,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// READ COMMITTED: SKIP LOCKED and the re-check of locked rows. The plans: each
 /// statement has one that is right for every table, its index read in order; a planner
-/// that goes by what it knew of the table when it was empty, or full, finds others. To
-/// plan anew for every call costs four times what an idle claim does, and compiling the
-/// plan of a large table more than running it.
+/// that goes by what it knew of the table when it was empty, or full, finds others. For
+/// the same reason an id is looked up as `ANY(ARRAY[..])`: by an equality of a join the
+/// index may be read in its order, which is all of it. To plan anew for every call costs
+/// four times what an idle claim does, and compiling the plan of a large table more than
+/// running it.
 const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";

@@ -24,9 +24,9 @@ pub(super) async fn validate(
                 name: format!("{}_due_idx", names.table()),
                 columns: &["queue", "next_attempt_at", "id"],
                 unique: false,
-                predicate: None,
+                predicate: Some("next_attempt_atISNOTNULL"),
                 fatal: false,
-                mend: names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)").to_string(),
+                mend: names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id) WHERE next_attempt_at IS NOT NULL").to_string(),
             },
             Index {
                 name: format!("{}_timer_id_uq", names.table()),

@@ -9,13 +9,13 @@
 WITH mine AS MATERIALIZED (
     SELECT o.id, o.acquired_token AS token
     FROM unnest($1::bigint[], $2::uuid[]) AS settled(id, token)
-    JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
-    ORDER BY o.id
+    JOIN "outbox" AS o ON o.id = ANY(ARRAY[settled.id]) AND o.acquired_token = settled.token
+    ORDER BY settled.id
     FOR UPDATE OF o
 ), acked AS (
     DELETE FROM "outbox" AS o
     USING mine
-    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
     RETURNING mine.id, mine.token
 ), m AS MATERIALIZED (
     SELECT given.queue, given.payload, given.headers::jsonb AS headers,

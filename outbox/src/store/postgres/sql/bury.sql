@@ -8,13 +8,13 @@ WITH dying AS MATERIALIZED (
         settled.note
     FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
         AS settled(id, token, reason, kind, exception, note)
-    JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
-    ORDER BY o.id
+    JOIN "outbox" AS o ON o.id = ANY(ARRAY[settled.id]) AND o.acquired_token = settled.token
+    ORDER BY settled.id
     FOR UPDATE OF o
 ), deleted AS (
     DELETE FROM "outbox" AS o
     USING dying
-    WHERE o.id = dying.id AND o.acquired_token = dying.token
+    WHERE o.id = ANY(ARRAY[dying.id]) AND o.acquired_token = dying.token
     RETURNING o.id, dying.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
         o.timer_id, dying.reason, dying.kind, dying.exception, dying.note
 ), kept AS (

@@ -55,7 +55,7 @@ WITH clock AS MATERIALIZED (
         acquired_at = (SELECT now FROM clock),
         deliveries_count = o.deliveries_count + 1
     FROM due
-    WHERE o.id = due.id
+    WHERE o.id = ANY(ARRAY[due.id])
       AND (o.acquired_token IS NULL OR o.acquired_at <= (SELECT now FROM clock) - due.ttl)
     RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
         o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,

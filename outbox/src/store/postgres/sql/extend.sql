@@ -5,15 +5,15 @@
 WITH mine AS MATERIALIZED (
     SELECT o.id, o.acquired_token AS token, held.next
     FROM unnest($1::bigint[], $2::uuid[], $3::uuid[]) AS held(id, token, next)
-    JOIN "outbox" AS o ON o.id = held.id AND o.acquired_token = held.token
-    ORDER BY o.id
+    JOIN "outbox" AS o ON o.id = ANY(ARRAY[held.id]) AND o.acquired_token = held.token
+    ORDER BY held.id
     FOR UPDATE OF o
 ), written AS (
     UPDATE "outbox" AS o
     SET acquired_at = clock_timestamp(),
         acquired_token = mine.next
     FROM mine
-    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
     RETURNING mine.id, mine.token
 )
 SELECT array_agg(id), array_agg(token) FROM written

@@ -6,8 +6,8 @@ WITH mine AS MATERIALIZED (
     SELECT o.id, o.acquired_token AS token, settled.delay, settled.uncount, settled.first
     FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::timestamptz[])
         AS settled(id, token, delay, uncount, first)
-    JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
-    ORDER BY o.id
+    JOIN "outbox" AS o ON o.id = ANY(ARRAY[settled.id]) AND o.acquired_token = settled.token
+    ORDER BY settled.id
     FOR UPDATE OF o
 ), written AS (
     UPDATE "outbox" AS o
@@ -17,7 +17,7 @@ WITH mine AS MATERIALIZED (
         next_attempt_at = greatest(mine.first, coalesce(
             clock_timestamp() + mine.delay * interval '1 microsecond', o.next_attempt_at))
     FROM mine
-    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
     RETURNING mine.id, mine.token
 )
 SELECT array_agg(id), array_agg(token) FROM written

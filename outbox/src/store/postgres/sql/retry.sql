@@ -6,8 +6,8 @@
 WITH mine AS MATERIALIZED (
     SELECT o.id, o.acquired_token AS token, settled.delay, clock_timestamp() AS now
     FROM unnest($1::bigint[], $2::uuid[], $3::bigint[]) AS settled(id, token, delay)
-    JOIN "outbox" AS o ON o.id = settled.id AND o.acquired_token = settled.token
-    ORDER BY o.id
+    JOIN "outbox" AS o ON o.id = ANY(ARRAY[settled.id]) AND o.acquired_token = settled.token
+    ORDER BY settled.id
     FOR UPDATE OF o
 ), written AS (
     UPDATE "outbox" AS o
@@ -18,7 +18,7 @@ WITH mine AS MATERIALIZED (
         acquired_token = NULL,
         acquired_at = NULL
     FROM mine
-    WHERE o.id = mine.id AND o.acquired_token = mine.token
+    WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
     RETURNING mine.id, mine.token
 )
 SELECT array_agg(id), array_agg(token) FROM written
