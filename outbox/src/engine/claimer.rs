@@ -93,12 +93,12 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
         if !(look.wants(now) || poll && look.polls_soon(now)) || rows >= ROWS {
             continue;
         }
-        // Of those that looked in vain nobody expects rows, and all get a few.
+        // Of those that looked in vain nobody expects rows, and all but one get a few.
         let expected = look.expects_many();
-        let most = match (rows, expected) {
-            (0, _) => usize::MAX,
-            (_, true) => ROWS - rows,
-            (_, false) => A_FEW,
+        let most = match (round.claims.is_empty(), expected) {
+            (true, _) => ROWS,
+            (false, true) => ROWS - rows,
+            (false, false) => A_FEW,
         };
         // A statement that the database refuses may do so for one of its claims.
         if look.alone && !round.claims.is_empty() {
