@@ -124,10 +124,17 @@ impl Settling {
                 self.report.close(Close::Terminal { reason: *reason, dead_letter });
             }
             (Settlement::Abandon, _) => self.report.close(Close::Abandoned),
-            (settlement, _) => self.report.close(Close::LeaseLost {
-                retry: matches!(settlement, Settlement::Retry { .. } | Settlement::Release { .. }),
-                unknown: written == Written::Unknown,
-            }),
+            (settlement, _) => {
+                self.report.close(Close::LeaseLost {
+                    retry: matches!(
+                        settlement,
+                        Settlement::Retry { .. } | Settlement::Release { .. }
+                    ),
+                    unknown: written == Written::Unknown,
+                });
+                // It may be nobody's: no claim has looked at the lease it had.
+                self.reader.signal.wake();
+            }
         }
     }
 
