@@ -2,10 +2,11 @@
 //! statement claims for all that want rows at that moment; two such statements may
 //! be under way.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -64,15 +65,13 @@ pub(super) async fn run<S: Store>(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(Ok((round, result))) = under_way.join_next() => answered(&mut looks, round, result),
+            Some(ended) = under_way.join_next() => answered(&mut looks, ended),
             () = changed.notified() => {}
             () = alarm => {}
         }
     }
     while let Some(ended) = under_way.join_next().await {
-        if let Ok((round, result)) = ended {
-            answered(&mut looks, round, result);
-        }
+        answered(&mut looks, ended);
     }
     for reader in &readers {
         for job in reader.inbox.close() {
@@ -132,7 +131,9 @@ async fn send<S: Store>(shared: Arc<Shared<S>>, round: Round) -> (Round, Answer)
     (round, result)
 }
 
-fn answered(looks: &mut [Look], round: Round, result: Answer) {
+fn answered(looks: &mut [Look], ended: Result<(Round, Answer), JoinError>) {
+    // A panic ends the claimer, which a ping tells of; nobody would miss the claim.
+    let (round, result) = ended.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
     let Round { readers, claims, sent } = round;
     let now = Instant::now();
     match result {

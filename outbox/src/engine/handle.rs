@@ -104,6 +104,9 @@ impl From<Run<'_>> for Over {
 
 async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
     let contexts: Few<_> = runs.iter().map(|run| run.context.clone()).collect();
+    if contexts.iter().all(|context| context.delivery().watch.is_lost()) {
+        return Ended::LeaseLost;
+    }
     let mut call = pin!(call(shared, reader, &contexts));
     let ended = |results: Option<_>| results.map_or(Ended::CutOff, Ended::Results);
     // Many end at once, and need not ask for the loss of their leases.

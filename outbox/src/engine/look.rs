@@ -81,7 +81,9 @@ impl Look {
     pub(super) fn wants(&self, now: Instant) -> bool {
         let free = if self.plenty { self.under_way < 2 } else { self.rests() };
         free && self.not_before <= now
-            && (self.plenty || self.poll_at <= now || self.reader.signal.is_due(now))
+            && (self.plenty
+                || self.poll_at <= now
+                || self.reader.signal.at(now).is_some_and(|at| at <= now))
     }
 
     /// When to look at it again, as far as it depends on the clock.
@@ -112,7 +114,6 @@ impl Look {
             lease_ttl: subscriber.options.lease_ttl,
             token: new_token(),
             after,
-            look_ahead: true,
         })
     }
 

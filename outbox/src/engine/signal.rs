@@ -48,11 +48,6 @@ impl Signal {
         *self.state() = State::default();
     }
 
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        let state = self.state();
-        state.woken || state.due.is_some_and(|due| due <= now)
-    }
-
     /// When it is due; now after a wake.
     pub(super) fn at(&self, now: Instant) -> Option<Instant> {
         let state = self.state();

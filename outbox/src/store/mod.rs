@@ -77,8 +77,6 @@ pub struct Claim {
     pub token: Uuid,
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
-    /// Says what comes next, if it gets less than it asks for.
-    pub look_ahead: bool,
 }
 
 /// A place in the order of claims.
@@ -100,8 +98,9 @@ pub struct Taken {
     /// In order of (due time, id).
     pub rows: Vec<Claimed>,
     /// Time until the next row of its queues becomes due or the next lease runs
-    /// out. Rows that are free and due do not count: they were passed by, because
-    /// somebody has them locked.
+    /// out; looked for only when the claim got less than it asked for. Rows that are
+    /// free and due do not count: they were passed by, because somebody has them
+    /// locked.
     pub next: Option<Duration>,
 }
 

@@ -81,7 +81,6 @@ impl TestBroker {
             lease_ttl: options.lease_ttl,
             token: new_token(),
             after: None,
-            look_ahead: false,
         };
         let claimed_at = Instant::now();
         let taken = self.store.claim(&[claim]).await.unwrap_or_default();
@@ -198,7 +197,6 @@ impl TestBroker {
             lease_ttl: reader.subscriber.options.lease_ttl,
             token: new_token(),
             after: None,
-            look_ahead: true,
         };
         let looks: Vec<_> = driver.readers.iter().map(look).collect();
         let ahead = self.store.claim(&looks).await.unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::schema::{migrate_tables, validate_schema};
-use outbox::testing::store::{Claim, Extend, Release, Store};
+use outbox::testing::store::{Extend, Release, Store};
 use outbox::{Outgoing, Published, TableNames, TimerConflict};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, death, lease, retry};
@@ -50,7 +50,7 @@ pub async fn every_statement_works<B: SqlBench>(b: &B) {
     assert_eq!(b.store().bury(&[death(leases[3])]).await.unwrap(), [true]);
     assert_eq!(b.rows().await.len(), 2);
     assert_eq!(b.letters().await.len(), 1);
-    let ahead = Claim { look_ahead: true, ..b.claim_of(&["q"], 0) };
+    let ahead = b.claim_of(&["q"], 0);
     assert!(b.taken(&ahead).await.next.is_some());
 }
 

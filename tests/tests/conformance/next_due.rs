@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use outbox::Outgoing;
-use outbox::testing::store::{Claim, Store};
+use outbox::testing::store::Store;
 
 use crate::bench::{Bench, Steps, TTL, about, retry};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn next<B: Bench>(b: &B, queues: &[&str]) -> Option<Duration> {
-    b.taken(&Claim { look_ahead: true, ..b.claim_of(queues, 0) }).await.next
+    b.taken(&b.claim_of(queues, 0)).await.next
 }
 
 #[track_caller]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outbox::schema::migrate_tables;
-use outbox::testing::store::{Claim, Store, Wake, Wakes, ack_publishing};
+use outbox::testing::store::{Store, Wake, Wakes, ack_publishing};
 use outbox::{Outgoing, TableNames};
 use outbox_tests::backend::unique;
 use outbox_tests::wait::soon;
@@ -40,7 +40,7 @@ async fn a_future_row_wakes<B: Bench>(b: B) {
     let queue = unique("q");
     b.send(Outgoing::new(&*queue, &1).delay(Duration::from_secs(60))).await;
     woken(&mut wakes, &queue).await;
-    let ahead = Claim { look_ahead: true, ..b.claim_of(&[&queue], 0) };
+    let ahead = b.claim_of(&[&queue], 0);
     assert!(b.taken(&ahead).await.next.is_some());
 }
 

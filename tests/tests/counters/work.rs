@@ -90,8 +90,7 @@ impl Work {
 }
 
 fn claim_of(queues: &[String], limit: usize, after: Option<Position>) -> Claim {
-    let queues = Arc::from(queues);
-    Claim { queues, limit, lease_ttl: LEASE, token: new_token(), after, look_ahead: true }
+    Claim { queues: Arc::from(queues), limit, lease_ttl: LEASE, token: new_token(), after }
 }
 
 fn release(lease: Lease) -> Release {

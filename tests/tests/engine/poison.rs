@@ -14,6 +14,7 @@ on_both!(
     a_row_whose_worker_died_while_it_ran_alone_is_dead_lettered_unrun,
     a_row_that_was_settled_too_often_is_dead_lettered_unrun,
     a_row_that_runs_alone_says_so_in_its_token,
+    a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started,
 );
 
 /// A token of a run with nothing beside it.
@@ -81,4 +82,30 @@ async fn a_row_that_runs_alone_says_so_in_its_token(db: &Db) {
     probe.let_end(1);
     db.drained().await;
     running.stop().await.unwrap();
+}
+
+async fn a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started(db: &Db) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let subscriber = subscriber.max_deliveries(3).lease_ttl(2 * SECOND);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let run = probe.start().await;
+    let others = [db.publish("q", 2).await, db.publish("q", 3).await];
+    eventually("the others are claimed", async || db.leased().await == 3).await;
+    let (token, year_2100) = if db.is_postgres() {
+        ("'00000000-0000-4000-8000-000000000007'", "TIMESTAMPTZ '2100-01-01'")
+    } else {
+        ("x'00000000000040008000000000000007'", "4102444800000000")
+    };
+    let set = format!("acquired_token = {token}, acquired_at = {year_2100}");
+    db.exec(format!("UPDATE outbox SET {set} WHERE id = {}", others[0])).await;
+    // Leases are extended all at once, so by then the loss is known.
+    let later = run.context.lease_deadline() + 2 * SECOND;
+    eventually("the lease goes on", async || run.context.lease_deadline() > later).await;
+    probe.let_end(3);
+    assert_eq!(probe.start().await.id, others[1]);
+    eventually("the others are settled", async || db.rows().await == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!((probe.finished(), probe.dropped(), probe.more().await.len()), (2, 0, 0));
 }

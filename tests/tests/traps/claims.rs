@@ -124,7 +124,6 @@ async fn a_claim_of_several_queues_reads_each_index_range_in_order(db: &Db) {
         .bind([uuid::Uuid::new_v4()])
         .bind([None::<String>])
         .bind([None::<i64>])
-        .bind([true])
         .bind(["q0", "q1", "q2"].map(String::from))
         .bind([1_i64; 3])
         .fetch_one(&mut *tx)

@@ -38,7 +38,7 @@ impl Tables {
                 Claimed { row: stored.row.clone(), before }
             })
             .collect();
-        let looks = claim.look_ahead && (claim.limit == 0 || rows.len() < claim.limit);
+        let looks = claim.limit == 0 || rows.len() < claim.limit;
         let next = if looks { self.next_due(claim) } else { None };
         Taken { rows, next }
     }

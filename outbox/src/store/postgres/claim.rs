@@ -27,7 +27,6 @@ impl PgStore {
             .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|it| PgTime(it.due))).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|it| it.id)).collect::<Vec<_>>())
-            .bind(claims.iter().map(|claim| claim.look_ahead).collect::<Vec<_>>())
             .bind(queues().map(|(_, queue)| queue.clone()).collect::<Vec<_>>())
             .bind(queues().map(|(place, _)| place).collect::<Vec<_>>());
         let rows = self.fetch_all("claim", statement).await?;

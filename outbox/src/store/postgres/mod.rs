@@ -34,6 +34,8 @@ use crate::schema::SchemaMismatch;
 const MAX_CONNECTIONS: u32 = 4;
 /// A statement that takes longer is given up: its answer may never come.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+/// After this long with one statement at a time, one connection is enough.
+const QUIET: Duration = Duration::from_secs(5);
 /// How long the first connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -66,6 +68,10 @@ struct Inner {
     /// keeps a claim waiting for a connection. Another one for every
     /// subscription: a silent connection never comes back to its pool.
     listening: Mutex<Option<PgPool>>,
+    /// When more than one connection was last in use. Once that is long ago, each
+    /// statement closes its own, as long as there is another: the pool hands them out
+    /// in turn, so that none would ever rest long enough for it to close.
+    busy: Mutex<Instant>,
     names: TableNames,
     sql: EngineSql,
 }
@@ -78,8 +84,8 @@ impl PgStore {
         let pool = PgPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
             .acquire_timeout(STATEMENT_LIMIT)
-            // Longer than an idle app rests between two looks: one stays open.
-            .idle_timeout(Duration::from_secs(25))
+            // See `Inner::busy`.
+            .idle_timeout(None)
             // Saves a round trip a statement; a dead connection shows as an
             // error, and every statement is retried or safe to lose.
             .test_before_acquire(false)
@@ -88,7 +94,8 @@ impl PgStore {
             })
             .connect_lazy_with((*options).clone());
         let sql = EngineSql::new(&names);
-        Self(Arc::new(Inner { pool, listening: Mutex::default(), names, sql }))
+        let busy = Mutex::new(Instant::now());
+        Self(Arc::new(Inner { pool, listening: Mutex::default(), busy, names, sql }))
     }
 
     /// Puts `next` in the place of the pool that listens so far, which is closed.
@@ -132,16 +139,31 @@ impl PgStore {
         action: &'static str,
         run: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>,
     ) -> Result<T, StoreError> {
+        let spare = self.has_spare_connections();
         let mut used = Used(None);
         let connection =
             used.0.insert(self.0.pool.acquire().await.map_err(StoreError::of(action))?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
-                drop(used.0.take());
+                if let Some(connection) = used.0.take()
+                    && spare
+                {
+                    // How it ends does not matter.
+                    tokio::spawn(timeout(CONNECT_LIMIT, connection.close()));
+                }
                 result.map_err(StoreError::of(action))
             }
             Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
         }
+    }
+
+    fn has_spare_connections(&self) -> bool {
+        let (open, idle) = (self.0.pool.size() as usize, self.0.pool.num_idle());
+        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle < open {
+            *busy = Instant::now();
+        }
+        idle > 1 && busy.elapsed() > QUIET
     }
 
     async fn fetch_all(

@@ -21,7 +21,7 @@ impl SqliteStore {
         } else {
             Vec::new()
         };
-        let looks = claim.look_ahead && (claim.limit == 0 || rows.len() < claim.limit);
+        let looks = claim.limit == 0 || rows.len() < claim.limit;
         let next = if looks { self.next_due(claim).await? } else { None };
         Ok(Taken { rows, next })
     }

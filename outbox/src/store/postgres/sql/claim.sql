@@ -1,8 +1,8 @@
 -- Leases due rows, free ones and those whose lease ran out, for several claims,
 -- and says when there may be more.
 -- Of each claim: $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5
--- due time and id to begin behind or NULL, $6 whether to look ahead. Of each
--- queue: $7 name, $8 number of its claim, from 1.
+-- due time and id to begin behind or NULL. Of each queue: $6 name, $7 number of its
+-- claim, from 1.
 -- Locks: FOR UPDATE on the rows taken, for this statement; rows that somebody
 -- else has locked are skipped.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order for each
@@ -19,12 +19,11 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
 ), claims AS MATERIALIZED (
     SELECT given.rows, given.ttl * interval '1 microsecond' AS ttl, given.token,
-        coalesce(given.at, '-infinity') AS at, coalesce(given.id, 0) AS id, given.ahead,
-        given.place
-    FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::bigint[], $6::bool[])
-        WITH ORDINALITY AS given(rows, ttl, token, at, id, ahead, place)
+        coalesce(given.at, '-infinity') AS at, coalesce(given.id, 0) AS id, given.place
+    FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::bigint[])
+        WITH ORDINALITY AS given(rows, ttl, token, at, id, place)
 ), wanted AS MATERIALIZED (
-    SELECT given.queue, given.place FROM unnest($7::text[], $8::bigint[]) AS given(queue, place)
+    SELECT given.queue, given.place FROM unnest($6::text[], $7::bigint[]) AS given(queue, place)
 ), due AS MATERIALIZED (
     SELECT candidate.id, candidate.previous, claims.place, claims.ttl, claims.token
     FROM claims
@@ -92,6 +91,5 @@ CROSS JOIN LATERAL (
     ) AS next
     WHERE wanted.place = claims.place
 ) AS ahead
-WHERE claims.ahead
-  AND (claims.rows = 0
-       OR coalesce((SELECT counts.rows FROM counts WHERE counts.place = claims.place), 0) < claims.rows)
+WHERE claims.rows = 0
+   OR coalesce((SELECT counts.rows FROM counts WHERE counts.place = claims.place), 0) < claims.rows
