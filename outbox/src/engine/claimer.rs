@@ -44,7 +44,8 @@ pub(super) async fn run<S: Store>(
     results: Sender,
     stop: CancellationToken,
 ) {
-    let mut looks: Vec<_> = readers.iter().map(Look::new).collect();
+    let mut looks: Vec<_> =
+        readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
     let mut under_way = JoinSet::new();
     let mut first = 0;
     loop {

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Reader;
 use super::backoff::Backoff;
+use super::sleep::Awake;
 use crate::store::{Claim, Position, Taken, new_token};
 
 /// Dead rows lie before the living ones, many if something keeps the database from
@@ -34,6 +35,8 @@ pub(super) struct Look {
     polls: Backoff,
     poll_at: Instant,
     poll_wait: Duration,
+    /// Absent if it is woken in any case.
+    awake: Option<Awake>,
     errors: Backoff,
     /// After a failure.
     not_before: Instant,
@@ -42,7 +45,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn new(reader: &Arc<Reader>) -> Self {
+    pub(super) fn new(reader: &Arc<Reader>, wakes_only_sleepers: bool) -> Self {
         let options = &reader.subscriber.options;
         let now = Instant::now();
         Self {
@@ -54,6 +57,7 @@ impl Look {
             polls: Backoff::of_polls(options.min_poll, options.max_poll),
             poll_at: now,
             poll_wait: Duration::ZERO,
+            awake: wakes_only_sleepers.then(Awake::new),
             errors: Backoff::of_errors(),
             not_before: now,
             alone: false,
@@ -136,6 +140,9 @@ impl Look {
             self.floor = self.floor.max(Some(reached));
         }
         self.plenty = taken.rows.len() == claim.limit;
+        let awake = self.awake.as_mut();
+        let soon = awake.and_then(|it| it.claimed(taken.rows.len(), self.plenty, now));
+        self.reader.sleep.set_awake(soon.is_some());
         if self.plenty {
             return;
         }
@@ -146,7 +153,7 @@ impl Look {
         if let Some(at) = taken.next.and_then(|next| now.checked_add(next)) {
             self.reader.signal.due_at(at);
         }
-        self.poll_wait = self.polls.next();
+        self.poll_wait = soon.unwrap_or_else(|| self.polls.next());
         self.poll_at = now + self.poll_wait;
     }
 

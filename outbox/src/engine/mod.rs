@@ -19,6 +19,7 @@ mod quiet;
 mod results;
 mod settle;
 mod signal;
+mod sleep;
 mod transaction;
 mod wake;
 mod watchdog;
@@ -53,6 +54,7 @@ use settle::Settling;
 #[cfg(feature = "testing")]
 pub(crate) use settle::{Settlement, Settling, settle};
 use signal::Signal;
+use sleep::Sleep;
 use watchdog::Watchdog;
 
 /// Batches of results that are written at once.
@@ -65,6 +67,8 @@ pub(crate) struct Shared<S> {
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Quiet,
+    /// Somebody fell asleep or woke up.
+    sleep: Arc<Notify>,
     /// Cancelled when the drain's time is over: running handlers are dropped.
     cut_off: CancellationToken,
 }
@@ -77,6 +81,7 @@ impl<S: Store> Shared<S> {
             publisher,
             leases: Leases::default(),
             quiet: Quiet::default(),
+            sleep: Arc::default(),
             cut_off: CancellationToken::new(),
         }
     }
@@ -90,6 +95,7 @@ pub(crate) struct Reader {
     pub(crate) common: Arc<Common>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
+    sleep: Sleep,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -117,7 +123,8 @@ impl Reader {
         };
         let queues = subscriber.queues().iter().map(|queue| queue.as_str().into()).collect();
         let signal = Signal::new(changed);
-        Self { subscriber, queues, common: Arc::new(common), inbox, signal, counters }
+        let sleep = Sleep::new(&shared.sleep);
+        Self { subscriber, queues, common: Arc::new(common), inbox, signal, sleep, counters }
     }
 
     /// The name, shared.

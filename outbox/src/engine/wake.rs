@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::backoff::Backoff;
 use super::{Reader, Shared};
+use crate::error::StoreError;
 use crate::store::{Store, Wake, Wakes};
 use crate::telemetry::TARGET;
 
@@ -27,14 +29,7 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
                     info!(target: TARGET, "wakes arrive again");
                 }
                 let since = Instant::now();
-                // Whatever was published while nobody listened.
-                wake(&readers, &Wake::All);
-                let lost = loop {
-                    match wakes.next().await {
-                        Ok(hint) => wake(&readers, &hint),
-                        Err(error) => break error,
-                    }
-                };
+                let lost = heed(&mut wakes, &shared.sleep, &readers).await;
                 if since.elapsed() >= HEALTHY_AFTER {
                     backoff.reset();
                 }
@@ -48,6 +43,29 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
         }
         sleep(backoff.next()).await;
     }
+}
+
+/// Hands wakes on until there is an error.
+async fn heed(wakes: &mut impl Wakes, sleep: &Notify, readers: &[Arc<Reader>]) -> StoreError {
+    if let Err(error) = wakes.sleep_on(&asleep(readers)).await {
+        return error;
+    }
+    // Whatever was published while nobody listened.
+    wake(readers, &Wake::All);
+    loop {
+        let heard = tokio::select! {
+            heard = wakes.next() => heard.map(|hint| wake(readers, &hint)),
+            () = sleep.notified() => wakes.sleep_on(&asleep(readers)).await,
+        };
+        if let Err(error) = heard {
+            return error;
+        }
+    }
+}
+
+fn asleep(readers: &[Arc<Reader>]) -> Vec<&str> {
+    let asleep = readers.iter().filter(|reader| !reader.sleep.is_awake());
+    asleep.flat_map(|reader| reader.subscriber.queues()).map(String::as_str).collect()
 }
 
 /// A queue that nobody here reads wakes nobody, whoever named it.

@@ -226,6 +226,10 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
     /// Asks the database for a sign of life.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;
+    /// True when publishers wake only subscribers that said so by [`Wakes::sleep_on`].
+    fn wakes_only_sleepers(&self) -> bool {
+        false
+    }
     /// True when dead letters are kept.
     fn keeps_dead_letters(&self) -> bool;
     /// Closes the engine's own connections.
@@ -252,6 +256,14 @@ pub trait Wakes: Send + 'static {
     ///
     /// Cancel safe: a dropped call loses at most a hint.
     fn next(&mut self) -> impl Future<Output = Result<Wake>> + Send;
+
+    /// Messages of these queues have to wake, and of no others, because who reads
+    /// those looks by himself. Of what was published while that did not hold, wakes
+    /// come later.
+    fn sleep_on(&mut self, queues: &[&str]) -> impl Future<Output = Result<()>> + Send {
+        let _ = queues;
+        async { Ok(()) }
+    }
 }
 
 /// A hint that work may exist.

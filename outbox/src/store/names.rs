@@ -24,11 +24,12 @@ pub struct TableNames {
     schema: Option<String>,
     table: String,
     dlq: Option<String>,
+    always_notify: bool,
 }
 
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the {what} name {name:?} {why}")]
+#[error("the {what} {name:?} {why}")]
 pub struct NameError {
     what: &'static str,
     name: String,
@@ -37,7 +38,7 @@ pub struct NameError {
 
 impl Default for TableNames {
     fn default() -> Self {
-        Self { schema: None, table: "outbox".into(), dlq: None }
+        Self { schema: None, table: "outbox".into(), dlq: None, always_notify: false }
     }
 }
 
@@ -53,7 +54,7 @@ impl TableNames {
         let table = table.into();
         let names = Self { table, ..Self::default() };
         let derived = ["outbox_", "_timer_id_uq", "__migrations", "_dlq_queue_failed_idx"];
-        check("table", &names.table, derived)?;
+        check("table name", &names.table, derived)?;
         Ok(names)
     }
 
@@ -63,7 +64,7 @@ impl TableNames {
     /// When the name is empty, holds NUL or has more than 63 bytes.
     pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, NameError> {
         let schema = schema.into();
-        check("schema", &schema, [])?;
+        check("schema name", &schema, [])?;
         self.schema = Some(schema);
         Ok(self)
     }
@@ -75,17 +76,28 @@ impl TableNames {
     /// longer one) or is that of the outbox table itself.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
-        check("dead-letter table", &dlq, ["_queue_failed_idx", "_status_ck"])?;
+        check("dead-letter table name", &dlq, ["_queue_failed_idx", "_status_ck"])?;
         if dlq == self.table {
             let why = "is the name of the outbox table itself".into();
-            return Err(NameError { what: "dead-letter table", name: dlq, why });
+            return Err(NameError { what: "dead-letter table name", name: dlq, why });
         }
         self.dlq = Some(dlq);
         Ok(self)
     }
 
+    /// Notifies of every message. For a table on which others listen, such as a
+    /// Python service: without it a publisher on PostgreSQL notifies only if a
+    /// consumer of this framework sleeps. (Those that are busy look by themselves, and
+    /// the server handles one commit that notifies at a time.) Every publisher and
+    /// every consumer of the table needs it.
+    #[must_use]
+    pub fn always_notify(self) -> Self {
+        Self { always_notify: true, ..self }
+    }
+
     /// The names in `OUTBOX_TABLE` (default `outbox`), `OUTBOX_SCHEMA` and
-    /// `OUTBOX_DLQ_TABLE` (unset: dead letters are not kept).
+    /// `OUTBOX_DLQ_TABLE` (unset: dead letters are not kept), and `OUTBOX_NOTIFY`:
+    /// `always` (see [`TableNames::always_notify`]) or `asleep` (the default).
     ///
     /// # Errors
     /// The first name that cannot be used.
@@ -109,6 +121,14 @@ impl TableNames {
         apply(get("OUTBOX_TABLE"), |_, table| Self::new(table));
         apply(get("OUTBOX_SCHEMA"), Self::in_schema);
         apply(get("OUTBOX_DLQ_TABLE"), Self::with_dlq);
+        apply(get("OUTBOX_NOTIFY"), |names, value| match value.as_str() {
+            "always" => Ok(names.always_notify()),
+            "asleep" => Ok(names),
+            _ => {
+                let why = "is neither `always` nor `asleep`".into();
+                Err(NameError { what: "value of `OUTBOX_NOTIFY`", name: value, why })
+            }
+        });
         (names, wrong)
     }
 
@@ -128,6 +148,11 @@ impl TableNames {
     #[must_use]
     pub fn dlq(&self) -> Option<&str> {
         self.dlq.as_deref()
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn notifies_always(&self) -> bool {
+        self.always_notify
     }
 
     /// The dead-letter table that a migration makes, kept letters or not.

@@ -1,19 +1,82 @@
-//! One notification a transaction and queue, when it commits.
+//! One notification a transaction and queue, when it commits, if somebody sleeps.
 
 use std::time::Duration;
 
+use outbox::schema::migrate_tables;
 use outbox::testing::store::{Release, Store, ack_publishing};
-use outbox::{Outgoing, TimerConflict};
+use outbox::{Outgoing, TableNames, TimerConflict};
 use sqlx::postgres::PgListener;
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, death, refenced};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn listen(b: &Postgres) -> PgListener {
+async fn listen_awake(b: &Postgres) -> PgListener {
     let mut listener = PgListener::connect_with(b.pool()).await.unwrap();
     listener.listen(&b.names().channel()).await.unwrap();
     listener
+}
+
+/// Holds the locks of those who sleep, as anybody may who listens.
+async fn listen(b: &Postgres) -> PgListener {
+    let mut listener = listen_awake(b).await;
+    let locks = "SELECT pg_advisory_lock_shared(hashtextextended($1, slot))
+        FROM generate_series(0, 63) AS slot";
+    sqlx::query(locks).bind(b.names().channel()).execute(&mut listener).await.unwrap();
+    listener
+}
+
+/// With a channel of its own.
+async fn with_channel(b: &Postgres, set: fn(TableNames) -> TableNames) -> Postgres {
+    let names = TableNames::new(outbox_tests::backend::unique("own")).unwrap();
+    let other = b.with_names(set(names.in_schema(b.schema()).unwrap()));
+    migrate_tables(other.pool(), other.names()).await.unwrap();
+    other
+}
+
+/// In every way.
+async fn publish_and_extend(b: &Postgres) {
+    let timer = |queue| message(b, queue).timer_id("t").delay(HOUR);
+    let extending = |queue| timer(queue).delay(2 * HOUR).on_conflict(TimerConflict::Extend);
+    b.send(message(b, "plain")).await;
+    b.send(timer("timer")).await;
+    b.send(extending("timer")).await;
+    b.send_batch(vec![message(b, "batch"), message(b, "batch")]).await;
+    b.send_batch(vec![timer("timers"), extending("timer").delay(3 * HOUR)]).await;
+    let queue = format!("{}plain", b.schema());
+    let ack = [(b.take(&queue).await, vec![message(b, "returned")])];
+    ack_publishing(b.store(), b.publisher(), ack).await.unwrap();
+}
+
+async fn nobody_is_notified_while_nobody_sleeps(b: Postgres) {
+    let b = with_channel(&b, |names| names).await;
+    let mut listener = listen_awake(&b).await;
+    publish_and_extend(&b).await;
+    assert!(heard(&b, &mut listener).await.is_empty());
+}
+
+async fn a_publisher_leaves_no_lock_behind(b: Postgres) {
+    let b = with_channel(&b, |names| names).await;
+    publish_and_extend(&b).await;
+    let mut tx = b.begin().await;
+    b.publisher().send(&mut tx, message(&b, "q")).await.unwrap();
+    let locks = format!(
+        "SELECT count(*) FROM pg_locks, generate_series(0, 63) AS slot,
+            hashtextextended('{}', slot) AS lock
+        WHERE locktype = 'advisory' AND classid::bigint << 32 | objid::bigint = lock",
+        b.names().channel()
+    );
+    assert_eq!(b.number(&locks).await, 0);
+    b.rollback(tx).await;
+}
+
+async fn where_others_listen_every_publish_notifies(b: Postgres) {
+    let b = with_channel(&b, TableNames::always_notify).await;
+    let mut listener = listen_awake(&b).await;
+    publish_and_extend(&b).await;
+    let mut queues = heard(&b, &mut listener).await;
+    queues.sort();
+    assert_eq!(queues, ["batch", "plain", "returned", "timer", "timer", "timer", "timers"]);
 }
 
 /// Queues that were notified so far. Schemas share the channel, so only queues of
@@ -198,5 +261,8 @@ cases! {
     a_timer_notifies_when_it_is_set_and_moved,
     settles_notify_nobody,
     an_ack_notifies_for_what_it_publishes,
+    nobody_is_notified_while_nobody_sleeps,
+    a_publisher_leaves_no_lock_behind,
+    where_others_listen_every_publish_notifies,
     an_ack_that_publishes_nothing_notifies_nobody,
 }

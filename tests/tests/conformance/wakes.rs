@@ -26,9 +26,16 @@ async fn woken(wakes: &mut impl Wakes, queue: &str) {
     soon("a wake", wake).await;
 }
 
-async fn a_commit_wakes<B: Bench>(b: B) {
+/// A subscription of somebody who sleeps on a queue of its own.
+async fn asleep<B: Bench>(b: &B) -> (<B::Store as Store>::Wakes, String) {
     let mut wakes = b.store().listen().await.unwrap();
     let queue = unique("q");
+    wakes.sleep_on(&[&queue]).await.unwrap();
+    (wakes, queue)
+}
+
+async fn a_commit_wakes<B: Bench>(b: B) {
+    let (mut wakes, queue) = asleep(&b).await;
     b.put(&queue).await;
     woken(&mut wakes, &queue).await;
     assert_eq!(b.claim(&[&queue], 1).await.len(), 1);
@@ -36,8 +43,7 @@ async fn a_commit_wakes<B: Bench>(b: B) {
 
 /// A reader that sleeps until its next due row has to hear of an earlier one.
 async fn a_future_row_wakes<B: Bench>(b: B) {
-    let mut wakes = b.store().listen().await.unwrap();
-    let queue = unique("q");
+    let (mut wakes, queue) = asleep(&b).await;
     b.send(Outgoing::new(&*queue, &1).delay(Duration::from_secs(60))).await;
     woken(&mut wakes, &queue).await;
     let ahead = b.claim_of(&[&queue], 0);
@@ -45,8 +51,7 @@ async fn a_future_row_wakes<B: Bench>(b: B) {
 }
 
 async fn a_batch_wakes<B: Bench>(b: B) {
-    let mut wakes = b.store().listen().await.unwrap();
-    let queue = unique("q");
+    let (mut wakes, queue) = asleep(&b).await;
     b.send_batch(vec![Outgoing::new("other", &1), Outgoing::new(&*queue, &2)]).await;
     woken(&mut wakes, &queue).await;
     assert_eq!(b.claim(&[&queue], 10).await.len(), 1);
@@ -55,8 +60,7 @@ async fn a_batch_wakes<B: Bench>(b: B) {
 async fn an_ack_wakes_for_what_it_publishes<B: Bench>(b: B) {
     b.put("q").await;
     let lease = b.take("q").await;
-    let mut wakes = b.store().listen().await.unwrap();
-    let queue = unique("q");
+    let (mut wakes, queue) = asleep(&b).await;
     let ack = [(lease, vec![Outgoing::new(&*queue, &1)])];
     ack_publishing(b.store(), b.publisher(), ack).await.unwrap();
     woken(&mut wakes, &queue).await;
@@ -65,9 +69,8 @@ async fn an_ack_wakes_for_what_it_publishes<B: Bench>(b: B) {
 
 async fn every_listener_is_woken<B: Bench>(b: B) {
     let other = b.without_dlq();
-    let mut here = b.store().listen().await.unwrap();
+    let (mut here, queue) = asleep(&b).await;
     let mut there = other.store().listen().await.unwrap();
-    let queue = unique("q");
     b.put(&queue).await;
     woken(&mut here, &queue).await;
     woken(&mut there, &queue).await;
@@ -85,8 +88,7 @@ async fn the_channel_is_the_table_s_name_as_it_is(b: Postgres) {
         migrate_tables(other.pool(), other.names()).await.unwrap();
         let mut python = PgListener::connect_with(b.pool()).await.unwrap();
         python.listen(&format!("outbox_{table}")).await.unwrap();
-        let mut wakes = other.store().listen().await.unwrap();
-        let queue = unique("q");
+        let (mut wakes, queue) = asleep(&other).await;
         other.put(&queue).await;
         woken(&mut wakes, &queue).await;
         soon("a notification", async { while python.recv().await.unwrap().payload() != queue {} })

@@ -11,6 +11,7 @@ mod listener;
 mod poison;
 mod proxy;
 mod settle;
+mod sleepers;
 mod unknown;
 mod wakes;
 

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgListener, PgPool};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use super::sleepers::Sleepers;
 use crate::error::StoreError;
+use crate::store::names::TableNames;
 use crate::store::{Wake, Wakes};
 
 /// A silent connection is asked for a sign of life this often: a half-open
@@ -22,10 +24,16 @@ const PROBE: &str = "\u{1}probe ";
 pub struct PgWakes {
     listener: PgListener,
     channel: String,
+    sleepers: Sleepers,
+    /// Where there may be messages of which nobody notified.
+    unnoticed: Vec<String>,
+    /// When to ask for a sign of life.
+    probe_at: Instant,
 }
 
 impl PgWakes {
-    pub(super) async fn connect(pool: &PgPool, channel: String) -> Result<Self, StoreError> {
+    pub(super) async fn connect(pool: &PgPool, names: &TableNames) -> Result<Self, StoreError> {
+        let channel = names.channel();
         let open = async {
             let mut listener = PgListener::connect_with(pool).await?;
             // A reconnect in here would hide that wakes were missed.
@@ -37,7 +45,13 @@ impl PgWakes {
             Ok(opened) => opened.map_err(StoreError::of("listen"))?,
             Err(_) => return Err(StoreError::new("listen", "no connection within 5 s", true)),
         };
-        let mut wakes = Self { listener, channel };
+        let mut wakes = Self {
+            listener,
+            channel,
+            sleepers: Sleepers::new(names),
+            unnoticed: Vec::new(),
+            probe_at: Instant::now() + PROBE_EVERY,
+        };
         wakes.probe().await?;
         Ok(wakes)
     }
@@ -80,19 +94,48 @@ fn lost() -> StoreError {
     StoreError::new("listen", "the connection was lost", true)
 }
 
+/// The answer to a statement on the connection that listens.
+async fn bounded<T>(
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    match timeout(ANSWER_LIMIT, statement).await {
+        Ok(result) => result.map_err(StoreError::of("listen")),
+        Err(_) => Err(StoreError::new("listen", "no answer within 5 s", true)),
+    }
+}
+
 impl Wakes for PgWakes {
     async fn next(&mut self) -> Result<Wake, StoreError> {
         loop {
-            match timeout(PROBE_EVERY, self.listener.try_recv()).await {
-                Ok(Ok(Some(heard))) if heard.payload().starts_with(PROBE) => {}
-                Ok(Ok(Some(heard))) => return Ok(Wake::Queue(heard.payload().to_owned())),
+            if let Some(queue) = self.unnoticed.pop() {
+                return Ok(Wake::Queue(queue));
+            }
+            let look_at = self.sleepers.look_at();
+            if look_at.is_some_and(|at| at <= Instant::now()) {
+                self.unnoticed = bounded(self.sleepers.look(&mut self.listener)).await?;
+                continue;
+            }
+            let next = look_at.map_or(self.probe_at, |at| at.min(self.probe_at));
+            match timeout_at(next, self.listener.try_recv()).await {
+                Ok(Ok(Some(heard))) => {
+                    self.probe_at = Instant::now() + PROBE_EVERY;
+                    if !heard.payload().starts_with(PROBE) {
+                        return Ok(Wake::Queue(heard.payload().to_owned()));
+                    }
+                }
                 Ok(Ok(None)) => return Err(lost()),
                 Ok(Err(error)) => return Err(StoreError::of("listen")(error)),
+                Err(_) if Instant::now() < self.probe_at => {}
                 Err(_) => {
                     self.probe().await?;
+                    self.probe_at = Instant::now() + PROBE_EVERY;
                     return Ok(Wake::All);
                 }
             }
         }
+    }
+
+    async fn sleep_on(&mut self, queues: &[&str]) -> Result<(), StoreError> {
+        bounded(self.sleepers.sleep_on(&mut self.listener, queues)).await
     }
 }

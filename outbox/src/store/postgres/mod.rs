@@ -7,6 +7,7 @@ mod listen;
 mod publish;
 mod schema;
 mod settle;
+mod sleepers;
 mod time;
 mod validate;
 
@@ -238,7 +239,7 @@ impl Store for PgStore {
             .acquire_timeout(CONNECT_LIMIT)
             .connect_lazy_with((*self.0.pool.connect_options()).clone());
         self.listen_on(Some(pool.clone()));
-        listen::PgWakes::connect(&pool, self.0.names.channel()).await
+        listen::PgWakes::connect(&pool, &self.0.names).await
     }
 
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
@@ -247,6 +248,10 @@ impl Store for PgStore {
 
     async fn ping(&self) -> super::Result<()> {
         self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
+    }
+
+    fn wakes_only_sleepers(&self) -> bool {
+        !self.0.names.notifies_always()
     }
 
     fn keeps_dead_letters(&self) -> bool {

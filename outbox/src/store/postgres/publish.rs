@@ -8,6 +8,7 @@ use sqlx::postgres::{PgConnection, PgRow, Postgres};
 
 use super::claim::read;
 use super::query;
+use super::sleepers::lock_of_sleepers;
 use super::time::PgTime;
 use crate::error::StoreError;
 use crate::message::Row;
@@ -27,11 +28,13 @@ statements! {
 pub(crate) struct PublishSql {
     sql: Sql,
     channel: String,
+    /// What sleepers lock, if publishers ask.
+    lock: Option<String>,
 }
 
 impl PublishSql {
     pub(crate) fn new(names: &TableNames) -> Self {
-        Self { sql: Sql::new(names), channel: names.channel() }
+        Self { sql: Sql::new(names), channel: names.channel(), lock: lock_of_sleepers(names) }
     }
 
     pub(super) fn ack(&self) -> &Arc<str> {
@@ -55,7 +58,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         statements: &sealed::Statements,
         message: Prepared,
     ) -> Result<Published, StoreError> {
-        let PublishSql { sql, channel } = &statements.postgres;
+        let PublishSql { sql, channel, lock } = &statements.postgres;
         let text = match (&message.timer_id, message.extend) {
             (None, _) => &sql.insert,
             (Some(_), false) => &sql.insert_timer,
@@ -67,7 +70,8 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             .bind(message.headers)
             .bind(message.due.at())
             .bind(message.due.delay())
-            .bind(channel.as_str());
+            .bind(channel.as_str())
+            .bind(lock.as_deref());
         if let Some(timer_id) = message.timer_id {
             statement = statement.bind(timer_id);
         }
@@ -81,7 +85,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         statements: &sealed::Statements,
         messages: Vec<Prepared>,
     ) -> Result<Vec<Published>, StoreError> {
-        let PublishSql { sql, channel } = &statements.postgres;
+        let PublishSql { sql, channel, lock } = &statements.postgres;
         let timers = messages.iter().any(|message| message.timer_id.is_some());
         let text = if timers { &sql.insert_batch_timers } else { &sql.insert_batch };
         let mut statement = query(text)
@@ -90,7 +94,8 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             .bind(messages.iter().map(|m| m.headers.clone()).collect::<Vec<_>>())
             .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
             .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
-            .bind(channel.as_str());
+            .bind(channel.as_str())
+            .bind(lock.as_deref());
         if timers {
             statement = statement
                 .bind(messages.iter().map(|m| m.timer_id.clone()).collect::<Vec<_>>())

@@ -7,6 +7,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use super::sleepers::lock_of_sleepers;
 use super::time::PgTime;
 use super::{PgStore, Statement, query};
 use crate::error::StoreError;
@@ -37,6 +38,7 @@ impl PgStore {
                 .bind(of_each.iter().map(|(_, m)| m.timer_id.clone()).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(_, m)| m.extend).collect::<Vec<_>>())
                 .bind(channel)
+                .bind(lock_of_sleepers(&self.0.names))
         })
         .await
     }

@@ -3,7 +3,7 @@
 -- $1 ids, $2 tokens, in pairs. Of each message: $3 and $4 id and token of the row
 -- it is published for, $5 queue, $6 payload, $7 headers, $8 due time or NULL,
 -- $9 delay in microseconds, $10 timer name or NULL, $11 whether to extend.
--- $12 channel.
+-- $12 channel, $13 lock of the sleepers or NULL.
 -- Locks: the rows, in order of id; rows of conflicting timers.
 -- Index: the primary key; "outbox_timer_id_uq" decides on timers.
 WITH mine AS MATERIALIZED (
@@ -44,6 +44,9 @@ WITH mine AS MATERIALIZED (
       AND EXISTS (SELECT FROM m WHERE m.queue = o.queue AND m.timer_id = o.timer_id AND m.extend)
     RETURNING o.queue
 ), woken AS MATERIALIZED (
-    SELECT count(pg_notify($12, named.queue)) FROM (SELECT DISTINCT queue FROM inserted) AS named
+    SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            ELSE pg_notify($12, named.queue) IS NULL END)
+    FROM (SELECT DISTINCT queue, hashtextextended($13, hashtext(queue) & 63) AS lock
+        FROM inserted) AS named
 )
 SELECT array_agg(acked.id), array_agg(acked.token) FROM acked CROSS JOIN woken

@@ -1,13 +1,14 @@
 -- As insert_batch, for a batch in which some message has a timer name.
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
--- microseconds, $6 channel, $7 timer names or NULLs, $8 whether to extend.
+-- microseconds, $6 channel, $7 lock of the sleepers or NULL, $8 timer names or
+-- NULLs, $9 whether to extend.
 -- Locks: conflicting rows. Index: "outbox_timer_id_uq" decides.
 WITH m AS MATERIALIZED (
     SELECT given.queue, given.payload, given.headers::jsonb AS headers,
         coalesce(given.at, clock_timestamp() + given.delay * interval '1 microsecond') AS due,
         given.timer_id, given.extend, given.place
     FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[],
-            $7::text[], $8::bool[])
+            $8::text[], $9::bool[])
         WITH ORDINALITY AS given(queue, payload, headers, at, delay, timer_id, extend, place)
 ), inserted AS (
     INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
@@ -27,6 +28,9 @@ WITH m AS MATERIALIZED (
       AND EXISTS (SELECT FROM m WHERE m.queue = o.queue AND m.timer_id = o.timer_id AND m.extend)
     RETURNING o.id, o.queue, o.timer_id, o.xmax = 0 AS fresh
 ), woken AS MATERIALIZED (
-    SELECT count(pg_notify($6, named.queue)) FROM (SELECT DISTINCT queue FROM inserted) AS named
+    SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            ELSE pg_notify($6, named.queue) IS NULL END)
+    FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
+        FROM inserted) AS named
 )
 SELECT id, queue, timer_id, fresh FROM inserted CROSS JOIN woken ORDER BY id

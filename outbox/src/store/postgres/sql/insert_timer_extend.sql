@@ -1,12 +1,12 @@
 -- Publishes a message with a timer name, or moves the live row that has it to
 -- the new time if that is later and nobody works on it.
 -- $1 queue, $2 payload, $3 headers, $4 due time or NULL, $5 delay in
--- microseconds, $6 channel, $7 timer name.
+-- microseconds, $6 channel, $7 lock of the sleepers or NULL, $8 timer name.
 -- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
 -- a row that was inserted.
 INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
 VALUES ($1, $2, $3::jsonb, clock_timestamp(),
-    coalesce($4, clock_timestamp() + $5 * interval '1 microsecond'), $7)
+    coalesce($4, clock_timestamp() + $5 * interval '1 microsecond'), $8)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
 SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_attempt_at) = (
     SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, 0,
@@ -17,4 +17,5 @@ SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_a
         o.first_attempt_at, o.last_attempt_at
     WHERE excluded.next_attempt_at <= o.next_attempt_at)
 WHERE o.acquired_token IS NULL
-RETURNING o.id, o.xmax = 0, pg_notify($6, $1)
+RETURNING o.id, o.xmax = 0, CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63)) THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))
+        ELSE pg_notify($6, $1) IS NULL END

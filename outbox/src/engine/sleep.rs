@@ -1,0 +1,78 @@
+//! Whether a subscriber sleeps until it is woken, or has so much to do that it looks by
+//! itself and publishers need not wake it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long it has to be busy before it stays awake.
+const BUSY_FOR: Duration = Duration::from_millis(100);
+/// Rows a second that are worth it: so many wakes cost more than looks every
+/// [`Awake::LOOK`].
+const MANY: f64 = 1000.0;
+/// After this long without enough to do it sleeps.
+const TIRED_AFTER: Duration = Duration::from_millis(500);
+
+/// What the watcher of wakes is told.
+pub(crate) struct Sleep {
+    awake: AtomicBool,
+    /// Makes the watcher tell the publishers.
+    changed: Arc<Notify>,
+}
+
+impl Sleep {
+    pub(super) fn new(changed: &Arc<Notify>) -> Self {
+        Self { awake: AtomicBool::new(false), changed: Arc::clone(changed) }
+    }
+
+    pub(super) fn is_awake(&self) -> bool {
+        self.awake.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_awake(&self, awake: bool) {
+        if self.awake.swap(awake, Ordering::AcqRel) != awake {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Decides it by what claims find.
+pub(super) struct Awake {
+    since: Instant,
+    rows: usize,
+    /// Every claim since then, and the one before, got all it asked for.
+    plenty: bool,
+    until: Option<Instant>,
+    wait: Duration,
+}
+
+impl Awake {
+    /// Between two looks while rows come; more while they do not.
+    const LOOK: Duration = Duration::from_millis(2);
+    const LOOK_LAST: Duration = Duration::from_millis(50);
+
+    pub(super) fn new() -> Self {
+        let (since, wait) = (Instant::now(), Self::LOOK);
+        Self { since, rows: 0, plenty: false, until: None, wait }
+    }
+
+    /// After a claim: when to look again, if it stays awake.
+    pub(super) fn claimed(&mut self, rows: usize, plenty: bool, now: Instant) -> Option<Duration> {
+        self.rows += rows;
+        self.plenty &= plenty;
+        let took = now.duration_since(self.since);
+        if took >= BUSY_FOR {
+            #[allow(clippy::cast_precision_loss, reason = "a rate")]
+            let many = self.rows as f64 >= MANY * took.as_secs_f64();
+            if many || self.plenty {
+                self.until = Some(now + TIRED_AFTER);
+            }
+            (self.since, self.rows, self.plenty) = (now, 0, plenty);
+        }
+        self.wait = if rows > 0 { Self::LOOK } else { Self::LOOK_LAST.min(self.wait * 2) };
+        self.until.is_some_and(|until| now < until).then_some(self.wait)
+    }
+}

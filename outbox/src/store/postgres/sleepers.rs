@@ -1,0 +1,113 @@
+//! Who has to be notified. The server handles one commit that notifies at a time, so a
+//! publisher does it only if somebody sleeps: whoever sleeps holds a lock in shared mode,
+//! and a publisher that cannot have it for itself, for a moment, notifies. The locks
+//! belong to the connection that listens: they end with it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use sqlx::postgres::PgListener;
+use tokio::time::Instant;
+
+use crate::store::names::TableNames;
+
+/// The names of the locks: queues share 64 of them, because the server has room for a
+/// limited number.
+const LOCKS: &str = "SELECT queue, hashtextextended($1, hashtext(queue) & 63)
+    FROM unnest($2::text[]) AS given(queue)";
+const LOCK: &str = "SELECT pg_advisory_lock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
+const UNLOCK: &str =
+    "SELECT pg_advisory_unlock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
+const NEXT_TRANSACTION: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+const OLDEST_TRANSACTION: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+
+/// Between two looks for what was published unnoticed. In between, the time grows with
+/// that since the lock: a message is as late as a tenth of the time that its
+/// transaction took.
+const LOOK_FIRST: Duration = Duration::from_millis(5);
+const LOOK_LAST: Duration = Duration::from_secs(20);
+
+/// What the names of the locks are made of; `None` if every publish notifies.
+pub(super) fn lock_of_sleepers(names: &TableNames) -> Option<String> {
+    (!names.notifies_always()).then(|| names.channel())
+}
+
+/// The locks of one connection.
+pub(super) struct Sleepers {
+    lock: String,
+    /// Of the queues seen so far.
+    locks: HashMap<String, i64>,
+    held: HashSet<i64>,
+    unnoticed: Option<Unnoticed>,
+}
+
+/// Transactions that may have asked before the lock was held, and are not over.
+struct Unnoticed {
+    queues: Vec<String>,
+    since: Instant,
+    /// The first transaction that is none of them.
+    next: i64,
+    look_at: Instant,
+}
+
+impl Sleepers {
+    pub(super) fn new(names: &TableNames) -> Self {
+        Self { lock: names.channel(), locks: HashMap::new(), held: HashSet::new(), unnoticed: None }
+    }
+
+    /// From now on these queues have sleepers, and no others.
+    pub(super) async fn sleep_on(
+        &mut self,
+        connection: &mut PgListener,
+        queues: &[&str],
+    ) -> Result<(), sqlx::Error> {
+        let unknown: Vec<_> = queues.iter().filter(|it| !self.locks.contains_key(**it)).collect();
+        if !unknown.is_empty() {
+            let named = sqlx::query_as(LOCKS).bind(&self.lock).bind(unknown);
+            self.locks.extend(named.fetch_all(&mut *connection).await?);
+        }
+        let wanted: HashSet<i64> = queues.iter().map(|queue| self.locks[*queue]).collect();
+        let fresh: Vec<i64> = wanted.difference(&self.held).copied().collect();
+        let stale: Vec<i64> = self.held.difference(&wanted).copied().collect();
+        if !fresh.is_empty() {
+            // A publisher holds one for less than a statement takes.
+            sqlx::query(LOCK).bind(&fresh).execute(&mut *connection).await?;
+            let next = sqlx::query_scalar(NEXT_TRANSACTION).fetch_one(&mut *connection).await?;
+            let mine = |queue: &&&str| fresh.contains(&self.locks[**queue]);
+            let mut unheard: Vec<_> =
+                queues.iter().filter(mine).map(|&queue| queue.to_owned()).collect();
+            unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
+            let since = Instant::now();
+            let look_at = since + LOOK_FIRST;
+            self.unnoticed = Some(Unnoticed { queues: unheard, since, next, look_at });
+        }
+        if !stale.is_empty() {
+            sqlx::query(UNLOCK).bind(stale).execute(&mut *connection).await?;
+        }
+        self.held = wanted;
+        Ok(())
+    }
+
+    /// When to look for what was published unnoticed.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        self.unnoticed.as_ref().map(|unnoticed| unnoticed.look_at)
+    }
+
+    /// The queues in which there may be such messages.
+    pub(super) async fn look(
+        &mut self,
+        connection: &mut PgListener,
+    ) -> Result<Vec<String>, sqlx::Error> {
+        let Some(mut unnoticed) = self.unnoticed.take() else { return Ok(Vec::new()) };
+        let oldest: i64 =
+            sqlx::query_scalar(OLDEST_TRANSACTION).fetch_one(&mut *connection).await?;
+        if oldest >= unnoticed.next {
+            return Ok(unnoticed.queues);
+        }
+        let wait = unnoticed.since.elapsed() / 10;
+        unnoticed.look_at = Instant::now() + wait.clamp(LOOK_FIRST, LOOK_LAST);
+        let queues = unnoticed.queues.clone();
+        self.unnoticed = Some(unnoticed);
+        Ok(queues)
+    }
+}

@@ -1,0 +1,122 @@
+//! Publishers notify only if somebody sleeps. Whoever falls asleep finds what was
+//! published before they knew; polls are an hour away.
+
+use outbox::{Outgoing, Publisher, Subscriber};
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::Probe;
+use outbox_tests::wait::{eventually, soon};
+use sqlx::postgres::PgListener;
+
+use super::{free, gated};
+
+on_postgres!(
+    while_the_only_subscriber_is_busy_nobody_is_notified,
+    a_message_published_while_it_was_busy_and_committed_when_it_sleeps_is_handled,
+    a_message_published_while_nobody_listened_and_committed_later_is_handled,
+    a_process_that_sleeps_is_woken_while_another_is_busy,
+    a_subscriber_of_a_table_where_others_listen_counts_as_asleep,
+);
+
+/// Somebody sleeps, as publishers see it.
+const SLEEPERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+async fn sleepers(db: &Db, count: i64) {
+    eventually("sleepers are as many", async || db.int(SLEEPERS).await == count).await;
+}
+
+/// More to do than its only worker can, until so many may end.
+async fn busy(db: &Db) -> (Subscriber, Probe) {
+    db.send_all((0..300).map(|n| Outgoing::new("q", &n))).await;
+    let (subscriber, probe) = gated("q");
+    (subscriber.max_workers(1), probe)
+}
+
+/// Ends its runs one by one, until publishers need not wake it.
+async fn wake_up(db: &Db, probe: &Probe) {
+    eventually("it stays awake", async || {
+        probe.let_end(1);
+        db.int(SLEEPERS).await == 0
+    })
+    .await;
+}
+
+async fn while_the_only_subscriber_is_busy_nobody_is_notified(db: &Db) {
+    let (subscriber, probe) = busy(db).await;
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    sleepers(db, 1).await;
+    let mut listener = PgListener::connect_with(db.pg()).await.unwrap();
+    listener.listen(&db.names.channel()).await.unwrap();
+    db.publish("q", 1000).await;
+    assert_eq!(soon("a notification", listener.recv()).await.unwrap().payload(), "q");
+    wake_up(db, &probe).await;
+    db.publish("q", 1001).await;
+    db.exec("NOTIFY outbox_outbox, 'end'").await;
+    assert_eq!(soon("a notification", listener.recv()).await.unwrap().payload(), "end");
+    probe.let_end(1000);
+    db.drained().await;
+    sleepers(db, 1).await;
+    db.publish("q", 1002).await;
+    assert_eq!(soon("a notification", listener.recv()).await.unwrap().payload(), "q");
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn a_message_published_while_it_was_busy_and_committed_when_it_sleeps_is_handled(db: &Db) {
+    let (subscriber, probe) = busy(db).await;
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    wake_up(db, &probe).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    Publisher::new(db.names.clone()).publish(&mut tx, "q", &1000).await.unwrap();
+    assert_eq!(db.int(SLEEPERS).await, 0, "it is not notified of");
+    probe.let_end(1000);
+    db.drained().await;
+    sleepers(db, 1).await;
+    probe.more().await;
+    tx.commit().await.unwrap();
+    assert_eq!(probe.start().await.n, 1000);
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn a_message_published_while_nobody_listened_and_committed_later_is_handled(db: &Db) {
+    let mut tx = db.pg().begin().await.unwrap();
+    Publisher::new(db.names.clone()).publish(&mut tx, "q", &7).await.unwrap();
+    let (subscriber, probe) = free("q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    sleepers(db, 1).await;
+    tx.commit().await.unwrap();
+    assert_eq!(probe.start().await.n, 7);
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn a_process_that_sleeps_is_woken_while_another_is_busy(db: &Db) {
+    let (subscriber, probe) = busy(db).await;
+    let one = db.app().only([subscriber]).start().await.unwrap();
+    wake_up(db, &probe).await;
+    let (subscriber, other) = free("other");
+    let two = db.app().only([subscriber]).start().await.unwrap();
+    sleepers(db, 1).await;
+    db.publish("other", 7).await;
+    assert_eq!(other.start().await.n, 7);
+    probe.let_end(1000);
+    db.drained().await;
+    one.stop().await.unwrap();
+    two.stop().await.unwrap();
+}
+
+async fn a_subscriber_of_a_table_where_others_listen_counts_as_asleep(db: &Db) {
+    let (subscriber, probe) = busy(db).await;
+    let app = db.app().names(db.names.clone().always_notify());
+    let running = app.only([subscriber]).start().await.unwrap();
+    for _ in 0..250 {
+        probe.let_end(1);
+        probe.start().await;
+    }
+    assert_eq!(db.int(SLEEPERS).await, 1);
+    probe.let_end(1000);
+    db.drained().await;
+    running.stop().await.unwrap();
+}
