@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
+use outbox_tests::wait::eventually;
 
 use super::wire::Wire;
 
@@ -21,6 +22,8 @@ async fn a_message_alone_takes_two_statements(db: &Db) {
     db.publish("q", 0).await;
     probe.start().await;
     db.drained().await;
+    let looked = || wire.counts().sent.keys().any(|text| text.contains("virtualtransaction"));
+    eventually("it sleeps", async || looked()).await;
     wire.begin();
     let messages = 40;
     for n in 1..=messages {

@@ -26,7 +26,7 @@ on_postgres!(
 
 const ENGINE: &str =
     "FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'engine'";
-const LISTENER: &str = "AND (query ILIKE '%pg_notify($1%' OR query ILIKE '%pg_snapshot%')";
+const LISTENER: &str = "AND (query ILIKE '%pg_notify($1%' OR query ILIKE '%virtualtransaction%')";
 
 async fn kill(db: &Db, which: &str) -> i64 {
     db.int(format!("SELECT count(pg_terminate_backend(pid)) {ENGINE} {which}")).await

@@ -18,8 +18,12 @@ const LOCKS: &str = "SELECT queue, hashtextextended($1, hashtext(queue) & 63)
 const LOCK: &str = "SELECT pg_advisory_lock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
 const UNLOCK: &str =
     "SELECT pg_advisory_unlock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
-const NEXT_TRANSACTION: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-const OLDEST_TRANSACTION: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
+/// Transactions that have written to the table and are not over: all of them, or those
+/// named. The number of one is never another's.
+const WRITERS: &str = "SELECT DISTINCT virtualtransaction FROM pg_locks
+    WHERE locktype = 'relation' AND relation = $1::regclass AND mode = 'RowExclusiveLock'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (virtualtransaction = ANY($2)) IS NOT FALSE";
 
 /// Between two looks for what was published unnoticed. In between, the time grows with
 /// that since the lock: a message is as late as a tenth of the time that its
@@ -35,6 +39,7 @@ pub(super) fn lock_of_sleepers(names: &TableNames) -> Option<String> {
 /// The locks of one connection.
 pub(super) struct Sleepers {
     lock: String,
+    table: String,
     /// Of the queues seen so far.
     locks: HashMap<String, i64>,
     held: HashSet<i64>,
@@ -44,15 +49,20 @@ pub(super) struct Sleepers {
 /// Transactions that may have asked before the lock was held, and are not over.
 struct Unnoticed {
     queues: Vec<String>,
+    writers: Vec<String>,
     since: Instant,
-    /// The first transaction that is none of them.
-    next: i64,
     look_at: Instant,
 }
 
 impl Sleepers {
     pub(super) fn new(names: &TableNames) -> Self {
-        Self { lock: names.channel(), locks: HashMap::new(), held: HashSet::new(), unnoticed: None }
+        Self {
+            lock: names.channel(),
+            table: names.qualified(names.table()),
+            locks: HashMap::new(),
+            held: HashSet::new(),
+            unnoticed: None,
+        }
     }
 
     /// From now on these queues have sleepers, and no others.
@@ -72,20 +82,28 @@ impl Sleepers {
         if !fresh.is_empty() {
             // A publisher holds one for less than a statement takes.
             sqlx::query(LOCK).bind(&fresh).execute(&mut *connection).await?;
-            let next = sqlx::query_scalar(NEXT_TRANSACTION).fetch_one(&mut *connection).await?;
+            let writers = self.writers(connection, None).await?;
             let mine = |queue: &&&str| fresh.contains(&self.locks[**queue]);
             let mut unheard: Vec<_> =
                 queues.iter().filter(mine).map(|&queue| queue.to_owned()).collect();
             unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
             let since = Instant::now();
-            let look_at = since + LOOK_FIRST;
-            self.unnoticed = Some(Unnoticed { queues: unheard, since, next, look_at });
+            // The first time at once: some are over by now.
+            self.unnoticed = Some(Unnoticed { queues: unheard, writers, since, look_at: since });
         }
         if !stale.is_empty() {
             sqlx::query(UNLOCK).bind(stale).execute(&mut *connection).await?;
         }
         self.held = wanted;
         Ok(())
+    }
+
+    async fn writers(
+        &self,
+        connection: &mut PgListener,
+        of: Option<Vec<String>>,
+    ) -> Result<Vec<String>, sqlx::Error> {
+        sqlx::query_scalar(WRITERS).bind(&self.table).bind(of).fetch_all(connection).await
     }
 
     /// When to look for what was published unnoticed.
@@ -99,9 +117,10 @@ impl Sleepers {
         connection: &mut PgListener,
     ) -> Result<Vec<String>, sqlx::Error> {
         let Some(mut unnoticed) = self.unnoticed.take() else { return Ok(Vec::new()) };
-        let oldest: i64 =
-            sqlx::query_scalar(OLDEST_TRANSACTION).fetch_one(&mut *connection).await?;
-        if oldest >= unnoticed.next {
+        if !unnoticed.writers.is_empty() {
+            unnoticed.writers = self.writers(connection, Some(unnoticed.writers)).await?;
+        }
+        if unnoticed.writers.is_empty() {
             return Ok(unnoticed.queues);
         }
         let wait = unnoticed.since.elapsed() / 10;

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
+use sqlx::postgres::types::Oid;
 use sqlx::postgres::{
     PgArgumentBuffer, PgHasArrayType, PgTypeInfo, PgValueFormat, PgValueRef, Postgres,
 };
@@ -15,19 +16,24 @@ use crate::message::row::{from_micros, to_micros};
 /// Microseconds from 1970 to 2000.
 const EPOCH_2000: i64 = 946_684_800_000_000;
 
+/// Of the type and of arrays of it, on every server. By their names each connection
+/// would look them up.
+const OID: Oid = Oid(1184);
+const ARRAY_OID: Oid = Oid(1185);
+
 /// A `timestamptz`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PgTime(pub(super) SystemTime);
 
 impl Type<Postgres> for PgTime {
     fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_name("TIMESTAMPTZ")
+        PgTypeInfo::with_oid(OID)
     }
 }
 
 impl PgHasArrayType for PgTime {
     fn array_type_info() -> PgTypeInfo {
-        PgTypeInfo::with_name("_timestamptz")
+        PgTypeInfo::with_oid(ARRAY_OID)
     }
 }
 
