@@ -47,10 +47,15 @@ impl Pg {
 
     /// In one transaction, each due at what the expression `due` gives.
     pub async fn insert(&self, queue: &str, rows: u64, due: &str) -> Result<()> {
+        self.insert_of(queue, rows, due, 60).await
+    }
+
+    /// With a note of so many characters.
+    pub async fn insert_of(&self, queue: &str, rows: u64, due: &str, note: usize) -> Result<()> {
         let sql = format!(
             "INSERT INTO outbox (queue, payload, headers, created_at, next_attempt_at)
              SELECT '{queue}', convert_to(format(
-                 '{{\"id\":%s,\"customer\":\"c-%s\",\"note\":\"%s\"}}', n, n % 1000, repeat('x', 60)), 'UTF8'),
+                 '{{\"id\":%s,\"customer\":\"c-%s\",\"note\":\"%s\"}}', n, n % 1000, repeat('x', {note})), 'UTF8'),
                  jsonb_build_object('content-type', 'application/json',
                      'correlation_id', gen_random_uuid(), 'outbox-tracking-ids', gen_random_uuid()),
                  clock_timestamp(), {due}

@@ -9,6 +9,7 @@ pub mod failing;
 pub mod held_snapshot;
 pub mod in_flight;
 pub mod latency;
+pub mod payloads;
 pub mod processes;
 pub mod publish;
 pub mod publish_batch;
@@ -61,6 +62,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "trickle", store: Store::Postgres, run: |b| Box::pin(trickle::run(b)) },
     Scenario { name: "timer", store: Store::Postgres, run: |b| Box::pin(timer::run(b)) },
     Scenario { name: "backlog", store: Store::Postgres, run: |b| Box::pin(backlog::run(b)) },
+    Scenario { name: "payloads", store: Store::Postgres, run: |b| Box::pin(payloads::run(b)) },
     Scenario { name: "published_together", store: Store::Postgres, run: |b| Box::pin(published_together::run(b)) },
     Scenario { name: "held_snapshot", store: Store::Postgres, run: |b| Box::pin(held_snapshot::run(b)) },
     Scenario { name: "in_flight", store: Store::Postgres, run: |b| Box::pin(in_flight::run(b)) },
