@@ -20,6 +20,13 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             )),
         }
     }
+    match get("OUTBOX_ASYNC_SETTLES").as_deref() {
+        None | Some("false") => {}
+        Some("true") => app.async_settles = true,
+        Some(text) => mistakes.push(format!(
+            "`OUTBOX_ASYNC_SETTLES` is {text:?}, which is neither `true` nor `false`"
+        )),
+    }
     app.mistakes = mistakes;
     app
 }
@@ -97,8 +104,9 @@ mod tests {
             ("OUTBOX_SCHEMA", "a\0b"),
             ("OUTBOX_DLQ_TABLE", "outbox"),
             ("OUTBOX_DRAIN_TIMEOUT", "soon"),
+            ("OUTBOX_ASYNC_SETTLES", "yes"),
         ]);
-        assert_eq!(found.len(), 5, "{found:#?}");
+        assert_eq!(found.len(), 6, "{found:#?}");
         assert!(!found.join(" ").contains("hunter2"));
     }
 
