@@ -93,13 +93,14 @@ struct Inner {
 }
 
 impl PgStore {
-    /// A store on the server and with the settings that the user's pool has.
-    /// Connects when first used.
+    /// As [`PgStore::with_commits`], with the commits that the pool has.
+    #[cfg(feature = "testing")]
     pub fn new(users: &PgPool, names: TableNames) -> Self {
         Self::with_commits(users, names, Commits::Default)
     }
 
-    /// As [`PgStore::new`], with settles that are waited for or not.
+    /// A store on the server and with the settings that the user's pool has.
+    /// Connects when first used.
     pub fn with_commits(users: &PgPool, names: TableNames, commits: Commits) -> Self {
         let options = users.connect_options();
         let pool = PgPoolOptions::new()
