@@ -1,7 +1,7 @@
 //! apalis-postgres with what its README and its examples offer for speed: batches, no
 //! second lock for tasks that the fetch has locked, a listener, several workers.
 //!
-//! The best number of workers and size of batches, 31,000 a second; two workers with
+//! The best number of workers and size of batches, 30,000 a second; two workers with
 //! batches of 1,000 come to 20,000. A task spawned for each job (`parallelize`) is
 //! slower by far, and results have to be kept, or a job is never done.
 

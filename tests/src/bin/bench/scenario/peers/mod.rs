@@ -61,7 +61,8 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     for ((name, _), mut runs) in PEERS.into_iter().zip(runs) {
         runs.sort_by(|a, b| a.per_second().total_cmp(&b.per_second()));
         let middle = &runs[runs.len() / 2];
-        let mut report = Report::of(name, "postgres", middle);
+        // They share a process, and its memory.
+        let mut report = Report { rss_mb: None, ..Report::of(name, "postgres", middle) };
         if let Some(server) = middle.server_cpu {
             let each = server.as_secs_f64() * 1e6 / middle.messages as f64;
             report.more.insert("server cpu us/msg", rounded(each));
