@@ -118,6 +118,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn settles_are_asynchronous_only_when_asked_for() {
+        let asked = |value: Option<&str>| {
+            let get = |key: &str| value.filter(|_| key == "OUTBOX_ASYNC_SETTLES").map(Into::into);
+            from_lookup(get).async_settles
+        };
+        assert!(asked(Some("true")) && !asked(Some("false")) && !asked(None));
+    }
+
+    #[tokio::test]
     async fn a_refused_start_makes_no_file() {
         let file = std::env::temp_dir().join(format!("outbox-refused-{}.db", std::process::id()));
         let url = format!("sqlite:{}", file.display());

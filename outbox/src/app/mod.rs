@@ -209,14 +209,15 @@ impl App {
     /// PostgreSQL only, without effect on SQLite.
     ///
     /// When the server crashes, or a standby takes over, the results of the last
-    /// moments are undone (up to three times its `wal_writer_delay`, 0.6 s unless
-    /// configured): those messages are delivered again, at the latest when the lease
-    /// of their last delivery ends. Nothing is lost: the ack of a message is undone with all it did, a dead
-    /// letter with the delete of its row, a returned message with the ack it was
-    /// published by. A crash of this process undoes nothing.
+    /// moments are undone (of three times its `wal_writer_delay`, 0.6 s unless
+    /// configured). Those messages are delivered again, at the latest when the lease
+    /// of their last delivery ends, and an attempt that is undone does not count.
+    /// None is lost: a dead letter is undone together with the delete of its row, a
+    /// returned message together with the ack that published it. When this process
+    /// crashes, nothing is undone.
     ///
-    /// What has to hold is waited for all the same: a transaction that a handler took,
-    /// and the ack of `AckFirst`, which comes before the only run.
+    /// What could not be repeated is waited for all the same: a transaction that a
+    /// handler took, and the ack of `AckFirst`, which comes before the only run.
     #[must_use]
     pub fn async_settles(mut self, on: bool) -> Self {
         self.async_settles = on;
