@@ -9,6 +9,7 @@ use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Executor};
 
 use crate::backend::{pg_url, require, unique};
+use crate::server::Server;
 
 #[derive(Clone)]
 pub enum Pool {
@@ -95,6 +96,17 @@ impl Db {
         let options = options.database(&name).application_name("test");
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
         Some(Self { pool: Pool::Postgres(pool), names: names(), url, folder: None })
+    }
+
+    /// On a server of the test's own, with tables.
+    pub async fn of(server: &Server) -> Self {
+        let options: PgConnectOptions = server.url.parse().unwrap();
+        let options = options.application_name("test");
+        let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+        let url = server.url.clone();
+        let db = Self { pool: Pool::Postgres(pool), names: names(), url, folder: None };
+        db.migrate().await;
+        db
     }
 
     pub async fn sqlite() -> Option<Self> {

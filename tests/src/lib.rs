@@ -7,5 +7,6 @@ pub mod db;
 pub mod hostile;
 pub mod postgres;
 pub mod probe;
+pub mod server;
 pub mod sqlite;
 pub mod wait;

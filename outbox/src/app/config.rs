@@ -20,6 +20,13 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             )),
         }
     }
+    match get("OUTBOX_ASYNC_SETTLES").as_deref() {
+        None | Some("false") => {}
+        Some("true") => app.async_settles = true,
+        Some(text) => mistakes.push(format!(
+            "`OUTBOX_ASYNC_SETTLES` is {text:?}, which is neither `true` nor `false`"
+        )),
+    }
     app.mistakes = mistakes;
     app
 }
@@ -97,8 +104,9 @@ mod tests {
             ("OUTBOX_SCHEMA", "a\0b"),
             ("OUTBOX_DLQ_TABLE", "outbox"),
             ("OUTBOX_DRAIN_TIMEOUT", "soon"),
+            ("OUTBOX_ASYNC_SETTLES", "yes"),
         ]);
-        assert_eq!(found.len(), 5, "{found:#?}");
+        assert_eq!(found.len(), 6, "{found:#?}");
         assert!(!found.join(" ").contains("hunter2"));
     }
 
@@ -107,6 +115,15 @@ mod tests {
         assert!(mistakes(&[("DATABASE_URL", "postgres://u@h/db")]).is_empty());
         assert!(mistakes(&[("DATABASE_URL", "sqlite:file.db")]).is_empty());
         assert!(mistakes(&[]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn settles_are_asynchronous_only_when_asked_for() {
+        let asked = |value: Option<&str>| {
+            let get = |key: &str| value.filter(|_| key == "OUTBOX_ASYNC_SETTLES").map(Into::into);
+            from_lookup(get).async_settles
+        };
+        assert!(asked(Some("true")) && !asked(Some("false")) && !asked(None));
     }
 
     #[tokio::test]

@@ -30,7 +30,10 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     match database {
         #[cfg(feature = "postgres")]
         Database::Postgres(pool) => {
-            let anew = move || crate::store::postgres::PgStore::new(&pool, names.clone());
+            use crate::store::postgres::{Commits, PgStore};
+
+            let commits = if app.async_settles { Commits::Async } else { Commits::Default };
+            let anew = move || PgStore::with_commits(&pool, names.clone(), commits);
             let store = anew();
             if let Err(error) = store.reach(PATIENCE).await {
                 return Err(refused(reasons, error));

@@ -61,6 +61,7 @@ pub struct App {
     /// Around everything, the outermost first.
     layers: Vec<Layer>,
     drain_timeout: Duration,
+    async_settles: bool,
     render: Arc<ErrorRenderer>,
     startup: Vec<Hook>,
     shutdown: Vec<Hook>,
@@ -95,6 +96,7 @@ impl App {
     /// | `OUTBOX_SCHEMA` | its schema (PostgreSQL) | the connection's `search_path` |
     /// | `OUTBOX_DLQ_TABLE` | dead-letter table | dead letters are not kept |
     /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s` | 15 s |
+    /// | `OUTBOX_ASYNC_SETTLES` | `true`: see [`App::async_settles`] (PostgreSQL) | `false` |
     ///
     /// A SQLite file is given its tables at start. On PostgreSQL nothing is
     /// created: run [`migrate`](crate::migrate) first.
@@ -112,6 +114,7 @@ impl App {
             included: Vec::new(),
             layers: Vec::new(),
             drain_timeout: DRAIN_TIMEOUT,
+            async_settles: false,
             render: Arc::new(debug_chain),
             startup: Vec::new(),
             shutdown: Vec::new(),
@@ -198,6 +201,26 @@ impl App {
     #[must_use]
     pub fn drain_timeout(mut self, limit: Duration) -> Self {
         self.drain_timeout = limit;
+        self
+    }
+
+    /// Does not wait until the server has results on disk: `synchronous_commit = off`
+    /// for acks, retries, dead letters and returned messages. `false` by default;
+    /// PostgreSQL only, without effect on SQLite.
+    ///
+    /// When the server crashes, or a standby takes over, the results of the last
+    /// moments are undone (of three times its `wal_writer_delay`, 0.6 s unless
+    /// configured). Those messages are delivered again, at the latest when the lease
+    /// of their last delivery ends, and an attempt that is undone does not count.
+    /// None is lost: a dead letter is undone together with the delete of its row, a
+    /// returned message together with the ack that published it. When this process
+    /// crashes, nothing is undone.
+    ///
+    /// What could not be repeated is waited for all the same: a transaction that a
+    /// handler took, and the ack of `AckFirst`, which comes before the only run.
+    #[must_use]
+    pub fn async_settles(mut self, on: bool) -> Self {
+        self.async_settles = on;
         self
     }
 

@@ -15,10 +15,12 @@ use crate::telemetry::TARGET;
 /// change nothing.
 pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs: Few<Run<'_>>) {
     let mut begun = Vec::with_capacity(runs.len());
+    // An ack that a crash of the server undid would make a second run.
+    let store = shared.store.durable();
     for run in runs {
         let Over { settling, context, .. } = Over::from(run);
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
-        if settle(&shared.store, vec![ack]).await == 1 {
+        if settle(&store, vec![ack]).await == 1 {
             begun.push(context);
         }
     }

@@ -232,6 +232,12 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     }
     /// True when dead letters are kept.
     fn keeps_dead_letters(&self) -> bool;
+    /// The same tables; what it settles is kept when it answers, even where settles
+    /// are not waited for.
+    #[must_use]
+    fn durable(&self) -> Self {
+        self.clone()
+    }
     /// Closes the engine's own connections.
     fn close(&self) -> impl Future<Output = ()> + Send;
 

@@ -11,7 +11,7 @@ pub use broker::{Call, Ending, TestBroker};
 pub mod store {
     pub use crate::store::memory::{MemoryStore, MemoryTransaction};
     #[cfg(feature = "postgres")]
-    pub use crate::store::postgres::PgStore;
+    pub use crate::store::postgres::{Commits, PgStore};
     #[cfg(feature = "sqlite")]
     pub use crate::store::sqlite::SqliteStore;
     pub use crate::store::{

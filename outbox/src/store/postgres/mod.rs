@@ -53,6 +53,11 @@ const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVE
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
+/// Beside that, where settles are not waited for.
+const ASYNC: &str = "SET synchronous_commit = off";
+/// Undoes that for one transaction: as the connection was opened.
+const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
+
 statements! {
     pub(super) struct EngineSql in "sql" {
         claim, ack, ack_publishing, retry, bury, release, extend, abandon,
@@ -61,7 +66,18 @@ statements! {
 
 /// The tables of one database, for the engine.
 #[derive(Clone)]
-pub struct PgStore(Arc<Inner>);
+pub struct PgStore(Arc<Inner>, Commits);
+
+/// Whether an answer to a settle waits until the server has it on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commits {
+    /// As the user's pool has it, which is the server's default.
+    Default,
+    /// No. What a crash of the server undoes is delivered again.
+    Async,
+    /// As `Default`, on connections that are set up for `Async`.
+    Waited,
+}
 
 struct Inner {
     pool: PgPool,
@@ -78,9 +94,15 @@ struct Inner {
 }
 
 impl PgStore {
+    /// As [`PgStore::with_commits`], with the commits that the pool has.
+    #[cfg(feature = "testing")]
+    pub fn new(users: &PgPool, names: TableNames) -> Self {
+        Self::with_commits(users, names, Commits::Default)
+    }
+
     /// A store on the server and with the settings that the user's pool has.
     /// Connects when first used.
-    pub fn new(users: &PgPool, names: TableNames) -> Self {
+    pub fn with_commits(users: &PgPool, names: TableNames, commits: Commits) -> Self {
         let options = users.connect_options();
         let pool = PgPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
@@ -90,13 +112,19 @@ impl PgStore {
             // Saves a round trip a statement; a dead connection shows as an
             // error, and every statement is retried or safe to lose.
             .test_before_acquire(false)
-            .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(SESSION).await.map(drop) })
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    connection.execute(SESSION).await?;
+                    if commits == Commits::Async {
+                        connection.execute(ASYNC).await?;
+                    }
+                    Ok(())
+                })
             })
             .connect_lazy_with((*options).clone());
         let sql = EngineSql::new(&names);
         let busy = Mutex::new(Instant::now());
-        Self(Arc::new(Inner { pool, listening: Mutex::default(), busy, names, sql }))
+        Self(Arc::new(Inner { pool, listening: Mutex::default(), busy, names, sql }), commits)
     }
 
     /// Puts `next` in the place of the pool that listens so far, which is closed.
@@ -256,6 +284,14 @@ impl Store for PgStore {
 
     fn keeps_dead_letters(&self) -> bool {
         self.0.names.dlq().is_some()
+    }
+
+    fn durable(&self) -> Self {
+        let commits = match self.1 {
+            Commits::Async => Commits::Waited,
+            commits => commits,
+        };
+        Self(Arc::clone(&self.0), commits)
     }
 
     async fn close(&self) {

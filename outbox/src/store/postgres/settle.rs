@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sqlx::Row as _;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Connection as _, Executor as _, Row as _};
 use uuid::Uuid;
 
 use super::sleepers::lock_of_sleepers;
 use super::time::PgTime;
-use super::{PgStore, Statement, query};
+use super::{Commits, PgStore, Statement, WAITED, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
@@ -91,10 +91,28 @@ impl PgStore {
         let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
         let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
         let statement = bind_rest(query(sql).bind(ids).bind(tokens));
-        let row =
-            self.bounded(action, |connection| Box::pin(statement.fetch_one(connection))).await?;
+        let waited = self.1 == Commits::Waited;
+        let row = self
+            .bounded(action, |connection| Box::pin(settle(connection, statement, waited)))
+            .await?;
         landed(&row, leases).map_err(StoreError::of(action))
     }
+}
+
+/// `waited`: on a connection whose commits are not.
+async fn settle(
+    connection: &mut PgConnection,
+    statement: Statement,
+    waited: bool,
+) -> Result<PgRow, sqlx::Error> {
+    if !waited {
+        return statement.fetch_one(connection).await;
+    }
+    let mut tx = connection.begin().await?;
+    tx.execute(WAITED).await?;
+    let row = statement.fetch_one(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(row)
 }
 
 /// Which pairs the statement hit.

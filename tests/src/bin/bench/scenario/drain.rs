@@ -34,7 +34,7 @@ impl Order {
 }
 
 /// Handled so far, and a word when it is all.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Count(Arc<(AtomicU64, Notify)>);
 
 impl Count {
@@ -53,7 +53,7 @@ impl Count {
     }
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Expected(pub u64);
 
 #[subscriber("bench")]
@@ -74,7 +74,8 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     )])
 }
 
-async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
+/// All settings at their defaults.
+pub async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
     pg.fill(messages).await?;
     let count = Count::default();
     let app = pg.app().only([noop::subscriber()]).state(count.clone()).state(Expected(messages));

@@ -10,6 +10,8 @@ pub mod held_snapshot;
 pub mod in_flight;
 pub mod latency;
 pub mod payloads;
+#[cfg(feature = "peers")]
+pub mod peers;
 pub mod processes;
 pub mod publish;
 pub mod publish_batch;
@@ -68,6 +70,8 @@ const ALL: &[Scenario] = &[
     Scenario { name: "in_flight", store: Store::Postgres, run: |b| Box::pin(in_flight::run(b)) },
     Scenario { name: "queues", store: Store::Postgres, run: |b| Box::pin(queues::run(b)) },
     Scenario { name: "processes", store: Store::Postgres, run: |b| Box::pin(processes::run(b)) },
+    #[cfg(feature = "peers")]
+    Scenario { name: "peers", store: Store::Postgres, run: |b| Box::pin(peers::run(b)) },
     Scenario { name: "drain", store: Store::Sqlite, run: |b| Box::pin(sqlite_drain::run(b)) },
     Scenario { name: "publish", store: Store::Sqlite, run: |b| Box::pin(sqlite_publish::run(b)) },
     Scenario { name: "testbroker", store: Store::Memory, run: |b| Box::pin(testbroker::run(b)) },

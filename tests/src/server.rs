@@ -1,0 +1,119 @@
+//! A PostgreSQL of one's own, which may be killed and started again.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+/// Stopped, and its data removed, when dropped.
+pub struct Server {
+    pub url: String,
+    pub folder: PathBuf,
+    bin: PathBuf,
+    options: String,
+}
+
+impl Server {
+    /// With stock settings but for these.
+    ///
+    /// # Errors
+    /// When PostgreSQL is not installed, or does not start.
+    pub fn start(settings: &[(&str, &str)]) -> Result<Self> {
+        let bin = bin().context("PostgreSQL is not installed")?;
+        let folder = scratch().join(crate::backend::unique("outbox-server"));
+        std::fs::create_dir_all(&folder)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut options = format!(
+            "-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={}",
+            folder.display()
+        );
+        for (name, value) in settings {
+            options.push_str(&format!(" -c {name}={value}"));
+        }
+        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+        let server = Self { url, folder, bin, options };
+        run(Command::new("chmod").arg("777").arg(&server.folder))?;
+        let mut initdb = server.command("initdb");
+        run(initdb.args(["--no-sync", "-U", "postgres", "-A", "trust", "-E", "UTF8"]))?;
+        server.start_again()?;
+        Ok(server)
+    }
+
+    /// Starts it after a [`kill`](Self::kill), and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_again(&self) -> Result<()> {
+        let log = self.folder.join("log");
+        let mut start = self.command("pg_ctl");
+        run(start.args(["-w", "start", "-o", &self.options, "-l"]).arg(log))
+    }
+
+    /// Ends it at once. What it had not yet written to its log is lost.
+    ///
+    /// # Errors
+    /// When it was not running.
+    pub fn kill(&self) -> Result<()> {
+        run(self.command("pg_ctl").args(["-m", "immediate", "-w", "stop"]))
+    }
+
+    /// On its data. A server refuses to run as root.
+    fn command(&self, name: &str) -> Command {
+        let program = self.bin.join(name);
+        let root = std::fs::metadata("/proc/self")
+            .is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+        let mut command = if root {
+            let mut command = Command::new("runuser");
+            command.args(["-u", "postgres", "--"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.arg("-D").arg(self.folder.join("data"));
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.current_dir("/").output().with_context(|| format!("{command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// Where databases are made: in memory where that is possible, so that a commit costs
+/// what the database does for it and not what the machine's disk happens to need for
+/// a flush, which would hide every difference that a ratio is to show.
+#[must_use]
+pub fn scratch() -> PathBuf {
+    if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() }
+}
+
+/// The newest of Debian's, or the one on PATH.
+fn bin() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("OUTBOX_TEST_PG_BIN") {
+        return Some(named.into());
+    }
+    let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"))
+        .collect();
+    versions.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    versions
+        .into_iter()
+        .rev()
+        .chain(std::env::split_paths(&path))
+        .find(|folder| folder.join("pg_ctl").exists())
+}
