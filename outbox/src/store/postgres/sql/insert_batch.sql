@@ -1,15 +1,15 @@
--- Publishes many messages with one statement, in the order given.
--- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
--- microseconds, $6 channel.
-WITH inserted AS (
+-- Publishes messages of one queue and one due time. Their ids grow in the order given:
+-- unnest gives its rows in that order, and nothing here changes it.
+-- $1 queue, $2 payloads, $3 headers, $4 due time or NULL, $5 delay in microseconds,
+-- $6 channel.
+-- One row comes back, not one a message, and what all share is sent and worked out once.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), inserted AS (
     INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at)
-    SELECT m.queue, m.payload, m.headers::jsonb, clock_timestamp(),
-        coalesce(m.at, clock_timestamp() + m.delay * interval '1 microsecond')
-    FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[])
-        WITH ORDINALITY AS m(queue, payload, headers, at, delay, place)
-    ORDER BY m.place
-    RETURNING id, queue
-), woken AS MATERIALIZED (
-    SELECT count(pg_notify($6, named.queue)) FROM (SELECT DISTINCT queue FROM inserted) AS named
+    SELECT $1, m.payload, m.headers::jsonb, (SELECT now FROM clock),
+        (SELECT coalesce($4, now + $5 * interval '1 microsecond') FROM clock)
+    FROM unnest($2::bytea[], $3::text[]) AS m(payload, headers)
+    RETURNING id
 )
-SELECT id, NULL::text, NULL::text, true FROM inserted CROSS JOIN woken ORDER BY id
+SELECT array_agg(id), pg_notify($6, $1) FROM inserted
