@@ -152,7 +152,7 @@ async fn batches_in_opposite_orders_do_not_deadlock<B: Bench>(b: B) {
 
 /// Rows of two claims, one beside the other; what is written differs from row to row.
 async fn settles_and_extensions_of_the_same_rows_do_not_deadlock<B: Bench>(b: B) {
-    let beside = |n: u64| Outgoing::new(if n % 2 == 0 { "a" } else { "b" }, &n);
+    let beside = |n: usize| Outgoing::new(["a", "b"][n % 2], &n);
     b.send_batch((0..200).map(beside).collect()).await;
     let mut leases = b.take_many("a", 100).await;
     leases.extend(b.take_many("b", 100).await);
