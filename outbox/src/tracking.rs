@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::extract::Context;
 use crate::message::Headers;
-use crate::message::headers::TRACKING_IDS;
+use crate::message::headers::{TRACKING_IDS, Text};
 use crate::telemetry::Trace;
 
 /// Ids that a chain keeps: the first, which names where it began, and the last
@@ -108,20 +108,20 @@ impl Trail {
         self.correlation_id.as_deref()
     }
 
-    /// Writes the headers of a message, in the trace of the span that it was
-    /// published in, if there was one. Those that it has already are the
+    /// Writes the headers of a message with this id, in the trace of the span that it
+    /// was published in, if there was one. Those that it has already are the
     /// publisher's own and stay.
-    pub(crate) fn sign(&self, headers: &mut Headers, span: Option<&Trace>) {
+    pub(crate) fn sign(&self, headers: &Headers, text: &mut Text, id: Uuid, span: Option<&Trace>) {
         if headers.value(TRACKING_IDS).is_none() {
-            headers.insert(TRACKING_IDS, self.chain());
+            text.push(TRACKING_IDS, &self.chain(id));
         }
         if let Some(trace) = span.or(self.trace.as_ref()) {
-            trace.sign(headers);
+            trace.sign(headers, text);
         }
     }
 
-    /// The ids so far and a new one, with commas.
-    fn chain(&self) -> String {
+    /// The ids so far and the new one, with commas.
+    fn chain(&self, new: Uuid) -> String {
         let mut chain = String::with_capacity(37 * (self.ids.len().min(MAX_IDS) + 1));
         let cut = (self.ids.len() + 1).saturating_sub(MAX_IDS);
         for (at, id) in self.ids.iter().enumerate() {
@@ -129,7 +129,7 @@ impl Trail {
                 let _ = write!(chain, "{id},");
             }
         }
-        let _ = write!(chain, "{}", Uuid::now_v7());
+        let _ = write!(chain, "{new}");
         chain
     }
 }
@@ -146,9 +146,9 @@ mod tests {
     use crate::message::headers::{TRACEPARENT, TRACESTATE};
 
     fn signed(trail: &Trail) -> Headers {
-        let mut headers = Headers::new();
-        trail.sign(&mut headers, None);
-        headers
+        let mut text = Text::of(&Headers::new());
+        trail.sign(&Headers::new(), &mut text, Uuid::now_v7(), None);
+        Headers::from_json(text.end().as_deref()).unwrap()
     }
 
     #[test]

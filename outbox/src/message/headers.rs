@@ -89,11 +89,6 @@ impl Headers {
         self.get(CORRELATION_ID)
     }
 
-    /// The JSON text that is stored.
-    pub(crate) fn to_json(&self) -> String {
-        serde_json::to_string(&self.0).unwrap_or_default()
-    }
-
     /// Reads the stored text. SQL `NULL` and JSON `null` are no headers.
     pub(crate) fn from_json(text: Option<&str>) -> Result<Self, MalformedHeaders> {
         match text.map(serde_json::from_str::<Value>) {
@@ -113,6 +108,54 @@ impl Headers {
         let Some(text) = text else { return Ok(None) };
         let found: Result<Found<'_>, _> = serde_json::from_str(text);
         found.map(|found| found.0).map_err(|_| MalformedHeaders)
+    }
+}
+
+/// The JSON text that is stored: a publisher's headers, then those that this crate adds,
+/// which most messages have alone.
+pub(crate) struct Text {
+    /// An object without its last brace.
+    json: Vec<u8>,
+    holds_nul: bool,
+}
+
+impl Text {
+    pub(crate) fn of(headers: &Headers) -> Self {
+        let holds_nul = headers.iter().any(|(name, value)| name.contains('\0') || holds_nul(value));
+        // Enough for what is added to most.
+        let mut json = Vec::with_capacity(192);
+        // Names and values are JSON already: nothing in here fails.
+        let _ = serde_json::to_writer(&mut json, &headers.0);
+        json.pop();
+        Self { json, holds_nul }
+    }
+
+    /// Adds a header, which must not be there yet.
+    pub(crate) fn push(&mut self, name: &'static str, value: &str) {
+        self.holds_nul |= value.contains('\0');
+        if self.json.len() > 1 {
+            self.json.push(b',');
+        }
+        let _ = serde_json::to_writer(&mut self.json, name);
+        self.json.push(b':');
+        let _ = serde_json::to_writer(&mut self.json, value);
+    }
+
+    /// `None` when a database refuses it: some name or text holds a NUL.
+    pub(crate) fn end(mut self) -> Option<String> {
+        self.json.push(b'}');
+        if self.holds_nul { None } else { String::from_utf8(self.json).ok() }
+    }
+}
+
+fn holds_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(holds_nul),
+        Value::Object(map) => {
+            map.iter().any(|(name, value)| name.contains('\0') || holds_nul(value))
+        }
+        _ => false,
     }
 }
 
@@ -142,7 +185,7 @@ impl<'de> Visitor<'de> for Finder {
         let mut found = None;
         while let Some(Name(name)) = map.next_key()? {
             if name == CONTENT_TYPE {
-                found = map.next_value::<Text<'de>>()?.0;
+                found = map.next_value::<OfText<'de>>()?.0;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -155,9 +198,9 @@ impl<'de> Visitor<'de> for Finder {
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A string; of another JSON type it is no text.
-struct Text<'a>(Option<Cow<'a, str>>);
+struct OfText<'a>(Option<Cow<'a, str>>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for OfText<'a> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]

@@ -128,7 +128,8 @@ impl Outgoing {
         self
     }
 
-    /// What ties the messages of one piece of work together; made up if absent.
+    /// What ties the messages of one piece of work together; if absent, the tracking id
+    /// of the message that it begins with.
     pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
         self

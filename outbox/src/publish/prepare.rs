@@ -8,7 +8,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Outgoing, PublishError, TimerConflict};
-use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN};
+use crate::message::Headers;
+use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN, Text};
 use crate::tracking::Trail;
 
 /// Length of the columns `queue` and `timer_id`, in characters.
@@ -66,28 +67,26 @@ impl Outgoing {
         if self.conflict.is_some() && self.timer_id.is_none() {
             return Err(PublishError::ConflictWithoutTimer);
         }
-        let mut headers = self.headers;
-        let content_type = self.content_type.map(String::from);
+        let headers = &self.headers;
+        let mut text = Text::of(headers);
         // A header may replace the type that `new` assumed, not one that was named.
         if self.content_type_given || headers.value(CONTENT_TYPE).is_none() {
-            agree(&mut headers, CONTENT_TYPE, content_type)?;
+            agree(headers, &mut text, CONTENT_TYPE, self.content_type.as_deref())?;
         }
-        agree(&mut headers, CORRELATION_ID, self.correlation_id)?;
-        if headers.value(CORRELATION_ID).is_none() {
-            let inherited = trail.correlation_id().map(str::to_owned);
-            let id = inherited.unwrap_or_else(|| Uuid::new_v4().to_string());
-            headers.insert(CORRELATION_ID, id);
+        let id = Uuid::now_v7();
+        agree(headers, &mut text, CORRELATION_ID, self.correlation_id.as_deref())?;
+        if self.correlation_id.is_none() && headers.value(CORRELATION_ID).is_none() {
+            let inherited = trail.correlation_id();
+            // A piece of work is named by the message that it begins with.
+            let own = &mut Uuid::encode_buffer();
+            text.push(CORRELATION_ID, inherited.unwrap_or(id.hyphenated().encode_lower(own)));
         }
         if let Some(limit) = self.expires_in {
             let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            agree(&mut headers, EXPIRES_IN, Some(limit.to_string()))?;
+            agree(headers, &mut text, EXPIRES_IN, Some(&limit.to_string()))?;
         }
-        trail.sign(&mut headers, self.trace.as_ref());
-        for (name, value) in headers.iter() {
-            if name.contains('\0') || holds_nul(value) {
-                return Err(PublishError::Nul("header"));
-            }
-        }
+        trail.sign(headers, &mut text, id, self.trace.as_ref());
+        let headers = text.end().ok_or(PublishError::Nul("header"))?;
         let payload = self.payload.map_err(PublishError::Encode)?;
         if payload.len() > max_payload {
             return Err(PublishError::PayloadTooLarge { bytes: payload.len(), max: max_payload });
@@ -95,7 +94,7 @@ impl Outgoing {
         Ok(Prepared {
             queue: self.queue,
             payload,
-            headers: headers.to_json(),
+            headers,
             due,
             timer_id: self.timer_id,
             extend: self.conflict == Some(TimerConflict::Extend),
@@ -103,31 +102,21 @@ impl Outgoing {
     }
 }
 
-/// Puts an option into the headers, unless a header says otherwise.
+/// Adds an option to the headers, unless a header says it already.
 fn agree(
-    headers: &mut crate::message::Headers,
+    headers: &Headers,
+    text: &mut Text,
     name: &'static str,
-    option: Option<String>,
+    option: Option<&str>,
 ) -> Result<(), PublishError> {
     let Some(option) = option else { return Ok(()) };
     match headers.value(name) {
         Some(Value::String(header)) if *header == option => Ok(()),
         Some(_) => Err(PublishError::HeaderConflict(name)),
         None => {
-            headers.insert(name, option);
+            text.push(name, option);
             Ok(())
         }
-    }
-}
-
-fn holds_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(items) => items.iter().any(holds_nul),
-        Value::Object(map) => {
-            map.iter().any(|(name, value)| name.contains('\0') || holds_nul(value))
-        }
-        _ => false,
     }
 }
 

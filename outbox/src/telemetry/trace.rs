@@ -1,7 +1,7 @@
 //! W3C Trace Context, as it stands in the headers of a message.
 
 use crate::message::Headers;
-use crate::message::headers::{TRACEPARENT, TRACESTATE};
+use crate::message::headers::{TRACEPARENT, TRACESTATE, Text};
 
 /// A place in a trace.
 #[derive(Debug, Clone)]
@@ -45,14 +45,14 @@ impl Trace {
     }
 
     /// Writes the headers, unless the publisher has its own.
-    pub(crate) fn sign(&self, headers: &mut Headers) {
+    pub(crate) fn sign(&self, headers: &Headers, text: &mut Text) {
         if headers.value(TRACEPARENT).is_some() {
             return;
         }
         let Self { id, parent, flags, state } = self;
-        headers.insert(TRACEPARENT, format!("00-{id}-{parent}-{flags}"));
+        text.push(TRACEPARENT, &format!("00-{id}-{parent}-{flags}"));
         if let (Some(state), None) = (state, headers.value(TRACESTATE)) {
-            headers.insert(TRACESTATE, state.as_str());
+            text.push(TRACESTATE, state);
         }
     }
 }

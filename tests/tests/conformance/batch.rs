@@ -51,6 +51,24 @@ async fn each_message_of_a_batch_has_its_own_options<B: Bench>(b: B) {
     assert_eq!(timers, [None, Some("t"), None, None]);
 }
 
+async fn a_batch_of_one_due_time_keeps_it<B: Bench>(b: B) {
+    let at = std::time::UNIX_EPOCH + Duration::from_secs(4_102_444_800);
+    let later = |n: u8| Outgoing::new("later", &n).delay(HOUR);
+    b.send_batch([1, 2].map(later).into()).await;
+    b.send_batch([3, 4].map(|n: u8| Outgoing::new("fixed", &n).at(at)).into()).await;
+    let rows = b.rows().await;
+    let now = b.now().await;
+    let payloads: Vec<_> = rows.iter().map(|row| &*row.payload).collect();
+    assert_eq!(payloads, [b"1", b"2", b"3", b"4"]);
+    for row in &rows[..2] {
+        assert_eq!(row.queue, "later");
+        about(row.due - now, HOUR);
+    }
+    for row in &rows[2..] {
+        assert_eq!((&*row.queue, row.due), ("fixed", 4_102_444_800_000_000));
+    }
+}
+
 async fn an_empty_batch_writes_nothing<B: Bench>(b: B) {
     assert!(b.send_batch(Vec::new()).await.is_empty());
     b.assert_empty().await;
@@ -96,6 +114,7 @@ cases! {
     a_batch_is_claimed_in_its_order,
     a_batch_may_name_many_queues,
     each_message_of_a_batch_has_its_own_options,
+    a_batch_of_one_due_time_keeps_it,
     an_empty_batch_writes_nothing,
     a_rolled_back_batch_is_never_claimed,
     a_batch_commits_with_its_transaction,

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use outbox::Outgoing;
-use outbox::testing::store::{Claim, Lease, Store};
+use outbox::testing::store::{Claim, Extend, Lease, Store};
 use tokio::task::JoinSet;
 
-use crate::bench::{Bench, Settle, Steps, TTL, lease};
+use crate::bench::{Bench, Settle, Steps, TTL, lease, retry};
 
 /// Runs all claims at once and gives the leases of each.
 async fn race<B: Bench>(b: &B, claims: Vec<Claim>) -> Vec<Vec<Lease>> {
@@ -140,8 +140,7 @@ async fn batches_in_opposite_orders_do_not_deadlock<B: Bench>(b: B) {
         let store = b.store().clone();
         let leases = if round % 2 == 0 { forward.clone() } else { backward.clone() };
         running.spawn(async move {
-            let same =
-                |&lease: &Lease| outbox::testing::store::Extend { lease, token: lease.token };
+            let same = |&lease: &Lease| Extend { lease, token: lease.token };
             let extends: Vec<_> = leases.iter().map(same).collect();
             store.extend(&extends).await.unwrap()
         });
@@ -149,6 +148,37 @@ async fn batches_in_opposite_orders_do_not_deadlock<B: Bench>(b: B) {
     for landed in running.join_all().await {
         assert_eq!(landed, vec![true; 200]);
     }
+}
+
+/// Rows of two claims, one beside the other; what is written differs from row to row.
+async fn settles_and_extensions_of_the_same_rows_do_not_deadlock<B: Bench>(b: B) {
+    let beside = |n: usize| Outgoing::new(["a", "b"][n % 2], &n);
+    b.send_batch((0..200).map(beside).collect()).await;
+    let mut leases = b.take_many("a", 100).await;
+    leases.extend(b.take_many("b", 100).await);
+    let mut running = JoinSet::new();
+    for round in 0..12 {
+        let store = b.store().clone();
+        // Another order in each round.
+        let leases: Vec<_> = (0..200).map(|n| leases[(n * 73 + round * 41) % 200]).collect();
+        running.spawn(async move {
+            let held = leases.iter();
+            match round {
+                3 => store.ack(&leases[..100]).await.map(|landed| (true, landed)),
+                6 => {
+                    let retries = held.zip(1..).map(|(&lease, n)| retry(lease, TTL * n));
+                    store.retry(&retries.collect::<Vec<_>>()).await.map(|landed| (true, landed))
+                }
+                _ => {
+                    let same = held.map(|&lease| Extend { lease, token: lease.token });
+                    store.extend(&same.collect::<Vec<_>>()).await.map(|landed| (false, landed))
+                }
+            }
+        });
+    }
+    let ended = running.join_all().await.into_iter().map(|ended| ended.unwrap());
+    let settled = ended.filter(|(settles, _)| *settles).flat_map(|(_, landed)| landed);
+    assert_eq!(settled.filter(|&landed| landed).count(), 200, "each row is settled once");
 }
 
 cases! {
@@ -160,4 +190,5 @@ cases! {
     one_lease_is_settled_once,
     an_ack_and_a_reclaim_do_not_both_land,
     batches_in_opposite_orders_do_not_deadlock,
+    settles_and_extensions_of_the_same_rows_do_not_deadlock,
 }

@@ -133,8 +133,11 @@ async fn a_claim_of_several_queues_reads_each_index_range_in_order(db: &Db) {
     table_scans(&plan[0]["Plan"], &mut scans);
     assert!(scans.len() >= 2, "{plan:#}");
     for (node, index, rows) in scans {
+        // By their place only those are read that were locked, each once.
+        let most = if node == "Tid Scan" { 10.0 } else { 30.0 };
+        let in_order = ["Index Scan", "Index Only Scan"].contains(&&*node);
         assert!(
-            ["Index Scan", "Index Only Scan"].contains(&&*node) && rows <= 30.0,
+            (in_order && index == "outbox_due_idx" || node == "Tid Scan") && rows <= most,
             "{node} of {index} read {rows} rows: {plan:#}"
         );
     }

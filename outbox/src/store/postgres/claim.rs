@@ -6,6 +6,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use super::runs::Runs;
 use super::time::PgTime;
 use super::{PgStore, query};
 use crate::error::StoreError;
@@ -34,9 +35,9 @@ impl PgStore {
     }
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
-        let held: Vec<_> = leases.iter().map(|extend| extend.lease).collect();
-        let tokens: Vec<Uuid> = leases.iter().map(|extend| extend.token).collect();
-        self.write("extend", &self.0.sql.extend, &held, |statement| statement.bind(tokens)).await
+        let runs = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
+        let tokens: Vec<Uuid> = runs.heads.iter().map(|extend| extend.token).collect();
+        self.write("extend", &self.0.sql.extend, &runs, |statement| statement.bind(tokens)).await
     }
 }
 

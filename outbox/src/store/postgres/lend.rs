@@ -1,10 +1,8 @@
 //! Transactions that are lent to handlers.
 
 use sqlx::Postgres;
-use uuid::Uuid;
 
-use super::query;
-use super::settle::landed;
+use super::runs::Runs;
 use crate::error::StoreError;
 use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::Publisher;
@@ -28,11 +26,9 @@ impl lends::Lends for Postgres {
         acks: &[Handled<'_>],
     ) -> Result<Ended, StoreError> {
         let Open { mut tx, .. } = open;
-        let leases: Vec<Lease> = acks.iter().map(|handled| handled.lease).collect();
-        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
-        let tokens: Vec<Uuid> = leases.iter().map(|lease| lease.token).collect();
-        let ack = query(publisher.statements().postgres.ack()).bind(ids).bind(tokens);
-        let acked = ack.fetch_one(&mut *tx).await.and_then(|row| landed(&row, &leases));
+        let runs = Runs::of(acks, |handled| handled.lease, |_, _| true);
+        let ack = runs.bound(publisher.statements().postgres.ack());
+        let acked = ack.fetch_one(&mut *tx).await.and_then(|row| runs.landed(&row));
         if acked.map_err(StoreError::of("ack"))?.contains(&false) {
             tx.rollback().await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::LeaseLost);

@@ -5,6 +5,7 @@ mod claim;
 mod lend;
 mod listen;
 mod publish;
+mod runs;
 mod schema;
 mod settle;
 mod sleepers;

@@ -19,7 +19,7 @@ use crate::store::statements;
 
 statements! {
     struct Sql in "sql" {
-        insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_timers,
+        insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_mixed,
         cancel_timer, pending, ack,
     }
 }
@@ -86,23 +86,36 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         messages: Vec<Prepared>,
     ) -> Result<Vec<Published>, StoreError> {
         let PublishSql { sql, channel, lock } = &statements.postgres;
-        let timers = messages.iter().any(|message| message.timer_id.is_some());
-        let text = if timers { &sql.insert_batch_timers } else { &sql.insert_batch };
-        let mut statement = query(text)
-            .bind(messages.iter().map(|m| m.queue.clone()).collect::<Vec<_>>())
-            .bind(messages.iter().map(|m| &*m.payload).collect::<Vec<_>>())
-            .bind(messages.iter().map(|m| m.headers.clone()).collect::<Vec<_>>())
-            .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
-            .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
-            .bind(channel.as_str())
-            .bind(lock.as_deref());
-        if timers {
-            statement = statement
-                .bind(messages.iter().map(|m| m.timer_id.clone()).collect::<Vec<_>>())
+        let Some(first) = messages.first() else { return Ok(Vec::new()) };
+        let like_first =
+            |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
+        let payloads: Vec<_> = messages.iter().map(|m| &*m.payload).collect();
+        let headers: Vec<_> = messages.iter().map(|m| &*m.headers).collect();
+        let published = if messages.iter().all(like_first) {
+            let statement = query(&sql.insert_batch)
+                .bind(&*first.queue)
+                .bind(payloads)
+                .bind(headers)
+                .bind(first.due.at())
+                .bind(first.due.delay())
+                .bind(channel.as_str())
+                .bind(lock.as_deref());
+            statement.fetch_one(&mut **self).await.and_then(|row| inserted(&row))
+        } else {
+            let statement = query(&sql.insert_batch_mixed)
+                .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
+                .bind(payloads)
+                .bind(headers)
+                .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
+                .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
+                .bind(channel.as_str())
+                .bind(lock.as_deref())
+                .bind(messages.iter().map(|m| m.timer_id.as_deref()).collect::<Vec<_>>())
                 .bind(messages.iter().map(|m| m.extend).collect::<Vec<_>>());
-        }
-        let rows = statement.fetch_all(&mut **self).await;
-        rows.and_then(|rows| in_order(&messages, &rows)).map_err(StoreError::of("publish a batch"))
+            let rows = statement.fetch_all(&mut **self).await;
+            rows.and_then(|rows| in_order(&messages, &rows))
+        };
+        published.map_err(StoreError::of("publish a batch"))
     }
 
     async fn cancel_timer(
@@ -136,6 +149,14 @@ fn published(row: &PgRow, fresh: usize) -> Result<Published, sqlx::Error> {
     let id = row.try_get(0)?;
     let fresh: bool = row.try_get(fresh)?;
     Ok(if fresh { Published::Inserted(id) } else { Published::Extended(id) })
+}
+
+/// The ids of messages that are alike, in the order of the batch: that in which they
+/// were drawn.
+fn inserted(row: &PgRow) -> Result<Vec<Published>, sqlx::Error> {
+    let mut ids: Vec<i64> = row.try_get::<Option<_>, _>(0)?.unwrap_or_default();
+    ids.sort_unstable();
+    Ok(ids.into_iter().map(Published::Inserted).collect())
 }
 
 /// Matches returned rows to messages: by name where there is a timer; by order

@@ -1,22 +1,16 @@
 -- Moves rows that failed for good to the dead-letter table: both or neither.
--- $1 ids, $2 tokens, $3 reasons, $4 kinds, $5 exceptions, $6 notes.
--- Locks: the rows, in order of id. Index: the primary key.
+-- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id,
+-- $5 reason, $6 kind, $7 exception, $8 note.
+-- Locks: the rows, run by run, in order of id. Index: the primary key.
 -- A lost lease deletes nothing, so it inserts nothing. A failing insert takes
 -- the delete back with it.
-WITH dying AS MATERIALIZED (
-    SELECT o.id, o.acquired_token AS token, settled.reason, settled.kind, settled.exception,
-        settled.note
-    FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
-        AS settled(id, token, reason, kind, exception, note)
-    JOIN "outbox" AS o ON o.id = ANY(ARRAY[settled.id]) AND o.acquired_token = settled.token
-    ORDER BY settled.id
-    FOR UPDATE OF o
-), deleted AS (
+WITH deleted AS (
     DELETE FROM "outbox" AS o
-    USING dying
-    WHERE o.id = ANY(ARRAY[dying.id]) AND o.acquired_token = dying.token
-    RETURNING o.id, dying.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
-        o.timer_id, dying.reason, dying.kind, dying.exception, dying.note
+    USING unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[])
+        AS run(token, first, last, reason, kind, exception, note)
+    WHERE o.id = ANY(($1::bigint[])[run.first:run.last]) AND o.acquired_token = run.token
+    RETURNING o.id, run.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
+        o.timer_id, run.reason, run.kind, run.exception, run.note
 ), kept AS (
     INSERT INTO "outbox_dlq" (original_id, queue, payload, headers, deliveries_count, created_at,
         failed_at, failure_reason, last_exception, timer_id, error_kind, note)

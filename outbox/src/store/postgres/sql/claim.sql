@@ -7,7 +7,9 @@
 -- else has locked are skipped.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order for each
 -- queue. MATERIALIZED, because a planner that inlines the subquery may run it
--- again for every row and claim more than $1.
+-- again for every row and claim more than $1. Locked rows stay where they are, so
+-- they are found again by their place, which no index has to be walked for; one that
+-- was written since the statement began is left, as if it were still locked.
 -- The commit is not waited for: a claim that a crash of the server undoes is a
 -- delivery that is made again.
 -- A claim that got less than it asked for looks ahead: at the first row that is
@@ -25,13 +27,13 @@ WITH clock AS MATERIALIZED (
 ), wanted AS MATERIALIZED (
     SELECT given.queue, given.place FROM unnest($6::text[], $7::bigint[]) AS given(queue, place)
 ), due AS MATERIALIZED (
-    SELECT candidate.id, candidate.previous, claims.place, claims.ttl, claims.token
+    SELECT candidate.tid, candidate.previous, claims.place, claims.ttl, claims.token
     FROM claims
     CROSS JOIN LATERAL (
-        SELECT found.id, found.acquired_token AS previous
+        SELECT found.tid, found.acquired_token AS previous
         FROM wanted
         CROSS JOIN LATERAL (
-            SELECT o.id, o.acquired_token, o.next_attempt_at
+            SELECT o.ctid AS tid, o.id, o.acquired_token, o.next_attempt_at
             FROM "outbox" AS o
             WHERE o.queue = wanted.queue
               AND o.next_attempt_at <= (SELECT now FROM clock)
@@ -54,7 +56,7 @@ WITH clock AS MATERIALIZED (
         acquired_at = (SELECT now FROM clock),
         deliveries_count = o.deliveries_count + 1
     FROM due
-    WHERE o.id = ANY(ARRAY[due.id])
+    WHERE o.ctid = due.tid
       AND (o.acquired_token IS NULL OR o.acquired_at <= (SELECT now FROM clock) - due.ttl)
     RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
         o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,

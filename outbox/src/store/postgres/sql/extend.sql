@@ -1,19 +1,14 @@
 -- Starts leases anew, under the same token or another one.
--- $1 ids, $2 tokens, $3 tokens to continue under, in triples.
--- Locks: the rows, in order of id. Index: the primary key; the columns written
--- stand in no index, so the update is HOT.
-WITH mine AS MATERIALIZED (
-    SELECT o.id, o.acquired_token AS token, held.next
-    FROM unnest($1::bigint[], $2::uuid[], $3::uuid[]) AS held(id, token, next)
-    JOIN "outbox" AS o ON o.id = ANY(ARRAY[held.id]) AND o.acquired_token = held.token
-    ORDER BY held.id
-    FOR UPDATE OF o
-), written AS (
+-- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id,
+-- $5 token to continue under.
+-- Locks: the rows, run by run, in order of id. Index: the primary key; the columns
+-- written stand in no index, so the update is HOT.
+WITH written AS (
     UPDATE "outbox" AS o
     SET acquired_at = clock_timestamp(),
-        acquired_token = mine.next
-    FROM mine
-    WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
-    RETURNING mine.id, mine.token
+        acquired_token = run.next
+    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::uuid[]) AS run(token, first, last, next)
+    WHERE o.id = ANY(($1::bigint[])[run.first:run.last]) AND o.acquired_token = run.token
+    RETURNING o.id, run.token
 )
 SELECT array_agg(id), array_agg(token) FROM written

@@ -1,18 +1,18 @@
--- Publishes many messages with one statement, in the order given.
--- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
--- microseconds, $6 channel, $7 lock of the sleepers or NULL.
-WITH inserted AS (
+-- Publishes messages of one queue and one due time. Their ids grow in the order given:
+-- unnest gives its rows in that order, and nothing here changes it.
+-- $1 queue, $2 payloads, $3 headers, $4 due time or NULL, $5 delay in microseconds,
+-- $6 channel, $7 lock of the sleepers or NULL.
+-- One row comes back, not one a message, and what all share is sent and worked out once.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), inserted AS (
     INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at)
-    SELECT m.queue, m.payload, m.headers::jsonb, clock_timestamp(),
-        coalesce(m.at, clock_timestamp() + m.delay * interval '1 microsecond')
-    FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[])
-        WITH ORDINALITY AS m(queue, payload, headers, at, delay, place)
-    ORDER BY m.place
-    RETURNING id, queue
-), woken AS MATERIALIZED (
-    SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
-            ELSE pg_notify($6, named.queue) IS NULL END)
-    FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
-        FROM inserted) AS named
+    SELECT $1, m.payload, m.headers::jsonb, (SELECT now FROM clock),
+        (SELECT coalesce($4, now + $5 * interval '1 microsecond') FROM clock)
+    FROM unnest($2::bytea[], $3::text[]) AS m(payload, headers)
+    RETURNING id
 )
-SELECT id, NULL::text, NULL::text, true FROM inserted CROSS JOIN woken ORDER BY id
+SELECT array_agg(id), CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63))
+        THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))
+        ELSE pg_notify($6, $1) IS NULL END
+FROM inserted

@@ -1,23 +1,18 @@
 -- Gives leases back: at once, or (snooze) to be due again after a while.
--- $1 ids, $2 tokens, $3 delays in microseconds or NULL, $4 deliveries to take back,
--- $5 times before which they are not due, or NULL.
--- Locks: the rows, in order of id. Index: the primary key.
-WITH mine AS MATERIALIZED (
-    SELECT o.id, o.acquired_token AS token, settled.delay, settled.uncount, settled.first
-    FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::timestamptz[])
-        AS settled(id, token, delay, uncount, first)
-    JOIN "outbox" AS o ON o.id = ANY(ARRAY[settled.id]) AND o.acquired_token = settled.token
-    ORDER BY settled.id
-    FOR UPDATE OF o
-), written AS (
+-- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id,
+-- $5 delay in microseconds or NULL, $6 deliveries to take back, $7 time before which
+-- it is not due, or NULL.
+-- Locks: the rows, run by run, in order of id. Index: the primary key.
+WITH written AS (
     UPDATE "outbox" AS o
     SET acquired_token = NULL,
         acquired_at = NULL,
-        deliveries_count = greatest(o.deliveries_count - mine.uncount, 0),
-        next_attempt_at = greatest(mine.first, coalesce(
-            clock_timestamp() + mine.delay * interval '1 microsecond', o.next_attempt_at))
-    FROM mine
-    WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
-    RETURNING mine.id, mine.token
+        deliveries_count = greatest(o.deliveries_count - run.uncount, 0),
+        next_attempt_at = greatest(run.earliest, coalesce(
+            clock_timestamp() + run.delay * interval '1 microsecond', o.next_attempt_at))
+    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::bigint[], $7::timestamptz[])
+        AS run(token, first, last, delay, uncount, earliest)
+    WHERE o.id = ANY(($1::bigint[])[run.first:run.last]) AND o.acquired_token = run.token
+    RETURNING o.id, run.token
 )
 SELECT array_agg(id), array_agg(token) FROM written

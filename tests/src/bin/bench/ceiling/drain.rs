@@ -3,7 +3,8 @@
 //!
 //! The best form found: without the overlap each side waits for the other, more pairs
 //! than cores only wait for the processor, and from a thousand rows on what a
-//! statement costs by itself no longer shows.
+//! statement costs by itself no longer shows. Rows that are locked are found again by
+//! their place.
 
 use anyhow::Result;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -15,7 +16,7 @@ use crate::db::QUEUE;
 use crate::scenario::drain::Order;
 
 pub const CLAIM: &str = "WITH due AS MATERIALIZED (
-        SELECT id FROM outbox
+        SELECT ctid FROM outbox
         WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
           AND acquired_token IS NULL
           AND next_attempt_at >= $4
@@ -25,7 +26,7 @@ pub const CLAIM: &str = "WITH due AS MATERIALIZED (
     )
     UPDATE outbox AS o
     SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
-    FROM due WHERE o.id = due.id AND o.acquired_token IS NULL
+    FROM due WHERE o.ctid = due.ctid AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at";
 pub const DELETE: &str =
     "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";

@@ -32,7 +32,7 @@ const PAIRS: usize = 2;
 const BATCH: i64 = 1000;
 
 const CLAIM: &str = "WITH due AS MATERIALIZED (
-        SELECT id FROM outbox
+        SELECT ctid FROM outbox
         WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
           AND acquired_token IS NULL AND next_attempt_at >= $4
         ORDER BY next_attempt_at, id
@@ -41,7 +41,7 @@ const CLAIM: &str = "WITH due AS MATERIALIZED (
     )
     UPDATE outbox AS o
     SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
-    FROM due WHERE o.id = due.id AND o.acquired_token IS NULL
+    FROM due WHERE o.ctid = due.ctid AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at, o.attempts_count";
 const DELETE: &str = "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";
 const RETRY: &str = "UPDATE outbox

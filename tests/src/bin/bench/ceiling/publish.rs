@@ -35,8 +35,8 @@ pub async fn insert_many(connection: &mut PgConnection, orders: &[Order]) -> Res
 }
 
 pub fn headers() -> String {
-    let (correlation, tracking) = (Uuid::new_v4(), Uuid::new_v4());
+    let id = Uuid::now_v7();
     format!(
-        r#"{{"content-type":"application/json","correlation_id":"{correlation}","outbox-tracking-ids":"{tracking}"}}"#
+        r#"{{"content-type":"application/json","correlation_id":"{id}","outbox-tracking-ids":"{id}"}}"#
     )
 }

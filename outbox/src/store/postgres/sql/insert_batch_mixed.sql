@@ -1,4 +1,4 @@
--- As insert_batch, for a batch in which some message has a timer name.
+-- As insert_batch, for queues and due times of many kinds, and timers.
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
 -- microseconds, $6 channel, $7 lock of the sleepers or NULL, $8 timer names or
 -- NULLs, $9 whether to extend.
