@@ -14,13 +14,24 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
-use super::{EngineSql, query};
+use super::query;
 use crate::error::StoreError;
 use crate::store::names::{TableNames, quoted};
 use crate::store::{Landed, Lease};
 
+const TAKE: &str = include_str!("sql/claim_take.sql");
+const ACK: &str = include_str!("sql/ack.sql");
+const RETRY: &str = include_str!("sql/retry.sql");
+const BURY: &str = include_str!("sql/bury.sql");
+const RELEASE: &str = include_str!("sql/release.sql");
+const EXTEND: &str = include_str!("sql/extend.sql");
+
 /// The row's id where the elements of ?1 are arrays.
 const ID: &str = "given.value ->> 0";
+const A: &str = "given.value ->> 1";
+const B: &str = "given.value ->> 2";
+const C: &str = "given.value ->> 3";
+const D: &str = "given.value ->> 4";
 /// The row's token: they lie one after the other in the BLOB ?2.
 const TOKEN: &str = "substr(?2, given.key * 16 + 1, 16)";
 
@@ -39,49 +50,47 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(sql: &EngineSql, names: &TableNames) -> Self {
-        let mut prepare = String::new();
+    pub(super) fn new(names: &TableNames) -> Self {
         // No table has such a name: it holds the names of both.
         let own = format!("{}/{}/", names.table(), names.dlq_or_default());
         let lost = quoted(&format!("{own}lost"));
-        let _ = write!(prepare, "CREATE TEMP TABLE {lost} (place INTEGER);");
-        // The parameter ?n of the writes is the value number n.
-        let mut batch = |kind: &str, values: &[&str], writes: &[&Arc<str>]| {
+        let mut prepare = format!("CREATE TEMP TABLE {lost} (place INTEGER);");
+        // The parameter ?n of a write is the value number n.
+        let mut batch = |kind: &str, values: &[&str], writes: &[&str]| {
             let view = quoted(&format!("{own}{kind}"));
-            let (mut columns, mut body) = (String::from("0 AS place"), String::new());
-            for write in writes {
-                let _ = write!(body, "{write};\n");
-            }
+            let (mut columns, mut body) = (String::from("0 AS place"), writes.join(";"));
             for number in 1..=values.len() {
                 let _ = write!(columns, ", 0 AS a{number}");
                 body = body.replace(&format!("?{number}"), &format!("NEW.a{number}"));
             }
+            let body = names.sql(&body);
             let _ = write!(
                 prepare,
                 "CREATE TEMP VIEW {view} AS SELECT {columns};
                  CREATE TEMP TRIGGER {view} INSTEAD OF INSERT ON {view} BEGIN
-                 {body}
+                 {body};
                  INSERT INTO {lost} SELECT NEW.place WHERE changes() = 0;
                  END;"
             );
+            // The first statement is there because a trigger that names a missing table
+            // does not make SQLite look whether the table is back.
+            let (table, values) = (names.sql("\"outbox\""), values.join(", "));
             Batch(
                 format!(
-                    "INSERT INTO {view} SELECT given.key, {} FROM json_each(?1) AS given;
-                     DELETE FROM {lost} RETURNING place",
-                    values.join(", ")
+                    "SELECT 0 FROM {table} WHERE 0;
+                     INSERT INTO {view} SELECT given.key, {values} FROM json_each(?1) AS given;
+                     DELETE FROM {lost} RETURNING place"
                 )
                 .into(),
             )
         };
-        let rest = ["given.value ->> 1", "given.value ->> 2", "given.value ->> 3", "given.value ->> 4"];
-        let [one, two, three, four] = rest;
         Self {
-            take: batch("take", &["given.value", "?2", "?3"], &[&sql.claim_take]),
-            ack: batch("ack", &["given.value", TOKEN], &[&sql.ack]),
-            retry: batch("retry", &[ID, TOKEN, one], &[&sql.retry]),
-            bury: batch("bury", &[ID, TOKEN, one, two, three, four], &[&sql.bury, &sql.ack]),
-            release: batch("release", &[ID, TOKEN, one, two, three], &[&sql.release]),
-            extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[&sql.extend]),
+            take: batch("take", &["given.value", "?2", "?3"], &[TAKE]),
+            ack: batch("ack", &["given.value", TOKEN], &[ACK]),
+            retry: batch("retry", &[ID, TOKEN, A], &[RETRY]),
+            bury: batch("bury", &[ID, TOKEN, A, B, C, D], &[BURY, ACK]),
+            release: batch("release", &[ID, TOKEN, A, B, C], &[RELEASE]),
+            extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[EXTEND]),
             prepare,
         }
     }

@@ -20,7 +20,7 @@ use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
-        let rows = if claim.limit > 0 && self.any_due(claim).await? {
+        let rows = if claim.limit > 0 && (claim.expected || self.any_due(claim).await?) {
             self.take(claim).await?
         } else {
             Vec::new()

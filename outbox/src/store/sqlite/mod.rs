@@ -14,7 +14,7 @@ mod validate;
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
-use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 
 pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
@@ -31,7 +31,7 @@ use crate::schema::SchemaMismatch;
 
 statements! {
     struct EngineSql in "sql" {
-        claim_places, claim_find, claim_take, ack, retry, bury, release, extend, abandon, next_due,
+        claim_places, claim_find, abandon, next_due,
     }
 }
 
@@ -64,14 +64,15 @@ impl SqliteStore {
                 // committed.
                 .after_release(|connection, _| {
                     Box::pin(async move {
-                        // Fails when there is no transaction, which is the rule.
-                        let _ = connection.execute("ROLLBACK").await;
+                        if connection.is_in_transaction() {
+                            connection.execute("ROLLBACK").await?;
+                        }
                         Ok(true)
                     })
                 })
         };
         let (sql, publish) = (EngineSql::new(&names), PublishSql::new(&names));
-        let batches = Arc::new(Batches::new(&sql, &names));
+        let batches = Arc::new(Batches::new(&names));
         let prepare = Arc::clone(&batches);
         let writer = pool(1).after_connect(move |connection, _| {
             let prepare = Arc::clone(&prepare);
