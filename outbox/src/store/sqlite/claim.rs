@@ -33,25 +33,29 @@ impl SqliteStore {
     async fn take(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
         let failed = StoreError::of;
         let mut tx = self.begin("claim").await?;
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<(SqliteRow, &str)> = Vec::new();
         for (queue, limit) in self.shares(claim, &mut tx).await? {
             let find = self.find(&self.0.sql.claim_find, claim, queue).bind(limit);
-            for row in find.fetch_all(&mut *tx).await.map_err(failed("claim"))? {
-                found.push(Found::read(&row, queue).map_err(failed("read claimed rows"))?);
-            }
+            let rows = find.fetch_all(&mut *tx).await.map_err(failed("claim"))?;
+            found.extend(rows.into_iter().map(|row| (row, queue)));
         }
-        let now = found.iter().map(|found| found.now).max().unwrap_or_default();
-        let ids: Vec<i64> = found.iter().map(|found| found.row.id).collect();
+        let mut ids: Vec<i64> = Vec::with_capacity(found.len());
+        for (row, _) in &found {
+            ids.push(row.try_get_unchecked(0).map_err(failed("claim"))?);
+        }
+        let now = found.last().map_or(Ok(0), |(row, _)| row.try_get_unchecked(1));
+        let now: i64 = now.map_err(failed("claim"))?;
         let take = query(&self.0.batches.take.0).bind(json(&ids)).bind(claim.token).bind(now);
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
-        let claimed = |Found { mut row, before, .. }| {
-            row.deliveries_count += 1;
-            row.acquired_at = Some(from_micros(now));
-            row.acquired_token = Some(claim.token);
-            Claimed { row, before }
-        };
-        let mut claimed: Vec<_> = found.into_iter().map(claimed).collect();
+        // Who waits for the connection gets it before the rows are read, which takes as
+        // long as a write.
+        tokio::task::yield_now().await;
+        let mut claimed = Vec::with_capacity(found.len());
+        for ((row, queue), id) in found.iter().zip(ids) {
+            let read = claimed_row(row, id, queue, claim.token, now);
+            claimed.push(read.map_err(failed("read claimed rows"))?);
+        }
         claimed.sort_by_key(|claimed| Position::of(&claimed.row));
         Ok(claimed)
     }
@@ -139,39 +143,36 @@ impl SqliteStore {
     }
 }
 
-/// A row that is due, not yet taken.
-struct Found {
-    row: Row,
-    before: Before,
+type Numbers = (u64, u64, i64, i64, Option<i64>, Option<i64>, String, Option<String>);
+
+/// A row that claim_find read, as claim_take left it.
+fn claimed_row(
+    row: &SqliteRow,
+    id: i64,
+    queue: &str,
+    token: Uuid,
     now: i64,
-}
-
-type Numbers = (i64, u64, u64, i64, i64, Option<i64>, Option<i64>, String, Option<String>, i64);
-
-impl Found {
-    fn read(row: &SqliteRow, queue: &str) -> Result<Self, sqlx::Error> {
-        let (id, attempts, deliveries, created, due, first, last, previous, timer_id, now) =
-            parsed::<Numbers>(row, 2)?;
-        // One of another writer may be no token of ours.
-        let previous = (!previous.is_empty())
-            .then(|| Uuid::try_parse(&previous).unwrap_or_default());
-        let row = Row {
-            id,
-            queue: queue.to_owned(),
-            payload: row.try_get_unchecked::<Vec<u8>, _>(0)?.into(),
-            headers: row.try_get_unchecked(1)?,
-            attempts_count: attempts,
-            deliveries_count: deliveries,
-            created_at: from_micros(created),
-            next_attempt_at: from_micros(due),
-            first_attempt_at: first.map(from_micros),
-            last_attempt_at: last.map(from_micros),
-            acquired_at: None,
-            acquired_token: None,
-            timer_id,
-        };
-        Ok(Self { row, before: Before::of(previous), now })
-    }
+) -> Result<Claimed, sqlx::Error> {
+    let (attempts, deliveries, created, due, first, last, previous, timer_id): Numbers =
+        parsed(row, 4)?;
+    // One of another writer may be no token of ours.
+    let previous = (!previous.is_empty()).then(|| Uuid::try_parse(&previous).unwrap_or_default());
+    let row = Row {
+        id,
+        queue: queue.to_owned(),
+        payload: row.try_get_unchecked::<Vec<u8>, _>(2)?.into(),
+        headers: row.try_get_unchecked(3)?,
+        attempts_count: attempts,
+        deliveries_count: deliveries + 1,
+        created_at: from_micros(created),
+        next_attempt_at: from_micros(due),
+        first_attempt_at: first.map(from_micros),
+        last_attempt_at: last.map(from_micros),
+        acquired_at: Some(from_micros(now)),
+        acquired_token: Some(token),
+        timer_id,
+    };
+    Ok(Claimed { row, before: Before::of(previous) })
 }
 
 /// A column that holds JSON which the statement made.

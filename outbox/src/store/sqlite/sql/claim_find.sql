@@ -2,12 +2,12 @@
 -- ?1 queue, ?2 lease in microseconds, ?3 and ?4 due time and id to begin behind,
 -- ?5 rows at most.
 -- In a BEGIN IMMEDIATE transaction, so that nobody writes before claim_take.
--- All numbers in one text: each value of an answer is allocated by one thread and freed
--- by another, under a lock.
+-- What the claim itself does not need is one text: each value of an answer is allocated
+-- by one thread and freed by another, under a lock.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order.
-SELECT payload, headers, json_array(id, attempts_count, deliveries_count, created_at,
-    next_attempt_at, first_attempt_at, last_attempt_at, hex(acquired_token), timer_id,
-    CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+SELECT id, CAST(unixepoch('subsec') * 1000000 AS INTEGER), payload, headers,
+    json_array(attempts_count, deliveries_count, created_at, next_attempt_at,
+        first_attempt_at, last_attempt_at, hex(acquired_token), timer_id)
 FROM "outbox"
 WHERE queue = ?1
   AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
