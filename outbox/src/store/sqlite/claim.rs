@@ -137,7 +137,8 @@ impl SqliteStore {
     }
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
-        let rows: Vec<_> = leases.iter().map(|one| (one.lease.id, one.token.simple().to_string())).collect();
+        let rows: Vec<_> =
+            leases.iter().map(|one| (one.lease.id, one.token.simple().to_string())).collect();
         let held = leases.iter().map(|extend| extend.lease);
         self.write("extend", &self.0.batches.extend, json(&rows), held).await
     }

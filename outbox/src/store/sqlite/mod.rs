@@ -16,12 +16,12 @@ use std::sync::Arc;
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 
+use batch::Batches;
 pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
 pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATIONS;
-use batch::Batches;
 use validate::validate;
 
 use super::names::TableNames;
