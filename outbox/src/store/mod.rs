@@ -77,6 +77,8 @@ pub struct Claim {
     pub token: Uuid,
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
+    /// The last one got as many rows as it asked for, so there are more.
+    pub expected: bool,
 }
 
 /// A place in the order of claims.

@@ -81,6 +81,7 @@ impl TestBroker {
             lease_ttl: options.lease_ttl,
             token: new_token(),
             after: None,
+            expected: false,
         };
         let claimed_at = Instant::now();
         let taken = self.store.claim(&[claim]).await.unwrap_or_default();
@@ -197,6 +198,7 @@ impl TestBroker {
             lease_ttl: reader.subscriber.options.lease_ttl,
             token: new_token(),
             after: None,
+            expected: false,
         };
         let looks: Vec<_> = driver.readers.iter().map(look).collect();
         let ahead = self.store.claim(&looks).await.unwrap_or_default();

@@ -90,7 +90,14 @@ impl Work {
 }
 
 fn claim_of(queues: &[String], limit: usize, after: Option<Position>) -> Claim {
-    Claim { queues: Arc::from(queues), limit, lease_ttl: LEASE, token: new_token(), after }
+    Claim {
+        queues: Arc::from(queues),
+        limit,
+        lease_ttl: LEASE,
+        token: new_token(),
+        after,
+        expected: true,
+    }
 }
 
 fn release(lease: Lease) -> Release {

@@ -1,6 +1,7 @@
 //! SQLite: one connection that writes, one that reads and watches. The user's
 //! pool is never used after start.
 
+mod batch;
 mod claim;
 mod connect;
 mod lend;
@@ -13,8 +14,9 @@ mod validate;
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
-use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 
+use batch::Batches;
 pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
 pub(crate) use lend::SqliteLender;
@@ -29,7 +31,7 @@ use crate::schema::SchemaMismatch;
 
 statements! {
     struct EngineSql in "sql" {
-        claim_find, claim_take, ack, retry, bury, release, extend, abandon, next_due,
+        claim_places, claim_find, abandon, next_due,
     }
 }
 
@@ -44,6 +46,7 @@ struct Inner {
     reader: SqlitePool,
     names: TableNames,
     sql: EngineSql,
+    batches: Arc<Batches>,
     publish: PublishSql,
 }
 
@@ -51,7 +54,7 @@ impl SqliteStore {
     /// A store on the file, and with the settings, of the user's pool. Connects
     /// when first used.
     pub fn new(users: &SqlitePool, names: TableNames) -> Self {
-        let options = users.connect_options();
+        let options = (*users.connect_options()).clone();
         let pool = |connections| {
             SqlitePoolOptions::new()
                 .max_connections(connections)
@@ -61,15 +64,25 @@ impl SqliteStore {
                 // committed.
                 .after_release(|connection, _| {
                     Box::pin(async move {
-                        // Fails when there is no transaction, which is the rule.
-                        let _ = connection.execute("ROLLBACK").await;
+                        if connection.is_in_transaction() {
+                            connection.execute("ROLLBACK").await?;
+                        }
                         Ok(true)
                     })
                 })
-                .connect_lazy_with((*options).clone())
         };
         let (sql, publish) = (EngineSql::new(&names), PublishSql::new(&names));
-        Self(Arc::new(Inner { writer: pool(1), reader: pool(2), names, sql, publish }))
+        let batches = Arc::new(Batches::new(&names));
+        let prepare = Arc::clone(&batches);
+        let writer = pool(1).after_connect(move |connection, _| {
+            let prepare = Arc::clone(&prepare);
+            Box::pin(async move { batch::prepare(connection, &prepare).await })
+        });
+        // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
+        let writes = options.clone().row_buffer_size(1000).pragma("temp_store", "memory");
+        let writer = writer.connect_lazy_with(writes);
+        let reader = pool(2).connect_lazy_with(options);
+        Self(Arc::new(Inner { writer, reader, names, sql, batches, publish }))
     }
 
     async fn begin(

@@ -71,6 +71,45 @@ pub(super) async fn insert(
     Ok(row.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
 }
 
+/// Publishes many messages in a transaction, the caller's or an ack's.
+pub(super) async fn insert_many(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    messages: &[&Prepared],
+) -> Result<Vec<Published>, StoreError> {
+    let batch: serde_json::Value = messages.iter().copied().map(as_json).collect();
+    listen::published();
+    let statement = query(&sql.insert_batch).bind(batch.to_string());
+    let rows = statement.fetch_all(&mut *connection).await;
+    let rows = rows.map_err(StoreError::of("publish a batch"))?;
+    // Ids without a timer name come in the order of the batch.
+    let mut plain: Vec<i64> = Vec::new();
+    let mut timers: HashMap<(String, String), i64> = HashMap::new();
+    for row in &rows {
+        match row.get::<Option<String>, _>(2) {
+            None => plain.push(row.get(0)),
+            Some(timer_id) => {
+                timers.insert((row.get(1), timer_id), row.get(0));
+            }
+        }
+    }
+    plain.sort_unstable();
+    let mut plain = plain.into_iter();
+    let mut published = Vec::with_capacity(messages.len());
+    for &message in messages {
+        let id = match &message.timer_id {
+            None => plain.next(),
+            Some(timer_id) => timers.remove(&(message.queue.clone(), timer_id.clone())),
+        };
+        published.push(match id {
+            Some(id) => Published::Inserted(id),
+            None if message.extend => insert(&mut *connection, sql, message).await?,
+            None => Published::Duplicate,
+        });
+    }
+    Ok(published)
+}
+
 impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
     async fn insert(
         &mut self,
@@ -85,37 +124,8 @@ impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
         statements: &sealed::Statements,
         messages: Vec<Prepared>,
     ) -> Result<Vec<Published>, StoreError> {
-        let batch: serde_json::Value = messages.iter().map(as_json).collect();
-        listen::published();
-        let statement = query(&statements.sqlite.insert_batch).bind(batch.to_string());
-        let rows = statement.fetch_all(&mut **self).await;
-        let rows = rows.map_err(StoreError::of("publish a batch"))?;
-        // Ids without a timer name come in the order of the batch.
-        let mut plain: Vec<i64> = Vec::new();
-        let mut timers: HashMap<(String, String), i64> = HashMap::new();
-        for row in &rows {
-            match row.get::<Option<String>, _>(2) {
-                None => plain.push(row.get(0)),
-                Some(timer_id) => {
-                    timers.insert((row.get(1), timer_id), row.get(0));
-                }
-            }
-        }
-        plain.sort_unstable();
-        let mut plain = plain.into_iter();
-        let mut published = Vec::with_capacity(messages.len());
-        for message in messages {
-            let id = match &message.timer_id {
-                None => plain.next(),
-                Some(timer_id) => timers.remove(&(message.queue.clone(), timer_id.clone())),
-            };
-            published.push(match id {
-                Some(id) => Published::Inserted(id),
-                None if message.extend => self.insert(statements, message).await?,
-                None => Published::Duplicate,
-            });
-        }
-        Ok(published)
+        let messages: Vec<_> = messages.iter().collect();
+        insert_many(self, &statements.sqlite, &messages).await
     }
 
     async fn cancel_timer(

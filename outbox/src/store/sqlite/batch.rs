@@ -1,0 +1,127 @@
+//! One statement for a whole batch.
+//!
+//! A write is quick when it names one row: SQLite looks `id = ?1` up by the primary
+//! key whatever it believes of the table. With a list of ids it reads the whole table
+//! if ANALYZE once saw it nearly empty. So every write is written for one row, and a
+//! trigger runs it for each element of an array: inside SQLite, because a statement
+//! of its own waits for the connection's thread, which takes longer than the write.
+//!
+//! View, trigger and list are temporary: no other connection sees them.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+use super::query;
+use crate::error::StoreError;
+use crate::store::names::{TableNames, quoted};
+use crate::store::{Landed, Lease};
+
+const TAKE: &str = include_str!("sql/claim_take.sql");
+const ACK: &str = include_str!("sql/ack.sql");
+const RETRY: &str = include_str!("sql/retry.sql");
+const BURY: &str = include_str!("sql/bury.sql");
+const RELEASE: &str = include_str!("sql/release.sql");
+const EXTEND: &str = include_str!("sql/extend.sql");
+
+/// The row's id where the elements of ?1 are arrays.
+const ID: &str = "given.value ->> 0";
+const A: &str = "given.value ->> 1";
+const B: &str = "given.value ->> 2";
+const C: &str = "given.value ->> 3";
+const D: &str = "given.value ->> 4";
+/// The row's token: they lie one after the other in the BLOB ?2.
+const TOKEN: &str = "substr(?2, given.key * 16 + 1, 16)";
+
+/// A statement over ?1, a JSON array with an element a row, and ?2.
+pub(super) struct Batch(pub(super) Arc<str>);
+
+pub(super) struct Batches {
+    /// What a connection runs first.
+    pub(super) prepare: String,
+    pub(super) take: Batch,
+    pub(super) ack: Batch,
+    pub(super) retry: Batch,
+    pub(super) bury: Batch,
+    pub(super) release: Batch,
+    pub(super) extend: Batch,
+}
+
+impl Batches {
+    pub(super) fn new(names: &TableNames) -> Self {
+        // No table has such a name: it holds the names of both.
+        let own = format!("{}/{}/", names.table(), names.dlq_or_default());
+        let lost = quoted(&format!("{own}lost"));
+        let mut prepare = format!("CREATE TEMP TABLE {lost} (place INTEGER);");
+        // The parameter ?n of a write is the value number n.
+        let mut batch = |kind: &str, values: &[&str], writes: &[&str]| {
+            let view = quoted(&format!("{own}{kind}"));
+            let (mut columns, mut body) = (String::from("0 AS place"), writes.join(";"));
+            for number in 1..=values.len() {
+                let _ = write!(columns, ", 0 AS a{number}");
+                body = body.replace(&format!("?{number}"), &format!("NEW.a{number}"));
+            }
+            let body = names.sql(&body);
+            let _ = write!(
+                prepare,
+                "CREATE TEMP VIEW {view} AS SELECT {columns};
+                 CREATE TEMP TRIGGER {view} INSTEAD OF INSERT ON {view} BEGIN
+                 {body};
+                 INSERT INTO {lost} SELECT NEW.place WHERE changes() = 0;
+                 END;"
+            );
+            // The first statement is there because a trigger that names a missing table
+            // does not make SQLite look whether the table is back.
+            let (table, values) = (names.sql("\"outbox\""), values.join(", "));
+            Batch(
+                format!(
+                    "SELECT 0 FROM {table} WHERE 0;
+                     INSERT INTO {view} SELECT given.key, {values} FROM json_each(?1) AS given;
+                     DELETE FROM {lost} RETURNING place"
+                )
+                .into(),
+            )
+        };
+        Self {
+            take: batch("take", &["given.value", "?2", "?3"], &[TAKE]),
+            ack: batch("ack", &["given.value", TOKEN], &[ACK]),
+            retry: batch("retry", &[ID, TOKEN, A], &[RETRY]),
+            bury: batch("bury", &[ID, TOKEN, A, B, C, D], &[BURY, ACK]),
+            release: batch("release", &[ID, TOKEN, A, B, C], &[RELEASE]),
+            extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[EXTEND]),
+            prepare,
+        }
+    }
+}
+
+impl Batch {
+    /// Runs it for all rows. Those that it did not hit are `false`.
+    pub(super) async fn run(
+        &self,
+        action: &'static str,
+        connection: &mut SqliteConnection,
+        rows: String,
+        leases: impl ExactSizeIterator<Item = Lease>,
+    ) -> Result<Landed, StoreError> {
+        let mut landed = vec![true; leases.len()];
+        let tokens: Vec<u8> = leases.flat_map(|lease| lease.token.into_bytes()).collect();
+        let run = query(&self.0).bind(rows).bind(tokens);
+        for lost in run.fetch_all(connection).await.map_err(StoreError::of(action))? {
+            let place: i64 = lost.try_get(0).map_err(StoreError::of(action))?;
+            if let Some(one) = usize::try_from(place).ok().and_then(|at| landed.get_mut(at)) {
+                *one = false;
+            }
+        }
+        Ok(landed)
+    }
+}
+
+/// Makes the views of a connection.
+pub(super) async fn prepare(
+    connection: &mut SqliteConnection,
+    batches: &Batches,
+) -> Result<(), sqlx::Error> {
+    connection.execute(AssertSqlSafe(batches.prepare.clone())).await.map(drop)
+}
