@@ -85,8 +85,6 @@ impl<S: Store> Shared<S> {
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
-    /// Its queues, for events.
-    queues: Vec<Arc<str>>,
     pub(crate) common: Arc<Common>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
@@ -115,15 +113,8 @@ impl Reader {
             collects: options.ack != AckPolicy::AckFirst,
             threads: Arc::new(Semaphore::new(threads)),
         };
-        let queues = subscriber.queues().iter().map(|queue| queue.as_str().into()).collect();
         let signal = Signal::new(changed);
-        Self { subscriber, queues, common: Arc::new(common), inbox, signal, counters }
-    }
-
-    /// The name, shared.
-    fn queue(&self, name: &str) -> Arc<str> {
-        let known = self.queues.iter().find(|queue| ***queue == *name);
-        known.map_or_else(|| name.into(), Arc::clone)
+        Self { subscriber, common: Arc::new(common), inbox, signal, counters }
     }
 }
 
@@ -233,13 +224,14 @@ async fn work<S: Store>(
     use std::panic::AssertUnwindSafe;
 
     let batch = reader.subscriber.options.batch;
-    while let Some(jobs) = reader.inbox.next(batch).await {
+    let mut last = None;
+    while let Some(jobs) = reader.inbox.next(batch, last).await {
         let (count, started) = (jobs.len(), Instant::now());
         let run = async {
             if stop.is_cancelled() {
                 return jobs.iter().map(|job| Settling::of(&reader, job).unstarted()).collect();
             }
-            deliver(&shared, &reader, jobs).await
+            deliver(&shared, &reader, jobs, started).await
         };
         let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.
@@ -253,6 +245,6 @@ async fn work<S: Store>(
         for settling in settled {
             results.send(settling).await;
         }
-        reader.inbox.done(count, took);
+        last = Some((count, took));
     }
 }
