@@ -37,7 +37,7 @@ pub(super) async fn handle<S: Store>(
         Box::pin(at_most_once::run(shared, reader, runs)).await;
         return Few::new();
     }
-    let mut rulings: Few<Ruling> = match run(shared, reader, &runs).await {
+    let mut rulings: Few<Ruling> = match pin!(run(shared, reader, &runs)).await {
         Ended::Results(results) => {
             let rule = |(run, result): (&Run<'_>, _)| {
                 let delivery = run.context.delivery();

@@ -121,20 +121,31 @@ impl Inbox {
         }
     }
 
+    /// The rows that a worker had are dealt with, so many in one run of this length.
+    /// The next one if it is there: a handler of batches asks [`Inbox::next`].
+    pub(super) fn turn(&self, last: Option<(usize, Duration)>, batch: Batching) -> Option<Few<Job>> {
+        let mut state = self.state();
+        let mut room = false;
+        if let Some((rows, took)) = last {
+            state.in_hand -= rows;
+            // Follows a change within a few runs, and no single one.
+            state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
+            room = state.wanted && self.room(&state) > 0;
+            state.wanted &= !room;
+        }
+        let job = if batch.size == 1 { self.pop(&mut state) } else { None };
+        drop(state);
+        if room {
+            self.changed.notify_one();
+        }
+        job.map(|job| smallvec![job])
+    }
+
     /// The next rows: at least one, and as many of a batch as come in its time.
     /// `None` when closed; rows that still waited then were taken by
-    /// [`Inbox::close`]. The rows that the worker had before are dealt with, so many
-    /// in one run of this length.
-    pub(super) async fn next(
-        &self,
-        batch: Batching,
-        last: Option<(usize, Duration)>,
-    ) -> Option<Few<Job>> {
-        let first = match self.turn(last) {
-            Some(job) => job,
-            None => self.one().await?,
-        };
-        let mut jobs: Few<Job> = smallvec![first];
+    /// [`Inbox::close`].
+    pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
+        let mut jobs: Few<Job> = smallvec![self.one().await?];
         if batch.size > 1 {
             Box::pin(self.complete(&mut jobs, batch)).await;
         }
@@ -150,25 +161,6 @@ impl Inbox {
                 Ok(None) | Err(_) => break,
             }
         }
-    }
-
-    /// A worker's last rows are done; its next one, if there is one.
-    fn turn(&self, last: Option<(usize, Duration)>) -> Option<Job> {
-        let mut state = self.state();
-        let mut room = false;
-        if let Some((rows, took)) = last {
-            state.in_hand -= rows;
-            // Follows a change within a few runs, and no single one.
-            state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
-            room = state.wanted && self.room(&state) > 0;
-            state.wanted &= !room;
-        }
-        let job = self.pop(&mut state);
-        drop(state);
-        if room {
-            self.changed.notify_one();
-        }
-        job
     }
 
     fn pop(&self, state: &mut State) -> Option<Job> {

@@ -1,5 +1,6 @@
 //! Deliveries, from the claimed rows to their settlements.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use smallvec::smallvec;
@@ -38,8 +39,10 @@ impl Run<'_> {
 }
 
 /// Runs the handler on claimed rows, one or a batch, but not on those that must
-/// not be run at this moment. Returns what is to be written. What is rare is
-/// boxed: the future is moved for every message.
+/// not be run at this moment. Returns what is to be written.
+///
+/// A future is moved in full before it is polled, for every message: so what is rare
+/// is boxed, and what is not is pinned where it is made.
 ///
 /// # Cancel safety
 /// Dropping it drops the handler; the rows come back when their leases run out.
@@ -63,7 +66,7 @@ pub(crate) async fn deliver<S: Store>(
     }
     if !runs.is_empty() {
         let _running = shared.quiet.beside_others(runs.len()).await;
-        let ended = handle(shared, reader, runs).await;
+        let ended = pin!(handle(shared, reader, runs)).await;
         if settled.is_empty() {
             return ended;
         }

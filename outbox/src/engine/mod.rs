@@ -222,17 +222,24 @@ async fn work<S: Store>(
 ) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
+    use std::pin::pin;
 
     let batch = reader.subscriber.options.batch;
-    let mut last = None;
-    while let Some(jobs) = reader.inbox.next(batch, last).await {
-        let (count, started) = (jobs.len(), Instant::now());
-        let run = async {
+    let (mut now, mut last) = (Instant::now(), None);
+    loop {
+        let mut jobs = reader.inbox.turn(last.take(), batch);
+        if jobs.is_none() {
+            jobs = reader.inbox.next(batch).await;
+            now = Instant::now();
+        }
+        let Some(jobs) = jobs else { return };
+        let (count, started) = (jobs.len(), now);
+        let run = pin!(async {
             if stop.is_cancelled() {
                 return jobs.iter().map(|job| Settling::of(&reader, job).unstarted()).collect();
             }
             deliver(&shared, &reader, jobs, started).await
-        };
+        });
         let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.
             error!(
@@ -241,10 +248,10 @@ async fn work<S: Store>(
             );
             Few::new()
         });
-        let took = started.elapsed();
         for settling in settled {
             results.send(settling).await;
         }
-        last = Some((count, took));
+        now = Instant::now();
+        last = Some((count, now - started));
     }
 }
