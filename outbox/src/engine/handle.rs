@@ -156,7 +156,8 @@ pub(super) async fn call<S: Store>(
     for context in contexts {
         context.cancelled().cancel();
     }
-    let results = error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect::<Few<_>>());
+    let results =
+        error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect::<Few<_>>());
     span.end(results.as_deref());
     results
 }

@@ -123,7 +123,11 @@ impl Inbox {
 
     /// The rows that a worker had are dealt with, so many in one run of this length.
     /// The next one if it is there: a handler of batches asks [`Inbox::next`].
-    pub(super) fn turn(&self, last: Option<(usize, Duration)>, batch: Batching) -> Option<Few<Job>> {
+    pub(super) fn turn(
+        &self,
+        last: Option<(usize, Duration)>,
+        batch: Batching,
+    ) -> Option<Few<Job>> {
         let mut state = self.state();
         let mut room = false;
         if let Some((rows, took)) = last {
