@@ -23,7 +23,7 @@ tokio::task_local! {
 /// most handlers publish nothing.
 #[derive(Clone)]
 enum Source {
-    Scope(Trail),
+    Scope(Box<Trail>),
     Delivery(Context),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Trail {
 pub async fn tracking<F: Future>(future: F) -> F::Output {
     let mut trail = Trail::current();
     trail.ids.push(Uuid::now_v7());
-    CURRENT.scope(Source::Scope(trail), future).await
+    CURRENT.scope(Source::Scope(Box::new(trail)), future).await
 }
 
 /// The tracking ids that a message published here would have before its own:
@@ -69,12 +69,15 @@ pub fn tracking_ids() -> Vec<Uuid> {
 
 /// Runs a handler: what it publishes comes from its delivery. Of a batch, each
 /// delivery has a trail of its own, so the run has none.
-pub(crate) async fn handling<F: Future>(deliveries: &[Context], run: F) -> F::Output {
+pub(crate) fn handling<F: Future>(
+    deliveries: &[Context],
+    run: F,
+) -> impl Future<Output = F::Output> + use<F> {
     let source = match deliveries {
         [one] => Source::Delivery(one.clone()),
-        _ => Source::Scope(Trail::default()),
+        _ => Source::Scope(Box::default()),
     };
-    CURRENT.scope(source, run).await
+    CURRENT.scope(source, run)
 }
 
 /// Has a fn that goes to another thread run as if it were here.
@@ -89,7 +92,7 @@ pub(crate) fn carried<T>(run: impl FnOnce() -> T) -> impl FnOnce() -> T {
 impl Trail {
     pub(crate) fn current() -> Self {
         let read = |source: &Source| match source {
-            Source::Scope(trail) => trail.clone(),
+            Source::Scope(trail) => Trail::clone(trail),
             Source::Delivery(delivery) => delivery.trail().clone(),
         };
         CURRENT.try_with(read).unwrap_or_default()

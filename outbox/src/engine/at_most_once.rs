@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::handle::{Over, call};
+use super::handle::call;
 use super::invoke::Run;
 use super::settle::{Settlement, settle};
 use super::{Few, Reader, Shared};
@@ -17,8 +17,9 @@ pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs
     let mut begun = Vec::with_capacity(runs.len());
     // An ack that a crash of the server undid would make a second run.
     let store = shared.store.durable();
-    for run in runs {
-        let Over { settling, context, .. } = Over::from(run);
+    for mut run in runs {
+        run.end();
+        let Run { settling, context, .. } = run;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
         if settle(&store, vec![ack]).await == 1 {
             begun.push(context);

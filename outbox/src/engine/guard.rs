@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::time::timeout;
 use tracing::error;
 
@@ -16,40 +15,47 @@ use crate::telemetry::TARGET;
 
 /// The results of a run, or the error that ended it as a whole.
 pub(super) async fn guarded(
-    call: impl FnOnce() -> Called,
+    call: impl FnOnce() -> Called + Unpin,
     limit: Option<Duration>,
 ) -> Result<Few<HandlerResult>, HandlerError> {
-    // Made in here, because making it may panic too.
-    let call = async { Droppable(Some(call())).await };
-    let call = AssertUnwindSafe(call).catch_unwind();
-    let ended = match limit {
-        None => call.await,
-        Some(limit) => timeout(limit, call).await.map_err(|_| {
-            let text = format!("the handler took longer than its timeout of {limit:?}");
-            HandlerError::new(HandlerError::TIMEOUT, text)
-        })?,
-    };
-    ended.map_err(|panic| HandlerError::new(HandlerError::PANIC, message(&*panic)))
+    let run = Guarded { call: Some(call), run: None };
+    let Some(limit) = limit else { return run.await };
+    timeout(limit, run).await.unwrap_or_else(|_| {
+        let text = format!("the handler took longer than its timeout of {limit:?}");
+        Err(HandlerError::new(HandlerError::TIMEOUT, text))
+    })
 }
 
-/// A run whose destructors may panic when it is dropped half-way: the delivery
-/// is settled all the same.
-struct Droppable(Option<Called>);
+/// A run that may panic while it is made, when it is polled, and in destructors
+/// when it is dropped half-way: the delivery is settled all the same.
+struct Guarded<F> {
+    call: Option<F>,
+    run: Option<Called>,
+}
 
-impl Future for Droppable {
-    type Output = Few<HandlerResult>;
+impl<F: FnOnce() -> Called + Unpin> Future for Guarded<F> {
+    type Output = Result<Few<HandlerResult>, HandlerError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Some(run) => Pin::new(run).poll(cx),
-            None => Poll::Pending,
+        let step = AssertUnwindSafe(|| {
+            if let Some(call) = self.call.take() {
+                self.run = Some(call());
+            }
+            self.run.as_mut().map_or(Poll::Pending, |run| Pin::new(run).poll(cx))
+        });
+        match catch_unwind(step) {
+            Ok(step) => step.map(Ok),
+            Err(panic) => {
+                let error = HandlerError::new(HandlerError::PANIC, message(&*panic));
+                Poll::Ready(Err(error))
+            }
         }
     }
 }
 
-impl Drop for Droppable {
+impl<F> Drop for Guarded<F> {
     fn drop(&mut self) {
-        let run = self.0.take();
+        let run = self.run.take();
         if catch_unwind(AssertUnwindSafe(|| drop(run))).is_err() {
             error!(target: TARGET, "a handler panicked while it was dropped");
         }

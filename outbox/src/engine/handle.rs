@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_util::poll;
 use tokio::time::Instant;
@@ -12,7 +13,7 @@ use super::invoke::{Run, case};
 use super::judge::Ruling;
 use super::settle::{Settlement, Settling};
 use super::{Few, Reader, Shared, at_most_once, transaction};
-use crate::extract::Context;
+use crate::extract::{Context, Lent};
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult};
 use crate::telemetry::RunSpan;
@@ -30,13 +31,13 @@ enum Ended {
 pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
-    runs: Few<Run<'_>>,
+    mut runs: Few<Run<'_>>,
 ) -> Few<Settling> {
     if reader.subscriber.options.ack == AckPolicy::AckFirst {
-        at_most_once::run(shared, reader, runs).await;
+        Box::pin(at_most_once::run(shared, reader, runs)).await;
         return Few::new();
     }
-    let mut rulings: Few<Ruling> = match run(shared, reader, &runs).await {
+    let mut rulings: Few<Ruling> = match pin!(run(shared, reader, &runs)).await {
         Ended::Results(results) => {
             let rule = |(run, result): (&Run<'_>, _)| {
                 let delivery = run.context.delivery();
@@ -50,56 +51,51 @@ pub(super) async fn handle<S: Store>(
         Ended::LeaseLost => runs.iter().map(|_| Ruling::lost()).collect(),
         Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect(),
     };
-    let mut ended: Few<Over> = runs.into_iter().map(Over::from).collect();
+    runs.iter_mut().for_each(Run::end);
     // The run has one, whichever of its messages it was made from.
-    let loan = ended.first().and_then(|over| over.context.delivery().loan.get().cloned());
+    let loan = runs.first().and_then(|run| run.context.delivery().loan.get().cloned());
     let mut committed = false;
     if let Some(lent) = loan.as_ref().and_then(|loan| loan.lent.get()) {
-        let begun = Instant::now();
-        let leases: Vec<_> = ended.iter().map(|over| over.settling.lease).collect();
-        match transaction::end(&**lent, shared, &leases, &mut rulings).await {
-            Ok(done) => committed = done,
-            Err(failed) => {
-                let acks = ended.iter_mut().zip(&mut rulings).filter(|(_, ruling)| ruling.is_ack());
-                for (over, ruling) in acks {
-                    over.settling.unanswered();
-                    let row = &over.context.delivery().row;
-                    *ruling = case(shared, reader, row, over.claimed_at).refused(failed.clone());
-                }
-            }
-        }
-        for over in ended.iter_mut().filter(|over| over.context.delivery().is_sole_writer()) {
-            // Its lease has begun anew.
-            over.settling.until(begun + reader.subscriber.options.lease_ttl);
-        }
+        let end = end_transaction(&**lent, shared, reader, &mut runs, &mut rulings);
+        committed = Box::pin(end).await;
     }
     let mut settled = Few::new();
-    for (Over { mut settling, .. }, ruling) in ended.into_iter().zip(rulings) {
+    for (Run { mut settling, .. }, ruling) in runs.into_iter().zip(rulings) {
         if committed && ruling.is_ack() {
             settling.committed();
             continue;
         }
         settling.report.exception_type = ruling.error.map(|error| error.kind().to_owned());
-        settled.push(settling.ruled(ruling.settlement));
+        settling.settlement = ruling.settlement;
+        settled.push(settling);
     }
     settled
 }
 
-/// A run that has ended: its lease is extended no more.
-pub(super) struct Over {
-    pub(super) settling: Settling,
-    pub(super) context: Context,
-    claimed_at: Instant,
-}
-
-impl From<Run<'_>> for Over {
-    fn from(run: Run<'_>) -> Self {
-        let Run { mut settling, holding, context, claimed_at } = run;
-        settling.until(context.lease_deadline());
-        drop(holding);
-        settling.report.ended();
-        Self { settling, context, claimed_at }
+/// True when the transaction that was lent has committed, with the acks.
+async fn end_transaction<S: Store>(
+    lent: &dyn Lent,
+    shared: &Shared<S>,
+    reader: &Reader,
+    runs: &mut [Run<'_>],
+    rulings: &mut [Ruling],
+) -> bool {
+    let begun = Instant::now();
+    let leases: Vec<_> = runs.iter().map(|run| run.settling.lease).collect();
+    let committed = transaction::end(lent, shared, &leases, rulings).await;
+    if let Err(failed) = &committed {
+        let acks = runs.iter_mut().zip(rulings).filter(|(_, ruling)| ruling.is_ack());
+        for (run, ruling) in acks {
+            run.settling.unanswered();
+            let row = &run.context.delivery().row;
+            *ruling = case(shared, reader, row, run.claimed_at).refused(failed.clone());
+        }
     }
+    for run in runs.iter_mut().filter(|run| run.context.delivery().is_sole_writer()) {
+        // Its lease has begun anew.
+        run.settling.until(begun + reader.subscriber.options.lease_ttl);
+    }
+    committed.unwrap_or(false)
 }
 
 async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
@@ -110,7 +106,7 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
     let mut call = pin!(call(shared, reader, &contexts));
     let ended = |results: Option<_>| results.map_or(Ended::CutOff, Ended::Results);
     // Many end at once, and need not ask for the loss of their leases.
-    if let std::task::Poll::Ready(results) = poll!(call.as_mut()) {
+    if let Poll::Ready(results) = poll!(call.as_mut()) {
         return ended(results);
     }
     let all_lost = async {
@@ -133,35 +129,35 @@ pub(super) async fn call<S: Store>(
     contexts: &[Context],
 ) -> Option<Few<HandlerResult>> {
     let span = RunSpan::start(contexts);
-    let results = call_in(&span, shared, reader, contexts).await;
-    span.end(results.as_deref());
-    results
-}
-
-async fn call_in<S: Store>(
-    span: &RunSpan,
-    shared: &Shared<S>,
-    reader: &Reader,
-    contexts: &[Context],
-) -> Option<Few<HandlerResult>> {
     let limit = reader.subscriber.options.timeout;
     let run = guarded(|| reader.subscriber.call(contexts.into()), limit);
-    let run = tracking::handling(contexts, run).instrument(span.span());
-    let error = tokio::select! {
-        biased;
-        results = run => match results {
-            Ok(results) if results.len() == contexts.len() => return Some(results),
-            Ok(results) => {
-                let text = format!("{} results for {} messages", results.len(), contexts.len());
-                Some(HandlerError::new(HandlerError::RESULTS, text))
-            }
-            Err(error) => Some(error),
+    let mut run = pin!(tracking::handling(contexts, run).instrument(span.span()));
+    let ended = match poll!(run.as_mut()) {
+        Poll::Ready(ended) => Some(ended),
+        Poll::Pending => tokio::select! {
+            biased;
+            ended = run => Some(ended),
+            () = shared.cut_off.cancelled() => None,
         },
-        () = shared.cut_off.cancelled() => None,
+    };
+    let error = match ended {
+        Some(Ok(results)) if results.len() == contexts.len() => {
+            span.end(Some(&results));
+            return Some(results);
+        }
+        Some(Ok(results)) => {
+            let text = format!("{} results for {} messages", results.len(), contexts.len());
+            Some(HandlerError::new(HandlerError::RESULTS, text))
+        }
+        Some(Err(error)) => Some(error),
+        None => None,
     };
     // What the handler started elsewhere watches its context.
     for context in contexts {
         context.cancelled().cancel();
     }
-    error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect())
+    let results =
+        error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect::<Few<_>>());
+    span.end(results.as_deref());
+    results
 }

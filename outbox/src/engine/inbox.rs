@@ -121,14 +121,42 @@ impl Inbox {
         }
     }
 
+    /// The rows that a worker had are dealt with, so many in one run of this length.
+    /// The next one if it is there: a handler of batches asks [`Inbox::next`].
+    pub(super) fn turn(
+        &self,
+        last: Option<(usize, Duration)>,
+        batch: Batching,
+    ) -> Option<Few<Job>> {
+        let mut state = self.state();
+        let mut room = false;
+        if let Some((rows, took)) = last {
+            state.in_hand -= rows;
+            // Follows a change within a few runs, and no single one.
+            state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
+            room = state.wanted && self.room(&state) > 0;
+            state.wanted &= !room;
+        }
+        let job = if batch.size == 1 { self.pop(&mut state) } else { None };
+        drop(state);
+        if room {
+            self.changed.notify_one();
+        }
+        job.map(|job| smallvec![job])
+    }
+
     /// The next rows: at least one, and as many of a batch as come in its time.
     /// `None` when closed; rows that still waited then were taken by
     /// [`Inbox::close`].
     pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
         let mut jobs: Few<Job> = smallvec![self.one().await?];
-        if batch.size == 1 {
-            return Some(jobs);
+        if batch.size > 1 {
+            Box::pin(self.complete(&mut jobs, batch)).await;
         }
+        Some(jobs)
+    }
+
+    async fn complete(&self, jobs: &mut Few<Job>, batch: Batching) {
         let end = Instant::now() + batch.wait;
         while jobs.len() < batch.size {
             match timeout_at(end, self.one()).await {
@@ -137,7 +165,15 @@ impl Inbox {
                 Ok(None) | Err(_) => break,
             }
         }
-        Some(jobs)
+    }
+
+    fn pop(&self, state: &mut State) -> Option<Job> {
+        let job = state.waiting.pop_front()?;
+        // A permit may have been merged with another: pass it on.
+        if !state.waiting.is_empty() {
+            self.filled.notify_one();
+        }
+        Some(job)
     }
 
     async fn one(&self) -> Option<Job> {
@@ -146,11 +182,7 @@ impl Inbox {
             let filled = self.filled.notified();
             {
                 let mut state = self.state();
-                if let Some(job) = state.waiting.pop_front() {
-                    // A permit may have been merged with another: pass it on.
-                    if !state.waiting.is_empty() {
-                        self.filled.notify_one();
-                    }
+                if let Some(job) = self.pop(&mut state) {
                     return Some(job);
                 }
                 if state.closed {
@@ -164,19 +196,6 @@ impl Inbox {
     /// Rows that wait or run; once closed, those that run.
     pub(super) fn in_hand(&self) -> usize {
         self.state().in_hand
-    }
-
-    /// Rows that `next` gave out are dealt with, in one run of this length.
-    pub(super) fn done(&self, rows: usize, took: Duration) {
-        let mut state = self.state();
-        state.in_hand -= rows;
-        // Follows a change within a few runs, and no single one.
-        state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
-        if state.wanted && self.room(&state) > 0 {
-            state.wanted = false;
-            drop(state);
-            self.changed.notify_one();
-        }
     }
 
     /// No more rows; returns those that no worker has taken.

@@ -1,5 +1,6 @@
 //! Deliveries, from the claimed rows to their settlements.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use smallvec::smallvec;
@@ -21,15 +22,27 @@ use crate::telemetry::TARGET;
 pub(super) struct Run<'a> {
     pub(super) settling: Settling,
     /// Held from its admission on, so that the lease is extended while the run
-    /// waits to begin.
-    pub(super) holding: Holding<'a>,
+    /// waits to begin, and not after its end.
+    holding: Option<Holding<'a>>,
     pub(super) context: Context,
     /// By the clock of this process.
     pub(super) claimed_at: Instant,
 }
 
+impl Run<'_> {
+    /// Its handler has ended, or was given up.
+    pub(super) fn end(&mut self) {
+        self.settling.until(self.context.lease_deadline());
+        self.holding = None;
+        self.settling.report.ended();
+    }
+}
+
 /// Runs the handler on claimed rows, one or a batch, but not on those that must
-/// not be run. Returns what is to be written.
+/// not be run at this moment. Returns what is to be written.
+///
+/// A future is moved in full before it is polled, for every message: so what is rare
+/// is boxed, and what is not is pinned where it is made.
 ///
 /// # Cancel safety
 /// Dropping it drops the handler; the rows come back when their leases run out.
@@ -37,22 +50,23 @@ pub(crate) async fn deliver<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     jobs: Few<Job>,
+    now: Instant,
 ) -> Few<Settling> {
     let (mut settled, mut runs, mut suspects) = (Few::new(), Few::new(), Vec::new());
     let loan = (jobs.len() > 1).then(Arc::<Loan>::default);
     for job in jobs {
-        match admit(shared, reader, job, loan.as_ref()) {
+        match admit(shared, reader, job, loan.as_ref(), now) {
             Admitted::Not(settling) => settled.push(settling),
             Admitted::Suspect(run) => suspects.push(run),
             Admitted::Innocent(run) => runs.push(run),
         }
     }
     for suspect in suspects {
-        settled.extend(alone(shared, reader, suspect).await);
+        settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
         let _running = shared.quiet.beside_others(runs.len()).await;
-        let ended = handle(shared, reader, runs).await;
+        let ended = pin!(handle(shared, reader, runs)).await;
         if settled.is_empty() {
             return ended;
         }
@@ -73,9 +87,9 @@ fn admit<'a, S: Store>(
     reader: &Arc<Reader>,
     job: Job,
     loan: Option<&Arc<Loan>>,
+    now: Instant,
 ) -> Admitted<'a> {
     let options = &reader.subscriber.options;
-    let now = Instant::now();
     let mut settling = Settling::of(reader, &job);
     let Job { claimed, claimed_at, deadline } = job;
     let row = claimed.row;
@@ -96,14 +110,14 @@ fn admit<'a, S: Store>(
     if row.has_expired(now - claimed_at) {
         return Admitted::Not(settling.ruled(case.expired()));
     }
-    settling.report.dispatched(now, row.payload.len());
+    settling.report.dispatched(now, row.payload.len(), &reader.counters);
     let context = Context::new(Delivery::new(row, &reader.common, deadline));
     // A suspect runs alone.
     if let Some(loan) = loan.filter(|_| !too_often) {
         let _ = context.delivery().loan.set(Arc::clone(loan));
     }
     let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
-    let run = Run { settling, holding, context, claimed_at };
+    let run = Run { settling, holding: Some(holding), context, claimed_at };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 
@@ -129,7 +143,7 @@ async fn alone<S: Store>(
     run.settling.lease = marked;
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
-    run.holding = shared.leases.hold(marked, since, ttl, &run.context);
+    run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
     handle(shared, reader, smallvec![run]).await
 }
 

@@ -90,8 +90,6 @@ impl<S: Store> Shared<S> {
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
     pub(crate) subscriber: Subscriber,
-    /// Its queues, for events.
-    queues: Vec<Arc<str>>,
     pub(crate) common: Arc<Common>,
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
@@ -121,16 +119,9 @@ impl Reader {
             collects: options.ack != AckPolicy::AckFirst,
             threads: Arc::new(Semaphore::new(threads)),
         };
-        let queues = subscriber.queues().iter().map(|queue| queue.as_str().into()).collect();
         let signal = Signal::new(changed);
         let sleep = Sleep::new(&shared.sleep);
-        Self { subscriber, queues, common: Arc::new(common), inbox, signal, sleep, counters }
-    }
-
-    /// The name, shared.
-    fn queue(&self, name: &str) -> Arc<str> {
-        let known = self.queues.iter().find(|queue| ***queue == *name);
-        known.map_or_else(|| name.into(), Arc::clone)
+        Self { subscriber, common: Arc::new(common), inbox, signal, sleep, counters }
     }
 }
 
@@ -238,16 +229,24 @@ async fn work<S: Store>(
 ) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
+    use std::pin::pin;
 
     let batch = reader.subscriber.options.batch;
-    while let Some(jobs) = reader.inbox.next(batch).await {
-        let (count, started) = (jobs.len(), Instant::now());
-        let run = async {
+    let (mut now, mut last) = (Instant::now(), None);
+    loop {
+        let mut jobs = reader.inbox.turn(last.take(), batch);
+        if jobs.is_none() {
+            jobs = reader.inbox.next(batch).await;
+            now = Instant::now();
+        }
+        let Some(jobs) = jobs else { return };
+        let (count, started) = (jobs.len(), now);
+        let run = pin!(async {
             if stop.is_cancelled() {
                 return jobs.iter().map(|job| Settling::of(&reader, job).unstarted()).collect();
             }
-            deliver(&shared, &reader, jobs).await
-        };
+            deliver(&shared, &reader, jobs, started).await
+        });
         let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.
             error!(
@@ -256,10 +255,10 @@ async fn work<S: Store>(
             );
             Few::new()
         });
-        let took = started.elapsed();
         for settling in settled {
             results.send(settling).await;
         }
-        reader.inbox.done(count, took);
+        now = Instant::now();
+        last = Some((count, now - started));
     }
 }

@@ -101,23 +101,30 @@ impl Sender {
     /// # Cancel safety
     /// A dropped call has handed over nothing.
     pub(super) async fn send(&self, settling: Settling) {
-        loop {
+        let mut late = self.hand_over(settling);
+        while let Some(settling) = late {
             let drained = self.0.drained.notified();
-            {
-                let mut state = self.0.state();
-                let length = state.waiting.len();
-                if length < BACKLOG {
-                    state.waiting.push(settling);
-                    // More in between wake nobody: the settlers are busy or awake.
-                    if length == 0 || length + 1 == HALF {
-                        drop(state);
-                        self.0.filled.notify_one();
-                    }
-                    return;
-                }
+            late = self.hand_over(settling);
+            if late.is_some() {
+                drained.await;
             }
-            drained.await;
         }
+    }
+
+    /// Gives it back if there is no room.
+    fn hand_over(&self, settling: Settling) -> Option<Settling> {
+        let mut state = self.0.state();
+        let length = state.waiting.len();
+        if length >= BACKLOG {
+            return Some(settling);
+        }
+        state.waiting.push(settling);
+        drop(state);
+        // More in between wake nobody: the settlers are busy or awake.
+        if length == 0 || length + 1 == HALF {
+            self.0.filled.notify_one();
+        }
+        None
     }
 }
 

@@ -67,13 +67,11 @@ impl Settling {
             settlement: Settlement::Lost,
             report: Report {
                 id: row.id,
-                queue: reader.queue(&row.queue),
-                subscriber: reader.subscriber.name(),
+                queue: reader.counters.place_of(&row.queue),
                 deliveries_count: row.deliveries_count,
                 started: None,
                 duration: None,
                 exception_type: None,
-                counters: Arc::clone(&reader.counters),
             },
             unanswered: false,
             claimed_at: row.acquired_at,
@@ -110,22 +108,23 @@ impl Settling {
     /// Says what became of it, once.
     fn close(&self, written: Written, dead_letter: bool) {
         let never_started = self.report.started.is_none();
+        let close = |how| self.report.close(how, &self.reader.counters);
         match (&self.settlement, written) {
             (Settlement::Release { .. }, _) if never_started => {}
-            (Settlement::Ack { .. }, Written::Landed) => self.report.close(Close::Acked),
+            (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
             (Settlement::Retry { delay }, Written::Landed) => {
-                self.report.close(Close::Retried { next_delay: *delay });
+                close(Close::Retried { next_delay: *delay });
             }
             (Settlement::Release { due_in, .. }, Written::Landed) => {
                 let next_delay = due_in.unwrap_or_default();
-                self.report.close(Close::Snoozed { next_delay });
+                close(Close::Snoozed { next_delay });
             }
             (Settlement::Dead { reason, .. }, Written::Landed) => {
-                self.report.close(Close::Terminal { reason: *reason, dead_letter });
+                close(Close::Terminal { reason: *reason, dead_letter });
             }
-            (Settlement::Abandon, _) => self.report.close(Close::Abandoned),
+            (Settlement::Abandon, _) => close(Close::Abandoned),
             (settlement, _) => {
-                self.report.close(Close::LeaseLost {
+                close(Close::LeaseLost {
                     retry: matches!(
                         settlement,
                         Settlement::Retry { .. } | Settlement::Release { .. }

@@ -1,7 +1,6 @@
 //! Values that the app gives to its handlers, one per type.
 
 use std::any::{Any, TypeId, type_name};
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -55,7 +54,8 @@ fn missing<T>() -> String {
 /// The states of an app, by type.
 #[derive(Clone, Default)]
 pub struct States {
-    values: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    /// Few, and looked up for every message: a search is faster than a hash.
+    values: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
     /// Where `Tx` comes from; known when the app starts.
     lender: Option<Lender>,
 }
@@ -63,20 +63,28 @@ pub struct States {
 impl States {
     /// Keeps a value; a second one of the same type replaces the first.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.values.insert(TypeId::of::<T>(), Arc::new(value));
+        self.set(TypeId::of::<T>(), Arc::new(value));
     }
 
     /// These, and over them the others.
     pub(crate) fn overlaid(&self, others: &Self) -> Self {
         let mut all = self.clone();
-        all.values.extend(others.values.iter().map(|(id, value)| (*id, Arc::clone(value))));
+        for (id, value) in &others.values {
+            all.set(*id, Arc::clone(value));
+        }
         all
+    }
+
+    fn set(&mut self, id: TypeId, value: Arc<dyn Any + Send + Sync>) {
+        self.values.retain(|(known, _)| *known != id);
+        self.values.push((id, value));
     }
 
     /// The value of type `T`.
     #[must_use]
     pub fn get<T: 'static>(&self) -> Option<&T> {
-        self.values.get(&TypeId::of::<T>())?.downcast_ref()
+        let id = TypeId::of::<T>();
+        self.values.iter().find(|(known, _)| *known == id)?.1.downcast_ref()
     }
 
     pub(crate) fn lend(&mut self, lender: Lender) {

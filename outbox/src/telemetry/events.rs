@@ -1,7 +1,6 @@
 //! The events of REFERENCE: each a structured log line, without a payload, a
 //! header value or the text of an error.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -55,19 +54,18 @@ impl PublishEvent {
     }
 }
 
-/// A delivery, for its events and counts.
+/// A delivery, for its events and the counts of its subscriber.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) id: i64,
-    pub(crate) queue: Arc<str>,
-    pub(crate) subscriber: &'static str,
+    /// Its place among those of the subscriber.
+    pub(crate) queue: usize,
     pub(crate) deliveries_count: u64,
     /// When it was dispatched; `None` when it was judged without being run.
     pub(crate) started: Option<Instant>,
     /// How long the run took, once it is over.
     pub(crate) duration: Option<Duration>,
     pub(crate) exception_type: Option<String>,
-    pub(crate) counters: Arc<Counters>,
 }
 
 /// What closes a delivery, after the write it reports.
@@ -93,12 +91,12 @@ pub(crate) enum Close {
 }
 
 impl Report {
-    pub(crate) fn dispatched(&mut self, now: Instant, size_bytes: usize) {
+    pub(crate) fn dispatched(&mut self, now: Instant, size_bytes: usize, counters: &Counters) {
         self.started = Some(now);
-        self.counters.dispatched();
+        counters.dispatched();
         debug!(
-            target: TARGET, event = event::DISPATCHED, queue = &*self.queue,
-            subscriber = self.subscriber, row_id = self.id,
+            target: TARGET, event = event::DISPATCHED, queue = counters.queue(self.queue),
+            subscriber = counters.name(), row_id = self.id,
             deliveries_count = self.deliveries_count, size_bytes
         );
     }
@@ -107,10 +105,10 @@ impl Report {
         self.duration = self.started.map(|started| started.elapsed());
     }
 
-    pub(crate) fn close(&self, how: Close) {
-        self.counters.closed(how, self.duration);
-        let Self { id: row_id, subscriber, deliveries_count, .. } = self;
-        let queue = &*self.queue;
+    pub(crate) fn close(&self, how: Close, counters: &Counters) {
+        counters.closed(how, self.duration);
+        let Self { id: row_id, deliveries_count, .. } = self;
+        let (queue, subscriber) = (counters.queue(self.queue), counters.name());
         let duration_seconds = self.duration.map(|duration| duration.as_secs_f64());
         let exception_type = self.exception_type.as_deref();
         match how {

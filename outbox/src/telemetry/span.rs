@@ -1,5 +1,7 @@
 //! The span around a run of a handler.
 
+use std::fmt;
+
 use tracing::field::Empty;
 use tracing::{Level, Span, span};
 
@@ -64,8 +66,8 @@ fn failure(result: &HandlerResult) -> Option<&HandlerError> {
     (!matches!(error.verdict, Some(Verdict::Snooze(_)))).then_some(error)
 }
 
-/// The values are not made unless a subscriber wants them: most processes handle
-/// messages without.
+/// No value is made into a text here: most processes handle messages without a
+/// subscriber that wants it, and the arguments of the macro are evaluated all the same.
 fn of(deliveries: &[Context]) -> Span {
     let [first, others @ ..] = deliveries else { return Span::none() };
     let alone = others.is_empty();
@@ -84,16 +86,21 @@ fn of(deliveries: &[Context]) -> Span {
         { field::SYSTEM } = "outbox",
         { field::OPERATION } = PROCESS,
         { field::OPERATION_TYPE } = PROCESS,
-        { field::NAME } = name(queue()),
+        { field::NAME } = tracing::field::display(Name(queue())),
         { field::KIND } = "consumer",
         { field::STATUS } = Empty,
         { field::ERROR } = Empty,
     )
 }
 
-/// As the conventions name spans.
-fn name(queue: Option<&str>) -> String {
-    queue.map_or_else(|| PROCESS.to_owned(), |queue| format!("{PROCESS} {queue}"))
+/// As the conventions name spans, with the queue if there is one.
+struct Name<'a>(Option<&'a str>);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PROCESS)?;
+        self.0.map_or(Ok(()), |queue| write!(f, " {queue}"))
+    }
 }
 
 #[cfg(test)]

@@ -151,6 +151,19 @@ impl Counters {
             && self.queues == subscriber.queues()
     }
 
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Which of the queues it is.
+    pub(crate) fn place_of(&self, queue: &str) -> usize {
+        self.queues.iter().position(|known| known == queue).unwrap_or_default()
+    }
+
+    pub(super) fn queue(&self, place: usize) -> &str {
+        self.queues.get(place).map_or("", String::as_str)
+    }
+
     pub(super) fn dispatched(&self) {
         add(&self.dispatched);
     }

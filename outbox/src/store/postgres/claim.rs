@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use sqlx::Row as _;
+use futures_util::TryStreamExt;
 use sqlx::postgres::PgRow;
+use sqlx::{Row as _, ValueRef as _};
 use uuid::Uuid;
 
 use super::runs::Runs;
@@ -30,8 +31,23 @@ impl PgStore {
             .bind(after().map(|after| after.map(|it| it.id)).collect::<Vec<_>>())
             .bind(queues().map(|(_, queue)| queue.clone()).collect::<Vec<_>>())
             .bind(queues().map(|(place, _)| place).collect::<Vec<_>>());
-        let rows = self.fetch_all("claim", statement).await?;
-        taken(&rows, claims.len()).map_err(StoreError::of("read claimed rows"))
+        let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
+        // Each row is read as it comes: a thousand that wait for it are out of the cache.
+        self.bounded("claim", |connection| {
+            Box::pin(async move {
+                let mut taken: Vec<_> = tokens.iter().map(|_| Taken::default()).collect();
+                let mut rows = statement.fetch(connection);
+                while let Some(row) = rows.try_next().await? {
+                    take(&row, &tokens, &mut taken)?;
+                }
+                for one in &mut taken {
+                    // RETURNING promises no order.
+                    one.rows.sort_by_key(|claimed| Position::of(&claimed.row));
+                }
+                Ok(taken)
+            })
+        })
+        .await
     }
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
@@ -41,28 +57,20 @@ impl PgStore {
     }
 }
 
-fn taken(rows: &[PgRow], claims: usize) -> Result<Vec<Taken>, sqlx::Error> {
-    let mut taken: Vec<_> = (0..claims).map(|_| Taken::default()).collect();
-    if let [only] = &mut *taken {
-        only.rows.reserve(rows.len());
+/// A row of the answer: one that was taken, or how long to wait for the next.
+fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::Error> {
+    let place: i64 = row.try_get_unchecked(14)?;
+    let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
+    let (Some(one), Some(token)) = (taken.get_mut(at), tokens.get(at)) else { return Ok(()) };
+    if row.try_get_raw(0)?.is_null() {
+        let wait: Option<i64> = row.try_get_unchecked(15)?;
+        one.next = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
+    } else {
+        let before = Before::of(row.try_get_unchecked(13)?);
+        let row = Row { acquired_token: Some(*token), ..read(row)? };
+        one.rows.push(Claimed { row, before });
     }
-    for row in rows {
-        let place: i64 = row.try_get(14)?;
-        let Some(one) = usize::try_from(place - 1).ok().and_then(|at| taken.get_mut(at)) else {
-            continue;
-        };
-        if row.try_get::<Option<i64>, _>(0)?.is_some() {
-            one.rows.push(Claimed { row: read(row)?, before: Before::of(row.try_get(13)?) });
-        } else {
-            let wait: Option<i64> = row.try_get(15)?;
-            one.next = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
-        }
-    }
-    for one in &mut taken {
-        // RETURNING promises no order.
-        one.rows.sort_by_key(|claimed| Position::of(&claimed.row));
-    }
-    Ok(taken)
+    Ok(())
 }
 
 /// The columns of a row, in the order in which every statement names them. Their types

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
@@ -194,14 +194,6 @@ impl PgStore {
             *busy = Instant::now();
         }
         idle > 1 && busy.elapsed() > QUIET
-    }
-
-    async fn fetch_all(
-        &self,
-        action: &'static str,
-        statement: Statement,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        self.bounded(action, |connection| Box::pin(statement.fetch_all(connection))).await
     }
 }
 

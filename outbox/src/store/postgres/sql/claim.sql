@@ -16,7 +16,7 @@
 -- still to come, and at the leases of the hundred oldest due rows from where it began. Free rows that
 -- are due do not count: they were passed by, because somebody has them locked.
 -- Then `id` is NULL and `wait` is in microseconds; its floor keeps a locked row from
--- being asked for in a spin.
+-- being asked for in a spin. The token of a row is the claim's, and is not sent back.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
 ), claims AS MATERIALIZED (
@@ -60,10 +60,10 @@ WITH clock AS MATERIALIZED (
       AND (o.acquired_token IS NULL OR o.acquired_at <= (SELECT now FROM clock) - due.ttl)
     RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
         o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,
-        o.last_attempt_at, o.acquired_at, o.acquired_token, o.timer_id, due.previous
+        o.last_attempt_at, o.acquired_at, o.timer_id, due.previous
 )
 SELECT id, queue, payload, headers, attempts_count, deliveries_count, created_at,
-    next_attempt_at, first_attempt_at, last_attempt_at, acquired_at, acquired_token, timer_id,
+    next_attempt_at, first_attempt_at, last_attempt_at, acquired_at, NULL::uuid, timer_id,
     previous, place, NULL::bigint AS wait
 FROM taken
 UNION ALL
