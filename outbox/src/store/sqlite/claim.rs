@@ -35,7 +35,7 @@ impl SqliteStore {
         let mut tx = self.begin("claim").await?;
         let mut found: Vec<(SqliteRow, &str)> = Vec::new();
         for (queue, limit) in self.shares(claim, &mut tx).await? {
-            let find = self.find(&self.0.sql.claim_find, claim, queue).bind(limit);
+            let find = find(&self.0.sql.claim_find, claim, queue).bind(limit);
             let rows = find.fetch_all(&mut *tx).await.map_err(failed("claim"))?;
             found.extend(rows.into_iter().map(|row| (row, queue)));
         }
@@ -74,7 +74,7 @@ impl SqliteStore {
         let queues: BTreeSet<&str> = claim.queues.iter().map(String::as_str).collect();
         let mut places = Vec::new();
         for &queue in &queues {
-            let find = self.find(&self.0.sql.claim_places, claim, queue).bind(limit);
+            let find = find(&self.0.sql.claim_places, claim, queue).bind(limit);
             let row = find.fetch_one(&mut *connection).await;
             let found = row.and_then(|row| parsed::<Vec<(i64, i64)>>(&row, 0));
             let found = found.map_err(StoreError::of("claim"))?;
@@ -92,7 +92,7 @@ impl SqliteStore {
     /// loop, and those that have nothing to do must not keep writers waiting.
     async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
         for queue in claim.queues.iter() {
-            let find = self.find(&self.0.sql.claim_places, claim, queue).bind(1);
+            let find = find(&self.0.sql.claim_places, claim, queue).bind(1);
             let row = find.fetch_one(&self.0.reader).await;
             let found = row.and_then(|row| parsed::<Vec<(i64, i64)>>(&row, 0));
             if !found.map_err(StoreError::of("claim"))?.is_empty() {
@@ -100,16 +100,6 @@ impl SqliteStore {
             }
         }
         Ok(false)
-    }
-
-    /// Lacks the number of rows.
-    fn find(&self, sql: &Arc<str>, claim: &Claim, queue: &str) -> Statement {
-        let after = claim.after.map(|after| (to_micros(after.due), after.id));
-        query(sql)
-            .bind(queue.to_owned())
-            .bind(delay_micros(claim.lease_ttl))
-            .bind(after.map_or(i64::MIN, |(at, _)| at))
-            .bind(after.map_or(0, |(_, id)| id))
     }
 
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
@@ -142,6 +132,16 @@ impl SqliteStore {
         let held = leases.iter().map(|extend| extend.lease);
         self.write("extend", &self.0.batches.extend, json(&rows), held).await
     }
+}
+
+/// Lacks the number of rows.
+fn find(sql: &Arc<str>, claim: &Claim, queue: &str) -> Statement {
+    let after = claim.after.map(|after| (to_micros(after.due), after.id));
+    query(sql)
+        .bind(queue.to_owned())
+        .bind(delay_micros(claim.lease_ttl))
+        .bind(after.map_or(i64::MIN, |(at, _)| at))
+        .bind(after.map_or(0, |(_, id)| id))
 }
 
 type Numbers = (u64, u64, i64, i64, Option<i64>, Option<i64>, String, Option<String>);

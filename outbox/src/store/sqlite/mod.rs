@@ -79,8 +79,8 @@ impl SqliteStore {
             Box::pin(async move { batch::prepare(connection, &prepare).await })
         });
         // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
-        let writes = options.clone().row_buffer_size(1000).pragma("temp_store", "memory");
-        let writer = writer.connect_lazy_with(writes);
+        let buffered = options.clone().row_buffer_size(1000).pragma("temp_store", "memory");
+        let writer = writer.connect_lazy_with(buffered);
         let reader = pool(2).connect_lazy_with(options);
         Self(Arc::new(Inner { writer, reader, names, sql, batches, publish }))
     }
