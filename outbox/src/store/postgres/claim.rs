@@ -60,13 +60,13 @@ impl PgStore {
 fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
-    let (Some(one), Some(token)) = (taken.get_mut(at), tokens.get(at)) else { return Ok(()) };
+    let (Some(one), Some(&own)) = (taken.get_mut(at), tokens.get(at)) else { return Ok(()) };
     if row.try_get_raw(0)?.is_null() {
         let wait: Option<i64> = row.try_get_unchecked(15)?;
         one.next = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
     } else {
         let before = Before::of(row.try_get_unchecked(13)?);
-        let row = Row { acquired_token: Some(*token), ..read(row)? };
+        let row = Row { acquired_token: Some(own), ..read(row)? };
         one.rows.push(Claimed { row, before });
     }
     Ok(())
