@@ -105,8 +105,9 @@ mod tests {
             ("OUTBOX_DLQ_TABLE", "outbox"),
             ("OUTBOX_DRAIN_TIMEOUT", "soon"),
             ("OUTBOX_ASYNC_SETTLES", "yes"),
+            ("OUTBOX_NOTIFY", "never"),
         ]);
-        assert_eq!(found.len(), 6, "{found:#?}");
+        assert_eq!(found.len(), 7, "{found:#?}");
         assert!(!found.join(" ").contains("hunter2"));
     }
 
