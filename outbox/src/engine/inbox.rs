@@ -27,6 +27,8 @@ const REACH: Duration = Duration::from_millis(100);
 const CLAIM: usize = 1000;
 /// The first rows, of a handler of which nothing is known.
 const FIRST: usize = 10;
+/// Bytes that may wait, going by the size of the last rows.
+const BYTES: usize = 32 << 20;
 
 pub(crate) struct Inbox {
     /// A std mutex, because it is never held over an await; the critical
@@ -54,6 +56,8 @@ struct State {
     wanted: bool,
     /// How long a run takes, as far as it is known.
     pace: Duration,
+    /// How many bytes a row has, as far as it is known.
+    size: usize,
     closed: bool,
 }
 
@@ -91,7 +95,7 @@ impl Inbox {
     }
 
     fn room(&self, state: &State) -> usize {
-        let capacity = self.capacity(state.pace);
+        let capacity = self.capacity(state);
         let free = capacity.saturating_sub(state.in_hand);
         let enough = free >= (capacity - self.runs).div_ceil(2) || free >= CLAIM;
         if enough { free } else { 0 }
@@ -99,13 +103,16 @@ impl Inbox {
 
     /// The rows that run, and as many to wait as will be started soon. As long as
     /// nothing is known of the handler, as many as can run, or a few.
-    fn capacity(&self, pace: Duration) -> usize {
-        if pace.is_zero() {
-            return self.runs.saturating_add(self.runs.max(FIRST).min(self.ahead));
-        }
-        let rounds = self.reach.as_secs_f64() / pace.as_secs_f64();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
-        let reached = (self.runs as f64 * rounds).min(self.ahead as f64) as usize;
+    fn capacity(&self, state: &State) -> usize {
+        let ahead = self.ahead.min(BYTES / state.size.max(1));
+        let reached = if state.pace.is_zero() {
+            self.runs.max(FIRST).min(ahead)
+        } else {
+            let rounds = self.reach.as_secs_f64() / state.pace.as_secs_f64();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
+            let reached = (self.runs as f64 * rounds).min(ahead as f64) as usize;
+            reached
+        };
         self.runs.saturating_add(reached.max(1))
     }
 
@@ -114,7 +121,12 @@ impl Inbox {
         let count = jobs.len();
         let mut state = self.state();
         state.in_hand -= reserved - count;
-        state.waiting.extend(jobs);
+        let mut bytes = 0;
+        state.waiting.extend(jobs.inspect(|job| bytes += job.claimed.row.bytes()));
+        if let Some(size) = bytes.checked_div(count) {
+            // Large ones are believed at once.
+            state.size = size.max((3 * state.size + size) / 4);
+        }
         drop(state);
         for _ in 0..count.min(self.runs) {
             self.filled.notify_one();
@@ -207,5 +219,56 @@ impl Inbox {
         drop(state);
         self.filled.notify_waiters();
         waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::message::Row;
+    use crate::store::Before;
+
+    fn job(payload: Bytes) -> Job {
+        let (now, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        let row = Row {
+            id: 1,
+            queue: "q".into(),
+            payload,
+            attempts_count: 0,
+            deliveries_count: 1,
+            created_at: at,
+            next_attempt_at: at,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: Some(at),
+            acquired_token: None,
+            timer_id: None,
+            headers: None,
+        };
+        Job { claimed: Claimed { row, before: Before::Settled }, claimed_at: now, deadline: now }
+    }
+
+    /// Places that it gives to a claim once it knows its rows, and that they are
+    /// handled fast.
+    fn room_after(bytes: usize) -> Option<usize> {
+        let inbox = Inbox::new(10, 4000, Duration::from_secs(60), &Arc::default());
+        let batch = Batching { size: 1, wait: Duration::ZERO };
+        let first = inbox.reserve(CLAIM).unwrap();
+        let payload = Bytes::from(vec![0; bytes]);
+        inbox.fill(first, std::iter::repeat_n(payload, first).map(job));
+        while inbox.turn(None, batch).is_some() {}
+        inbox.turn(Some((first, Duration::from_micros(1))), batch);
+        inbox.reserve(CLAIM)
+    }
+
+    #[test]
+    fn as_many_rows_wait_as_there_is_memory_for() {
+        assert_eq!(room_after(100), Some(CLAIM));
+        assert_eq!(room_after(1 << 20), Some(10 + 32));
+        assert_eq!(room_after(100 << 20), Some(10 + 1));
     }
 }

@@ -55,6 +55,11 @@ impl Row {
         Headers::from_json(self.headers.as_deref())
     }
 
+    /// What it takes up in memory, nearly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.payload.len() + self.headers.as_deref().map_or(0, str::len)
+    }
+
     /// True when it was to be started earlier than now, `since_claim` after its
     /// claim.
     pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {

@@ -13,6 +13,7 @@ mod proxy;
 mod settle;
 mod sleepers;
 mod unknown;
+mod vacuum;
 mod wakes;
 
 use std::time::Duration;

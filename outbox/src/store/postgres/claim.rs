@@ -33,7 +33,7 @@ impl PgStore {
             .bind(queues().map(|(place, _)| place).collect::<Vec<_>>());
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
-        self.bounded("claim", |connection| {
+        let claimed = self.bounded("claim", |connection| {
             Box::pin(async move {
                 let mut taken: Vec<_> = tokens.iter().map(|_| Taken::default()).collect();
                 let mut rows = statement.fetch(connection);
@@ -46,8 +46,10 @@ impl PgStore {
                 }
                 Ok(taken)
             })
-        })
-        .await
+        });
+        let taken = claimed.await?;
+        self.claimed(taken.iter().map(|one| one.rows.len()).sum());
+        Ok(taken)
     }
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {

@@ -10,6 +10,7 @@ mod schema;
 mod settle;
 mod sleepers;
 mod time;
+mod vacuum;
 mod validate;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::MIGRATIONS;
+use vacuum::Vacuum;
 use validate::validate;
 
 use super::names::TableNames;
@@ -90,6 +92,7 @@ struct Inner {
     /// statement closes its own, as long as there is another: the pool hands them out
     /// in turn, so that none would ever rest long enough for it to close.
     busy: Mutex<Instant>,
+    vacuum: Vacuum,
     names: TableNames,
     sql: EngineSql,
 }
@@ -125,7 +128,8 @@ impl PgStore {
             .connect_lazy_with((*options).clone());
         let sql = EngineSql::new(&names);
         let busy = Mutex::new(Instant::now());
-        Self(Arc::new(Inner { pool, listening: Mutex::default(), busy, names, sql }), commits)
+        let (listening, vacuum) = (Mutex::default(), Vacuum::new());
+        Self(Arc::new(Inner { pool, listening, busy, vacuum, names, sql }), commits)
     }
 
     /// Puts `next` in the place of the pool that listens so far, which is closed.
@@ -288,6 +292,7 @@ impl Store for PgStore {
     }
 
     async fn close(&self) {
+        self.0.vacuum.close();
         let listening = self.listen_on(None);
         let listener = async {
             if let Some(pool) = &listening {

@@ -38,7 +38,11 @@ pub async fn run<T: DeserializeOwned>(
 ) -> Result<()> {
     let pool = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
     let mut listener = PgListener::connect_with(&pool).await?;
-    listener.listen(&crate::db::names().channel()).await?;
+    let channel = crate::db::names().channel();
+    listener.listen(&channel).await?;
+    // Publishers wake those who sleep.
+    let asleep = "SELECT pg_advisory_lock_shared(hashtextextended($1, hashtext($2) & 63))";
+    sqlx::query(asleep).bind(channel).bind(queue).execute(&mut listener).await?;
     let mut settling = options.connect().await?;
     let mut claiming = options.connect().await?;
     claiming.execute("SET synchronous_commit = off").await?;

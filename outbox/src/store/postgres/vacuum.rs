@@ -1,0 +1,140 @@
+//! Vacuums the table while it is busy. Autovacuum looks once a minute, unless the server
+//! is told otherwise; by then a table that empties as fast as it is filled has grown by
+//! all the rows of a minute, and its indexes with it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::PgStore;
+use crate::error::StoreError;
+use crate::telemetry::TARGET;
+
+/// Claims that make it worth while, in a table of no more rows than twice that: each
+/// leaves an old version of its row, and sooner or later the row. Fewer are left to
+/// autovacuum.
+const CLAIMS: u64 = 50_000;
+/// Between two times, when the last one got rid of what it found. As long as somebody
+/// holds a snapshot it does not, and comes back ever later.
+const REST: Duration = Duration::from_secs(2);
+const LONGEST_REST: Duration = Duration::from_secs(300);
+
+/// Whether this role may, and what there is.
+const TABLE: &str = "SELECT pg_has_role(relowner, 'USAGE'), greatest(reltuples, 0)::bigint,
+        pg_stat_get_dead_tuples(oid)
+    FROM pg_class WHERE oid = $1::regclass";
+
+/// When to do it next.
+pub(super) struct Vacuum(Mutex<State>);
+
+struct State {
+    claims: u64,
+    /// So many claims from the last time to the next.
+    enough: u64,
+    rest: Duration,
+    not_before: Instant,
+    running: Option<AbortHandle>,
+    /// This role may not, or the store is closed.
+    over: bool,
+}
+
+/// What it found afterwards.
+struct Table {
+    rows: u64,
+    dead: u64,
+}
+
+impl Vacuum {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(State {
+            claims: 0,
+            enough: CLAIMS,
+            rest: REST,
+            not_before: Instant::now(),
+            running: None,
+            over: false,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops one that runs: nobody waits for it.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.over = true;
+        if let Some(running) = state.running.take() {
+            running.abort();
+        }
+    }
+}
+
+impl PgStore {
+    /// Counts claimed rows, and vacuums in the background once they are enough.
+    pub(super) fn claimed(&self, rows: usize) {
+        let mut state = self.0.vacuum.state();
+        state.claims += rows as u64;
+        let due = state.claims >= state.enough && state.running.is_none() && !state.over;
+        if due && state.not_before <= Instant::now() {
+            state.claims = 0;
+            let store = self.clone();
+            let task = tokio::spawn(async move { store.vacuum().await });
+            state.running = Some(task.abort_handle());
+        }
+    }
+
+    async fn vacuum(&self) {
+        let found = self.vacuum_once().await;
+        let mut state = self.0.vacuum.state();
+        state.running = None;
+        let in_vain = match found {
+            Ok(None) => {
+                state.over = true;
+                return;
+            }
+            Ok(Some(Table { rows, dead })) => {
+                state.enough = CLAIMS.max(rows / 2);
+                dead > state.enough
+            }
+            Err(error) => {
+                debug!(target: TARGET, %error, "the table was not vacuumed");
+                true
+            }
+        };
+        state.rest = if in_vain { LONGEST_REST.min(2 * state.rest) } else { REST };
+        state.not_before = Instant::now() + state.rest;
+    }
+
+    /// `None` when only others may.
+    async fn vacuum_once(&self) -> Result<Option<Table>, StoreError> {
+        let names = &self.0.names;
+        let table = names.qualified(names.table());
+        if self.found(&table).await?.is_none() {
+            return Ok(None);
+        }
+        // Never in the way of another one; and rows come back, so the file keeps its
+        // size, which would need a lock to change.
+        let text = format!("VACUUM (SKIP_LOCKED, TRUNCATE false) {table}");
+        let vacuum = sqlx::raw_sql(AssertSqlSafe(text));
+        self.bounded("vacuum", |connection| Box::pin(connection.execute(vacuum))).await?;
+        self.found(&table).await
+    }
+
+    async fn found(&self, table: &str) -> Result<Option<Table>, StoreError> {
+        let look = sqlx::query(TABLE).bind(table.to_owned());
+        let row = self.bounded("vacuum", |connection| Box::pin(look.fetch_one(connection)));
+        let row = row.await?;
+        let read = || {
+            let rows: i64 = row.try_get(1)?;
+            let dead: i64 = row.try_get(2)?;
+            let found = Table { rows: rows.unsigned_abs(), dead: dead.unsigned_abs() };
+            Ok(row.try_get::<bool, _>(0)?.then_some(found))
+        };
+        read().map_err(StoreError::of("vacuum"))
+    }
+}
