@@ -2,11 +2,11 @@
 //! statement claims for all that want rows at that moment; two such statements may
 //! be under way.
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -46,14 +46,14 @@ pub(super) async fn run<S: Store>(
 ) {
     let mut looks: Vec<_> =
         readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
-    let mut under_way = JoinSet::new();
+    let mut under_way = FuturesUnordered::new();
     let mut first = 0;
     loop {
         let now = Instant::now();
         while under_way.len() < STATEMENTS
             && let Some(round) = next_round(&mut looks, &mut first, now)
         {
-            under_way.spawn(send(Arc::clone(&shared), round));
+            under_way.push(send(&shared, round));
         }
         let free = under_way.len() < STATEMENTS;
         let next = looks.iter().filter(|_| free).filter_map(|look| look.next(now)).min();
@@ -66,13 +66,13 @@ pub(super) async fn run<S: Store>(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(ended) = under_way.join_next() => answered(&mut looks, ended),
+            Some((round, answer)) = under_way.next() => answered(&mut looks, round, answer),
             () = changed.notified() => {}
             () = alarm => {}
         }
     }
-    while let Some(ended) = under_way.join_next().await {
-        answered(&mut looks, ended);
+    while let Some((round, answer)) = under_way.next().await {
+        answered(&mut looks, round, answer);
     }
     for reader in &readers {
         for job in reader.inbox.close() {
@@ -119,7 +119,7 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
 
 type Answer = Result<Vec<Taken>, StoreError>;
 
-async fn send<S: Store>(shared: Arc<Shared<S>>, round: Round) -> (Round, Answer) {
+async fn send<S: Store>(shared: &Shared<S>, round: Round) -> (Round, Answer) {
     let result = shared.store.claim(&round.claims).await;
     // The rows may be leased all the same: nobody else knows the tokens.
     if result.as_ref().is_err_and(|failed| failed.transient) {
@@ -132,9 +132,7 @@ async fn send<S: Store>(shared: Arc<Shared<S>>, round: Round) -> (Round, Answer)
     (round, result)
 }
 
-fn answered(looks: &mut [Look], ended: Result<(Round, Answer), JoinError>) {
-    // A panic ends the claimer, which a ping tells of; nobody would miss the claim.
-    let (round, result) = ended.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
+fn answered(looks: &mut [Look], round: Round, result: Answer) {
     let Round { readers, claims, sent } = round;
     let now = Instant::now();
     match result {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::sleep;
 use tracing::debug;
 
 use super::PgStore;
@@ -18,9 +18,9 @@ use crate::telemetry::TARGET;
 /// leaves an old version of its row, and sooner or later the row. Fewer are left to
 /// autovacuum.
 const CLAIMS: u64 = 50_000;
-/// Between two times, when the last one got rid of what it found. As long as somebody
-/// holds a snapshot it does not, and comes back ever later.
-const REST: Duration = Duration::from_secs(2);
+/// From then on, so that what is soon over is over. As long as somebody holds a snapshot
+/// nothing can be cleared away, and it waits ever longer.
+const REST: Duration = Duration::from_secs(3);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
 /// Whether this role may, and what there is.
@@ -36,7 +36,6 @@ struct State {
     /// So many claims from the last time to the next.
     enough: u64,
     rest: Duration,
-    not_before: Instant,
     running: Option<AbortHandle>,
     /// This role may not, or the store is closed.
     over: bool,
@@ -54,7 +53,6 @@ impl Vacuum {
             claims: 0,
             enough: CLAIMS,
             rest: REST,
-            not_before: Instant::now(),
             running: None,
             over: false,
         }))
@@ -79,11 +77,12 @@ impl PgStore {
     pub(super) fn claimed(&self, rows: usize) {
         let mut state = self.0.vacuum.state();
         state.claims += rows as u64;
-        let due = state.claims >= state.enough && state.running.is_none() && !state.over;
-        if due && state.not_before <= Instant::now() {
-            state.claims = 0;
-            let store = self.clone();
-            let task = tokio::spawn(async move { store.vacuum().await });
+        if state.claims >= state.enough && state.running.is_none() && !state.over {
+            let (store, rest) = (self.clone(), state.rest);
+            let task = tokio::spawn(async move {
+                sleep(rest).await;
+                store.vacuum().await;
+            });
             state.running = Some(task.abort_handle());
         }
     }
@@ -91,7 +90,7 @@ impl PgStore {
     async fn vacuum(&self) {
         let found = self.vacuum_once().await;
         let mut state = self.0.vacuum.state();
-        state.running = None;
+        (state.running, state.claims) = (None, 0);
         let in_vain = match found {
             Ok(None) => {
                 state.over = true;
@@ -107,7 +106,6 @@ impl PgStore {
             }
         };
         state.rest = if in_vain { LONGEST_REST.min(2 * state.rest) } else { REST };
-        state.not_before = Instant::now() + state.rest;
     }
 
     /// `None` when only others may.
@@ -117,9 +115,9 @@ impl PgStore {
         if self.found(&table).await?.is_none() {
             return Ok(None);
         }
-        // Never in the way of another one; and rows come back, so the file keeps its
-        // size, which would need a lock to change.
-        let text = format!("VACUUM (SKIP_LOCKED, TRUNCATE false) {table}");
+        // Never in the way of another one, and with no other process's help. Rows come
+        // back, so the file keeps its size, which would need a lock to change.
+        let text = format!("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) {table}");
         let vacuum = sqlx::raw_sql(AssertSqlSafe(text));
         self.bounded("vacuum", |connection| Box::pin(connection.execute(vacuum))).await?;
         self.found(&table).await
