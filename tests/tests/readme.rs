@@ -3,6 +3,7 @@
 use std::path::Path;
 
 const README: &str = include_str!("../../README.md");
+const PERFORMANCE: &str = include_str!("../../docs/performance.md");
 
 fn blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
@@ -40,6 +41,42 @@ fn its_commands_are_there() {
             line.starts_with("cargo run --example quickstart ")
                 || line.starts_with("scripts/test ")
         );
+    }
+}
+
+/// Figures have one source: the page that says on which machine they were measured, by
+/// which command.
+#[test]
+fn its_figures_of_speed_are_quoted() {
+    let from = README.split("- **Throughput**").nth(1).unwrap();
+    let quoted = from.split("\n- **").next().unwrap();
+    let is_part = |c: char| c.is_ascii_digit() || c == ',' || c == '.';
+    let figures: Vec<_> = quoted
+        .split(|c| !is_part(c))
+        .map(|text| text.trim_matches([',', '.']))
+        .filter(|text| text.len() >= 4)
+        .collect();
+    assert!(figures.len() >= 5, "{figures:?}");
+    for figure in figures {
+        assert!(PERFORMANCE.contains(figure), "{figure} does not stand in docs/performance.md");
+    }
+}
+
+#[test]
+fn the_command_that_measures_is_there() {
+    let line = PERFORMANCE.split("```sh\n").nth(1).unwrap().lines().next().unwrap();
+    assert_eq!(line, "cargo run --release -p outbox-tests --bin bench -- all");
+    let manifest = include_str!("../Cargo.toml");
+    assert!(manifest.contains("name = \"outbox-tests\""));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/bench");
+    // Every scenario of the table is one that can be run.
+    let scenarios = std::fs::read_to_string(folder.join("scenario/mod.rs")).unwrap();
+    let table = PERFORMANCE.split("## ").nth(1).unwrap();
+    let rows: Vec<_> = table.lines().filter_map(|line| line.strip_prefix("| `")).collect();
+    assert!(rows.len() > 20);
+    for row in rows {
+        let name = row.split(['`', '/']).next().unwrap();
+        assert!(scenarios.contains(&format!("name: \"{name}\"")), "{name}");
     }
 }
 

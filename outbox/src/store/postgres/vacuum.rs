@@ -18,10 +18,8 @@ use crate::telemetry::TARGET;
 /// leaves an old version of its row, and sooner or later the row. Fewer are left to
 /// autovacuum.
 const CLAIMS: u64 = 50_000;
-/// From then on, so that what is soon over is over. As long as somebody holds a snapshot
-/// nothing can be cleared away, and it waits ever longer.
-const REST: Duration = Duration::from_secs(3);
-const LONGEST_REST: Duration = Duration::from_secs(300);
+/// From then on, so that what is soon over is over.
+const REST: Duration = Duration::from_secs(2);
 
 /// Whether this role may, and what there is.
 const TABLE: &str = "SELECT pg_has_role(relowner, 'USAGE'), greatest(reltuples, 0)::bigint,
@@ -35,13 +33,14 @@ struct State {
     claims: u64,
     /// So many claims from the last time to the next.
     enough: u64,
-    rest: Duration,
+    /// Dead rows that the last one could not clear away, because somebody holds a
+    /// snapshot: until autovacuum has done so, another one would only cost time.
+    left: Option<u64>,
     running: Option<AbortHandle>,
     /// This role may not, or the store is closed.
     over: bool,
 }
 
-/// What it found afterwards.
 struct Table {
     rows: u64,
     dead: u64,
@@ -49,13 +48,8 @@ struct Table {
 
 impl Vacuum {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(State {
-            claims: 0,
-            enough: CLAIMS,
-            rest: REST,
-            running: None,
-            over: false,
-        }))
+        let state = State { claims: 0, enough: CLAIMS, left: None, running: None, over: false };
+        Self(Mutex::new(state))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,9 +72,9 @@ impl PgStore {
         let mut state = self.0.vacuum.state();
         state.claims += rows as u64;
         if state.claims >= state.enough && state.running.is_none() && !state.over {
-            let (store, rest) = (self.clone(), state.rest);
+            let store = self.clone();
             let task = tokio::spawn(async move {
-                sleep(rest).await;
+                sleep(REST).await;
                 store.vacuum().await;
             });
             state.running = Some(task.abort_handle());
@@ -88,39 +82,39 @@ impl PgStore {
     }
 
     async fn vacuum(&self) {
-        let found = self.vacuum_once().await;
+        let done = self.vacuum_once().await;
         let mut state = self.0.vacuum.state();
         (state.running, state.claims) = (None, 0);
-        let in_vain = match found {
-            Ok(None) => {
-                state.over = true;
-                return;
-            }
-            Ok(Some(Table { rows, dead })) => {
-                state.enough = CLAIMS.max(rows / 2);
-                dead > state.enough
-            }
-            Err(error) => {
-                debug!(target: TARGET, %error, "the table was not vacuumed");
-                true
-            }
-        };
-        state.rest = if in_vain { LONGEST_REST.min(2 * state.rest) } else { REST };
+        match done {
+            Ok(true) => {}
+            Ok(false) => state.over = true,
+            Err(error) => debug!(target: TARGET, %error, "the table was not vacuumed"),
+        }
     }
 
-    /// `None` when only others may.
-    async fn vacuum_once(&self) -> Result<Option<Table>, StoreError> {
+    /// False when only others may.
+    async fn vacuum_once(&self) -> Result<bool, StoreError> {
         let names = &self.0.names;
         let table = names.qualified(names.table());
-        if self.found(&table).await?.is_none() {
-            return Ok(None);
+        let Some(before) = self.found(&table).await? else { return Ok(false) };
+        {
+            let mut state = self.0.vacuum.state();
+            if state.left.is_some_and(|left| before.dead >= left) {
+                return Ok(true);
+            }
+            // As long as nothing else is known.
+            state.left = Some(before.dead.max(1));
         }
         // Never in the way of another one, and with no other process's help. Rows come
         // back, so the file keeps its size, which would need a lock to change.
         let text = format!("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) {table}");
         let vacuum = sqlx::raw_sql(AssertSqlSafe(text));
         self.bounded("vacuum", |connection| Box::pin(connection.execute(vacuum))).await?;
-        self.found(&table).await
+        let Some(after) = self.found(&table).await? else { return Ok(false) };
+        let mut state = self.0.vacuum.state();
+        state.enough = CLAIMS.max(after.rows / 2);
+        state.left = (after.dead > state.enough).then_some(after.dead);
+        Ok(true)
     }
 
     async fn found(&self, table: &str) -> Result<Option<Table>, StoreError> {
