@@ -1,13 +1,14 @@
 //! A sleeping engine is woken by whatever brings it rows, whatever its table is
 //! called.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use outbox::schema::migrate_tables;
 use outbox::testing::store::{Store, Wake, Wakes, ack_publishing};
 use outbox::{Outgoing, TableNames};
 use outbox_tests::backend::unique;
-use outbox_tests::wait::soon;
+use outbox_tests::wait::{begun, soon};
 use sqlx::postgres::PgListener;
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps};
@@ -106,6 +107,18 @@ async fn any_wake_of_another_program_is_only_a_hint(b: Postgres) {
     assert!(b.claim(&[&payload], 10).await.is_empty());
 }
 
+/// A subscriber that falls asleep or wakes up drops whatever is waited for.
+async fn a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped(b: Postgres) {
+    let queue = unique("q");
+    let mut tx = b.begin().await;
+    b.publisher().send(&mut tx, Outgoing::new(&*queue, &1)).await.unwrap();
+    let mut wakes = b.store().listen().await.unwrap();
+    wakes.sleep_on(&[&queue]).await.unwrap();
+    begun("the look", pin!(wakes.next())).await;
+    b.commit(tx).await;
+    woken(&mut wakes, &queue).await;
+}
+
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -126,5 +139,6 @@ mod channel {
         postgres only, "only PostgreSQL has channels":
         the_channel_is_the_table_s_name_as_it_is,
         any_wake_of_another_program_is_only_a_hint,
+        a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped,
     }
 }

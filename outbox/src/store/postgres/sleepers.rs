@@ -112,19 +112,25 @@ impl Sleepers {
     }
 
     /// The queues in which there may be such messages.
+    ///
+    /// # Cancel safety
+    /// A dropped call is as if it had not been made.
     pub(super) async fn look(
         &mut self,
         connection: &mut PgListener,
     ) -> Result<Vec<String>, sqlx::Error> {
-        let Some(mut unnoticed) = self.unnoticed.take() else { return Ok(Vec::new()) };
-        if !unnoticed.writers.is_empty() {
-            unnoticed.writers = self.writers(connection, Some(unnoticed.writers)).await?;
+        let Some(Unnoticed { writers, .. }) = &self.unnoticed else { return Ok(Vec::new()) };
+        let mut left = writers.clone();
+        if !left.is_empty() {
+            left = self.writers(connection, Some(left)).await?;
         }
-        if unnoticed.writers.is_empty() {
+        let Some(mut unnoticed) = self.unnoticed.take() else { return Ok(Vec::new()) };
+        if left.is_empty() {
             return Ok(unnoticed.queues);
         }
         let wait = unnoticed.since.elapsed() / 10;
         unnoticed.look_at = Instant::now() + wait.clamp(LOOK_FIRST, LOOK_LAST);
+        unnoticed.writers = left;
         let queues = unnoticed.queues.clone();
         self.unnoticed = Some(unnoticed);
         Ok(queues)
