@@ -78,6 +78,7 @@ pub struct Claim {
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
     /// The last one got as many rows as it asked for, so there are more.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
     pub expected: bool,
 }
 
