@@ -76,3 +76,53 @@ impl Awake {
         self.until.is_some_and(|until| now < until).then_some(self.wait)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A claim every so many milliseconds for a second; whether it was awake after each.
+    fn second(awake: &mut Awake, every: u32, rows: usize, plenty: bool) -> Vec<bool> {
+        let begin = awake.since;
+        (1..=1000 / every)
+            .map(|n| awake.claimed(rows, plenty, begin + n * every * MS).is_some())
+            .collect()
+    }
+
+    #[test]
+    fn who_keeps_up_with_many_rows_stays_awake() {
+        let after = second(&mut Awake::new(), 2, 3, false);
+        assert!(!after[10] && after[60..].iter().all(|awake| *awake));
+    }
+
+    #[test]
+    fn who_gets_all_it_asks_for_time_after_time_stays_awake() {
+        let after = second(&mut Awake::new(), 50, 1, true);
+        assert!(!after[0] && after[10..].iter().all(|awake| *awake));
+    }
+
+    #[test]
+    fn single_messages_and_a_burst_after_a_rest_wake_nobody_up() {
+        assert!(!second(&mut Awake::new(), 50, 1, false).contains(&true));
+        let mut awake = Awake::new();
+        let burst = awake.since + Duration::from_secs(10);
+        assert_eq!(awake.claimed(1000, true, burst), None);
+        assert_eq!(awake.claimed(0, false, burst + MS), None);
+    }
+
+    #[test]
+    fn who_finds_nothing_looks_ever_later_and_then_sleeps() {
+        let mut awake = Awake::new();
+        second(&mut awake, 2, 3, false);
+        let end = awake.until.unwrap();
+        assert_eq!(awake.claimed(3, false, end - 400 * MS), Some(2 * MS));
+        assert_eq!(awake.claimed(0, false, end - 399 * MS), Some(4 * MS));
+        for _ in 0..9 {
+            awake.claimed(0, false, end - 398 * MS);
+        }
+        assert_eq!(awake.claimed(0, false, end - MS), Some(50 * MS));
+        assert_eq!(awake.claimed(0, false, end), None);
+    }
+}

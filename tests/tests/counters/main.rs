@@ -6,6 +6,7 @@ mod explain;
 mod idle;
 mod plans;
 mod trickle;
+mod vacuum;
 mod wire;
 mod work;
 

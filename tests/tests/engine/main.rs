@@ -13,7 +13,6 @@ mod proxy;
 mod settle;
 mod sleepers;
 mod unknown;
-mod vacuum;
 mod wakes;
 
 use std::time::Duration;
