@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use smallvec::smallvec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -149,20 +148,20 @@ impl Inbox {
             room = state.wanted && self.room(&state) > 0;
             state.wanted &= !room;
         }
-        let job = if batch.size == 1 { self.pop(&mut state) } else { None };
+        let jobs = if batch.size == 1 { self.pop(&mut state, 1) } else { Few::new() };
         drop(state);
         if room {
             self.changed.notify_one();
         }
-        job.map(|job| smallvec![job])
+        (!jobs.is_empty()).then_some(jobs)
     }
 
     /// The next rows: at least one, and as many of a batch as come in its time.
     /// `None` when closed; rows that still waited then were taken by
     /// [`Inbox::close`].
     pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
-        let mut jobs: Few<Job> = smallvec![self.one().await?];
-        if batch.size > 1 {
+        let mut jobs = self.some(batch.size).await?;
+        if jobs.len() < batch.size {
             Box::pin(self.complete(&mut jobs, batch)).await;
         }
         Some(jobs)
@@ -171,31 +170,38 @@ impl Inbox {
     async fn complete(&self, jobs: &mut Few<Job>, batch: Batching) {
         let end = Instant::now() + batch.wait;
         while jobs.len() < batch.size {
-            match timeout_at(end, self.one()).await {
-                Ok(Some(job)) => jobs.push(job),
+            match timeout_at(end, self.some(batch.size - jobs.len())).await {
+                Ok(Some(more)) => jobs.extend(more),
                 // Closed, or late: what is here is run, or given back.
                 Ok(None) | Err(_) => break,
             }
         }
     }
 
-    fn pop(&self, state: &mut State) -> Option<Job> {
-        let job = state.waiting.pop_front()?;
+    fn pop(&self, state: &mut State, most: usize) -> Few<Job> {
+        let mut jobs = Few::new();
+        while jobs.len() < most
+            && let Some(job) = state.waiting.pop_front()
+        {
+            jobs.push(job);
+        }
         // A permit may have been merged with another: pass it on.
-        if !state.waiting.is_empty() {
+        if !jobs.is_empty() && !state.waiting.is_empty() {
             self.filled.notify_one();
         }
-        Some(job)
+        jobs
     }
 
-    async fn one(&self) -> Option<Job> {
+    /// At least one. What came together stays together: the other workers are awake too.
+    async fn some(&self, most: usize) -> Option<Few<Job>> {
         loop {
             // Registered before looking, so that no wake falls in between.
             let filled = self.filled.notified();
             {
                 let mut state = self.state();
-                if let Some(job) = self.pop(&mut state) {
-                    return Some(job);
+                let jobs = self.pop(&mut state, most);
+                if !jobs.is_empty() {
+                    return Some(jobs);
                 }
                 if state.closed {
                     return None;
