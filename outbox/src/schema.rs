@@ -39,19 +39,12 @@ pub enum Database {
 /// ```
 #[must_use]
 pub fn sql(database: Database, names: &TableNames) -> String {
-    let migrations = match database {
+    match database {
         #[cfg(feature = "postgres")]
-        Database::Postgres => crate::store::postgres::MIGRATIONS,
+        Database::Postgres => crate::store::postgres::schema_sql(names),
         #[cfg(feature = "sqlite")]
-        Database::Sqlite => crate::store::sqlite::MIGRATIONS,
-    };
-    joined(names, migrations)
-}
-
-/// The migrations one after the other, with the names put in.
-pub(crate) fn joined(names: &TableNames, migrations: &[&str]) -> String {
-    let texts: Vec<_> = migrations.iter().map(|text| names.sql(text)).collect();
-    texts.join("\n")
+        Database::Sqlite => crate::store::sqlite::schema_sql(names),
+    }
 }
 
 /// Runs what has not run yet. Its record knows a file by its text without the names
@@ -135,6 +128,8 @@ pub async fn validate_schema<P: Pool>(
 pub struct SchemaMismatch {
     /// One entry a difference.
     pub differences: Vec<Difference>,
+    /// There is no table of paused queues, so that claims must not read it.
+    pub(crate) unpausable: bool,
 }
 
 /// One thing that is not as it has to be.
@@ -152,6 +147,18 @@ pub struct Difference {
 }
 
 impl SchemaMismatch {
+    /// Tables that a Python service made work as they are, but for this.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn lacks_pauses(&mut self, database: Database, names: &TableNames) {
+        self.unpausable = true;
+        let table = names.qualified(&names.paused());
+        let every = sql(database, names);
+        let making = format!("CREATE TABLE IF NOT EXISTS {table} (");
+        let mend = every.split_once(&making).and_then(|(_, columns)| columns.split_once(";\n"));
+        let mend = mend.map_or(String::new(), |(columns, _)| making + columns);
+        self.add(false, format!("the table {table} does not exist: queues cannot be paused"), mend);
+    }
+
     pub(crate) fn add(&mut self, fatal: bool, what: impl Into<String>, mend: impl Into<String>) {
         self.differences.push(Difference { what: what.into(), mend: mend.into(), fatal });
     }
@@ -275,7 +282,13 @@ mod columns {
         column("timer_id", NAME, "TEXT", false, ""),
     ];
 
-    pub(crate) const DLQ: [Column; 16] = [
+    pub(crate) const PAUSED: [Column; 3] = [
+        column("queue", NAME, "TEXT", true, ""),
+        column("paused_at", TIME, "INTEGER", true, NOW),
+        column("note", TEXT, "TEXT", false, ""),
+    ];
+
+    pub(crate) const DLQ: [Column; 17] = [
         column("id", BIGINT, "INTEGER", true, IDENTITY),
         column("original_id", BIGINT, "INTEGER", true, ""),
         column("queue", NAME, "TEXT", true, ""),
@@ -292,7 +305,8 @@ mod columns {
         column("note", TEXT, "TEXT", false, ""),
         column("error_kind", NAME, "TEXT", false, ""),
         column("fingerprint", &["character varying(64)", "text"], "TEXT", false, ""),
+        column("replayed_id", BIGINT, "INTEGER", false, ""),
     ];
 }
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use columns::{DLQ, OUTBOX};
+pub(crate) use columns::{DLQ, OUTBOX, PAUSED};

@@ -34,10 +34,18 @@ macro_rules! statements {
 
         impl $name {
             $vis fn new(names: &$crate::store::names::TableNames) -> Self {
+                Self::with(names, |text| text.into())
+            }
+
+            /// With the texts of the files edited.
+            $vis fn with(
+                names: &$crate::store::names::TableNames,
+                edit: impl Fn(&str) -> std::borrow::Cow<'_, str>,
+            ) -> Self {
                 Self {
-                    $($field: names.sql(
+                    $($field: names.sql(&edit(
                         include_str!(concat!($folder, "/", stringify!($field), ".sql")),
-                    )),+
+                    ))),+
                 }
             }
         }
@@ -45,6 +53,14 @@ macro_rules! statements {
 }
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use statements;
+
+/// The text of a statement for tables without one of paused queues. What reads it stands
+/// in lines of its own.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn without_pauses(text: &str) -> std::borrow::Cow<'_, str> {
+    let kept = |line: &&str| !line.contains("\"outbox_paused\"");
+    text.split_inclusive('\n').filter(kept).collect()
+}
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 

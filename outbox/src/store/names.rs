@@ -160,6 +160,17 @@ impl TableNames {
         self.dlq.clone().unwrap_or_else(|| format!("{}_dlq", self.table))
     }
 
+    /// The queues that are paused.
+    pub(crate) fn paused(&self) -> String {
+        format!("{}_paused", self.table)
+    }
+
+    /// All that a migration makes.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn tables(&self) -> [String; 3] {
+        [self.table.clone(), self.dlq_or_default(), self.paused()]
+    }
+
     /// The NOTIFY channel, the same that Python services use.
     #[must_use]
     pub fn channel(&self) -> String {
@@ -188,7 +199,7 @@ impl TableNames {
     /// Puts the names into the text of a statement.
     ///
     /// Statements are written for the default names, in quotes: `"outbox"` and
-    /// `"outbox_dlq"` become the qualified tables, `"outbox_…"` and
+    /// `"outbox_dlq"` and `"outbox_paused"` become the qualified tables, `"outbox_…"` and
     /// `"outbox_dlq_…"` names of their indexes and constraints.
     pub(crate) fn sql(&self, template: &str) -> Arc<str> {
         const MARK: &str = "\"outbox";
@@ -201,6 +212,7 @@ impl TableNames {
             sql.push_str(&match (suffix, suffix.strip_prefix("_dlq_")) {
                 ("", _) => self.qualified(&self.table),
                 ("_dlq", _) => self.qualified(&dlq),
+                ("_paused", _) => self.qualified(&self.paused()),
                 // An index is made where its table is; dropped, it is named in full.
                 _ if before.ends_with("DROP INDEX IF EXISTS ") => {
                     self.qualified(&format!("{}{suffix}", self.table))

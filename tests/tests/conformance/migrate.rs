@@ -191,6 +191,8 @@ async fn tables_that_python_made_work_as_they_are(b: Postgres) {
     let error = validate_schema(other.pool(), &names, false).await.unwrap_err();
     let Error::Schema(mismatch) = error else { panic!("{error}") };
     assert!(mismatch.differences.iter().all(|one| !one.fatal), "{mismatch}");
+    // As the app does before its first claim.
+    other.store().validate(false).await.unwrap();
     assert_eq!(other.claim(&["q"], 10).await.len(), 1);
     other.store().close().await;
 }

@@ -132,6 +132,29 @@ async fn a_missing_index_of_dead_letters<B: SqlBench>(b: B) {
     mended(&b, "DROP INDEX outbox_dlq_queue_failed_idx", &[("(queue, failed_at)", false)]).await;
 }
 
+async fn a_missing_index_of_operators<B: SqlBench>(b: B) {
+    let breaking = "DROP INDEX outbox_dlq_status_idx; DROP INDEX outbox_dlq_open_idx; \
+        DROP INDEX outbox_dlq_group_idx";
+    let expected = [
+        ("(status, failed_at, id)", false),
+        ("(queue, failed_at, id) WHERE status = 'failed'", false),
+        ("(fingerprint, failed_at, id) WHERE status = 'failed'", false),
+    ];
+    mended(&b, breaking, &expected).await;
+}
+
+/// As in tables that Python made: all works, but nothing can be paused.
+async fn a_missing_table_of_pauses<B: SqlBench>(b: B) {
+    mended(&b, "DROP TABLE outbox_paused", &[("queues cannot be paused", false)]).await;
+    b.execute("DROP TABLE outbox_paused").await;
+    expect(&b, &[("queues cannot be paused", false)]).await;
+    empty(&b).await;
+    let fresh = b.with_names(b.names().clone());
+    fresh.store().validate(false).await.unwrap();
+    every_statement_works(&fresh).await;
+    fresh.store().close().await;
+}
+
 async fn a_timer_index_that_is_not_unique<B: SqlBench>(b: B) {
     let index = "DROP INDEX outbox_timer_id_uq; \
         CREATE INDEX outbox_timer_id_uq ON outbox (queue, timer_id) WHERE timer_id IS NOT NULL";
@@ -216,7 +239,7 @@ async fn further_columns_are_fine<B: SqlBench>(b: B) {
 async fn every_difference_is_told_at_once<B: SqlBench>(b: B) {
     b.execute(
         "DROP INDEX outbox_due_idx; DROP INDEX outbox_timer_id_uq; \
-         DROP INDEX outbox_dlq_queue_failed_idx; \
+         DROP INDEX outbox_dlq_queue_failed_idx; DROP INDEX outbox_dlq_group_idx; \
          ALTER TABLE outbox DROP COLUMN first_attempt_at; \
          ALTER TABLE outbox DROP COLUMN headers; \
          ALTER TABLE outbox_dlq DROP COLUMN note; \
@@ -231,6 +254,7 @@ async fn every_difference_is_told_at_once<B: SqlBench>(b: B) {
         ("no column note", true),
         ("no column fingerprint", true),
         ("(queue, failed_at)", false),
+        ("(fingerprint, failed_at, id)", false),
     ];
     let found = expect(&b, &expected).await;
     let error = validate_schema(b.pool(), b.names(), true).await.unwrap_err().to_string();
@@ -276,6 +300,8 @@ cases! {
     a_missing_index,
     a_missing_timer_index,
     a_missing_index_of_dead_letters,
+    a_missing_index_of_operators,
+    a_missing_table_of_pauses,
     a_timer_index_that_is_not_unique,
     a_timer_index_with_another_predicate,
     a_timer_index_over_all_rows_is_not_fatal,

@@ -105,6 +105,9 @@ async fn tables_in_a_schema_are_mended(b: Postgres) {
         ("lacks the CHECK", false),
         ("id has no default", true),
         ("no column status", true),
+        ("(status, failed_at, id)", false),
+        ("(queue, failed_at, id) WHERE status = 'failed'", false),
+        ("(fingerprint, failed_at, id) WHERE status = 'failed'", false),
     ];
     mended(&other, &breaking, &expected).await;
     other.store().close().await;
@@ -123,6 +126,11 @@ async fn tables_that_python_made_are_mended(b: Postgres) {
         ("no column note", true),
         ("no column error_kind", true),
         ("no column fingerprint", true),
+        ("no column replayed_id", true),
+        ("queues cannot be paused", false),
+        ("(status, failed_at, id)", false),
+        ("(queue, failed_at, id) WHERE status = 'failed'", false),
+        ("(fingerprint, failed_at, id) WHERE status = 'failed'", false),
         ("autovacuum_vacuum_scale_factor", false),
         ("autovacuum_vacuum_threshold", false),
         ("autovacuum_vacuum_insert_scale_factor", false),

@@ -58,7 +58,8 @@ fn with_line(made: &str, column: &str, line: Option<&str>) -> String {
             lines.push(format!("    {new}{}", if old.ends_with(',') { "," } else { "" }));
         }
     }
-    let text = lines.join("\n");
+    // A column that was added stands behind the others.
+    let text = lines.join("\n").replace(",\n, ", ",\n");
     // The CHECK of a column that is not there, and a comma before the end.
     let text =
         if line.is_none() && column.starts_with("acquired") { without_check(&text) } else { text };
@@ -97,6 +98,7 @@ async fn a_missing_column(b: Sqlite) {
         ("outbox_dlq", "last_exception", true),
         ("outbox_dlq", "resolved_at", true),
         ("outbox_dlq", "fingerprint", true),
+        ("outbox_dlq", "replayed_id", true),
     ] {
         fill(&b).await;
         redefine(&b, table, |made| with_line(made, column, None)).await;

@@ -23,7 +23,7 @@ impl PgStore {
             let numbered = (1_i64..).zip(claims);
             numbered.flat_map(|(place, claim)| claim.queues.iter().map(move |one| (place, one)))
         };
-        let statement = query(&self.0.sql.claim)
+        let statement = query(&self.0.sql().claim)
             .bind(of_each(|claim| i64::try_from(claim.limit).unwrap_or(i64::MAX)))
             .bind(of_each(|claim| delay_micros(claim.lease_ttl)))
             .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
@@ -55,7 +55,7 @@ impl PgStore {
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
         let runs = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
         let tokens: Vec<Uuid> = runs.heads.iter().map(|extend| extend.token).collect();
-        self.write("extend", &self.0.sql.extend, &runs, |statement| statement.bind(tokens)).await
+        self.write("extend", &self.0.sql().extend, &runs, |statement| statement.bind(tokens)).await
     }
 }
 

@@ -13,7 +13,7 @@ mod time;
 mod vacuum;
 mod validate;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -24,12 +24,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use publish::PublishSql;
-pub(crate) use schema::MIGRATIONS;
+pub(crate) use schema::sql as schema_sql;
 use vacuum::Vacuum;
 use validate::validate;
 
 use super::names::TableNames;
-use super::{Landed, Lease, Store, statements};
+use super::{Landed, Lease, Store, statements, without_pauses};
 use crate::error::StoreError;
 use crate::schema::SchemaMismatch;
 
@@ -95,6 +95,8 @@ struct Inner {
     vacuum: Vacuum,
     names: TableNames,
     sql: EngineSql,
+    /// In the place of `sql`, once it is known that there is no table of paused queues.
+    unpausable: OnceLock<EngineSql>,
 }
 
 impl PgStore {
@@ -129,7 +131,9 @@ impl PgStore {
         let sql = EngineSql::new(&names);
         let busy = Mutex::new(Instant::now());
         let (listening, vacuum) = (Mutex::default(), Vacuum::new());
-        Self(Arc::new(Inner { pool, listening, busy, vacuum, names, sql }), commits)
+        let unpausable = OnceLock::new();
+        let inner = Inner { pool, listening, busy, vacuum, names, sql, unpausable };
+        Self(Arc::new(inner), commits)
     }
 
     /// Puts `next` in the place of the pool that listens so far, which is closed.
@@ -221,6 +225,12 @@ fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
+impl Inner {
+    fn sql(&self) -> &EngineSql {
+        self.unpausable.get().unwrap_or(&self.sql)
+    }
+}
+
 impl Store for PgStore {
     type Wakes = listen::PgWakes;
 
@@ -253,7 +263,7 @@ impl Store for PgStore {
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        let statement = query(&self.0.sql.abandon).bind(claim.queues.to_vec()).bind(claim.token);
+        let statement = query(&self.0.sql().abandon).bind(claim.queues.to_vec()).bind(claim.token);
         let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
         Ok(done.await?.rows_affected())
     }
@@ -268,7 +278,12 @@ impl Store for PgStore {
     }
 
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        validate(&self.0.pool, &self.0.names, autovacuum).await
+        let found = validate(&self.0.pool, &self.0.names, autovacuum).await?;
+        if found.unpausable {
+            let sql = || EngineSql::with(&self.0.names, without_pauses);
+            self.0.unpausable.get_or_init(sql);
+        }
+        Ok(found)
     }
 
     async fn ping(&self) -> super::Result<()> {

@@ -5,14 +5,21 @@ use sqlx::postgres::PgPool;
 
 use super::validate::validate;
 use crate::error::StoreError;
-use crate::schema::{SchemaMismatch, joined, migrator, sealed};
+use crate::schema::{SchemaMismatch, migrator, sealed};
 use crate::store::names::TableNames;
 
 /// In order; the first has the number 1.
-pub(crate) const MIGRATIONS: &[&str] = &[
+const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0001_outbox.sql"),
     include_str!("../../../migrations/postgres/0002_hot_claims.sql"),
+    include_str!("../../../migrations/postgres/0003_operations.sql"),
 ];
+
+/// The SQL that makes the tables; it can be repeated.
+pub(crate) fn sql(names: &TableNames) -> String {
+    names.sql(&MIGRATIONS.join("\n")).to_string()
+}
+
 /// Any number will do, as long as it is ours: serialises migrations.
 const MIGRATION_LOCK: i64 = 0x006f_7574_626f_7831;
 
@@ -47,17 +54,19 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     ran.map_err(|error| StoreError::new("migrate", error, false))?;
     // Applied before, for other tables with the same record, or they were dropped
     // since. The statements can be repeated.
-    let (table, dlq) = (names.qualified(names.table()), names.qualified(&names.dlq_or_default()));
-    let made: bool =
-        sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL")
-            .bind(table)
-            .bind(dlq)
-            .fetch_one(&mut *tx)
+    let tables = names.tables().map(|table| names.qualified(&table)).to_vec();
+    let made: bool = sqlx::query_scalar(
+        "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1) AS name",
+    )
+    .bind(tables)
+    .fetch_one(&mut *tx)
+    .await
+    .map_err(failed("migrate"))?;
+    if !made {
+        sqlx::raw_sql(AssertSqlSafe(sql(names)))
+            .execute(&mut *tx)
             .await
             .map_err(failed("migrate"))?;
-    if !made {
-        let sql = joined(names, MIGRATIONS);
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))
 }

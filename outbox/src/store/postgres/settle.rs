@@ -25,7 +25,7 @@ impl PgStore {
         lease: fn(&T) -> Lease,
     ) -> Result<Landed, StoreError> {
         let runs = Runs::of(items, lease, |_, _| true);
-        self.write(action, &self.0.sql.ack, &runs, |statement| statement).await
+        self.write(action, &self.0.sql().ack, &runs, |statement| statement).await
     }
 
     pub(super) async fn ack_and_publish(&self, acks: &[Handled<'_>]) -> Result<Landed, StoreError> {
@@ -34,7 +34,7 @@ impl PgStore {
             .iter()
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
-        self.write("ack and publish", &self.0.sql.ack_publishing, &runs, |statement| {
+        self.write("ack and publish", &self.0.sql().ack_publishing, &runs, |statement| {
             statement
                 .bind(of_each.iter().map(|(lease, _)| lease.id).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(lease, _)| lease.token).collect::<Vec<_>>())
@@ -54,7 +54,7 @@ impl PgStore {
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
         let runs = Runs::of(retries, |retry| retry.lease, |a, b| a.delay == b.delay);
         let delays: Vec<_> = runs.heads.iter().map(|retry| delay_micros(retry.delay)).collect();
-        self.write("retry", &self.0.sql.retry, &runs, |statement| statement.bind(delays)).await
+        self.write("retry", &self.0.sql().retry, &runs, |statement| statement.bind(delays)).await
     }
 
     pub(super) async fn bury_rows(&self, deaths: &[Death]) -> Result<Landed, StoreError> {
@@ -64,7 +64,7 @@ impl PgStore {
         let runs = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
         let texts: Vec<_> = runs.heads.iter().map(|death| texts(death)).collect();
         let text = |of: usize| texts.iter().map(|all| all[of]).collect::<Vec<_>>();
-        self.write("dead-letter", &self.0.sql.bury, &runs, |statement| {
+        self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
             statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3))
         })
         .await
@@ -77,7 +77,7 @@ impl PgStore {
         let delays: Vec<_> = heads().map(|(due_in, ..)| due_in.map(delay_micros)).collect();
         let uncounts: Vec<_> = heads().map(|(_, uncount, _)| i64::from(uncount)).collect();
         let firsts: Vec<_> = heads().map(|(.., first)| first.map(PgTime)).collect();
-        self.write("release", &self.0.sql.release, &runs, |statement| {
+        self.write("release", &self.0.sql().release, &runs, |statement| {
             statement.bind(delays).bind(uncounts).bind(firsts)
         })
         .await

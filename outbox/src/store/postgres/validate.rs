@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgPool;
 
 use crate::error::StoreError;
-use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, SchemaMismatch, making};
+use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
 use crate::store::names::{TableNames, quoted};
 
 /// Compares the tables with what the statements need.
@@ -19,12 +19,12 @@ pub(super) async fn validate(
     let table = names.qualified(names.table());
     if columns(pool, names, &table, &OUTBOX, &mut found).await? {
         for expected in [
-            Index::primary_key(&table),
+            Index::primary_key(&table, &["id"]),
             Index {
                 name: format!("{}_due_idx", names.table()),
                 columns: &["queue", "next_attempt_at", "id"],
                 unique: false,
-                predicate: Some("next_attempt_atISNOTNULL"),
+                predicate: Some("next_attempt_at IS NOT NULL"),
                 fatal: false,
                 mend: names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id) WHERE next_attempt_at IS NOT NULL").to_string(),
             },
@@ -32,7 +32,7 @@ pub(super) async fn validate(
                 name: format!("{}_timer_id_uq", names.table()),
                 columns: &["queue", "timer_id"],
                 unique: true,
-                predicate: Some("timer_idISNOTNULL"),
+                predicate: Some("timer_id IS NOT NULL"),
                 // ON CONFLICT finds no other.
                 fatal: true,
                 mend: names.sql("CREATE UNIQUE INDEX \"outbox_timer_id_uq\" ON \"outbox\" (queue, timer_id) WHERE timer_id IS NOT NULL").to_string(),
@@ -45,19 +45,26 @@ pub(super) async fn validate(
             vacuum_settings(pool, &table, &mut found).await?;
         }
     }
+    let table = names.qualified(&names.paused());
+    let missing: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NULL")
+        .bind(&table)
+        .fetch_one(pool)
+        .await
+        .map_err(StoreError::of("look for the paused queues"))?;
+    if missing {
+        found.lacks_pauses(Database::Postgres, names);
+    } else if columns(pool, names, &table, &PAUSED, &mut found).await? {
+        index(pool, &table, Index::primary_key(&table, &["queue"]), &mut found).await?;
+    }
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let table = names.qualified(dlq);
     if columns(pool, names, &table, &DLQ, &mut found).await? {
         for expected in [
-            Index::primary_key(&table),
-            Index {
-                name: format!("{dlq}_queue_failed_idx"),
-                columns: &["queue", "failed_at"],
-                unique: false,
-                predicate: None,
-                fatal: false,
-                mend: names.sql("CREATE INDEX \"outbox_dlq_queue_failed_idx\" ON \"outbox_dlq\" (queue, failed_at)").to_string(),
-            },
+            Index::primary_key(&table, &["id"]),
+            Index::of_letters(names, "queue_failed", &["queue", "failed_at"], None),
+            Index::of_letters(names, "status", &["status", "failed_at", "id"], None),
+            Index::of_letters(names, "open", &["queue", "failed_at", "id"], OPEN),
+            Index::of_letters(names, "group", &["fingerprint", "failed_at", "id"], OPEN),
         ] {
             index(pool, &table, expected, &mut found).await?;
         }
@@ -181,23 +188,47 @@ struct Index {
     name: String,
     columns: &'static [&'static str],
     unique: bool,
-    /// Without blanks and parentheses.
     predicate: Option<&'static str>,
     /// Statements fail without it.
     fatal: bool,
     mend: String,
 }
 
+/// What an index of open letters covers.
+const OPEN: Option<&str> = Some("status = 'failed'");
+
 impl Index {
-    fn primary_key(table: &str) -> Self {
+    /// On the dead-letter table.
+    fn of_letters(
+        names: &TableNames,
+        name: &str,
+        columns: &'static [&'static str],
+        predicate: Option<&'static str>,
+    ) -> Self {
+        let rows = predicate.map_or(String::new(), |predicate| format!(" WHERE {predicate}"));
+        let mend = format!(
+            "CREATE INDEX \"outbox_dlq_{name}_idx\" ON \"outbox_dlq\" ({}){rows}",
+            columns.join(", ")
+        );
+        Self {
+            name: format!("{}_{name}_idx", names.dlq_or_default()),
+            columns,
+            unique: false,
+            predicate,
+            fatal: false,
+            mend: names.sql(&mend).to_string(),
+        }
+    }
+
+    fn primary_key(table: &str, columns: &'static [&'static str]) -> Self {
         Self {
             // None of ours: whatever has it stays.
             name: String::new(),
-            columns: &["id"],
+            columns,
             unique: true,
             predicate: None,
             fatal: false,
-            mend: format!("ALTER TABLE {table} ADD PRIMARY KEY (id)"),
+            mend: format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", columns[0]),
         }
     }
 }
@@ -229,7 +260,7 @@ async fn index(
         let (unique, predicate): (bool, Option<String>) = (row.get(2), row.get(3));
         let (columns, in_order): (Vec<String>, bool) = (row.get(4), row.get(5));
         if columns == expected.columns && unique == expected.unique && in_order {
-            if predicate.as_deref().map(bare).as_deref() == expected.predicate {
+            if predicate.as_deref().map(bare) == expected.predicate.map(bare) {
                 return Ok(());
             }
             // One over all rows serves ON CONFLICT too.
@@ -241,8 +272,8 @@ async fn index(
     }
     let columns = expected.columns.join(", ");
     let kind = if expected.unique { "unique index" } else { "index" };
-    let predicate = if expected.predicate.is_some() { " WHERE timer_id IS NOT NULL" } else { "" };
-    let mut what = format!("{table} has no valid {kind} on ({columns}){predicate}");
+    let rows = expected.predicate.map_or(String::new(), |rows| format!(" WHERE {rows}"));
+    let mut what = format!("{table} has no valid {kind} on ({columns}){rows}");
     let mut mend = expected.mend;
     if let Some(name) = taken {
         what = format!("{what}; {name} is another");
@@ -308,7 +339,8 @@ async fn vacuum_settings(
     Ok(())
 }
 
-/// Without blanks and parentheses, which the server places as it likes.
+/// Without blanks, parentheses and casts of texts, which the server places as it likes.
 fn bare(text: &str) -> String {
-    text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '(' | ')')).collect()
+    let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')');
+    text.chars().filter(kept).collect::<String>().replace("::text", "")
 }

@@ -35,7 +35,7 @@ impl SqliteStore {
         let mut tx = self.begin("claim").await?;
         let mut found: Vec<(SqliteRow, &str)> = Vec::new();
         for (queue, limit) in self.shares(claim, &mut tx).await? {
-            let find = find(&self.0.sql.claim_find, claim, queue).bind(limit);
+            let find = find(&self.0.sql().claim_find, claim, queue).bind(limit);
             let rows = find.fetch_all(&mut *tx).await.map_err(failed("claim"))?;
             found.extend(rows.into_iter().map(|row| (row, queue)));
         }
@@ -74,7 +74,7 @@ impl SqliteStore {
         let queues: BTreeSet<&str> = claim.queues.iter().map(String::as_str).collect();
         let mut places = Vec::new();
         for &queue in &queues {
-            let find = find(&self.0.sql.claim_places, claim, queue).bind(limit);
+            let find = find(&self.0.sql().claim_places, claim, queue).bind(limit);
             let row = find.fetch_one(&mut *connection).await;
             let found = row.and_then(|row| parsed::<Vec<(i64, i64)>>(&row, 0));
             let found = found.map_err(StoreError::of("claim"))?;
@@ -92,7 +92,7 @@ impl SqliteStore {
     /// loop, and those that have nothing to do must not keep writers waiting.
     async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
         for queue in claim.queues.iter() {
-            let find = find(&self.0.sql.claim_places, claim, queue).bind(1);
+            let find = find(&self.0.sql().claim_places, claim, queue).bind(1);
             let row = find.fetch_one(&self.0.reader).await;
             let found = row.and_then(|row| parsed::<Vec<(i64, i64)>>(&row, 0));
             if !found.map_err(StoreError::of("claim"))?.is_empty() {
@@ -105,7 +105,7 @@ impl SqliteStore {
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
         let mut released = 0;
         for queue in claim.queues.iter() {
-            let statement = query(&self.0.sql.abandon).bind(queue.clone()).bind(claim.token);
+            let statement = query(&self.0.sql().abandon).bind(queue.clone()).bind(claim.token);
             let done = statement.execute(&self.0.writer).await;
             released += done.map_err(StoreError::of("abandon"))?.rows_affected();
         }
@@ -115,7 +115,7 @@ impl SqliteStore {
     async fn next_due(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
         let mut next = None;
         for queue in claim.queues.iter() {
-            let statement = query(&self.0.sql.next_due);
+            let statement = query(&self.0.sql().next_due);
             let statement = statement.bind(queue.clone()).bind(delay_micros(claim.lease_ttl));
             let row = statement.fetch_one(&self.0.reader).await;
             let micros: Option<i64> =

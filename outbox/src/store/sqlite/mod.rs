@@ -11,7 +11,7 @@ mod schema;
 mod settle;
 mod validate;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
@@ -21,11 +21,11 @@ pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
 pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;
-pub(crate) use schema::MIGRATIONS;
+pub(crate) use schema::sql as schema_sql;
 use validate::validate;
 
 use super::names::TableNames;
-use super::{Landed, Lease, Store, statements};
+use super::{Landed, Lease, Store, statements, without_pauses};
 use crate::error::StoreError;
 use crate::schema::SchemaMismatch;
 
@@ -46,6 +46,8 @@ struct Inner {
     reader: SqlitePool,
     names: TableNames,
     sql: EngineSql,
+    /// In the place of `sql`, once it is known that there is no table of paused queues.
+    unpausable: OnceLock<EngineSql>,
     batches: Arc<Batches>,
     publish: PublishSql,
 }
@@ -82,7 +84,8 @@ impl SqliteStore {
         let buffered = options.clone().row_buffer_size(1000).pragma("temp_store", "memory");
         let writer = writer.connect_lazy_with(buffered);
         let reader = pool(2).connect_lazy_with(options);
-        Self(Arc::new(Inner { writer, reader, names, sql, batches, publish }))
+        let unpausable = OnceLock::new();
+        Self(Arc::new(Inner { writer, reader, names, sql, unpausable, batches, publish }))
     }
 
     async fn begin(
@@ -96,6 +99,12 @@ impl SqliteStore {
 /// A statement of ours, whose text was made from a file and checked names.
 fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+impl Inner {
+    fn sql(&self) -> &EngineSql {
+        self.unpausable.get().unwrap_or(&self.sql)
+    }
 }
 
 impl Store for SqliteStore {
@@ -142,7 +151,12 @@ impl Store for SqliteStore {
     }
 
     async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
-        validate(&self.0.reader, &self.0.names).await
+        let found = validate(&self.0.reader, &self.0.names).await?;
+        if found.unpausable {
+            let sql = || EngineSql::with(&self.0.names, without_pauses);
+            self.0.unpausable.get_or_init(sql);
+        }
+        Ok(found)
     }
 
     async fn ping(&self) -> super::Result<()> {

@@ -1,18 +1,34 @@
 //! Making the tables.
 
-use sqlx::AssertSqlSafe;
 use sqlx::sqlite::SqlitePool;
+use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 
 use super::validate::validate;
 use crate::error::StoreError;
-use crate::schema::{SchemaMismatch, joined, migrator, sealed};
+use crate::schema::{SchemaMismatch, migrator, sealed};
 use crate::store::names::TableNames;
 
 /// In order; the first has the number 1.
-pub(crate) const MIGRATIONS: &[&str] = &[
+const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_outbox.sql"),
     include_str!("../../../migrations/sqlite/0002_hot_claims.sql"),
+    include_str!("../../../migrations/sqlite/0003_operations.sql"),
 ];
+/// Of the statements, the one that cannot be repeated: SQLite has no ADD COLUMN IF NOT
+/// EXISTS. It is left out for a table that has the column.
+const LINK: &str = "ALTER TABLE \"outbox_dlq\" ADD COLUMN replayed_id INTEGER;\n";
+
+/// The SQL that makes the tables; it can be repeated, and changes none that is there.
+pub(crate) fn sql(names: &TableNames) -> String {
+    names.sql(&every_table()).to_string()
+}
+
+/// As [`sql`], for the default names.
+pub(super) fn every_table() -> String {
+    let last = "    fingerprint TEXT\n)";
+    let linked = "    fingerprint TEXT,\n    replayed_id INTEGER\n)";
+    MIGRATIONS.join("\n").replace(LINK, "").replace(last, linked)
+}
 
 impl sealed::Pool for SqlitePool {
     async fn migrate(&self, names: &TableNames) -> Result<(), StoreError> {
@@ -27,26 +43,40 @@ impl sealed::Pool for SqlitePool {
 /// Runs the migrations in one transaction that has the write lock.
 pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let migrator = migrator(names, MIGRATIONS);
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed("migrate"))?;
+    let letters = names.dlq_or_default();
+    let linked = "SELECT count(*) > 0 FROM pragma_table_info(?1) WHERE name = 'replayed_id'";
+    let linked = sqlx::query_scalar(linked).bind(letters).fetch_one(&mut *tx).await;
+    let mut migrator = migrator(names, MIGRATIONS);
+    if linked.map_err(failed("migrate"))? {
+        let link = names.sql(LINK);
+        for migration in migrator.migrations.to_mut() {
+            let without = migration.sql.as_str().replace(&*link, "");
+            migration.sql = AssertSqlSafe(without).into_sql_str();
+        }
+    }
     // `run` does not compile in a future that is `Send` ("implementation of `Acquire`
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
     ran.map_err(|error| StoreError::new("migrate", error, false))?;
     // Applied before, for other tables with the same record, or they were dropped
     // since. The statements can be repeated.
+    let [table, letters, paused] = names.tables();
     let made: bool = sqlx::query_scalar(
-        "SELECT count(*) = 2 FROM sqlite_master \
-         WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2))",
+        "SELECT count(*) = 3 FROM sqlite_master \
+         WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2), lower(?3))",
     )
-    .bind(names.table().to_owned())
-    .bind(names.dlq_or_default())
+    .bind(table)
+    .bind(letters)
+    .bind(paused)
     .fetch_one(&mut *tx)
     .await
     .map_err(failed("migrate"))?;
     if !made {
-        let sql = joined(names, MIGRATIONS);
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await.map_err(failed("migrate"))?;
+        sqlx::raw_sql(AssertSqlSafe(sql(names)))
+            .execute(&mut *tx)
+            .await
+            .map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))
 }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 
-use super::schema::MIGRATIONS;
+use super::schema::every_table;
 use crate::error::StoreError;
-use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, SchemaMismatch, making};
+use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
 use crate::store::names::{TableNames, quoted};
 
 /// The default of times, in SQLite's words.
@@ -41,15 +41,30 @@ pub(super) async fn validate(
         }
         table.report(names, "outbox", &OUTBOX, &mut found);
     }
+    let paused = names.paused();
+    let mut table = Table::read(&mut connection, &paused).await?;
+    if table.columns.is_empty() {
+        found.lacks_pauses(Database::Sqlite, names);
+    } else {
+        table.compare(&PAUSED);
+        table.report(names, "outbox_paused", &PAUSED, &mut found);
+    }
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let mut table = Table::read(&mut connection, dlq).await?;
     if table.exists(names, &mut found) {
         table.compare(&DLQ);
-        let sql = names.sql(
-            "CREATE INDEX \"outbox_dlq_queue_failed_idx\" ON \"outbox_dlq\" (queue, failed_at)",
-        );
-        let name = format!("{dlq}_queue_failed_idx");
-        table.index(false, &name, "queue,failed_at", &sql);
+        for (name, columns, rows) in [
+            ("queue_failed", "queue,failed_at", ""),
+            ("status", "status,failed_at,id", ""),
+            ("open", "queue,failed_at,id", " WHERE status = 'failed'"),
+            ("group", "fingerprint,failed_at,id", " WHERE status = 'failed'"),
+        ] {
+            let sql = format!(
+                "CREATE INDEX \"outbox_dlq_{name}_idx\" ON \"outbox_dlq\" ({}){rows}",
+                columns.replace(',', ", ")
+            );
+            table.index(false, &format!("{dlq}_{name}_idx"), columns, &names.sql(&sql));
+        }
         table.report(names, "outbox_dlq", &DLQ, &mut found);
     }
     Ok(found)
@@ -188,7 +203,8 @@ impl<'a> Table<'a> {
     /// Looks for an index that does what `sql` makes, whatever its name.
     fn index(&mut self, fatal: bool, name: &str, columns: &str, sql: &str) {
         let unique = sql.starts_with("CREATE UNIQUE");
-        let predicate = if unique { "timer_idisnotnull" } else { "" };
+        let rows = sql.split_once(" WHERE ").map_or("", |(_, rows)| rows);
+        let predicate = bare(rows);
         let alike =
             |index: &&Index| index.unique == unique && index.columns.as_deref() == Some(columns);
         let mut serving = self.indexes.iter().filter(alike);
@@ -198,8 +214,8 @@ impl<'a> Table<'a> {
         // One over all rows serves ON CONFLICT too.
         let fatal = fatal && !serving.any(|index| index.predicate.is_empty());
         let taken = self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name));
-        let (kind, rows) =
-            if unique { ("unique index", " WHERE timer_id IS NOT NULL") } else { ("index", "") };
+        let kind = if unique { "unique index" } else { "index" };
+        let rows = if rows.is_empty() { String::new() } else { format!(" WHERE {rows}") };
         let mut what = format!("has no {kind} on ({}){rows}", columns.replace(',', ", "));
         let mut mend = sql.to_owned();
         if taken {
@@ -230,7 +246,7 @@ impl<'a> Table<'a> {
     /// place. Columns beyond ours are kept and may be NULL; triggers go.
     fn anew(&self, names: &TableNames, template: &str, expected: &[Column]) -> String {
         let (old, new) = (format!("\"{template}\""), format!("\"{template}_new\""));
-        let making = MIGRATIONS[0];
+        let making = every_table();
         let create = making
             .split_once(&format!("CREATE TABLE IF NOT EXISTS {old} ("))
             .map_or("", |(_, made)| made);

@@ -2,7 +2,7 @@
 -- and says when there may be more.
 -- Of each claim: $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5
 -- due time and id to begin behind or NULL. Of each queue: $6 name, $7 number of its
--- claim, from 1.
+-- claim, from 1; one that is paused is passed by.
 -- Locks: FOR UPDATE on the rows taken, for this statement; rows that somebody
 -- else has locked are skipped.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order for each
@@ -26,6 +26,7 @@ WITH clock AS MATERIALIZED (
         WITH ORDINALITY AS given(rows, ttl, token, at, id, place)
 ), wanted AS MATERIALIZED (
     SELECT given.queue, given.place FROM unnest($6::text[], $7::bigint[]) AS given(queue, place)
+    WHERE NOT EXISTS (SELECT FROM "outbox_paused" AS paused WHERE paused.queue = given.queue)
 ), due AS MATERIALIZED (
     SELECT candidate.tid, candidate.previous, claims.place, claims.ttl, claims.token
     FROM claims

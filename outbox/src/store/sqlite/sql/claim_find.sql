@@ -1,5 +1,5 @@
 -- Reads due rows of one queue: free ones and those whose lease ran out.
--- ?1 queue, ?2 lease in microseconds, ?3 and ?4 due time and id to begin behind,
+-- ?1 queue, nothing if it is paused; ?2 lease in microseconds, ?3 and ?4 due time and id to begin behind,
 -- ?5 rows at most.
 -- In a BEGIN IMMEDIATE transaction, so that nobody writes before claim_take.
 -- What the claim itself does not need is one text: each value of an answer is allocated
@@ -14,5 +14,6 @@ WHERE queue = ?1
   AND (acquired_token IS NULL
        OR acquired_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ?2)
   AND (next_attempt_at, id) > (?3, ?4)
+  AND ?1 NOT IN (SELECT queue FROM "outbox_paused")
 ORDER BY next_attempt_at, id
 LIMIT ?5

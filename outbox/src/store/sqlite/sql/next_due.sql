@@ -1,5 +1,5 @@
 -- Microseconds until a row of this queue can next be claimed, or NULL.
--- ?1 queue, ?2 lease in microseconds.
+-- ?1 queue, NULL if it is paused; ?2 lease in microseconds.
 -- Looks at the first row that is still to come, or came due in the last second: it
 -- may have been to come when the claim looked, and no wake tells of it. Looks also
 -- at the leases of the hundred oldest due rows. Index: "outbox_due_idx", read in order:
@@ -26,3 +26,4 @@ SELECT min(wait) FROM (
             AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
           ORDER BY next_attempt_at, id
           LIMIT 100))
+WHERE ?1 NOT IN (SELECT queue FROM "outbox_paused")
