@@ -57,10 +57,14 @@
 #[path = "private/mod.rs"]
 pub mod __private;
 mod app;
+#[cfg(all(feature = "cli", any(feature = "postgres", feature = "sqlite")))]
+pub mod cli;
 mod engine;
 mod error;
 mod extract;
 mod message;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod ops;
 pub mod prelude;
 mod publish;
 pub mod retry;

@@ -62,7 +62,7 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
 
 impl Database {
     /// With a pool that connects when it is first used, in the place of a URL.
-    fn with_pool(&self) -> Self {
+    pub(super) fn with_pool(&self) -> Self {
         match self {
             #[cfg(feature = "postgres")]
             Self::PostgresUrl(options) => {

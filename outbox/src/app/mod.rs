@@ -271,6 +271,23 @@ impl App {
         self.stats.clone()
     }
 
+    /// Where its tables are, with a pool that connects when it is first used, and what
+    /// was wrong so far.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn tables(&self, make_file: bool) -> (Database, TableNames, &[String]) {
+        #[cfg(not(feature = "sqlite"))]
+        let _ = make_file;
+        let database = match &self.database {
+            #[cfg(feature = "sqlite")]
+            Database::SqliteUrl(options) => {
+                let options = (**options).clone().create_if_missing(make_file);
+                Database::Sqlite(sqlx::SqlitePool::connect_lazy_with(options))
+            }
+            other => other.with_pool(),
+        };
+        (database, self.names.clone(), &self.mistakes)
+    }
+
     /// The subscribers that would run: included ones take the place of
     /// registered ones of the same origin.
     fn subscribers(&self) -> Vec<Subscriber> {

@@ -2,6 +2,7 @@
 //! listens. The user's pool is never used after start.
 
 mod claim;
+mod desk;
 mod lend;
 mod listen;
 mod publish;
@@ -23,6 +24,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
+pub(crate) use desk::PgDesk;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 use vacuum::Vacuum;

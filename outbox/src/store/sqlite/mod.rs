@@ -4,6 +4,7 @@
 mod batch;
 mod claim;
 mod connect;
+mod desk;
 mod lend;
 mod listen;
 mod publish;
@@ -19,6 +20,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 use batch::Batches;
 pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
+pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;

@@ -1,0 +1,46 @@
+//! `check`: whether the tables are as the library needs them.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{Context, Done, Trouble};
+use crate::error::Error;
+
+/// Compare the tables, their indexes and their vacuum settings with what is needed.
+/// Exits with 1 if something is missing, and prints the SQL that mends it.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// Leave out the vacuum settings of PostgreSQL.
+    #[arg(long)]
+    no_autovacuum: bool,
+}
+
+impl Check {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let found = match context.operator()?.check(!self.no_autovacuum).await {
+            Ok(()) => Vec::new(),
+            Err(Error::Schema(mismatch)) => mismatch.differences,
+            Err(error) => return Err(error.into()),
+        };
+        let listed: Vec<_> = found
+            .iter()
+            .map(|one| json!({ "what": one.what, "mend": one.mend, "fatal": one.fatal }))
+            .collect();
+        context.out.result(&json!({ "differences": listed }), || {
+            if found.is_empty() {
+                return "the tables are as they have to be".into();
+            }
+            let lines = found.iter().map(|one| {
+                let weight = if one.fatal { "error" } else { "warning" };
+                format!(
+                    "{}: {}\n  mend it with: {}\n",
+                    context.out.strong(weight),
+                    one.what,
+                    one.mend
+                )
+            });
+            lines.collect()
+        });
+        Ok(if found.is_empty() { Done::Good } else { Done::Bad })
+    }
+}

@@ -1,0 +1,39 @@
+//! Asking before many rows are changed.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use clap::Args;
+
+use super::Trouble;
+
+/// For commands that change many rows.
+#[derive(Debug, Args)]
+#[allow(dead_code)] // until a command needs it
+pub(super) struct Consent {
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Consent {
+    /// Goes on if whoever sits there agrees to what is about to happen. Where nobody
+    /// can be asked, nothing is done without `--yes`.
+    #[allow(dead_code)] // until a command needs it
+    pub(super) fn to(&self, what: &str) -> Result<(), Trouble> {
+        if self.yes {
+            return Ok(());
+        }
+        if !io::stdin().is_terminal() {
+            let refusal = format!("{what}: nothing was done, because nobody agreed; add `--yes`");
+            return Err(Trouble::Refused(refusal));
+        }
+        let _ = write!(io::stderr(), "{what}. Go on? [y/N] ");
+        let _ = io::stderr().flush();
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        match answer.trim() {
+            "y" | "Y" | "yes" if read.is_ok() => Ok(()),
+            _ => Err(Trouble::Refused("nothing was done".into())),
+        }
+    }
+}

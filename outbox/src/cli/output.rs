@@ -1,0 +1,143 @@
+//! What is printed: tables and lines for people, or one JSON document.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+/// Where a command says what it did. Results go to standard output, everything else to
+/// standard error.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Output {
+    json: bool,
+    colors: bool,
+}
+
+impl Output {
+    pub(super) fn new(json: bool) -> Self {
+        let colors = !json && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { json, colors }
+    }
+
+    /// The result: as JSON, or as the text that is made for people.
+    pub(super) fn result(self, value: &impl Serialize, text: impl FnOnce() -> String) {
+        if !self.json {
+            return print(&text());
+        }
+        match serde_json::to_string(value) {
+            Ok(text) => print(&without_controls(&text)),
+            Err(error) => self.error(&format!("the result cannot be written as JSON: {error}")),
+        }
+    }
+
+    /// What is said beside the result; not with `--json`.
+    #[allow(dead_code)] // until a command needs it
+    pub(super) fn note(self, text: &str) {
+        if !self.json {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Why there is no result.
+    pub(super) fn error(self, text: &str) {
+        let _ = if self.json {
+            let error = serde_json::json!({ "error": text }).to_string();
+            writeln!(io::stderr(), "{}", without_controls(&error))
+        } else {
+            writeln!(io::stderr(), "error: {text}")
+        };
+    }
+
+    /// A table without lines; cut to the width of a terminal.
+    #[allow(dead_code)] // until a command needs it
+    pub(super) fn table<const N: usize>(
+        self,
+        head: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(head);
+        if self.colors {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        for row in rows {
+            table.add_row(row.map(|cell| printable(&cell).into_owned()));
+        }
+        // Columns of blanks at the ends of lines are of no use.
+        table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    }
+
+    /// Text that stands out on a terminal.
+    #[allow(dead_code)] // until a command needs it
+    pub(super) fn strong(self, text: &str) -> String {
+        if self.colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// For work that takes long: a bar on a terminal, otherwise nothing.
+    #[allow(dead_code)] // until a command needs it
+    pub(super) fn progress(self, of: u64, what: &'static str) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::hidden());
+        if !self.json {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
+            bar.set_style(style);
+        }
+        bar.set_message(what);
+        bar
+    }
+}
+
+/// To standard output. A reader that closed the pipe has read enough.
+fn print(text: &str) {
+    let _ = writeln!(io::stdout(), "{}", text.trim_end_matches('\n'));
+}
+
+/// Text of a message, or of whoever wrote to the tables, for a terminal: what could
+/// move the cursor or change colours is escaped.
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
+    let dangerous = |c: char| c.is_control() || is_direction(c);
+    if !text.contains(dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if dangerous(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+/// Characters that make a text read in another order than it is in.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// JSON escapes the control characters up to U+001F; terminals heed more.
+fn without_controls(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() || is_direction(c) {
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_can_command_the_terminal() {
+        let hostile = "a\u{1b}[2J\u{9b}31m\u{7f}\u{202e}b\n";
+        assert_eq!(printable(hostile), "a\\u{1b}[2J\\u{9b}31m\\u{7f}\\u{202e}b\\n");
+        let json = without_controls(&serde_json::to_string(hostile).unwrap());
+        assert!(!json.contains(|c: char| c.is_control() || is_direction(c)), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);
+    }
+}

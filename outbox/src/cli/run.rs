@@ -1,0 +1,18 @@
+//! `run`: what the program is for.
+
+use clap::Args;
+
+use super::{Context, Done, Trouble};
+
+/// Run the handlers of this program until SIGINT or SIGTERM, then drain.
+#[derive(Debug, Args)]
+pub(super) struct Run {}
+
+impl Run {
+    // Like its siblings.
+    #[allow(clippy::needless_pass_by_value)]
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        context.app.clone().run().await?;
+        Ok(Done::Good)
+    }
+}

@@ -1,0 +1,159 @@
+//! For the person who is on call: what is in the tables, and why.
+//!
+//! An [`Operator`] works on the tables of one database, from any program. The command
+//! line (feature `cli`) is built on it.
+
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::store::names::TableNames;
+
+/// The tables of one database, for operators. Cheap to clone.
+///
+/// It uses the pool it is given, one connection at a time, and starts no loops. Where an
+/// app keeps no dead letters, the dead-letter table is the one that
+/// [`migrate`](crate::migrate) makes, `<table>_dlq`.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # #[cfg(feature = "sqlite")] {
+/// # let folder = std::env::temp_dir().join(format!("outbox-ops-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// let pool = outbox::sqlite::connect(&url).await?;     // "sqlite:shop.db"
+/// outbox::migrate(&pool).await?;
+///
+/// let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+/// operator.check(false).await?;
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Operator {
+    pub(crate) desk: Desk,
+    names: TableNames,
+}
+
+/// The statements of operators, for one database.
+#[derive(Debug, Clone)]
+pub(crate) enum Desk {
+    #[cfg(feature = "postgres")]
+    Postgres(crate::store::postgres::PgDesk),
+    #[cfg(feature = "sqlite")]
+    Sqlite(crate::store::sqlite::SqliteDesk),
+}
+
+/// Calls a method that both desks have.
+macro_rules! on_desk {
+    ($operator:expr, $desk:ident => $call:expr) => {
+        match &$operator.desk {
+            #[cfg(feature = "postgres")]
+            $crate::ops::Desk::Postgres($desk) => $call,
+            #[cfg(feature = "sqlite")]
+            $crate::ops::Desk::Sqlite($desk) => $call,
+        }
+    };
+}
+
+impl Operator {
+    /// For tables on a PostgreSQL server.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn postgres(pool: sqlx::PgPool, names: TableNames) -> Self {
+        let desk = Desk::Postgres(crate::store::postgres::PgDesk::new(pool, &names));
+        Self { desk, names }
+    }
+
+    /// For tables in a SQLite file.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn sqlite(pool: sqlx::SqlitePool, names: TableNames) -> Self {
+        let desk = Desk::Sqlite(crate::store::sqlite::SqliteDesk::new(pool, &names));
+        Self { desk, names }
+    }
+
+    /// For the tables that the environment names, by the variables of
+    /// [`App::from_env`].
+    ///
+    /// # Errors
+    /// Every mistake in the environment, at once.
+    pub fn from_env() -> Result<Self> {
+        App::from_env().operator()
+    }
+
+    /// Its tables.
+    #[must_use]
+    pub fn names(&self) -> &TableNames {
+        &self.names
+    }
+
+    /// Makes or upgrades the tables, as [`migrate`](crate::migrate).
+    ///
+    /// # Errors
+    /// When the database refuses.
+    ///
+    /// # Cancel safety
+    /// A dropped call leaves everything or nothing.
+    pub async fn migrate(&self) -> Result<()> {
+        on_desk!(self, desk => crate::schema::migrate_tables(desk.pool(), &self.names).await)
+    }
+
+    /// The SQL that [`Operator::migrate`] runs.
+    #[must_use]
+    pub fn migration_sql(&self) -> String {
+        crate::schema::sql(self.database(), &self.names)
+    }
+
+    /// Compares the tables with what the library needs, as
+    /// [`validate_schema`](crate::schema::validate_schema).
+    ///
+    /// # Errors
+    /// [`Error::Schema`] with every difference at once and the SQL that mends it.
+    pub async fn check(&self, autovacuum: bool) -> Result<()> {
+        on_desk!(self, desk => {
+            crate::schema::validate_schema(desk.pool(), &self.names, autovacuum).await
+        })
+    }
+
+    pub(crate) fn database(&self) -> crate::schema::Database {
+        match &self.desk {
+            #[cfg(feature = "postgres")]
+            Desk::Postgres(_) => crate::schema::Database::Postgres,
+            #[cfg(feature = "sqlite")]
+            Desk::Sqlite(_) => crate::schema::Database::Sqlite,
+        }
+    }
+}
+
+impl App {
+    /// The app's tables, for operators. A SQLite file is not made here.
+    ///
+    /// # Errors
+    /// Every mistake in the environment or made while building the app, at once.
+    pub fn operator(&self) -> Result<Operator> {
+        self.operator_with(false)
+    }
+
+    /// As [`App::operator`], for tables that are about to be made.
+    #[cfg(feature = "cli")]
+    pub(crate) fn operator_making_files(&self) -> Result<Operator> {
+        self.operator_with(true)
+    }
+
+    fn operator_with(&self, make_file: bool) -> Result<Operator> {
+        let (database, names, mistakes) = self.tables(make_file);
+        if !mistakes.is_empty() {
+            return Err(Error::Config(mistakes.to_vec()));
+        }
+        match database {
+            #[cfg(feature = "postgres")]
+            crate::app::Database::Postgres(pool) => Ok(Operator::postgres(pool, names)),
+            #[cfg(feature = "sqlite")]
+            crate::app::Database::Sqlite(pool) => Ok(Operator::sqlite(pool, names)),
+            // A mistake says why.
+            _ => Err(Error::Config(vec!["the app has no database".into()])),
+        }
+    }
+}

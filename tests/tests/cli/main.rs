@@ -1,0 +1,4 @@
+//! The command line, through the real program, on both databases, as text and as JSON.
+
+mod migrate;
+mod program;

@@ -1,0 +1,51 @@
+//! `migrate` and `check`.
+
+use outbox_tests::db::Db;
+
+use crate::program::{json, run};
+
+async fn tables_are_made_and_checked(db: &Db) {
+    for table in ["outbox", "outbox_dlq", "outbox_paused", "_outbox_migrations"] {
+        db.exec(format!("DROP TABLE {table}")).await;
+    }
+    let bare = run(db, &["check", "--json"]).await;
+    assert_eq!(bare.code, 1);
+    let found = bare.json()["differences"].as_array().unwrap().clone();
+    assert!(found.iter().any(|one| one["fatal"] == true), "{found:?}");
+    assert!(run(db, &["check"]).await.ended(1).contains("mend it with"));
+
+    assert!(run(db, &["migrate"]).await.good().contains("outbox_dlq"));
+    assert_eq!(json(db, &["migrate"]).await["migrated"]["table"], "outbox");
+    assert_eq!(run(db, &["check"]).await.good(), "the tables are as they have to be\n");
+    assert_eq!(json(db, &["check"]).await["differences"].as_array().unwrap().len(), 0);
+}
+
+async fn the_sql_is_printed_and_nothing_is_done(db: &Db) {
+    db.exec("DROP TABLE outbox").await;
+    let sql = run(db, &["migrate", "--print"]).await.good();
+    assert!(sql.contains("CREATE TABLE IF NOT EXISTS \"outbox\""), "{sql}");
+    assert_eq!(json(db, &["migrate", "--print"]).await["sql"].as_str().unwrap().trim(), sql.trim());
+    run(db, &["check"]).await.ended(1);
+}
+
+async fn mistakes_are_told_all_at_once(db: &Db) {
+    let mut command = crate::program::command(db, &["check"]);
+    let output = command
+        .env("DATABASE_URL", "mysql://u:hunter2@h/d")
+        .env("OUTBOX_SCHEMA", "")
+        .output()
+        .await
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(!run(db, &["chekc"]).await.err.is_empty());
+    assert!(told.contains("DATABASE_URL") && told.contains("schema name"), "{told}");
+    assert!(!told.contains("hunter2") && output.stdout.is_empty(), "{told}");
+    assert_eq!(run(db, &["chekc"]).await.code, 2);
+}
+
+outbox_tests::on_both!(
+    tables_are_made_and_checked,
+    the_sql_is_printed_and_nothing_is_done,
+    mistakes_are_told_all_at_once,
+);
