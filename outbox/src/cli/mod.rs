@@ -15,11 +15,19 @@
 //!
 #![doc = include_str!("../docs/cli.md")]
 
+mod cancel_timer;
 mod check;
 mod confirm;
 mod migrate;
 mod output;
+mod pause;
+mod peek;
+mod publish;
+mod queues;
+mod resume;
 mod run;
+mod stats;
+mod why;
 
 use std::process::ExitCode;
 
@@ -29,6 +37,7 @@ use self::output::Output;
 use crate::app::App;
 use crate::error::{BoxError, Error};
 use crate::ops::Operator;
+use crate::publish::PublishError;
 
 /// Transactional messaging on the tables that the environment names: DATABASE_URL,
 /// OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE.
@@ -47,6 +56,14 @@ enum Command {
     Run(run::Run),
     Migrate(migrate::Migrate),
     Check(check::Check),
+    Stats(stats::Stats),
+    Queues(queues::Queues),
+    Peek(peek::Peek),
+    Publish(publish::Publish),
+    CancelTimer(cancel_timer::CancelTimer),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
+    Why(why::Why),
 }
 
 /// How a command ended, if it did what it was asked to.
@@ -64,7 +81,6 @@ enum Trouble {
     /// Exit code 1.
     Failed(BoxError),
     /// Exit code 2, as of arguments that clap refuses.
-    #[allow(dead_code)] // until a command needs it
     Usage(String),
     /// Nobody agreed: exit code 3.
     #[allow(dead_code)] // until a command needs it
@@ -73,7 +89,13 @@ enum Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        Self::Failed(error.into())
+        match error {
+            // Refused before the first statement: a name, a payload, an option.
+            Error::Publish(refused) if !matches!(refused, PublishError::Store(_)) => {
+                Self::Usage(refused.to_string())
+            }
+            error => Self::Failed(error.into()),
+        }
     }
 }
 
@@ -87,6 +109,16 @@ impl Context {
     /// The tables. Fails with every mistake in the environment.
     fn operator(&self) -> Result<Operator, Trouble> {
         Ok(self.app.operator()?)
+    }
+
+    /// Queues that this program reads, each with the name of its subscriber.
+    fn subscribed(&self) -> Vec<(String, &'static str)> {
+        let all = self.app.subscribers().into_iter();
+        all.flat_map(|one| {
+            let name = one.name();
+            one.queues().iter().map(|queue| (queue.clone(), name)).collect::<Vec<_>>()
+        })
+        .collect()
     }
 }
 
@@ -110,6 +142,14 @@ pub async fn run(app: App) -> ExitCode {
         Command::Run(command) => command.run(&context).await,
         Command::Migrate(command) => command.run(&context).await,
         Command::Check(command) => command.run(&context).await,
+        Command::Stats(command) => command.run(&context).await,
+        Command::Queues(command) => command.run(&context).await,
+        Command::Peek(command) => command.run(&context).await,
+        Command::Publish(command) => command.run(&context).await,
+        Command::CancelTimer(command) => command.run(&context).await,
+        Command::Pause(command) => command.run(&context).await,
+        Command::Resume(command) => command.run(&context).await,
+        Command::Why(command) => command.run(&context).await,
     };
     match done {
         Ok(Done::Good) => ExitCode::SUCCESS,

@@ -33,8 +33,24 @@ impl Output {
         }
     }
 
+    /// As [`Output::result`], for one result of many. False when nobody reads them any
+    /// more.
+    pub(super) fn stream(self, value: &impl Serialize, text: impl FnOnce() -> String) -> bool {
+        let text = if self.json {
+            serde_json::to_string(value).map(|json| without_controls(&json))
+        } else {
+            Ok(text())
+        };
+        match text {
+            Ok(text) => writeln!(io::stdout(), "{}", text.trim_end()).is_ok(),
+            Err(error) => {
+                self.error(&format!("the result cannot be written as JSON: {error}"));
+                false
+            }
+        }
+    }
+
     /// What is said beside the result; not with `--json`.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn note(self, text: &str) {
         if !self.json {
             let _ = writeln!(io::stderr(), "{text}");
@@ -52,7 +68,6 @@ impl Output {
     }
 
     /// A table without lines; cut to the width of a terminal.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn table<const N: usize>(
         self,
         head: [&str; N],
@@ -71,7 +86,6 @@ impl Output {
     }
 
     /// Text that stands out on a terminal.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn strong(self, text: &str) -> String {
         if self.colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }

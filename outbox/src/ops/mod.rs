@@ -3,6 +3,30 @@
 //! An [`Operator`] works on the tables of one database, from any program. The command
 //! line (feature `cli`) is built on it.
 
+pub(crate) mod failed;
+mod json;
+mod pause;
+mod payload;
+mod peek;
+mod publish;
+mod queues;
+mod stats;
+mod why;
+
+#[cfg(feature = "cli")]
+pub(crate) use json::rfc3339;
+pub use pause::{Pause, Resumed};
+pub use payload::Payload;
+pub use peek::{PeekOptions, Peeked};
+pub use publish::CancelledTimer;
+pub use queues::QueueInfo;
+pub(crate) use stats::Counted;
+pub use stats::{QueueRates, QueueSample, Rates, Sample, SampleOptions};
+#[cfg(feature = "cli")]
+pub(crate) use why::age;
+pub use why::{Answer, Extension, Letter, Session, Sureness, Told, Why, WhyOptions, WhyRow};
+pub(crate) use why::{BEFORE, Found, Locks, Readers};
+
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::store::names::TableNames;
@@ -56,6 +80,8 @@ macro_rules! on_desk {
         }
     };
 }
+
+pub(crate) use on_desk;
 
 impl Operator {
     /// For tables on a PostgreSQL server.

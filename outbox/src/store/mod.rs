@@ -78,7 +78,7 @@ pub fn new_alone_token() -> Uuid {
     Uuid::new_v8(*Uuid::new_v4().as_bytes())
 }
 
-fn is_alone(token: Uuid) -> bool {
+pub(crate) fn is_alone(token: Uuid) -> bool {
     token.get_version_num() == ALONE_VERSION
 }
 

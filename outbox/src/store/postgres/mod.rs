@@ -2,10 +2,14 @@
 //! listens. The user's pool is never used after start.
 
 mod claim;
+mod counts;
 mod desk;
 mod lend;
 mod listen;
+mod pauses;
+mod peek;
 mod publish;
+mod reading;
 mod runs;
 mod schema;
 mod settle;
@@ -13,6 +17,7 @@ mod sleepers;
 mod time;
 mod vacuum;
 mod validate;
+mod why;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;

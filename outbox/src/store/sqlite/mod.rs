@@ -4,13 +4,18 @@
 mod batch;
 mod claim;
 mod connect;
+mod counts;
 mod desk;
 mod lend;
 mod listen;
+mod pauses;
+mod peek;
 mod publish;
 mod schema;
 mod settle;
 mod validate;
+mod why;
+mod writing;
 
 use std::sync::{Arc, OnceLock};
 

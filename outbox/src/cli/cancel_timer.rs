@@ -1,0 +1,35 @@
+//! `cancel-timer`: a message that is not to be handled after all.
+
+use clap::Args;
+
+use super::output::printable;
+use super::{Context, Done, Trouble};
+use crate::ops::CancelledTimer;
+
+/// Delete the row of a timer, unless somebody works on it. Exits with 1 if there was
+/// nothing to delete.
+#[derive(Debug, Args)]
+pub(super) struct CancelTimer {
+    /// The queue.
+    queue: String,
+    /// The timer name.
+    name: String,
+}
+
+impl CancelTimer {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let cancelled = context.operator()?.cancel_timer(&self.queue, &self.name).await?;
+        let (queue, name) = (printable(&self.queue), printable(&self.name));
+        context.out.result(&cancelled, || match cancelled {
+            CancelledTimer::Cancelled => format!("the timer {name} of {queue} is cancelled"),
+            CancelledTimer::Leased { id } => format!(
+                "the timer {name} of {queue} is not cancelled: a claim holds its row {id}; see \
+                 `outbox why {id}`"
+            ),
+            CancelledTimer::Absent => {
+                format!("no row of {queue} has the timer name {name}: it was handled, or never set")
+            }
+        });
+        Ok(if cancelled == CancelledTimer::Cancelled { Done::Good } else { Done::Bad })
+    }
+}

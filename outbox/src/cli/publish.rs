@@ -1,0 +1,132 @@
+//! `publish`: a message by hand.
+
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{Context, Done, Trouble};
+use crate::message::codec;
+use crate::publish::{Outgoing, Published, TimerConflict};
+
+/// More than a publisher takes, so that it can refuse it.
+const MOST_BYTES: u64 = (16 << 20) + 1;
+
+/// Publish a message, in a transaction of its own. Programs publish in the transaction of
+/// what they report; this is for operators.
+#[derive(Debug, Args)]
+pub(super) struct Publish {
+    /// The queue.
+    queue: String,
+    /// The payload, a JSON document: '{"id": 7}'. `-` reads it from standard input.
+    #[arg(
+        required_unless_present = "file",
+        conflicts_with = "file",
+        allow_negative_numbers = true
+    )]
+    payload: Option<String>,
+    /// Read the payload from a file.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Publish the bytes as they are, whether or not they are JSON.
+    #[arg(long)]
+    raw: bool,
+    /// How the bytes are encoded, as `text/plain`; means --raw.
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// A header; may be repeated.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// Due in this time, as `5m`.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    delay: Option<Duration>,
+    /// Ends as expired if it is not started in this time.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    expires_in: Option<Duration>,
+    /// A timer name: at most one live row of the queue has it.
+    #[arg(long, value_name = "NAME")]
+    timer: Option<String>,
+    /// If the timer is there, move it to the new time, with the new payload.
+    #[arg(long, requires = "timer")]
+    extend: bool,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write it as NAME=VALUE".into()),
+    }
+}
+
+impl Publish {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let operator = context.operator()?;
+        let published = operator.publish(self.message()?).await?;
+        let result = match published {
+            Published::Inserted(_) => "inserted",
+            Published::Extended(_) => "extended",
+            Published::Duplicate => "duplicate",
+        };
+        let value = json!({ "published": result, "id": published.id(), "queue": self.queue });
+        let queue = super::output::printable(&self.queue).into_owned();
+        context.out.result(&value, || match published {
+            Published::Inserted(id) => format!("published row {id} to the queue {queue}"),
+            Published::Extended(id) => format!("the timer was there: row {id} was moved"),
+            Published::Duplicate => "nothing was published: a live row has the timer name \
+                                     (`--extend` moves one that nobody works on)"
+                .into(),
+        });
+        Ok(if published == Published::Duplicate { Done::Bad } else { Done::Good })
+    }
+
+    fn message(&self) -> Result<Outgoing, Trouble> {
+        let payload = self.payload()?;
+        let content_type = self.content_type.clone();
+        let raw = self.raw || content_type.is_some();
+        if !raw && let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload) {
+            return Err(Trouble::Usage(format!(
+                "the payload is no JSON document: {error}; a JSON text has quotes of its own \
+                 ('\"hello\"'), and `--raw` publishes bytes as they are"
+            )));
+        }
+        let mut message = Outgoing::raw(self.queue.as_str(), payload);
+        for (name, value) in &self.headers {
+            message = message.header(name, value.as_str());
+        }
+        if let Some(kind) = content_type.or_else(|| (!raw).then(|| codec::JSON.into())) {
+            message = message.content_type(kind);
+        }
+        if let Some(delay) = self.delay {
+            message = message.delay(delay);
+        }
+        if let Some(limit) = self.expires_in {
+            message = message.expires_in(limit);
+        }
+        if let Some(name) = &self.timer {
+            message = message.timer_id(name);
+        }
+        if self.extend {
+            message = message.on_conflict(TimerConflict::Extend);
+        }
+        Ok(message)
+    }
+
+    fn payload(&self) -> Result<Vec<u8>, Trouble> {
+        let (read, from): (io::Result<Vec<u8>>, _) = match (&self.file, self.payload.as_deref()) {
+            (Some(path), _) => {
+                (std::fs::File::open(path).and_then(all), path.display().to_string())
+            }
+            (None, Some("-")) => (all(io::stdin().lock()), "standard input".into()),
+            (None, text) => return Ok(text.unwrap_or_default().as_bytes().to_vec()),
+        };
+        read.map_err(|error| Trouble::Usage(format!("{from} cannot be read: {error}")))
+    }
+}
+
+fn all(from: impl io::Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,108 @@
+//! `queues`: which there are.
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Context, Done, Trouble};
+use crate::ops::{Operator, QueueInfo};
+
+/// Queues that are listed.
+const MOST: u32 = 10_000;
+
+/// List the queues that have rows or open dead letters, are paused, or have a
+/// subscriber in this program. Cheap, however many rows there are.
+#[derive(Debug, Args)]
+pub(super) struct Queues {}
+
+/// A queue with what this program knows of it.
+#[derive(Debug, Serialize)]
+struct Line {
+    queue: String,
+    /// Absent if the queue has neither rows nor letters, nor a pause.
+    #[serde(flatten)]
+    info: Info,
+    subscriber: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Info {
+    has_rows: bool,
+    has_dead_letters: bool,
+    paused_at: Option<String>,
+    note: Option<String>,
+}
+
+impl Queues {
+    // Like its siblings.
+    #[allow(clippy::needless_pass_by_value)]
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let operator = context.operator()?;
+        let found = operator.queues(MOST + 1).await?;
+        let more = found.len() > MOST as usize;
+        let mut lines: Vec<Line> =
+            found.into_iter().take(MOST as usize).map(|info| line(info, context)).collect();
+        for (queue, subscriber) in context.subscribed() {
+            if !lines.iter().any(|line| line.queue == queue) {
+                let info =
+                    Info { has_rows: false, has_dead_letters: false, paused_at: None, note: None };
+                lines.push(Line { queue, info, subscriber: Some(subscriber) });
+            }
+        }
+        lines.sort_by(|a, b| a.queue.cmp(&b.queue));
+        context
+            .out
+            .result(&json!({ "queues": lines, "more": more }), || text(context, &lines, more));
+        Ok(Done::Good)
+    }
+}
+
+fn line(info: QueueInfo, context: &Context) -> Line {
+    let mut known = context.subscribed().into_iter();
+    let subscriber = known.find(|(queue, _)| *queue == info.queue).map(|(_, name)| name);
+    let QueueInfo { queue, has_rows, has_dead_letters, paused_at, note } = info;
+    let paused_at = paused_at.map(crate::ops::rfc3339);
+    Line { queue, info: Info { has_rows, has_dead_letters, paused_at, note }, subscriber }
+}
+
+fn text(context: &Context, lines: &[Line], more: bool) -> String {
+    if lines.is_empty() {
+        return "the tables are empty, and no queue is paused".into();
+    }
+    let yes = |it: bool| if it { "yes" } else { "-" }.to_owned();
+    let rows = lines.iter().map(|Line { queue, info, subscriber }| {
+        let since = info.paused_at.as_ref().map(|at| format!("since {at}"));
+        let pause = [since, info.note.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ");
+        let pause = if pause.is_empty() { "-".into() } else { pause };
+        let subscriber = subscriber.unwrap_or("-").to_owned();
+        [queue.clone(), yes(info.has_rows), yes(info.has_dead_letters), subscriber, pause]
+    });
+    let mut text = context.out.table(["QUEUE", "ROWS", "DEAD", "SUBSCRIBER", "PAUSED"], rows);
+    if more {
+        text += &format!("there are more; these are the first {MOST} by name\n");
+    }
+    text
+}
+
+/// Says of each name that nothing is known of it: it may be mistyped.
+pub(super) async fn doubt(
+    context: &Context,
+    operator: &Operator,
+    names: &[String],
+) -> Result<(), Trouble> {
+    let found = operator.queues(MOST).await?;
+    let subscribed = context.subscribed();
+    for name in names {
+        let known =
+            found.iter().any(|one| one.queue == *name && (one.has_rows || one.has_dead_letters))
+                || subscribed.iter().any(|(queue, _)| queue == name);
+        if !known {
+            let name = super::output::printable(name);
+            context.out.note(&format!(
+                "note: the queue {name} has no rows, no open dead letters, and no subscriber in \
+                 this program; is the name right?"
+            ));
+        }
+    }
+    Ok(())
+}

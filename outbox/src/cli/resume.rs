@@ -1,0 +1,41 @@
+//! `resume`: the end of a pause.
+
+use clap::Args;
+use serde_json::json;
+
+use super::output::printable;
+use super::{Context, Done, Trouble};
+
+/// End the pauses of queues. Whoever reads them is woken.
+#[derive(Debug, Args)]
+pub(super) struct Resume {
+    /// The queues.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    queues: Vec<String>,
+    /// All that are paused.
+    #[arg(long)]
+    all: bool,
+}
+
+impl Resume {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let operator = context.operator()?;
+        let mut names = self.queues;
+        if self.all {
+            names = operator.paused().await?.into_iter().map(|one| one.queue).collect();
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let resumed = operator.resume(&names).await?;
+        context.out.result(&json!({ "resumed": resumed }), || {
+            if resumed.is_empty() {
+                return "no queue is paused".into();
+            }
+            let lines = resumed.iter().map(|one| {
+                let what = if one.was_paused { "is resumed" } else { "was not paused" };
+                format!("{} {what}\n", printable(&one.queue))
+            });
+            lines.collect()
+        });
+        Ok(Done::Good)
+    }
+}

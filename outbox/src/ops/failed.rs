@@ -1,0 +1,21 @@
+//! What operators are told when a statement fails.
+
+use crate::error::StoreError;
+
+/// For `map_err` on a driver's result: a table that is missing is one that was not
+/// migrated.
+pub(crate) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| {
+        let missing = error.as_database_error().is_some_and(|refused| {
+            refused.code().is_some_and(|code| code == "42P01")
+                || refused.message().starts_with("no such table")
+                || refused.message().starts_with("no such column")
+                || refused.code().is_some_and(|code| code == "42703")
+        });
+        if missing {
+            let why = format!("{error}; make or upgrade the tables with `outbox migrate`");
+            return StoreError::new(action, why, false);
+        }
+        StoreError::of(action)(error)
+    }
+}

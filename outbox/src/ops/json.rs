@@ -1,0 +1,71 @@
+//! How results write times and durations as JSON: RFC 3339 in UTC with microseconds, and
+//! seconds as numbers.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serializer;
+use uuid::Uuid;
+
+/// The last second of the year 9999, beyond which RFC 3339 has no form.
+const LAST: Duration = Duration::from_secs(253_402_300_799);
+
+/// A time as RFC 3339. One that this cannot say, such as `infinity`, is the last or first
+/// that it can.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let within = time.clamp(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + LAST);
+    humantime::format_rfc3339_micros(within).to_string()
+}
+
+pub(crate) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&rfc3339(*time))
+}
+
+pub(crate) fn maybe_time<S: Serializer>(
+    time: &Option<SystemTime>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => to.serialize_str(&rfc3339(*time)),
+        None => to.serialize_none(),
+    }
+}
+
+pub(crate) fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(duration.as_secs_f64())
+}
+
+pub(crate) fn maybe_seconds<S: Serializer>(
+    duration: &Option<Duration>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match duration {
+        Some(duration) => to.serialize_f64(duration.as_secs_f64()),
+        None => to.serialize_none(),
+    }
+}
+
+pub(crate) fn uuid<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(uuid)
+}
+
+pub(crate) fn maybe_uuid<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
+    match uuid {
+        Some(uuid) => to.collect_str(uuid),
+        None => to.serialize_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_of_a_table_can_be_written() {
+        use crate::message::row::from_micros;
+
+        assert_eq!(rfc3339(from_micros(1_000_001)), "1970-01-01T00:00:01.000001Z");
+        for micros in [i64::MIN, -1, i64::MAX] {
+            assert_eq!(rfc3339(from_micros(micros)).len(), "1970-01-01T00:00:01.000001Z".len());
+        }
+    }
+}

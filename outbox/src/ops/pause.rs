@@ -1,0 +1,116 @@
+//! Queues that nobody claims from for a while.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::{Operator, json, on_desk};
+use crate::error::Result;
+use crate::publish::{PublishError, check_name};
+
+/// A queue that is paused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Pause {
+    /// Its name.
+    pub queue: String,
+    /// Since when, by the database's clock.
+    #[serde(serialize_with = "json::time")]
+    pub paused_at: SystemTime,
+    /// Why, if whoever paused it said so.
+    pub note: Option<String>,
+    /// It was paused before, by an earlier call.
+    pub was_paused: bool,
+}
+
+/// A queue that was to be resumed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Resumed {
+    /// Its name.
+    pub queue: String,
+    /// It was paused until now.
+    pub was_paused: bool,
+}
+
+impl Operator {
+    /// Pauses queues, for all processes, until [`Operator::resume`]. When the call
+    /// returns, no claim takes rows of them any more; what was claimed before is
+    /// finished. Publishing goes on. A queue that is paused keeps its time, and its note
+    /// unless there is a new one.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// # let folder = std::env::temp_dir().join(format!("outbox-pause-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    /// operator.pause(&["mails"], Some("the mail server is down")).await?;
+    /// assert_eq!(operator.paused().await?[0].queue, "mails");
+    /// assert!(operator.resume(&["mails"]).await?[0].was_paused);
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When no queue can have one of the names, a table is missing, or the database
+    /// fails.
+    ///
+    /// # Cancel safety
+    /// A dropped call has paused all of the queues or none.
+    pub async fn pause(&self, queues: &[&str], note: Option<&str>) -> Result<Vec<Pause>> {
+        if note.is_some_and(|note| note.contains('\0')) {
+            return Err(PublishError::Nul("note").into());
+        }
+        let queues = names(queues)?;
+        let paused = on_desk!(self, desk => desk.pause(&queues, note).await)?;
+        #[cfg(feature = "postgres")]
+        if let super::Desk::Postgres(desk) = &self.desk {
+            desk.outwait_claims().await?;
+        }
+        Ok(paused)
+    }
+
+    /// Ends pauses. Whoever reads the queues is woken.
+    ///
+    /// # Errors
+    /// As [`Operator::pause`].
+    ///
+    /// # Cancel safety
+    /// A dropped call has resumed all of the queues or none.
+    pub async fn resume(&self, queues: &[&str]) -> Result<Vec<Resumed>> {
+        let queues = names(queues)?;
+        let resumed = on_desk!(self, desk => desk.resume(&queues).await)?;
+        let was_paused = |queue: &String| resumed.contains(queue);
+        let all = queues.into_iter();
+        Ok(all.map(|queue| Resumed { was_paused: was_paused(&queue), queue }).collect())
+    }
+
+    /// The queues that are paused, by name.
+    ///
+    /// # Errors
+    /// When a table is missing or the database fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn paused(&self) -> Result<Vec<Pause>> {
+        Ok(on_desk!(self, desk => desk.paused().await)?)
+    }
+}
+
+/// Each once, in order: two calls lock them in the same one.
+fn names(queues: &[&str]) -> Result<Vec<String>> {
+    let mut names: Vec<String> = queues.iter().map(|&queue| queue.to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in &names {
+        check_name("queue", name)?;
+    }
+    Ok(names)
+}

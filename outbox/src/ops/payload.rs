@@ -1,0 +1,71 @@
+//! A payload for eyes: decoded where it is text or JSON, never executed.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// What a payload holds, as far as it was read.
+///
+/// It goes by the bytes, not by the content type, which may be wrong: JSON if it is, else
+/// text if it is UTF-8. Whoever prints the text escapes its control characters.
+///
+/// # Examples
+/// ```
+/// use outbox::ops::Payload;
+///
+/// assert!(matches!(Payload::of(br#"{"id": 7}"#, 9), Payload::Json(_)));
+/// assert_eq!(Payload::of(b"hello", 5), Payload::Text("hello".into()));
+/// assert_eq!(Payload::of(&[0xff, 0x00], 2), Payload::Bytes("ff00".into()));
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Payload {
+    /// A JSON document, read to its end.
+    Json(Value),
+    /// Text, or the beginning of one.
+    Text(String),
+    /// Anything else, or the beginning of it, as hexadecimal digits.
+    Bytes(String),
+}
+
+impl Payload {
+    /// Looks at the first bytes of a payload that has `size` bytes.
+    #[must_use]
+    pub fn of(first: &[u8], size: u64) -> Self {
+        let whole = first.len() as u64 >= size;
+        if whole && let Ok(value) = serde_json::from_slice(first) {
+            return Self::Json(value);
+        }
+        match std::str::from_utf8(first) {
+            Ok(text) => Self::Text(text.to_owned()),
+            // A character that was cut in two.
+            Err(cut) if !whole && cut.error_len().is_none() => {
+                Self::Text(String::from_utf8_lossy(&first[..cut.valid_up_to()]).into_owned())
+            }
+            Err(_) => Self::Bytes(first.iter().map(|byte| format!("{byte:02x}")).collect()),
+        }
+    }
+
+    /// One line of text. Its control characters are as they were.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Json(value) => value.to_string(),
+            Self::Text(text) => text.clone(),
+            Self::Bytes(digits) => format!("0x{digits}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_was_cut_in_two_makes_no_bytes_of_a_text() {
+        let text = "aé".as_bytes();
+        assert_eq!(Payload::of(&text[..2], 3), Payload::Text("a".into()));
+        assert_eq!(Payload::of(&text[..2], 2), Payload::Bytes("61c3".into()));
+        assert_eq!(Payload::of(b"12", 3), Payload::Text("12".into()));
+    }
+}

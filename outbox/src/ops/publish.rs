@@ -1,0 +1,90 @@
+//! Messages that an operator publishes, and timers that he cancels.
+
+use serde::Serialize;
+
+use super::{Desk, Operator, on_desk};
+use crate::error::Result;
+use crate::ops::failed::failed;
+use crate::publish::{Outgoing, Published, Publisher, check_name};
+
+/// What became of a timer that was to be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "timer", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CancelledTimer {
+    /// Its row is deleted.
+    Cancelled,
+    /// A claim holds its row: it is being handled, or its handler died a moment ago.
+    Leased {
+        /// The row.
+        id: i64,
+    },
+    /// No live row of the queue has the name: it was handled, or there was none.
+    Absent,
+}
+
+impl Operator {
+    /// Publishes a message in a transaction of its own. This is for operators: a program
+    /// publishes in the transaction of what it reports.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// use outbox::Outgoing;
+    /// # let folder = std::env::temp_dir().join(format!("outbox-cancel-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    /// use outbox::ops::CancelledTimer;
+    ///
+    /// operator.publish(Outgoing::new("orders", &7).timer_id("late")).await?;
+    /// assert_eq!(operator.cancel_timer("orders", "late").await?, CancelledTimer::Cancelled);
+    /// assert_eq!(operator.cancel_timer("orders", "late").await?, CancelledTimer::Absent);
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When the message is refused, the table is missing, or the database fails.
+    ///
+    /// # Cancel safety
+    /// A dropped call has published the message or not.
+    pub async fn publish(&self, message: Outgoing) -> Result<Published> {
+        let publisher = Publisher::new(self.names.clone());
+        Ok(match &self.desk {
+            #[cfg(feature = "postgres")]
+            Desk::Postgres(desk) => {
+                let mut tx = desk.pool().begin().await.map_err(failed("publish"))?;
+                let published = publisher.send(&mut tx, message).await?;
+                tx.commit().await.map_err(failed("publish"))?;
+                published
+            }
+            #[cfg(feature = "sqlite")]
+            Desk::Sqlite(desk) => {
+                let mut tx = crate::store::sqlite::begin(desk.pool()).await?;
+                let published = publisher.send(&mut tx, message).await?;
+                tx.commit().await.map_err(failed("publish"))?;
+                published
+            }
+        })
+    }
+
+    /// Deletes the row of a timer, in a transaction of its own, unless a claim holds it.
+    ///
+    /// # Errors
+    /// When no queue or timer can have the name, the table is missing, or the database
+    /// fails.
+    ///
+    /// # Cancel safety
+    /// A dropped call has cancelled the timer or not.
+    pub async fn cancel_timer(&self, queue: &str, timer_id: &str) -> Result<CancelledTimer> {
+        check_name("queue", queue)?;
+        check_name("timer", timer_id)?;
+        Ok(on_desk!(self, desk => desk.cancel_timer(queue, timer_id).await)?)
+    }
+}

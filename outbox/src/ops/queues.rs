@@ -1,0 +1,58 @@
+//! Which queues there are.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::{Operator, json, on_desk};
+use crate::error::Result;
+
+/// A queue that has rows or open dead letters, or is paused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueInfo {
+    /// Its name.
+    pub queue: String,
+    /// Some row lies in it, waiting or leased.
+    pub has_rows: bool,
+    /// Some dead letter of it is neither resolved nor ignored.
+    pub has_dead_letters: bool,
+    /// Since when it is paused, by the database's clock.
+    #[serde(serialize_with = "json::maybe_time")]
+    pub paused_at: Option<SystemTime>,
+    /// Why it is paused, if whoever paused it said so.
+    pub note: Option<String>,
+}
+
+impl Operator {
+    /// The queues that have rows or open dead letters, or are paused, by name; at most
+    /// `limit` of them. It costs a step in an index for each queue, however many rows
+    /// they have.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// # let folder = std::env::temp_dir().join(format!("outbox-queues-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    /// operator.publish(outbox::Outgoing::new("orders", &7)).await?;
+    /// assert_eq!(operator.queues(100).await?[0].queue, "orders");
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When a table is missing or the database fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn queues(&self, limit: u32) -> Result<Vec<QueueInfo>> {
+        Ok(on_desk!(self, desk => desk.queues(i64::from(limit)).await)?)
+    }
+}

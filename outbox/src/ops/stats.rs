@@ -1,0 +1,248 @@
+//! How much lies in each queue, and how fast that changes.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::{Operator, json, on_desk};
+use crate::error::Result;
+
+/// Rows that are counted of each queue unless all are asked for.
+const BOUND: u64 = 100_000;
+/// Queues of a sample.
+const QUEUES: u32 = 1000;
+
+/// What [`Operator::sample`] counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SampleOptions {
+    /// Rows that are read of each queue at most, and dead letters; 100,000 by default.
+    /// `None` reads all, however many they are.
+    pub bound: Option<u64>,
+    /// These queues only. Empty, as by default: all that have rows or open dead letters,
+    /// or are paused, at most 1,000.
+    pub queues: Vec<String>,
+}
+
+impl Default for SampleOptions {
+    fn default() -> Self {
+        Self { bound: Some(BOUND), queues: Vec::new() }
+    }
+}
+
+impl SampleOptions {
+    /// Counts everything, however long it takes.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        Self { bound: None, ..self }
+    }
+
+    /// Counts these queues only.
+    #[must_use]
+    pub fn of(self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { queues: queues.into_iter().map(Into::into).collect(), ..self }
+    }
+}
+
+/// What the tables held at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Sample {
+    /// When, by the database's clock.
+    #[serde(serialize_with = "json::time")]
+    pub at: SystemTime,
+    /// The last id that was given out to a message, committed or not; `None` if it
+    /// cannot be known.
+    pub last_id: Option<i64>,
+    /// By name.
+    pub queues: Vec<QueueSample>,
+    /// There are more queues than those.
+    pub more_queues: bool,
+}
+
+/// What a queue held at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueSample {
+    /// Its name.
+    pub queue: String,
+    /// Rows that nobody holds: due or still to come.
+    pub waiting: u64,
+    /// Those of them whose time has come.
+    pub due: u64,
+    /// Rows that some claim holds, whether or not its time is over.
+    pub leased: u64,
+    /// Rows, waiting or leased, whose handler has failed before.
+    pub retrying: u64,
+    /// How long the oldest row that is due and free has been due.
+    #[serde(serialize_with = "json::maybe_seconds", rename = "oldest_seconds")]
+    pub oldest: Option<Duration>,
+    /// The queue holds more rows than were read: the counts are what was found in the
+    /// first of them, in the order in which they are claimed, so there may be more.
+    pub bounded: bool,
+    /// Dead letters that are neither resolved nor ignored.
+    pub dead_letters: u64,
+    /// There are more of them.
+    pub dead_letters_bounded: bool,
+    /// Since when it is paused.
+    #[serde(serialize_with = "json::maybe_time")]
+    pub paused_at: Option<SystemTime>,
+}
+
+/// How fast the tables changed between two samples.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Rates {
+    /// Between the samples.
+    #[serde(serialize_with = "json::seconds", rename = "over_seconds")]
+    pub over: Duration,
+    /// Messages published a second, by the ids that were given out: a publish that was
+    /// rolled back counts. `None` if they cannot be known.
+    pub published_per_second: Option<f64>,
+    /// Rows that left a second, in whatever way: what was published less what there is
+    /// more. `None` if one of the counts was bounded, or some queues were not counted.
+    pub ended_per_second: Option<f64>,
+    /// Of each queue of the later sample.
+    pub queues: Vec<QueueRates>,
+}
+
+/// How fast a queue changed between two samples.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct QueueRates {
+    /// Its name.
+    pub queue: String,
+    /// Rows it has more a second; below zero when it shrinks. `None` if a count was
+    /// bounded.
+    pub growth_per_second: Option<f64>,
+    /// Open dead letters it has more a second; below zero when more are dealt with than
+    /// come. `None` if a count was bounded.
+    pub dead_letters_per_second: Option<f64>,
+}
+
+impl Operator {
+    /// Counts what is in the tables, queue by queue. Unless all rows are asked for, it
+    /// reads a bounded number of each queue, by index.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// use outbox::ops::SampleOptions;
+    /// # let folder = std::env::temp_dir().join(format!("outbox-sample-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    ///
+    /// let before = operator.sample(&SampleOptions::default()).await?;
+    /// operator.publish(outbox::Outgoing::new("orders", &7)).await?;
+    /// let after = operator.sample(&SampleOptions::default()).await?;
+    /// assert_eq!((before.queues.len(), after.queues[0].due), (0, 1));
+    /// assert!(after.rates_since(&before).published_per_second > Some(0.0));
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When a table is missing or the database fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn sample(&self, options: &SampleOptions) -> Result<Sample> {
+        // Before the counts: what is published meanwhile is not counted as ended.
+        let (at, last_id) = on_desk!(self, desk => desk.given_out().await)?;
+        let mut names = options.queues.clone();
+        let mut more_queues = false;
+        if names.is_empty() {
+            let found = self.queues(QUEUES + 1).await?;
+            more_queues = found.len() > QUEUES as usize;
+            names.extend(found.into_iter().take(QUEUES as usize).map(|one| one.queue));
+        }
+        names.sort_unstable();
+        names.dedup();
+        let bound = options.bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX - 1));
+        let counted = on_desk!(self, desk => desk.counts(&names, bound.map(|it| it + 1)).await)?;
+        let mut queues: Vec<_> = counted.into_iter().map(|one| one.within(options.bound)).collect();
+        for pause in self.paused().await? {
+            let paused = queues.iter_mut().find(|one| one.queue == pause.queue);
+            paused.into_iter().for_each(|one| one.paused_at = Some(pause.paused_at));
+        }
+        Ok(Sample { at, last_id, queues, more_queues })
+    }
+}
+
+/// What a statement counted in one row more than the bound.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) sample: QueueSample,
+    pub(crate) rows: u64,
+}
+
+impl Counted {
+    fn within(self, bound: Option<u64>) -> QueueSample {
+        let Self { mut sample, rows } = self;
+        let Some(bound) = bound else { return sample };
+        sample.bounded = rows > bound;
+        sample.dead_letters_bounded = sample.dead_letters > bound;
+        for count in [
+            &mut sample.waiting,
+            &mut sample.due,
+            &mut sample.leased,
+            &mut sample.retrying,
+            &mut sample.dead_letters,
+        ] {
+            *count = bound.min(*count);
+        }
+        sample
+    }
+}
+
+impl Sample {
+    /// How fast the tables changed from an earlier sample of the same queues to this.
+    #[must_use]
+    pub fn rates_since(&self, earlier: &Self) -> Rates {
+        let over = self.at.duration_since(earlier.at).unwrap_or_default();
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        let a_second = |more: i64| more as f64 / over.as_secs_f64().max(1e-6);
+        let published = self.last_id.zip(earlier.last_id).map(|(last, first)| last - first);
+        let exact = !(self.more_queues || earlier.more_queues);
+        let grown = exact.then(|| Some(self.rows()? - earlier.rows()?)).flatten();
+        let queues = self.queues.iter().map(|now| {
+            let before = earlier.queues.iter().find(|one| one.queue == now.queue);
+            let rows = before.map_or(Some(0), QueueSample::rows);
+            let letters = before.map_or(Some(0), QueueSample::letters);
+            let more = |now: Option<i64>, before: Option<i64>| Some(a_second(now? - before?));
+            QueueRates {
+                queue: now.queue.clone(),
+                growth_per_second: more(now.rows(), rows),
+                dead_letters_per_second: more(now.letters(), letters),
+            }
+        });
+        Rates {
+            over,
+            published_per_second: published.map(a_second),
+            ended_per_second: published.zip(grown).map(|(came, more)| a_second(came - more)),
+            queues: queues.collect(),
+        }
+    }
+
+    fn rows(&self) -> Option<i64> {
+        self.queues.iter().map(QueueSample::rows).sum()
+    }
+}
+
+impl QueueSample {
+    fn rows(&self) -> Option<i64> {
+        let rows = i64::try_from(self.waiting + self.leased).unwrap_or(i64::MAX);
+        (!self.bounded).then_some(rows)
+    }
+
+    fn letters(&self) -> Option<i64> {
+        let letters = i64::try_from(self.dead_letters).unwrap_or(i64::MAX);
+        (!self.dead_letters_bounded).then_some(letters)
+    }
+}

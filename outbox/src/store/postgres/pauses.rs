@@ -1,0 +1,75 @@
+//! Pausing queues.
+
+use std::time::Duration;
+
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use tokio::time::{Instant, sleep};
+
+use super::time::PgTime;
+use super::{PgDesk, query};
+use crate::error::StoreError;
+use crate::ops::Pause;
+use crate::ops::failed::failed;
+use crate::store::statements;
+
+/// How long claims that began before a pause are waited for. They take milliseconds; a
+/// backup that reads the table as well takes hours, and claims nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(5);
+
+statements! {
+    struct Sql in "sql" { pause, resume, paused, claims_under_way }
+}
+
+impl PgDesk {
+    pub(crate) async fn pause(
+        &self,
+        queues: &[String],
+        note: Option<&str>,
+    ) -> Result<Vec<Pause>, StoreError> {
+        let statement = query(&Sql::new(&self.names).pause);
+        let statement = statement.bind(queues.to_vec()).bind(note.map(str::to_owned));
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed("pause"))?;
+        rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("pause"))
+    }
+
+    /// Waits for the claims that do not see a pause which has just been committed.
+    pub(crate) async fn outwait_claims(&self) -> Result<(), StoreError> {
+        let (sql, table) = (Sql::new(&self.names), self.names.qualified(&self.names.paused()));
+        let end = Instant::now() + PATIENCE;
+        let mut left: Option<Vec<String>> = None;
+        loop {
+            let look = query(&sql.claims_under_way).bind(table.clone()).bind(left);
+            let rows = look.fetch_all(self.pool()).await.map_err(failed("pause"))?;
+            if rows.is_empty() || Instant::now() >= end {
+                return Ok(());
+            }
+            left = Some(rows.iter().map(|row| row.get(0)).collect());
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Those that were paused.
+    pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
+        let statement = query(&Sql::new(&self.names).resume);
+        let statement = statement.bind(queues.to_vec()).bind(self.names.channel());
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed("resume"))?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    pub(crate) async fn paused(&self) -> Result<Vec<Pause>, StoreError> {
+        let statement = query(&Sql::new(&self.names).paused);
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed("list the pauses"))?;
+        rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("list the pauses"))
+    }
+}
+
+fn pause(row: &PgRow) -> Result<Pause, sqlx::Error> {
+    Ok(Pause {
+        queue: row.try_get(0)?,
+        paused_at: row.try_get::<PgTime, _>(1)?.0,
+        note: row.try_get(2)?,
+        was_paused: row.try_get(3)?,
+    })
+}

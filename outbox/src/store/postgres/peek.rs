@@ -1,0 +1,54 @@
+//! Reading rows for eyes; timers.
+
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use super::claim::read;
+use super::time::PgTime;
+use super::{PgDesk, query};
+use crate::error::StoreError;
+use crate::ops::failed::failed;
+use crate::ops::{CancelledTimer, Peeked};
+use crate::store::statements;
+
+statements! {
+    struct Sql in "sql" { peek, cancel_timer, timer_row }
+}
+
+impl PgDesk {
+    pub(crate) async fn peek(
+        &self,
+        queue: &str,
+        rows: i64,
+        bytes: i64,
+    ) -> Result<Vec<Peeked>, StoreError> {
+        let mut tx = self.reading("peek").await?;
+        let statement = query(&Sql::new(&self.names).peek);
+        let statement = statement.bind(queue.to_owned()).bind(rows).bind(bytes);
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("peek"))?;
+        let peeked = |row: &PgRow| {
+            let size: i64 = row.try_get(13)?;
+            let seen_at: PgTime = row.try_get(14)?;
+            Ok(Peeked::of(read(row)?, size.max(0).unsigned_abs(), seen_at.0))
+        };
+        rows.iter().map(peeked).collect::<Result<_, _>>().map_err(failed("peek"))
+    }
+
+    pub(crate) async fn cancel_timer(
+        &self,
+        queue: &str,
+        timer_id: &str,
+    ) -> Result<CancelledTimer, StoreError> {
+        let failed = || failed("cancel a timer");
+        let sql = Sql::new(&self.names);
+        let mut tx = self.pool().begin().await.map_err(failed())?;
+        let bound = |text| query(text).bind(queue.to_owned()).bind(timer_id.to_owned());
+        let deleted = bound(&sql.cancel_timer).fetch_optional(&mut *tx).await;
+        if deleted.map_err(failed())?.is_some() {
+            tx.commit().await.map_err(failed())?;
+            return Ok(CancelledTimer::Cancelled);
+        }
+        let row = bound(&sql.timer_row).fetch_optional(&mut *tx).await.map_err(failed())?;
+        Ok(row.map_or(CancelledTimer::Absent, |row| CancelledTimer::Leased { id: row.get(0) }))
+    }
+}

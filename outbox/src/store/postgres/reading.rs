@@ -1,0 +1,32 @@
+//! Reading for operators.
+
+use sqlx::{Executor, Postgres, Transaction};
+
+use super::PgDesk;
+use crate::error::StoreError;
+use crate::ops::failed::failed;
+
+/// Nothing is waited for longer than somebody at a keyboard would: a table that is
+/// locked for a change of it answers nobody.
+///
+/// The plans: each statement has one that is right for every table, its index read in
+/// order. A planner that knows the table as it was when it was empty, or full, finds
+/// others, and the user's session may.
+const SETTINGS: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL jit = off;
+    SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
+    SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off;
+    SET LOCAL max_parallel_workers_per_gather = 0";
+
+impl PgDesk {
+    /// A transaction that reads by index. It is left to be rolled back.
+    pub(super) async fn reading(
+        &self,
+        action: &'static str,
+    ) -> Result<Transaction<'static, Postgres>, StoreError> {
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
+        let mut tx = self.pool().begin_with(begin).await.map_err(failed(action))?;
+        tx.execute(SETTINGS).await.map_err(failed(action))?;
+        Ok(tx)
+    }
+}

@@ -1,0 +1,217 @@
+//! Why a row is where it is: what the server knows of it.
+
+use std::time::Duration;
+
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use tokio::time::sleep;
+
+use super::claim::read;
+use super::time::PgTime;
+use super::{PgDesk, query};
+use crate::error::StoreError;
+use crate::message::Row;
+use crate::message::row::delay_micros;
+use crate::ops::failed::failed;
+use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
+use crate::store::statements;
+
+/// Of locks that keep claims from the table.
+const TABLE_MODES: &[&str] =
+    &["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
+/// Of transactions that have written to it.
+const WRITERS: &[&str] = &["RowExclusiveLock"];
+/// Of transactions that may have locked a row of it.
+const LOCKERS: &[&str] = &["RowShareLock", "RowExclusiveLock"];
+/// Statements of the engine are over by then.
+const LASTING: Duration = Duration::from_millis(100);
+
+const ACTION: &str = "ask why";
+
+statements! {
+    struct Sql in "sql" {
+        why_row, why_letters, why_more_letters, why_before, why_readers, why_holder, why_sessions, why_probe,
+    }
+}
+
+/// A session with the name of its transaction.
+type Held = (String, Session);
+
+impl PgDesk {
+    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<Found>, StoreError> {
+        let mut tx = self.reading(ACTION).await?;
+        let statement = query(&Sql::new(&self.names).why_row).bind(id);
+        let row = statement.fetch_optional(&mut *tx).await.map_err(failed(ACTION))?;
+        let found = |row: PgRow| {
+            let paused: Option<PgTime> = row.try_get(15)?;
+            let note: Option<String> = row.try_get(16)?;
+            Ok(Found {
+                row: read(&row)?,
+                now: row.try_get::<PgTime, _>(13)?.0,
+                locker: row.try_get(14)?,
+                paused: paused.map(|at| (at.0, note)),
+            })
+        };
+        row.map(found).transpose().map_err(failed(ACTION))
+    }
+
+    pub(crate) async fn why_letters(
+        &self,
+        id: i64,
+        limit: Option<i64>,
+    ) -> Result<Vec<Letter>, StoreError> {
+        let mut tx = self.reading(ACTION).await?;
+        let statement = query(&Sql::new(&self.names).why_letters).bind(id).bind(limit);
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(ACTION))?;
+        let letter = |row: &PgRow| {
+            Ok(Letter {
+                letter_id: row.try_get(0)?,
+                original_id: row.try_get(1)?,
+                queue: row.try_get(2)?,
+                failed_at: row.try_get::<PgTime, _>(3)?.0,
+                failure_reason: row.try_get(4)?,
+                error_kind: row.try_get(5)?,
+                last_exception: row.try_get(6)?,
+                status: row.try_get(7)?,
+                resolved_at: row.try_get::<Option<PgTime>, _>(8)?.map(|at| at.0),
+                replayed_id: row.try_get(9)?,
+            })
+        };
+        rows.iter().map(letter).collect::<Result<_, _>>().map_err(failed(ACTION))
+    }
+
+    /// Whether there are more letters than so many.
+    pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool, StoreError> {
+        let statement = query(&Sql::new(&self.names).why_more_letters).bind(read);
+        let mut tx = self.reading(ACTION).await?;
+        let row = statement.fetch_one(&mut *tx).await;
+        row.and_then(|row| row.try_get(0)).map_err(failed(ACTION))
+    }
+
+    /// Free rows that are claimed before it, and whether there are more.
+    pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool), StoreError> {
+        let mut tx = self.reading(ACTION).await?;
+        let statement = query(&Sql::new(&self.names).why_before)
+            .bind(row.queue.clone())
+            .bind(PgTime(row.next_attempt_at))
+            .bind(row.id)
+            .bind(BEFORE);
+        let counts = statement.fetch_one(&mut *tx).await.map_err(failed(ACTION))?;
+        let (free, read): (i64, i64) = (counts.get(0), counts.get(1));
+        Ok((free.max(0).unsigned_abs(), read >= BEFORE))
+    }
+
+    pub(crate) async fn why_readers(
+        &self,
+        queue: &str,
+        id: i64,
+        lease: Duration,
+    ) -> Result<Readers, StoreError> {
+        let mut tx = self.reading(ACTION).await?;
+        let statement = query(&Sql::new(&self.names).why_readers)
+            .bind(queue.to_owned())
+            .bind(self.names.channel())
+            .bind(id)
+            .bind(delay_micros(lease));
+        let row = statement.fetch_one(&mut *tx).await.map_err(failed(ACTION))?;
+        let count = |index| row.get::<i64, _>(index).max(0).unsigned_abs();
+        Ok(Readers { sleepers: Some(count(0)), leases: count(1) })
+    }
+
+    pub(crate) async fn why_locks(&self, found: &Found) -> Result<Locks, StoreError> {
+        Ok(Locks { table: self.why_table_locked().await?, row: self.row_locked(found).await? })
+    }
+
+    pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
+        let by = self.lasting(|| self.sessions(TABLE_MODES)).await?;
+        Ok((!by.is_empty()).then_some(by))
+    }
+
+    /// Transactions that have written to the table and go on, if it may be one of theirs.
+    pub(crate) async fn why_uncommitted(
+        &self,
+        _: i64,
+        given_out: bool,
+    ) -> Result<Option<Vec<Session>>, StoreError> {
+        if !given_out {
+            return Ok(None);
+        }
+        let writers = self.lasting(|| self.sessions(WRITERS)).await?;
+        Ok((!writers.is_empty()).then_some(writers))
+    }
+
+    /// The row says which transaction locked it last, without being asked for a lock:
+    /// that could make a claim pass it by. Where several did, it must be.
+    async fn row_locked(&self, found: &Found) -> Result<Option<(Vec<Session>, bool)>, StoreError> {
+        if found.locker == "0" {
+            return Ok(None);
+        }
+        let by = self.lasting(|| self.holder(&found.locker)).await?;
+        if !by.is_empty() {
+            return Ok(Some((by, true)));
+        }
+        if self.can_be_locked(found.row.id).await? || self.why_row(found.row.id).await?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some((self.lasting(|| self.sessions(LOCKERS)).await?, false)))
+    }
+
+    /// Where it cannot be tried, such as on a standby, it can.
+    async fn can_be_locked(&self, id: i64) -> Result<bool, StoreError> {
+        let mut tx = self.pool().begin().await.map_err(failed(ACTION))?;
+        let probe = query(&Sql::new(&self.names).why_probe).bind(id);
+        let locked = probe.fetch_optional(&mut *tx).await;
+        tx.rollback().await.map_err(failed(ACTION))?;
+        match locked {
+            Ok(row) => Ok(row.is_some()),
+            Err(sqlx::Error::Database(refused))
+                if refused.code().is_some_and(|code| code == "25006" || code == "42501") =>
+            {
+                Ok(true)
+            }
+            Err(error) => Err(failed(ACTION)(error)),
+        }
+    }
+
+    async fn holder(&self, transaction: &str) -> Result<Vec<Held>, StoreError> {
+        let statement = query(&Sql::new(&self.names).why_holder).bind(transaction.to_owned());
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
+        rows.iter().map(session).collect::<Result<_, _>>().map_err(failed(ACTION))
+    }
+
+    async fn sessions(&self, modes: &[&str]) -> Result<Vec<Held>, StoreError> {
+        let table = self.names.qualified(self.names.table());
+        let statement = query(&Sql::new(&self.names).why_sessions);
+        let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
+        let rows = statement.bind(table).bind(modes).fetch_all(self.pool()).await;
+        let rows = rows.map_err(failed(ACTION))?;
+        rows.iter().map(session).collect::<Result<_, _>>().map_err(failed(ACTION))
+    }
+
+    /// Those that are found now and a moment later.
+    async fn lasting<F>(&self, look: impl Fn() -> F) -> Result<Vec<Session>, StoreError>
+    where
+        F: Future<Output = Result<Vec<Held>, StoreError>>,
+    {
+        let first = look().await?;
+        if first.is_empty() {
+            return Ok(Vec::new());
+        }
+        sleep(LASTING).await;
+        let again = look().await?.into_iter();
+        let both = again.filter(|(name, _)| first.iter().any(|(before, _)| before == name));
+        Ok(both.map(|(_, session)| session).collect())
+    }
+}
+
+fn session(row: &PgRow) -> Result<Held, sqlx::Error> {
+    let open: Option<i64> = row.try_get(4)?;
+    let session = Session {
+        pid: row.try_get(0)?,
+        application_name: row.try_get(1)?,
+        user: row.try_get(2)?,
+        state: row.try_get(3)?,
+        open_for: open.map(|us| Duration::from_micros(us.max(0).unsigned_abs())),
+    };
+    Ok((row.try_get(5)?, session))
+}

@@ -1,0 +1,87 @@
+//! Queues, what they hold, and the ids given out.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::{SqliteDesk, query};
+use crate::error::StoreError;
+use crate::message::row::from_micros;
+use crate::ops::failed::failed;
+use crate::ops::{Counted, QueueInfo, QueueSample};
+use crate::store::statements;
+
+statements! {
+    struct Sql in "sql" { queues, counts, given_out }
+}
+
+impl SqliteDesk {
+    pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>, StoreError> {
+        let failed = || failed("name the queues");
+        let statement = query(&Sql::new(&self.names).queues).bind(limit);
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed())?;
+        let info = |row: &SqliteRow| {
+            Ok(QueueInfo {
+                queue: row.try_get(0)?,
+                has_rows: row.try_get(1)?,
+                has_dead_letters: row.try_get(2)?,
+                paused_at: row.try_get::<Option<i64>, _>(3)?.map(from_micros),
+                note: row.try_get(4)?,
+            })
+        };
+        rows.iter().map(info).collect::<Result<_, _>>().map_err(failed())
+    }
+
+    pub(crate) async fn counts(
+        &self,
+        queues: &[String],
+        limit: Option<i64>,
+    ) -> Result<Vec<Counted>, StoreError> {
+        let sql = Sql::new(&self.names);
+        // One picture of all of them.
+        let mut tx = self.pool().begin().await.map_err(failed("count"))?;
+        let mut counts = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let statement = query(&sql.counts).bind(queue.clone()).bind(limit.unwrap_or(-1));
+            let row = statement.fetch_one(&mut *tx).await;
+            counts.push(row.and_then(|row| counted(&row)).map_err(failed("count"))?);
+        }
+        Ok(counts)
+    }
+
+    /// The database's time and the last id that was given out, if it is known.
+    pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
+        let list = self.names.qualified("sqlite_sequence");
+        let statement = query(
+            &Sql::with(&self.names, |text| {
+                text.replace("FROM sqlite_sequence", &format!("FROM {list}")).into()
+            })
+            .given_out,
+        );
+        let row = statement.bind(self.names.table().to_owned()).fetch_one(self.pool()).await;
+        row.and_then(|row| {
+            let last: Option<i64> = row.try_get(1)?;
+            Ok((from_micros(row.try_get(0)?), Some(last.unwrap_or(0))))
+        })
+        .map_err(failed("read the last id"))
+    }
+}
+
+fn counted(row: &SqliteRow) -> Result<Counted, sqlx::Error> {
+    let count = |index| row.try_get::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
+    let oldest: Option<i64> = row.try_get(5)?;
+    let sample = QueueSample {
+        queue: row.try_get(0)?,
+        waiting: count(1)?,
+        due: count(2)?,
+        leased: count(3)?,
+        retrying: count(4)?,
+        oldest: oldest.map(|us| Duration::from_micros(us.max(0).unsigned_abs())),
+        bounded: false,
+        dead_letters: count(6)?,
+        dead_letters_bounded: false,
+        paused_at: None,
+    };
+    Ok(Counted { sample, rows: count(7)? })
+}

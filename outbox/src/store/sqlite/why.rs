@@ -1,0 +1,154 @@
+//! Why a row is where it is: what the file tells of it.
+
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{Connection as _, Executor as _, Row as _};
+use tokio::time::sleep;
+
+use super::claim::read;
+use super::{SqliteDesk, query};
+use crate::error::StoreError;
+use crate::message::Row;
+use crate::message::row::{delay_micros, from_micros, to_micros};
+use crate::ops::failed::failed;
+use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
+use crate::store::statements;
+
+/// Transactions of the engine are over by then.
+const LASTING: Duration = Duration::from_millis(100);
+
+const ACTION: &str = "ask why";
+
+statements! {
+    struct Sql in "sql" { why_row, why_letters, why_more_letters, why_before, why_readers }
+}
+
+impl SqliteDesk {
+    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<Found>, StoreError> {
+        let statement = query(&Sql::new(&self.names).why_row).bind(id);
+        let row = statement.fetch_optional(self.pool()).await.map_err(failed(ACTION))?;
+        let found = |row: SqliteRow| {
+            let paused: Option<i64> = row.try_get(14)?;
+            let note: Option<String> = row.try_get(15)?;
+            Ok(Found {
+                row: read(&row)?,
+                now: from_micros(row.try_get(13)?),
+                locker: "0".into(),
+                paused: paused.map(|at| (from_micros(at), note)),
+            })
+        };
+        row.map(found).transpose().map_err(failed(ACTION))
+    }
+
+    pub(crate) async fn why_letters(
+        &self,
+        id: i64,
+        limit: Option<i64>,
+    ) -> Result<Vec<Letter>, StoreError> {
+        let statement = query(&Sql::new(&self.names).why_letters);
+        let statement = statement.bind(id).bind(limit.unwrap_or(-1));
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
+        let letter = |row: &SqliteRow| {
+            Ok(Letter {
+                letter_id: row.try_get(0)?,
+                original_id: row.try_get(1)?,
+                queue: row.try_get(2)?,
+                failed_at: from_micros(row.try_get(3)?),
+                failure_reason: row.try_get(4)?,
+                error_kind: row.try_get(5)?,
+                last_exception: row.try_get(6)?,
+                status: row.try_get(7)?,
+                resolved_at: row.try_get::<Option<i64>, _>(8)?.map(from_micros),
+                replayed_id: row.try_get(9)?,
+            })
+        };
+        rows.iter().map(letter).collect::<Result<_, _>>().map_err(failed(ACTION))
+    }
+
+    /// Whether there are more letters than so many.
+    pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool, StoreError> {
+        let statement = query(&Sql::new(&self.names).why_more_letters).bind(read);
+        let row = statement.fetch_one(self.pool()).await;
+        row.and_then(|row| row.try_get(0)).map_err(failed(ACTION))
+    }
+
+    /// Free rows that are claimed before it, and whether there are more.
+    pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool), StoreError> {
+        let statement = query(&Sql::new(&self.names).why_before)
+            .bind(row.queue.clone())
+            .bind(to_micros(row.next_attempt_at))
+            .bind(row.id)
+            .bind(BEFORE);
+        let counts = statement.fetch_one(self.pool()).await.map_err(failed(ACTION))?;
+        let (free, read): (i64, i64) = (counts.get(0), counts.get(1));
+        Ok((free.max(0).unsigned_abs(), read >= BEFORE))
+    }
+
+    pub(crate) async fn why_readers(
+        &self,
+        queue: &str,
+        id: i64,
+        lease: Duration,
+    ) -> Result<Readers, StoreError> {
+        let statement = query(&Sql::new(&self.names).why_readers)
+            .bind(queue.to_owned())
+            .bind(id)
+            .bind(delay_micros(lease));
+        let row = statement.fetch_one(self.pool()).await.map_err(failed(ACTION))?;
+        let leases = row.get::<i64, _>(0).max(0).unsigned_abs();
+        Ok(Readers { sleepers: None, leases })
+    }
+
+    pub(crate) async fn why_locks(&self, _: &Found) -> Result<Locks, StoreError> {
+        Ok(Locks { table: self.why_table_locked().await?, row: None })
+    }
+
+    /// By whom, SQLite does not tell.
+    pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
+        Ok(self.is_written().await?.then(Vec::new))
+    }
+
+    /// Ids are given out by the transaction that writes the row: one that is not over
+    /// hides them as well.
+    pub(crate) async fn why_uncommitted(
+        &self,
+        id: i64,
+        given_out: bool,
+    ) -> Result<Option<Vec<Session>>, StoreError> {
+        Ok((!given_out && id > 0 && self.is_written().await?).then(Vec::new))
+    }
+
+    /// Whether somebody has the write lock, now and a moment later. It is asked for on a
+    /// connection of its own, which waits for nobody, and given back at once.
+    async fn is_written(&self) -> Result<bool, StoreError> {
+        let options = (*self.pool().connect_options()).clone();
+        let options = options.create_if_missing(false).busy_timeout(Duration::ZERO);
+        let opened = SqliteConnection::connect_with(&options).await;
+        let mut connection = opened.map_err(failed(ACTION))?;
+        let mut written = is_busy(&mut connection).await?;
+        if written {
+            sleep(LASTING).await;
+            written = is_busy(&mut connection).await?;
+        }
+        connection.close().await.map_err(failed(ACTION))?;
+        Ok(written)
+    }
+}
+
+async fn is_busy(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+    match connection.execute("BEGIN IMMEDIATE").await {
+        Ok(_) => connection.execute("ROLLBACK").await.map(|_| false).map_err(failed(ACTION)),
+        Err(sqlx::Error::Database(refused))
+            if refused
+                .code()
+                .and_then(|code| code.parse().ok())
+                .is_some_and(|code: u32| code & 0xff == 5) =>
+        {
+            Ok(true)
+        }
+        // A file that is read-only is written by nobody here.
+        Err(sqlx::Error::Database(_)) => Ok(false),
+        Err(error) => Err(failed(ACTION)(error)),
+    }
+}
