@@ -57,6 +57,8 @@ macro_rules! on_desk {
     };
 }
 
+pub(crate) use on_desk;
+
 impl Operator {
     /// For tables on a PostgreSQL server.
     #[cfg(feature = "postgres")]

@@ -4,6 +4,8 @@
 mod claim;
 mod desk;
 mod lend;
+mod letters;
+mod letters_write;
 mod listen;
 mod publish;
 mod runs;

@@ -6,6 +6,8 @@ mod claim;
 mod connect;
 mod desk;
 mod lend;
+mod letters;
+mod letters_write;
 mod listen;
 mod publish;
 mod schema;
