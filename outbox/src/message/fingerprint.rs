@@ -54,7 +54,7 @@ impl Words {
                 rest = self.word(rest);
             } else if let Some((inside, after)) = quoted(&self.text, rest) {
                 if is_message(&self.text, inside) {
-                    self.read(inside)
+                    self.read(&unescaped(inside))
                 } else {
                     self.value()
                 }
