@@ -59,6 +59,8 @@ pub mod __private;
 mod app;
 #[cfg(all(feature = "cli", any(feature = "postgres", feature = "sqlite")))]
 pub mod cli;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod dlq;
 mod engine;
 mod error;
 mod extract;

@@ -9,7 +9,7 @@ use tracing::error;
 
 use super::settle::Settlement;
 use crate::extract::Context;
-use crate::message::{FailureReason, Row};
+use crate::message::{FailureReason, Row, fingerprint};
 use crate::retry::FailedAttempt;
 use crate::subscriber::{
     AckPolicy, ErrorRenderer, HandlerError, HandlerResult, MAX_EXCEPTION_BYTES, Options, Outcome,
@@ -140,14 +140,14 @@ impl Case<'_> {
         error: Option<&HandlerError>,
         note: Option<&str>,
     ) -> Settlement {
-        Settlement::Dead {
-            reason,
-            error_kind: error.map(|error| storable(error.kind(), MAX_KIND_BYTES)),
-            last_exception: error.and_then(|error| self.rendered(error)),
-            note: note
-                .filter(|note| !note.is_empty())
-                .map(|note| storable(note, MAX_EXCEPTION_BYTES)),
-        }
+        let error_kind = error.map(|error| storable(error.kind(), MAX_KIND_BYTES));
+        let last_exception = error.and_then(|error| self.rendered(error));
+        let note =
+            note.filter(|note| !note.is_empty()).map(|note| storable(note, MAX_EXCEPTION_BYTES));
+        let message = last_exception.as_deref().or(note.as_deref()).unwrap_or_default();
+        let (queue, kind) = (&self.row.queue, error_kind.as_deref());
+        let fingerprint = fingerprint(queue, kind, reason.as_str(), message);
+        Settlement::Dead { reason, error_kind, last_exception, note, fingerprint }
     }
 
     fn rendered(&self, error: &HandlerError) -> Option<String> {

@@ -47,6 +47,7 @@ pub(crate) enum Settlement {
         error_kind: Option<String>,
         last_exception: Option<String>,
         note: Option<String>,
+        fingerprint: String,
     },
     Release {
         due_in: Option<Duration>,
@@ -315,7 +316,9 @@ impl Settling {
     }
 
     fn as_death(&self) -> Option<Death> {
-        let Settlement::Dead { reason, error_kind, last_exception, note } = &self.settlement else {
+        let Settlement::Dead { reason, error_kind, last_exception, note, fingerprint } =
+            &self.settlement
+        else {
             return None;
         };
         Some(Death {
@@ -324,6 +327,7 @@ impl Settling {
             error_kind: error_kind.clone(),
             last_exception: last_exception.clone(),
             note: note.clone(),
+            fingerprint: Some(fingerprint.clone()),
         })
     }
 

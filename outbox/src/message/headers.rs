@@ -15,6 +15,12 @@ pub(crate) const CORRELATION_ID: &str = "correlation_id";
 pub(crate) const TRACKING_IDS: &str = "outbox-tracking-ids";
 /// Name of the header with the time in which a message has to be started.
 pub(crate) const EXPIRES_IN: &str = "outbox-expires-in";
+/// Names of the headers of a replayed message: the id of the row that was published,
+/// how often it was replayed, and the letter it comes from. Texts, as all that this
+/// crate writes; the statements of replays name them.
+pub(crate) const ORIGINAL_ID: &str = "outbox-original-id";
+pub(crate) const REPLAYS: &str = "outbox-replays";
+pub(crate) const LETTER: &str = "outbox-letter";
 /// Names of the headers of W3C Trace Context.
 pub(crate) const TRACEPARENT: &str = "traceparent";
 pub(crate) const TRACESTATE: &str = "tracestate";
@@ -86,6 +92,25 @@ impl Headers {
     #[must_use]
     pub fn correlation_id(&self) -> Option<&str> {
         self.get(CORRELATION_ID)
+    }
+
+    /// How often the message was put back from the dead letters.
+    #[must_use]
+    pub fn replays(&self) -> u64 {
+        self.get(REPLAYS).and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    /// Of a message that was put back from the dead letters: the id of the row that was
+    /// published first.
+    #[must_use]
+    pub fn original_id(&self) -> Option<i64> {
+        self.get(ORIGINAL_ID)?.parse().ok()
+    }
+
+    /// Of a message that was put back from the dead letters: the id of the letter.
+    #[must_use]
+    pub fn letter_id(&self) -> Option<i64> {
+        self.get(LETTER)?.parse().ok()
     }
 
     /// Reads the stored text. SQL `NULL` and JSON `null` are no headers.

@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 mod codecs;
+mod fingerprint;
 pub(crate) mod headers;
 pub(crate) mod row;
 
@@ -11,6 +12,7 @@ pub use codecs::Cbor;
 #[cfg(feature = "msgpack")]
 pub use codecs::MessagePack;
 pub use codecs::{Codec, Encoded, Json};
+pub(crate) use fingerprint::fingerprint;
 pub use headers::{Headers, MalformedHeaders};
 pub(crate) use row::to_micros;
 pub use row::{DeadLetter, FailureReason, Row};

@@ -152,6 +152,9 @@ pub struct DeadLetter {
     pub error_kind: Option<String>,
     /// What the handler said when it rejected, or an operator wrote later.
     pub note: Option<String>,
+    /// The same for all letters of one problem: queue, kind of the error, and its
+    /// message without numbers and ids.
+    pub fingerprint: Option<String>,
     pub(crate) headers: Option<Box<str>>,
 }
 

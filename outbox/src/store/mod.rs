@@ -181,6 +181,8 @@ pub struct Death {
     pub error_kind: Option<String>,
     pub last_exception: Option<String>,
     pub note: Option<String>,
+    /// The same for all letters of one problem.
+    pub fingerprint: Option<String>,
 }
 
 /// The lease given up.

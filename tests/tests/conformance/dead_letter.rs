@@ -51,6 +51,7 @@ async fn a_dead_letter_tells_why<B: Bench>(b: B) {
         error_kind: Some("Kind".into()),
         last_exception: Some("exception".into()),
         note: Some("note".into()),
+        fingerprint: Some("0011223344556677".into()),
     };
     b.store().bury(&[death]).await.unwrap();
     let letter = b.letters().await.remove(0);
@@ -58,6 +59,7 @@ async fn a_dead_letter_tells_why<B: Bench>(b: B) {
     assert_eq!(letter.kind.as_deref(), Some("Kind"));
     assert_eq!(letter.exception.as_deref(), Some("exception"));
     assert_eq!(letter.note.as_deref(), Some("note"));
+    assert_eq!(letter.fingerprint.as_deref(), Some("0011223344556677"));
 }
 
 async fn every_reason_has_its_text<B: Bench>(b: B) {
@@ -79,6 +81,7 @@ async fn what_is_not_said_is_not_stored<B: Bench>(b: B) {
     b.store().bury(&[silent]).await.unwrap();
     let letter = b.letters().await.remove(0);
     assert_eq!((letter.kind, letter.exception, letter.note), (None, None, None));
+    assert_eq!(letter.fingerprint, None);
     assert_eq!(letter.timer_id, None);
 }
 

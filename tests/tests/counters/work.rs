@@ -106,7 +106,7 @@ fn release(lease: Lease) -> Release {
 
 fn death(lease: Lease) -> Death {
     let reason = FailureReason::Rejected;
-    Death { lease, reason, error_kind: None, last_exception: None, note: None }
+    Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }
 
 fn landed(landed: Vec<bool>) {

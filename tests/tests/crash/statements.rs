@@ -73,7 +73,7 @@ fn retry(lease: Lease) -> Retry {
 
 fn death(lease: Lease) -> Death {
     let reason = FailureReason::Rejected;
-    Death { lease, reason, error_kind: None, last_exception: None, note: None }
+    Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }
 
 fn release(lease: Lease) -> Release {

@@ -77,6 +77,7 @@ impl Tables {
                         timer_id: row.timer_id,
                         error_kind: death.error_kind.clone(),
                         note: death.note.clone(),
+                        fingerprint: death.fingerprint.clone(),
                     });
                 }
                 true

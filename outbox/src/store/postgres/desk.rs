@@ -2,8 +2,12 @@
 //! a time.
 
 use sqlx::postgres::PgPool;
+use sqlx::{Postgres, Transaction};
 
+use crate::error::StoreError;
 use crate::store::names::TableNames;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// What operators do, on PostgreSQL. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]
@@ -19,5 +23,20 @@ impl PgDesk {
 
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// A transaction, whatever the isolation that the user's sessions have.
+    ///
+    /// # Cancel safety
+    /// On a task of its own: sqlx leaves the session inside the transaction when a begin
+    /// is cancelled.
+    pub(super) async fn begin(
+        &self,
+        action: &'static str,
+    ) -> Result<Transaction<'static, Postgres>, StoreError> {
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
+        let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
+        tx.map_err(StoreError::of(action))
     }
 }

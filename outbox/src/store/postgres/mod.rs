@@ -5,6 +5,8 @@ mod claim;
 mod counts;
 mod desk;
 mod lend;
+mod letters;
+mod letters_write;
 mod listen;
 mod pauses;
 mod peek;

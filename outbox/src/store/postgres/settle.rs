@@ -65,7 +65,7 @@ impl PgStore {
         let texts: Vec<_> = runs.heads.iter().map(|death| texts(death)).collect();
         let text = |of: usize| texts.iter().map(|all| all[of]).collect::<Vec<_>>();
         self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
-            statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3))
+            statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
         })
         .await
     }
@@ -116,12 +116,13 @@ async fn settle(
     Ok(row)
 }
 
-/// Reason, kind, exception and note.
-fn texts(death: &Death) -> [Option<&str>; 4] {
+/// Reason, kind, exception, note and fingerprint.
+fn texts(death: &Death) -> [Option<&str>; 5] {
     [
         Some(death.reason.as_str()),
         death.error_kind.as_deref(),
         death.last_exception.as_deref(),
         death.note.as_deref(),
+        death.fingerprint.as_deref(),
     ]
 }

@@ -32,6 +32,7 @@ const A: &str = "given.value ->> 1";
 const B: &str = "given.value ->> 2";
 const C: &str = "given.value ->> 3";
 const D: &str = "given.value ->> 4";
+const E: &str = "given.value ->> 5";
 /// The row's token: they lie one after the other in the BLOB ?2.
 const TOKEN: &str = "substr(?2, given.key * 16 + 1, 16)";
 
@@ -88,7 +89,7 @@ impl Batches {
             take: batch("take", &["given.value", "?2", "?3"], &[TAKE]),
             ack: batch("ack", &["given.value", TOKEN], &[ACK]),
             retry: batch("retry", &[ID, TOKEN, A], &[RETRY]),
-            bury: batch("bury", &[ID, TOKEN, A, B, C, D], &[BURY, ACK]),
+            bury: batch("bury", &[ID, TOKEN, A, B, C, D, E], &[BURY, ACK]),
             release: batch("release", &[ID, TOKEN, A, B, C], &[RELEASE]),
             extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[EXTEND]),
             prepare,

@@ -2,7 +2,9 @@
 //! a time.
 
 use sqlx::sqlite::SqlitePool;
+use sqlx::{Sqlite, Transaction};
 
+use crate::error::StoreError;
 use crate::store::names::TableNames;
 
 /// What operators do, on SQLite. Each kind of work stands in a file of its own.
@@ -19,5 +21,20 @@ impl SqliteDesk {
 
     pub(crate) fn pool(&self) -> &SqlitePool {
         &self.pool
+    }
+
+    /// A transaction that may write.
+    ///
+    /// # Cancel safety
+    /// On a task of its own: sqlx leaves the session inside the transaction when a begin
+    /// is cancelled.
+    pub(super) async fn begin(
+        &self,
+        action: &'static str,
+    ) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with("BEGIN IMMEDIATE").await }).await;
+        let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
+        tx.map_err(StoreError::of(action))
     }
 }

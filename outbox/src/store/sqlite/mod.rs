@@ -7,6 +7,8 @@ mod connect;
 mod counts;
 mod desk;
 mod lend;
+mod letters;
+mod letters_write;
 mod listen;
 mod pauses;
 mod peek;

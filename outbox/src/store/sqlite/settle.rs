@@ -53,6 +53,7 @@ impl SqliteStore {
                 &death.error_kind,
                 &death.last_exception,
                 &death.note,
+                &death.fingerprint,
             ))
         };
         let rows: Vec<_> = deaths.iter().map(row).collect();

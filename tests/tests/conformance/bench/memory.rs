@@ -102,6 +102,7 @@ impl Bench for Memory {
                 timer_id: letter.timer_id,
                 kind: letter.error_kind,
                 note: letter.note,
+                fingerprint: letter.fingerprint,
             })
             .collect()
     }

@@ -149,7 +149,8 @@ impl Bench for Postgres {
     async fn letters(&self) -> Vec<RawLetter> {
         let sql = format!(
             "SELECT id, original_id, queue, payload, headers::text, deliveries_count, {}, {}, \
-                failure_reason, last_exception, timer_id, error_kind, note \
+                failure_reason, last_exception, timer_id, error_kind, note, \
+                fingerprint \
              FROM {} ORDER BY id",
             time("created_at"),
             time("failed_at"),

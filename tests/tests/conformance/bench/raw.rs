@@ -39,6 +39,7 @@ pub struct RawLetter {
     pub timer_id: Option<String>,
     pub kind: Option<String>,
     pub note: Option<String>,
+    pub fingerprint: Option<String>,
 }
 
 /// Reads one out of a row of either database, columns in the order of the fields.
@@ -78,6 +79,7 @@ macro_rules! read_letter {
             timer_id: $row.get(10),
             kind: $row.get(11),
             note: $row.get(12),
+            fingerprint: $row.get(13),
         }
     };
 }

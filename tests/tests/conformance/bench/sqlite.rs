@@ -121,7 +121,8 @@ impl Bench for Sqlite {
     async fn letters(&self) -> Vec<RawLetter> {
         let sql = format!(
             "SELECT id, original_id, queue, payload, headers, deliveries_count, created_at, \
-                failed_at, failure_reason, last_exception, timer_id, error_kind, note \
+                failed_at, failure_reason, last_exception, timer_id, error_kind, note, \
+                fingerprint \
              FROM {} ORDER BY id",
             self.dlq()
         );

@@ -130,6 +130,7 @@ pub fn death(lease: Lease) -> Death {
         error_kind: Some("Broken".into()),
         last_exception: Some("it broke".into()),
         note: None,
+        fingerprint: None,
     }
 }
 

@@ -1,0 +1,160 @@
+//! Letters are resolved, ignored and purged, in batches.
+
+use std::time::Duration;
+
+use super::{BATCH, DeadLetters, Filter, Status};
+use crate::error::Result;
+use crate::ops::on_desk;
+use crate::subscriber::{MAX_EXCEPTION_BYTES, storable};
+use crate::telemetry::TARGET;
+
+/// What open letters become.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    pub(crate) status: Status,
+    /// `None` leaves the one there is.
+    pub(crate) note: Option<String>,
+}
+
+impl DeadLetters {
+    /// Marks open letters as dealt with, and says how many. A note takes the place of
+    /// the one that is there.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn done(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// use outbox::dlq::Filter;
+    ///
+    /// letters.resolve(&Filter::new().ids([7, 9]), Some("refunded by hand")).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When a statement fails. Batches before it are done.
+    ///
+    /// # Cancel safety
+    /// A dropped call leaves each batch of 500 marked or as it was.
+    pub async fn resolve(&self, filter: &Filter, note: Option<&str>) -> Result<u64> {
+        self.mark(filter, Status::Resolved, note, |_| ()).await
+    }
+
+    /// Marks open letters as not worth dealing with, and says how many; otherwise as
+    /// [`resolve`](Self::resolve).
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    ///
+    /// # Cancel safety
+    /// As [`resolve`](Self::resolve).
+    pub async fn ignore(&self, filter: &Filter, note: Option<&str>) -> Result<u64> {
+        self.mark(filter, Status::Ignored, note, |_| ()).await
+    }
+
+    pub(crate) async fn mark(
+        &self,
+        filter: &Filter,
+        status: Status,
+        note: Option<&str>,
+        mut done: impl FnMut(u64),
+    ) -> Result<u64> {
+        let filter = self.open_letters(filter).await?;
+        let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES));
+        let mark = Mark { status, note };
+        let mut marked = 0;
+        loop {
+            let batch = i64::from(BATCH);
+            let count = on_desk!(self.operator, desk => desk.mark(&filter, &mark, batch).await)?;
+            if count == 0 {
+                break;
+            }
+            marked += count;
+            done(marked);
+        }
+        tracing::info!(target: TARGET, letters = marked, status = status.as_str(), "dead letters were marked");
+        Ok(marked)
+    }
+
+    /// Deletes letters for good, the oldest first, and says how many. Without a status
+    /// in the filter: those that are resolved or ignored, never open ones.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn old(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// use outbox::dlq::Filter;
+    /// use std::time::Duration;
+    ///
+    /// let month_ago = letters.now().await? - Duration::from_secs(30 * 24 * 3600);
+    /// letters.purge(&Filter::new().until(month_ago)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When a statement fails. Batches before it are gone.
+    ///
+    /// # Cancel safety
+    /// A dropped call leaves each batch of 500 deleted or as it was.
+    pub async fn purge(&self, filter: &Filter) -> Result<u64> {
+        self.purge_with(filter, |_| ()).await
+    }
+
+    /// As [`purge`](Self::purge), and says how many are gone so far.
+    ///
+    /// # Errors
+    /// As [`purge`](Self::purge).
+    ///
+    /// # Cancel safety
+    /// As [`purge`](Self::purge).
+    pub async fn purge_with(&self, filter: &Filter, mut done: impl FnMut(u64)) -> Result<u64> {
+        let mut purged = 0;
+        for part in Self::purged(filter) {
+            loop {
+                let batch = i64::from(BATCH);
+                let count = on_desk!(self.operator, desk => desk.purge(&part, batch).await)?;
+                if count == 0 {
+                    break;
+                }
+                purged += count;
+                done(purged);
+            }
+        }
+        tracing::info!(target: TARGET, letters = purged, "dead letters were purged");
+        Ok(purged)
+    }
+
+    /// How many letters [`purge`](Self::purge) would delete.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count).
+    pub async fn count_purged(&self, filter: &Filter) -> Result<u64> {
+        let mut count = 0;
+        for part in Self::purged(filter) {
+            count += self.count(&part).await?;
+        }
+        Ok(count)
+    }
+
+    /// A status each: an index serves it.
+    fn purged(filter: &Filter) -> Vec<Filter> {
+        match filter.status {
+            Some(_) => vec![filter.clone()],
+            None => [Status::Resolved, Status::Ignored]
+                .map(|status| filter.clone().status(status))
+                .to_vec(),
+        }
+    }
+
+    /// The open letters of a filter that have failed by now: those that fail while the
+    /// work goes on are not its own, or it might never end.
+    pub(crate) async fn open_letters(&self, filter: &Filter) -> Result<Filter> {
+        if filter.fingerprint.is_some() {
+            self.fingerprint_all().await?;
+        }
+        let open = filter.open();
+        if open.ids.is_some() {
+            return Ok(open);
+        }
+        // SQLite's clock has milliseconds: what failed just now has the same time.
+        let now = self.now().await? + Duration::from_micros(1);
+        Ok(open.until(filter.until.map_or(now, |until| until.min(now))))
+    }
+}

@@ -1,0 +1,98 @@
+//! A few letters first: whether they fail again decides about the others.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep};
+
+use super::DeadLetters;
+use crate::error::Result;
+use crate::ops::on_desk;
+
+/// How long the outcomes are waited for, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const LOOK_FIRST: Duration = Duration::from_millis(50);
+const LOOK_LAST: Duration = Duration::from_secs(2);
+
+/// Letters that are replayed before the others, and how many of them may fail again.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Canary {
+    pub(super) letters: u64,
+    share: f64,
+    patience: Duration,
+}
+
+/// How the first letters fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CanaryOutcome {
+    /// Their rows are gone, and are no letters again.
+    pub handled: u64,
+    /// They are letters again.
+    pub failed: u64,
+    /// They were still in the outbox when the time was over, which counts as failed.
+    pub waiting: u64,
+    /// The others may follow.
+    pub passed: bool,
+}
+
+impl Canary {
+    /// So many letters, of which at most this share, from 0 to 1, may fail again.
+    pub fn new(letters: u64, share: f64) -> Self {
+        Self { letters, share, patience: PATIENCE }
+    }
+
+    /// How long their outcomes are waited for; 60 s by default. What is then still in
+    /// the outbox, because it is retried or nobody handles it, counts as failed.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub(super) fn wrong(&self) -> Option<String> {
+        if self.letters == 0 {
+            return Some("a canary has at least one letter".into());
+        }
+        let share = (0.0..=1.0).contains(&self.share);
+        (!share).then(|| "the share of a canary that may fail is from 0 to 1".into())
+    }
+
+    fn allows(&self, bad: u64, of: usize) -> bool {
+        bad as f64 <= self.share * of as f64
+    }
+}
+
+impl DeadLetters {
+    /// Waits for what becomes of rows that were made since a time.
+    pub(super) async fn watch(
+        &self,
+        canary: &Canary,
+        rows: &[i64],
+        since: SystemTime,
+    ) -> Result<CanaryOutcome> {
+        let end = Instant::now() + canary.patience;
+        let mut pause = LOOK_FIRST;
+        loop {
+            // In this order: what leaves the outbox in between is a letter by then.
+            let here: HashSet<i64> =
+                on_desk!(self.operator, desk => desk.live(rows).await)?.into_iter().collect();
+            let again: HashSet<i64> =
+                on_desk!(self.operator, desk => desk.failed_again(rows, since).await)?
+                    .into_iter()
+                    .collect();
+            let failed = again.len() as u64;
+            let waiting = here.difference(&again).count() as u64;
+            let handled = rows.len() as u64 - failed - waiting;
+            let hopeless = !canary.allows(failed, rows.len());
+            let over = Instant::now() >= end;
+            if waiting == 0 || hopeless || over {
+                let passed = canary.allows(failed + waiting, rows.len());
+                return Ok(CanaryOutcome { handled, failed, waiting, passed });
+            }
+            sleep(pause.min(end - Instant::now())).await;
+            pause = (pause * 2).min(LOOK_LAST);
+        }
+    }
+}

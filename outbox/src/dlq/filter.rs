@@ -1,0 +1,106 @@
+//! Which letters.
+
+use std::time::SystemTime;
+
+use super::Status;
+
+/// Which letters: all that are as every word says. Without a word, all.
+///
+/// # Examples
+/// ```
+/// use outbox::dlq::{Filter, Status};
+///
+/// let filter = Filter::new().queue("orders").reason("retry_terminal").status(Status::Failed);
+/// assert_ne!(filter, Filter::new());
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Filter {
+    pub(crate) ids: Option<Vec<i64>>,
+    pub(crate) queue: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) error_kind: Option<String>,
+    pub(crate) fingerprint: Option<String>,
+    pub(crate) status: Option<Status>,
+    pub(crate) since: Option<SystemTime>,
+    pub(crate) until: Option<SystemTime>,
+}
+
+impl Filter {
+    /// Every letter.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The letters with these ids, which are those of the dead-letter table.
+    pub fn ids(mut self, ids: impl IntoIterator<Item = i64>) -> Self {
+        self.ids = Some(ids.into_iter().collect());
+        self
+    }
+
+    /// Of this queue.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// With this reason, as in the column: `retry_terminal`, `rejected`,
+    /// `max_deliveries`, `expired`.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// With an error of this kind.
+    pub fn error_kind(mut self, kind: impl Into<String>) -> Self {
+        self.error_kind = Some(kind.into());
+        self
+    }
+
+    /// Of this problem; see [`DeadLetters::groups`](super::DeadLetters::groups).
+    pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
+        self.fingerprint = Some(fingerprint.into());
+        self
+    }
+
+    /// With this status.
+    pub fn status(mut self, status: Status) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Failed at this time or later, by the database's clock.
+    pub fn since(mut self, time: SystemTime) -> Self {
+        self.since = Some(time);
+        self
+    }
+
+    /// Failed before this time, by the database's clock.
+    pub fn until(mut self, time: SystemTime) -> Self {
+        self.until = Some(time);
+        self
+    }
+
+    /// The open letters among these.
+    pub(crate) fn open(&self) -> Self {
+        let open = self.clone().status(Status::Failed);
+        match self.status {
+            None | Some(Status::Failed) => open,
+            Some(_) => open.ids([]),
+        }
+    }
+
+    /// Whether a line of a statement belongs to this filter.
+    pub(crate) fn wants(&self, condition: &str) -> bool {
+        match condition {
+            "ids" => self.ids.is_some(),
+            "queue" => self.queue.is_some(),
+            "reason" => self.reason.is_some(),
+            "error_kind" => self.error_kind.is_some(),
+            "fingerprint" => self.fingerprint.is_some(),
+            "since" => self.since.is_some(),
+            "until" => self.until.is_some(),
+            status => self.status.is_some_and(|wanted| wanted.as_str() == status),
+        }
+    }
+}

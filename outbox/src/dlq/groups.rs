@@ -1,0 +1,105 @@
+//! Letters grouped by what went wrong.
+
+use std::time::SystemTime;
+
+use super::{BATCH, DeadLetters, Filter, Place, Status};
+use crate::error::Result;
+use crate::message::fingerprint;
+use crate::ops::on_desk;
+
+/// Open letters, grouped.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Groups {
+    /// Open letters of the filter.
+    pub letters: u64,
+    /// How many problems they have, also those that are not listed.
+    pub count: u64,
+    /// Those with the most letters, the largest first.
+    pub problems: Vec<Problem>,
+}
+
+/// Letters with the same fingerprint.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// What they have in common.
+    pub fingerprint: String,
+    /// How many they are.
+    pub letters: u64,
+    /// When the first of them failed.
+    pub first_seen: SystemTime,
+    /// When the last of them failed.
+    pub last_seen: SystemTime,
+    /// The queue.
+    pub queue: String,
+    /// The kind of the error.
+    pub error_kind: Option<String>,
+    /// The reason of the newest letter.
+    pub failure_reason: String,
+    /// The id of the newest letter.
+    pub newest: i64,
+    /// The error of the newest letter, its first 500 characters; or its note.
+    pub sample: Option<String>,
+}
+
+/// A letter without a fingerprint, as another writer left it.
+#[derive(Debug)]
+pub(crate) struct Unmarked {
+    pub(crate) place: Place,
+    pub(crate) queue: String,
+    pub(crate) error_kind: Option<String>,
+    pub(crate) failure_reason: String,
+    /// The error, or else the note.
+    pub(crate) message: Option<String>,
+}
+
+impl Unmarked {
+    fn fingerprint(&self) -> (i64, String) {
+        let message = self.message.as_deref().unwrap_or_default();
+        let kind = self.error_kind.as_deref();
+        (self.place.id, fingerprint(&self.queue, kind, &self.failure_reason, message))
+    }
+}
+
+impl DeadLetters {
+    /// The problems that the open letters of a filter have, at most `limit` of them.
+    /// Letters of other writers are given their fingerprints first.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn triage(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// use outbox::dlq::Filter;
+    ///
+    /// let groups = letters.groups(&Filter::new(), 20).await?;
+    /// println!("{} letters, {} problems", groups.letters, groups.count);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no dead-letter table, or a statement fails.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have written some fingerprints.
+    pub async fn groups(&self, filter: &Filter, limit: u32) -> Result<Groups> {
+        if filter.status.is_some_and(|status| status != Status::Failed) {
+            return Ok(Groups { letters: 0, count: 0, problems: Vec::new() });
+        }
+        self.fingerprint_all().await?;
+        let filter = filter.clone().status(Status::Failed);
+        let limit = i64::from(limit);
+        Ok(on_desk!(self.operator, desk => desk.groups(&filter, limit).await)?)
+    }
+
+    /// Gives open letters without a fingerprint theirs, a batch at a time.
+    pub(crate) async fn fingerprint_all(&self) -> Result<()> {
+        let (batch, mut after) = (i64::from(BATCH), None);
+        loop {
+            let bare = on_desk!(self.operator, desk => desk.unmarked(after, batch).await)?;
+            let Some(last) = bare.last() else { return Ok(()) };
+            after = Some(last.place);
+            let marks: Vec<_> = bare.iter().map(Unmarked::fingerprint).collect();
+            on_desk!(self.operator, desk => desk.fingerprint(&marks).await)?;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Dead letters live on: looked at, put back, resolved, ignored, purged.
+//!
+//! A letter is `failed` until somebody deals with it: a replay puts its message back
+//! into the outbox and marks it `resolved`, as [`DeadLetters::resolve`] does without
+//! one, and [`DeadLetters::ignore`] marks it `ignored`.
+#![doc = include_str!("../docs/dlq.md")]
+
+mod act;
+mod canary;
+mod cursor;
+mod filter;
+mod groups;
+mod letter;
+
+mod read;
+mod replay;
+mod replay_in;
+mod statement;
+
+pub use canary::{Canary, CanaryOutcome};
+pub use cursor::{Cursor, CursorError};
+pub use filter::Filter;
+pub use groups::{Groups, Problem};
+pub use letter::{Letter, Opened, Status, StatusError};
+
+pub use read::Page;
+pub use replay::{Kept, Replay, ReplayReport, Replayed};
+pub use replay_in::ReplayTransaction;
+
+pub(crate) use act::Mark;
+pub(crate) use cursor::Place;
+pub(crate) use groups::Unmarked;
+pub(crate) use replay::Put;
+pub(crate) use replay_in::sealed;
+pub(crate) use statement::narrowed;
+
+use crate::ops::Operator;
+
+/// Letters that one statement writes to, so that none takes long and a process that is
+/// killed has finished whole batches.
+pub(crate) const BATCH: u32 = 500;
+
+/// The dead letters of one table. Made by [`Operator::dead_letters`]; cheap to clone.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # #[cfg(feature = "sqlite")] {
+/// # let folder = std::env::temp_dir().join(format!("outbox-dlq-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// use outbox::dlq::{Filter, Replay};
+///
+/// let pool = outbox::sqlite::connect(&url).await?;     // "sqlite:shop.db"
+/// outbox::migrate(&pool).await?;
+/// let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+///
+/// let letters = operator.dead_letters();
+/// for problem in letters.groups(&Filter::new(), 10).await?.problems {
+///     println!("{} times: {:?}", problem.letters, problem.sample);
+/// }
+/// let report = letters.replay(&Filter::new().queue("orders"), &Replay::new()).await?;
+/// println!("{} are on their way again", report.replayed);
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct DeadLetters {
+    pub(crate) operator: Operator,
+}
+
+impl Operator {
+    /// The dead letters. Where an app keeps none, those in `<table>_dlq`.
+    #[must_use]
+    pub fn dead_letters(&self) -> DeadLetters {
+        DeadLetters { operator: self.clone() }
+    }
+}

@@ -1,0 +1,95 @@
+//! Pages of letters, one letter, and how many there are.
+
+use std::time::SystemTime;
+
+use super::{Cursor, DeadLetters, Filter, Letter, Opened, Place, Status};
+use crate::error::Result;
+use crate::ops::on_desk;
+
+/// Letters of one page.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Page {
+    /// The newest first.
+    pub letters: Vec<Letter>,
+    /// Where the next page begins; `None` behind the last.
+    pub next: Option<Cursor>,
+}
+
+impl DeadLetters {
+    /// Letters of a filter, the newest first. Letters that come while pages are read
+    /// stand before all pages; no letter stands in two.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn all(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// use outbox::dlq::Filter;
+    ///
+    /// let mut page = letters.page(&Filter::new(), None, 100).await?;
+    /// while let Some(next) = page.next {
+    ///     page = letters.page(&Filter::new(), Some(next), 100).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no dead-letter table, or the statement fails.
+    pub async fn page(&self, filter: &Filter, after: Option<Cursor>, limit: u32) -> Result<Page> {
+        let after = after.map(|cursor| cursor.0);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut letters = Vec::new();
+        for part in parts(filter) {
+            letters.extend(self.newest(&part, after, limit.saturating_add(1)).await?);
+        }
+        let place = |letter: &Letter| Place { failed_at: letter.failed_at, id: letter.id };
+        letters.sort_by_key(|letter| std::cmp::Reverse(place(letter)));
+        let more = letters.len() > limit;
+        letters.truncate(limit);
+        let next = letters.last().filter(|_| more).map(|last| Cursor(place(last)));
+        Ok(Page { letters, next })
+    }
+
+    async fn newest(
+        &self,
+        filter: &Filter,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Result<Vec<Letter>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        Ok(on_desk!(self.operator, desk => desk.letters(filter, after, limit).await)?)
+    }
+
+    /// A letter with its payload and headers; `None` if there is none with this id.
+    ///
+    /// # Errors
+    /// When there is no dead-letter table, or the statement fails.
+    pub async fn open(&self, id: i64) -> Result<Option<Opened>> {
+        Ok(on_desk!(self.operator, desk => desk.open_letter(id).await)?)
+    }
+
+    /// How many letters a filter has. It counts them: on a large table not at once.
+    ///
+    /// # Errors
+    /// When there is no dead-letter table, or the statement fails.
+    pub async fn count(&self, filter: &Filter) -> Result<u64> {
+        Ok(on_desk!(self.operator, desk => desk.count_letters(filter).await)?)
+    }
+
+    /// What time it is by the database's clock, for [`Filter::since`] and
+    /// [`Filter::until`].
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn now(&self) -> Result<SystemTime> {
+        Ok(on_desk!(self.operator, desk => desk.clock().await)?)
+    }
+}
+
+/// Filters that together have the letters of this one, each of which an index serves:
+/// there is none over all statuses.
+fn parts(filter: &Filter) -> Vec<Filter> {
+    if filter.status.is_some() || filter.queue.is_some() || filter.ids.is_some() {
+        return vec![filter.clone()];
+    }
+    Status::ALL.map(|status| filter.clone().status(status)).to_vec()
+}

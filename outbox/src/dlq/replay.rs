@@ -1,0 +1,307 @@
+//! Letters are put back into the outbox.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep_until};
+
+use super::canary::{Canary, CanaryOutcome};
+use super::{BATCH, DeadLetters, Filter, Place, Status};
+use crate::error::{Error, Result};
+use crate::ops::on_desk;
+use crate::publish::check_name;
+use crate::telemetry::TARGET;
+
+/// How letters are replayed: all of the filter, as they are and as fast as they go.
+///
+/// # Examples
+/// ```
+/// use outbox::dlq::{Canary, Replay};
+///
+/// // Ten first; if more than two of them fail again, no more.
+/// let careful = Replay::new().limit(5_000).per_second(50.0).canary(Canary::new(10, 0.2));
+/// # let _ = careful;
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Replay {
+    pub(super) limit: Option<u64>,
+    pub(super) queue: Option<String>,
+    pub(super) payload: Option<Bytes>,
+    pub(super) per_second: Option<f64>,
+    pub(super) canary: Option<Canary>,
+}
+
+/// What a statement puts in the place of what the letter has.
+#[derive(Debug, Clone, Default)]
+pub struct Put {
+    pub(crate) queue: Option<String>,
+    pub(crate) payload: Option<Bytes>,
+}
+
+/// What became of one letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its id.
+    pub letter: i64,
+    /// The id of the row that holds its message now, or why it stayed a letter.
+    pub row: std::result::Result<i64, Kept>,
+}
+
+/// Why a letter was not replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Kept {
+    /// A row of the queue has its timer name.
+    #[error("a live row of the queue has its timer name; handle or cancel that one first")]
+    TimerIsLive,
+    /// Somebody else is at it, maybe with another replay.
+    #[error("another transaction has it locked; try again")]
+    Locked,
+    /// It was dealt with before.
+    #[error("it is {0} already")]
+    Done(Status),
+    /// There is no letter with this id.
+    #[error("there is no such letter")]
+    Unknown,
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayReport {
+    /// Letters whose messages are in the outbox again.
+    pub replayed: u64,
+    /// Letters that stayed as they were.
+    pub kept: u64,
+    /// How the canary fared, if there was one.
+    pub canary: Option<CanaryOutcome>,
+}
+
+impl ReplayReport {
+    /// Whether the canary kept the other letters from being replayed.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.canary.is_some_and(|canary| !canary.passed)
+    }
+}
+
+impl Replay {
+    /// As the letters are, all of them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// At most so many letters, the oldest first.
+    pub fn limit(mut self, letters: u64) -> Self {
+        self.limit = Some(letters);
+        self
+    }
+
+    /// To another queue than the one they came from.
+    pub fn to_queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// With another payload; for a filter with one id. The letter keeps its own.
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = Some(payload.into());
+        self
+    }
+
+    /// Not faster than this, in letters a second.
+    pub fn per_second(mut self, letters: f64) -> Self {
+        self.per_second = Some(letters);
+        self
+    }
+
+    /// A few first; the others only if those do not fail again.
+    pub fn canary(mut self, canary: Canary) -> Self {
+        self.canary = Some(canary);
+        self
+    }
+
+    /// Everything that speaks against it, before the first statement.
+    pub(super) fn check(&self, filter: &Filter) -> Result<()> {
+        let mut wrong = Vec::new();
+        if let Some(queue) = &self.queue
+            && let Err(error) = check_name("queue", queue)
+        {
+            wrong.push(error.to_string());
+        }
+        let one = filter.ids.as_ref().is_some_and(|ids| ids.len() == 1);
+        if self.payload.is_some() && !one {
+            wrong.push("another payload is for one letter: name one id".into());
+        }
+        if self.per_second.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+            wrong.push("the rate of a replay is a number above 0".into());
+        }
+        if let Some(canary) = &self.canary {
+            wrong.extend(canary.wrong());
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong)) }
+    }
+
+    pub(super) fn put(&self) -> Put {
+        Put { queue: self.queue.clone(), payload: self.payload.clone() }
+    }
+}
+
+impl DeadLetters {
+    /// Puts the messages of open letters back into the outbox, the oldest first, as if
+    /// they had been published now. The statement that inserts a row resolves its
+    /// letter, so two replays at once put no message back twice, and one that is killed
+    /// can be repeated. Letters that fail while it runs are left alone.
+    ///
+    /// # Errors
+    /// When an option makes no sense, or a statement fails. Batches before it are done.
+    ///
+    /// # Cancel safety
+    /// A dropped call leaves each batch of 500 replayed or as it was.
+    pub async fn replay(&self, filter: &Filter, how: &Replay) -> Result<ReplayReport> {
+        self.replay_with(filter, how, |_| ()).await
+    }
+
+    /// As [`replay`](Self::replay), and says what became of each letter, batch by batch.
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay).
+    ///
+    /// # Cancel safety
+    /// As [`replay`](Self::replay).
+    pub async fn replay_with(
+        &self,
+        filter: &Filter,
+        how: &Replay,
+        mut told: impl FnMut(&[Replayed]),
+    ) -> Result<ReplayReport> {
+        how.check(filter)?;
+        let mut work = Work {
+            letters: self,
+            filter: self.open_letters(filter).await?,
+            how,
+            put: how.put(),
+            after: None,
+            seen: HashSet::new(),
+            report: ReplayReport::default(),
+        };
+        if let Some(canary) = &how.canary {
+            let since = self.now().await?;
+            let mut rows = Vec::new();
+            let first = how.limit.unwrap_or(u64::MAX).min(canary.letters);
+            work.run(first, |batch| {
+                rows.extend(batch.iter().filter_map(|one| one.row.ok()));
+                told(batch);
+            })
+            .await?;
+            let outcome = self.watch(canary, &rows, since).await?;
+            work.report.canary = Some(outcome);
+        }
+        if !work.report.stopped() {
+            let done = work.report.replayed;
+            let left = how.limit.map_or(u64::MAX, |limit| limit.saturating_sub(done));
+            work.run(left, &mut told).await?;
+        }
+        let (mut report, reached) = (work.report, work.seen);
+        if filter.ids.is_some() && !report.stopped() {
+            let limited = how.limit.is_some_and(|limit| report.replayed >= limit);
+            report.kept += self.tell_of_others(filter, &reached, limited, &mut told).await?;
+        }
+        tracing::info!(
+            target: TARGET, replayed = report.replayed, kept = report.kept,
+            "dead letters were replayed"
+        );
+        Ok(report)
+    }
+
+    /// Of letters that were named and not reached: why. A limit is no reason.
+    async fn tell_of_others(
+        &self,
+        filter: &Filter,
+        reached: &HashSet<i64>,
+        limited: bool,
+        told: &mut impl FnMut(&[Replayed]),
+    ) -> Result<u64> {
+        let named = filter.ids.iter().flatten().copied();
+        let others: Vec<i64> = named.filter(|id| !reached.contains(id)).collect();
+        let mut kept = 0;
+        for ids in others.chunks(BATCH as usize) {
+            let asked = Filter { status: None, ..filter.clone() }.ids(ids.iter().copied());
+            let found = on_desk!(self.operator, desk => desk.statuses(&asked).await)?;
+            let why = |id: &i64| match found.get(id) {
+                None => Some(Kept::Unknown),
+                Some(Status::Failed) if limited => None,
+                Some(Status::Failed) => Some(Kept::Locked),
+                Some(status) => Some(Kept::Done(*status)),
+            };
+            let of = |id: &i64| Some(Replayed { letter: *id, row: Err(why(id)?) });
+            let batch: Vec<_> = ids.iter().filter_map(of).collect();
+            kept += batch.len() as u64;
+            told(&batch);
+        }
+        Ok(kept)
+    }
+}
+
+/// A replay on its way.
+struct Work<'a> {
+    letters: &'a DeadLetters,
+    filter: Filter,
+    how: &'a Replay,
+    put: Put,
+    /// Behind the last letter that was looked at: one that stays is not looked at again.
+    after: Option<Place>,
+    /// Those that were looked at, if they were named.
+    seen: HashSet<i64>,
+    report: ReplayReport,
+}
+
+impl Work<'_> {
+    /// Replays up to so many letters.
+    async fn run(&mut self, letters: u64, mut told: impl FnMut(&[Replayed])) -> Result<()> {
+        let (begun, mut left) = (Instant::now(), letters);
+        let mut sent = 0.0;
+        while left > 0 {
+            let most = self.batch().min(left);
+            let limit = i64::try_from(most).unwrap_or(i64::MAX);
+            let desk = &self.letters.operator;
+            let (filter, after, put) = (&self.filter, self.after, &self.put);
+            let batch = on_desk!(desk, desk => desk.replay(filter, after, put, limit).await)?;
+            let Some((last, _)) = batch.last() else { break };
+            self.after = Some(*last);
+            let batch: Vec<_> = batch.iter().map(replayed).collect();
+            if self.filter.ids.is_some() {
+                self.seen.extend(batch.iter().map(|one| one.letter));
+            }
+            let landed = batch.iter().filter(|one| one.row.is_ok()).count() as u64;
+            self.report.replayed += landed;
+            self.report.kept += batch.len() as u64 - landed;
+            left -= landed;
+            told(&batch);
+            if (batch.len() as u64) < most {
+                break;
+            }
+            sent += landed as f64;
+            if let Some(rate) = self.how.per_second.filter(|_| left > 0) {
+                sleep_until(begun + Duration::try_from_secs_f64(sent / rate).unwrap_or_default())
+                    .await;
+            }
+        }
+        Ok(())
+    }
+
+    /// At a rate, what one second has.
+    fn batch(&self) -> u64 {
+        // Bounded before it is cut to an integer.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let a_second = self.how.per_second.map(|rate| rate.clamp(1.0, f64::from(BATCH)) as u64);
+        a_second.unwrap_or(u64::from(BATCH))
+    }
+}
+
+/// What a statement answers: the letter's place, and its row.
+pub(super) fn replayed(&(place, row): &(Place, Option<i64>)) -> Replayed {
+    Replayed { letter: place.id, row: row.ok_or(Kept::TimerIsLive) }
+}

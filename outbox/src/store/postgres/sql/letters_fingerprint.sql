@@ -1,0 +1,17 @@
+-- Gives dead letters their fingerprints. $1 ids, $2 a fingerprint each.
+-- Locks: the letters, in order of id, passing by those that others have locked.
+-- Index: the primary key.
+WITH given AS MATERIALIZED (
+    SELECT pair.id, pair.fingerprint
+    FROM unnest($1::bigint[], $2::text[]) AS pair(id, fingerprint)
+), locked AS MATERIALIZED (
+    SELECT l.id
+    FROM "outbox_dlq" AS l
+    WHERE l.id = ANY($1) AND l.fingerprint IS NULL
+    ORDER BY l.id
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE "outbox_dlq" AS l
+SET fingerprint = given.fingerprint
+FROM given
+WHERE l.id = ANY(ARRAY(SELECT id FROM locked)) AND l.id = given.id

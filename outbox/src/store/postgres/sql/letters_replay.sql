@@ -1,0 +1,51 @@
+-- Puts open dead letters back into the outbox, the oldest first: the statement that
+-- inserts a row resolves its letter. One whose timer name is taken stays as it is.
+-- $1 to $7 the filter, see letters_where; $8 and $9 time and id of the letter behind
+-- which it begins; $10 how many; $11 another queue or NULL; $12 another payload or NULL;
+-- $13 channel, $14 lock of the sleepers or NULL, as in insert_batch_mixed.
+-- Locks: the letters, passing by those that others have locked; rows of the same timer
+-- names. Index: "outbox_dlq_open_idx", "outbox_dlq_group_idx" or
+-- "outbox_dlq_status_idx", read in order; "outbox_timer_id_uq" decides.
+-- A row finds its letter by the header `outbox-letter`. The letters are looked up by an
+-- array: a planner that expects many would read the whole table to join them.
+WITH locked AS MATERIALIZED (
+    SELECT l.id, l.failed_at, l.original_id, l.queue, l.payload, l.timer_id,
+        CASE WHEN jsonb_typeof(l.headers) = 'object' THEN l.headers ELSE '{}' END AS headers
+    FROM "outbox_dlq" AS l
+    WHERE true
+-- the filter
+      AND (l.failed_at, l.id) > ($8, $9) -- if after
+    ORDER BY l.failed_at, l.id
+    LIMIT $10
+    FOR UPDATE SKIP LOCKED
+), inserted AS (
+    INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at, timer_id)
+    SELECT coalesce($11, queue), coalesce($12, payload), headers || jsonb_build_object(
+            'outbox-original-id', coalesce(headers ->> 'outbox-original-id', original_id::text),
+            'outbox-replays', (1 + CASE WHEN headers ->> 'outbox-replays' ~ '^[0-9]{1,9}$'
+                THEN (headers ->> 'outbox-replays')::bigint ELSE 0 END)::text,
+            'outbox-letter', id::text),
+        clock_timestamp(), clock_timestamp(), timer_id
+    FROM locked
+    ORDER BY failed_at, id
+    ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO NOTHING
+    RETURNING id, queue, (headers ->> 'outbox-letter')::bigint AS letter
+), made AS MATERIALIZED (
+    SELECT id, queue, letter FROM inserted
+), resolved AS (
+    UPDATE "outbox_dlq" AS l
+    SET status = 'resolved', resolved_at = clock_timestamp(), replayed_id = made.id
+    FROM made
+    WHERE l.id = ANY(ARRAY(SELECT letter FROM made)) AND l.id = made.letter
+    RETURNING l.id
+), woken AS MATERIALIZED (
+    SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            ELSE pg_notify($13, named.queue) IS NULL END)
+    FROM (SELECT DISTINCT queue, hashtextextended($14, hashtext(queue) & 63) AS lock
+        FROM made) AS named
+)
+SELECT locked.id, locked.failed_at, made.id
+FROM locked
+LEFT JOIN made ON made.letter = locked.id
+CROSS JOIN woken
+ORDER BY locked.failed_at, locked.id

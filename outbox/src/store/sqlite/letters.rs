@@ -1,0 +1,220 @@
+//! Dead letters for operators: what is read of them.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, ValueRef as _};
+
+use super::claim::json;
+use super::settle::Statement;
+use super::{SqliteDesk, query};
+use crate::dlq::{Filter, Groups, Letter, Opened, Place, Problem, Status, Unmarked, narrowed};
+use crate::error::StoreError;
+use crate::message::row::from_micros;
+use crate::message::to_micros;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The conditions of a filter, for every statement over one.
+const WHERE: &str = include_str!("sql/letters_where.sql");
+
+impl SqliteDesk {
+    /// A statement over the letters of a filter, whose words are its first parameters.
+    pub(super) fn over(&self, text: &str, filter: &Filter, after: bool) -> Statement {
+        let wants = |word: &str| if word == "after" { after } else { filter.wants(word) };
+        query(&narrowed(&self.names, text, WHERE, wants))
+            .bind(filter.ids.as_ref().map(json))
+            .bind(filter.queue.clone())
+            .bind(filter.reason.clone())
+            .bind(filter.error_kind.clone())
+            .bind(filter.fingerprint.clone())
+            .bind(filter.since.map(to_micros))
+            .bind(filter.until.map(to_micros))
+    }
+
+    /// What a failed statement means: most often that a table is missing.
+    pub(super) fn failed(
+        &self,
+        action: &'static str,
+    ) -> impl Fn(sqlx::Error) -> StoreError + use<> {
+        let table = self.names.qualified(&self.names.dlq_or_default());
+        move |error| {
+            let told = error.as_database_error().map(|refused| refused.message().to_owned());
+            let lacks = ["no such table", "no such column"];
+            if told.is_some_and(|told| lacks.iter().any(|lack| told.contains(lack))) {
+                let why =
+                    format!("{table} is missing or lacks a column: run `outbox migrate` ({error})");
+                return StoreError::new(action, why, false);
+            }
+            StoreError::of(action)(error)
+        }
+    }
+
+    pub(crate) async fn clock(&self) -> Result<SystemTime> {
+        let now = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+        let now = sqlx::query_scalar(now).fetch_one(self.pool()).await;
+        now.map(from_micros).map_err(StoreError::of("ask for the time"))
+    }
+
+    pub(crate) async fn letters(
+        &self,
+        filter: &Filter,
+        after: Option<Place>,
+        limit: i64,
+    ) -> Result<Vec<Letter>> {
+        let failed = self.failed("list dead letters");
+        let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
+        let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        let rows = page.fetch_all(self.pool()).await.map_err(&failed)?;
+        rows.iter().map(|row| letter(row).map_err(&failed)).collect()
+    }
+
+    pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
+        let failed = self.failed("open a dead letter");
+        let open = query(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
+        let Some(row) = open.fetch_optional(self.pool()).await.map_err(&failed)? else {
+            return Ok(None);
+        };
+        let read = || {
+            Ok(Opened {
+                letter: letter(&row)?,
+                payload: row.try_get::<Vec<u8>, _>(17)?.into(),
+                headers: row.try_get(18)?,
+            })
+        };
+        read().map(Some).map_err(failed)
+    }
+
+    pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
+        let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
+        let row = count.fetch_one(self.pool()).await;
+        let count = row.and_then(|row| number(&row, 0));
+        count.map_err(self.failed("count dead letters"))
+    }
+
+    pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
+        let failed = self.failed("look for dead letters");
+        let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
+        let rows = statuses.fetch_all(self.pool()).await.map_err(&failed)?;
+        let pair = |row: &SqliteRow| Ok((row.try_get(0)?, status(row, 1)?));
+        rows.iter().map(|row| pair(row).map_err(&failed)).collect()
+    }
+
+    /// Those of these rows that are in the outbox.
+    pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
+        let live = query(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(json(&rows));
+        let rows = live.fetch_all(self.pool()).await;
+        let ids = rows.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect());
+        ids.map_err(self.failed("look for replayed rows"))
+    }
+
+    /// Those of these rows that have become letters.
+    pub(crate) async fn failed_again(&self, rows: &[i64], since: SystemTime) -> Result<Vec<i64>> {
+        let failed = self.failed("look for letters of replayed rows");
+        let text = self.names.sql(include_str!("sql/letters_again.sql"));
+        let mut again = Vec::new();
+        for status in Status::ALL {
+            let look = query(&text).bind(json(&rows)).bind(to_micros(since)).bind(status.as_str());
+            for row in look.fetch_all(self.pool()).await.map_err(&failed)? {
+                again.push(row.try_get(0).map_err(&failed)?);
+            }
+        }
+        Ok(again)
+    }
+
+    pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
+        let failed = self.failed("group dead letters");
+        let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
+        let rows = groups.fetch_all(self.pool()).await.map_err(&failed)?;
+        let read = || {
+            let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
+            for row in &rows {
+                (groups.letters, groups.count) = (number(row, 0)?, number(row, 1)?);
+                groups.problems.extend(problem(row)?);
+            }
+            Ok(groups)
+        };
+        read().map_err(failed)
+    }
+
+    pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
+        let failed = self.failed("look for letters without a fingerprint");
+        let text = include_str!("sql/letters_unmarked.sql");
+        let text = narrowed(&self.names, text, "", |_| after.is_some());
+        let look = query(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        let rows = look.fetch_all(self.pool()).await.map_err(&failed)?;
+        let read = |row: &SqliteRow| {
+            Ok(Unmarked {
+                place: place(row)?,
+                queue: row.try_get(2)?,
+                error_kind: row.try_get(3)?,
+                failure_reason: row.try_get(4)?,
+                message: row.try_get(5)?,
+            })
+        };
+        rows.iter().map(|row| read(row).map_err(&failed)).collect()
+    }
+}
+
+pub(super) fn time_of(place: Option<Place>) -> Option<i64> {
+    place.map(|place| to_micros(place.failed_at))
+}
+
+/// Of a row that begins with an id and the time of the failure.
+pub(super) fn place(row: &SqliteRow) -> sqlx::Result<Place> {
+    Ok(Place { id: row.try_get(0)?, failed_at: from_micros(row.try_get(1)?) })
+}
+
+fn number(row: &SqliteRow, column: usize) -> sqlx::Result<u64> {
+    Ok(row.try_get::<i64, _>(column)?.max(0).unsigned_abs())
+}
+
+fn status(row: &SqliteRow, column: usize) -> sqlx::Result<Status> {
+    let text: &str = row.try_get(column)?;
+    text.parse().map_err(|error: crate::dlq::StatusError| sqlx::Error::Decode(error.into()))
+}
+
+/// Of the columns that a page and a letter have in common.
+fn letter(row: &SqliteRow) -> sqlx::Result<Letter> {
+    let time = |column| row.try_get(column).map(from_micros);
+    // Another writer's may be no text.
+    let replays: Option<String> = row.try_get_unchecked(16)?;
+    Ok(Letter {
+        id: row.try_get(0)?,
+        original_id: row.try_get(1)?,
+        queue: row.try_get(2)?,
+        payload_bytes: number(row, 3)?,
+        deliveries_count: number(row, 4)?,
+        created_at: time(5)?,
+        failed_at: time(6)?,
+        failure_reason: row.try_get(7)?,
+        last_exception: row.try_get(8)?,
+        timer_id: row.try_get(9)?,
+        status: status(row, 10)?,
+        resolved_at: row.try_get::<Option<i64>, _>(11)?.map(from_micros),
+        note: row.try_get(12)?,
+        error_kind: row.try_get(13)?,
+        fingerprint: row.try_get(14)?,
+        replayed_id: row.try_get(15)?,
+        replays: replays.and_then(|text| text.parse().ok()).unwrap_or(0),
+    })
+}
+
+/// `None` in the one row that only has totals.
+fn problem(row: &SqliteRow) -> sqlx::Result<Option<Problem>> {
+    if row.try_get_raw(9)?.is_null() {
+        return Ok(None);
+    }
+    Ok(Some(Problem {
+        fingerprint: row.try_get(2)?,
+        letters: number(row, 3)?,
+        first_seen: from_micros(row.try_get(4)?),
+        last_seen: from_micros(row.try_get(5)?),
+        queue: row.try_get(6)?,
+        error_kind: row.try_get(7)?,
+        failure_reason: row.try_get(8)?,
+        newest: row.try_get(9)?,
+        sample: row.try_get(10)?,
+    }))
+}

@@ -1,0 +1,92 @@
+//! Letters are resolved, ignored and purged.
+
+use std::time::Duration;
+
+use outbox::dlq::{Filter, Status};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+
+use super::{ago, letters, plant};
+
+on_both!(
+    open_letters_are_resolved_or_ignored_with_a_note,
+    what_is_done_with_is_not_marked_again,
+    a_purge_leaves_open_letters_unless_it_is_told_so,
+    a_purge_goes_by_age_and_passes_by_what_is_locked,
+    notes_are_made_storable,
+);
+
+async fn count(db: &Db, what: &str) -> i64 {
+    db.int(format!("SELECT count(*) FROM outbox_dlq WHERE {what}")).await
+}
+
+async fn open_letters_are_resolved_or_ignored_with_a_note(db: &Db) {
+    plant(db, "a", 1100).await;
+    plant(db, "b", 2).await;
+    db.exec("UPDATE outbox_dlq SET note = 'said by the handler'").await;
+    let letters = letters(db);
+    assert_eq!(letters.resolve(&Filter::new().queue("a"), None).await.unwrap(), 1100);
+    assert_eq!(count(db, "status = 'resolved' AND resolved_at >= failed_at").await, 1100);
+    assert_eq!(count(db, "status = 'resolved' AND note = 'said by the handler'").await, 1100);
+    assert_eq!(letters.ignore(&Filter::new().queue("b"), Some("a test")).await.unwrap(), 2);
+    assert_eq!(count(db, "status = 'ignored' AND note = 'a test' AND queue = 'b'").await, 2);
+    assert_eq!(db.rows().await, 0);
+}
+
+async fn what_is_done_with_is_not_marked_again(db: &Db) {
+    plant(db, "a", 3).await;
+    let letters = letters(db);
+    letters.ignore(&Filter::new(), Some("first")).await.unwrap();
+    assert_eq!(letters.resolve(&Filter::new(), Some("second")).await.unwrap(), 0);
+    let ignored = Filter::new().status(Status::Ignored);
+    assert_eq!(letters.resolve(&ignored, Some("second")).await.unwrap(), 0);
+    assert_eq!(count(db, "status = 'ignored' AND note = 'first'").await, 3);
+    plant(db, "a", 1).await;
+    assert_eq!(letters.resolve(&ignored, None).await.unwrap(), 0, "it is not ignored");
+}
+
+async fn a_purge_leaves_open_letters_unless_it_is_told_so(db: &Db) {
+    plant(db, "a", 1500).await;
+    db.exec("UPDATE outbox_dlq SET status = 'resolved' WHERE original_id <= 700").await;
+    db.exec("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id > 1400").await;
+    let letters = letters(db);
+    assert_eq!(letters.count_purged(&Filter::new()).await.unwrap(), 800);
+    let mut told = Vec::new();
+    let purged = letters.purge_with(&Filter::new(), |purged| told.push(purged)).await.unwrap();
+    assert_eq!((purged, told), (800, vec![500, 700, 800]));
+    assert_eq!((count(db, "status = 'failed'").await, db.letters().await), (700, 700));
+    let open = Filter::new().status(Status::Failed).queue("a");
+    assert_eq!(letters.purge(&open).await.unwrap(), 700);
+    assert_eq!(db.letters().await, 0);
+}
+
+async fn a_purge_goes_by_age_and_passes_by_what_is_locked(db: &Db) {
+    plant(db, "a", 10).await;
+    db.exec(format!(
+        "UPDATE outbox_dlq SET status = 'resolved', failed_at = {} WHERE original_id <= 4",
+        ago(db, 7200)
+    ))
+    .await;
+    db.exec("UPDATE outbox_dlq SET status = 'resolved' WHERE original_id = 5").await;
+    let letters = letters(db);
+    let hour_ago = letters.now().await.unwrap() - Duration::from_secs(3600);
+    let old = Filter::new().until(hour_ago);
+    let mut left = 6;
+    if db.is_postgres() {
+        let mut tx = db.pg().begin().await.unwrap();
+        let hold = "SELECT id FROM outbox_dlq WHERE original_id = 1 FOR UPDATE";
+        sqlx::query(hold).execute(&mut *tx).await.unwrap();
+        assert_eq!(letters.purge(&old).await.unwrap(), 3);
+        tx.rollback().await.unwrap();
+        left += 1;
+        assert_eq!(db.letters().await, left);
+    }
+    assert_eq!(letters.purge(&old).await.unwrap(), if db.is_postgres() { 1 } else { 4 });
+    assert_eq!((db.letters().await, count(db, "original_id = 5").await), (6, 1));
+}
+
+async fn notes_are_made_storable(db: &Db) {
+    plant(db, "a", 1).await;
+    letters(db).ignore(&Filter::new(), Some(&format!("a\0{}", "é".repeat(9000)))).await.unwrap();
+    assert_eq!(count(db, "note LIKE 'a␀é%[truncated]'").await, 1);
+}

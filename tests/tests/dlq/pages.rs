@@ -1,0 +1,82 @@
+//! Pages, put together, are all letters, each once.
+
+use std::collections::BTreeSet;
+
+use outbox::dlq::{Cursor, Filter, Letter, Status};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+
+use super::{letters, plant};
+
+on_both!(
+    pages_have_every_letter_once_while_letters_come_and_go,
+    letters_of_one_moment_are_paged_by_their_ids,
+    a_cursor_survives_as_text,
+);
+
+/// Every letter that pages of seven have; after each page something happens.
+async fn all(db: &Db, filter: &Filter, mut meanwhile: impl AsyncFnMut()) -> Vec<Letter> {
+    let (mut after, mut all) = (None, Vec::new());
+    loop {
+        let page = letters(db).page(filter, after, 7).await.unwrap();
+        assert!(page.letters.len() == 7 || page.next.is_none());
+        all.extend(page.letters);
+        let Some(next) = page.next else { return all };
+        after = Some(next);
+        meanwhile().await;
+    }
+}
+
+fn ids(letters: &[Letter]) -> Vec<i64> {
+    letters.iter().map(|letter| letter.id).collect()
+}
+
+async fn pages_have_every_letter_once_while_letters_come_and_go(db: &Db) {
+    for filter in [
+        Filter::new(),
+        Filter::new().status(Status::Failed),
+        Filter::new().queue("a"),
+        Filter::new().queue("a").status(Status::Failed),
+        Filter::new().fingerprint("f00d"),
+        Filter::new().error_kind("OrderError"),
+    ] {
+        db.exec("DELETE FROM outbox_dlq").await;
+        plant(db, "a", 30).await;
+        db.exec("UPDATE outbox_dlq SET fingerprint = 'f00d'").await;
+        let before: BTreeSet<i64> = db
+            .texts("SELECT CAST(id AS text) FROM outbox_dlq")
+            .await
+            .iter()
+            .map(|id| id.parse().unwrap())
+            .collect();
+        let found = all(db, &filter, async || {
+            plant(db, "a", 3).await;
+            db.exec("UPDATE outbox_dlq SET fingerprint = 'f00d'").await;
+        })
+        .await;
+        assert!(found.is_sorted_by_key(|letter| std::cmp::Reverse((letter.failed_at, letter.id))));
+        let found = ids(&found);
+        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "no doubles");
+        assert!(before.is_subset(&found.iter().copied().collect()), "{filter:?}");
+    }
+}
+
+async fn letters_of_one_moment_are_paged_by_their_ids(db: &Db) {
+    plant(db, "a", 40).await;
+    db.exec("UPDATE outbox_dlq SET failed_at = (SELECT max(failed_at) FROM outbox_dlq)").await;
+    db.exec("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id % 2 = 0").await;
+    for filter in [Filter::new(), Filter::new().queue("a")] {
+        let found = ids(&all(db, &filter, async || ()).await);
+        assert_eq!(found.len(), 40);
+        assert!(found.is_sorted_by(|a, b| a > b), "{found:?}");
+    }
+}
+
+async fn a_cursor_survives_as_text(db: &Db) {
+    plant(db, "a", 3).await;
+    let first = letters(db).page(&Filter::new(), None, 2).await.unwrap();
+    let next: Cursor = first.next.unwrap().to_string().parse().unwrap();
+    let second = letters(db).page(&Filter::new(), Some(next), 2).await.unwrap();
+    assert_eq!((first.letters.len(), second.letters.len(), second.next), (2, 1, None));
+    assert_eq!(second.letters[0].original_id, 1);
+}
