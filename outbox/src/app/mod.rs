@@ -290,7 +290,7 @@ impl App {
 
     /// The subscribers that would run: included ones take the place of
     /// registered ones of the same origin.
-    fn subscribers(&self) -> Vec<Subscriber> {
+    pub(crate) fn subscribers(&self) -> Vec<Subscriber> {
         let mut all = self.only.clone().unwrap_or_else(registered);
         let identity = |one: &Subscriber| (one.name(), one.origin());
         all.retain(|one| !self.included.iter().any(|other| identity(other) == identity(one)));

@@ -17,6 +17,7 @@
 
 mod check;
 mod confirm;
+mod doctor;
 mod migrate;
 mod output;
 mod run;
@@ -47,6 +48,7 @@ enum Command {
     Run(run::Run),
     Migrate(migrate::Migrate),
     Check(check::Check),
+    Doctor(doctor::Doctor),
 }
 
 /// How a command ended, if it did what it was asked to.
@@ -110,6 +112,7 @@ pub async fn run(app: App) -> ExitCode {
         Command::Run(command) => command.run(&context).await,
         Command::Migrate(command) => command.run(&context).await,
         Command::Check(command) => command.run(&context).await,
+        Command::Doctor(command) => command.run(&context).await,
     };
     match done {
         Ok(Done::Good) => ExitCode::SUCCESS,

@@ -52,7 +52,6 @@ impl Output {
     }
 
     /// A table without lines; cut to the width of a terminal.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn table<const N: usize>(
         self,
         head: [&str; N],
@@ -71,13 +70,11 @@ impl Output {
     }
 
     /// Text that stands out on a terminal.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn strong(self, text: &str) -> String {
         if self.colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// For work that takes long: a bar on a terminal, otherwise nothing.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn progress(self, of: u64, what: &'static str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::hidden());
         if !self.json {

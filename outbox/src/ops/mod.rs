@@ -3,6 +3,11 @@
 //! An [`Operator`] works on the tables of one database, from any program. The command
 //! line (feature `cli`) is built on it.
 
+pub mod doctor;
+mod grants;
+
+pub use grants::Roles;
+
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::store::names::TableNames;
@@ -56,6 +61,7 @@ macro_rules! on_desk {
         }
     };
 }
+pub(crate) use on_desk;
 
 impl Operator {
     /// For tables on a PostgreSQL server.
@@ -115,6 +121,11 @@ impl Operator {
         on_desk!(self, desk => {
             crate::schema::validate_schema(desk.pool(), &self.names, autovacuum).await
         })
+    }
+
+    /// Connects, or says why that fails.
+    pub(crate) async fn reach(&self) -> Result<()> {
+        on_desk!(self, desk => Ok(desk.reach().await?))
     }
 
     pub(crate) fn database(&self) -> crate::schema::Database {

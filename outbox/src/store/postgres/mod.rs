@@ -3,6 +3,8 @@
 
 mod claim;
 mod desk;
+mod doctor;
+mod grants;
 mod lend;
 mod listen;
 mod publish;
@@ -25,6 +27,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use desk::PgDesk;
+pub(crate) use grants::sql as grants_sql;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 use vacuum::Vacuum;

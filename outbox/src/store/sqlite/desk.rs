@@ -9,7 +9,6 @@ use crate::store::names::TableNames;
 #[derive(Debug, Clone)]
 pub(crate) struct SqliteDesk {
     pool: SqlitePool,
-    #[allow(dead_code)] // until a statement needs it
     pub(super) names: TableNames,
 }
 

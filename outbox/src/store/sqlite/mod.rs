@@ -5,6 +5,7 @@ mod batch;
 mod claim;
 mod connect;
 mod desk;
+mod doctor;
 mod lend;
 mod listen;
 mod publish;
