@@ -45,9 +45,10 @@ impl Migrate {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
         if self.print || self.print_grants {
             let operator = context.operator()?;
-            let sql = match self.print_grants {
-                true => operator.grants(&self.roles.into())?,
-                false => operator.migration_sql(),
+            let sql = if self.print_grants {
+                operator.grants(&self.roles.into())?
+            } else {
+                operator.migration_sql()
             };
             context.out.result(&json!({ "sql": sql }), || sql.clone());
             return Ok(Done::Good);

@@ -15,6 +15,7 @@
 //!
 #![doc = include_str!("../docs/cli.md")]
 
+mod bench;
 mod check;
 mod confirm;
 mod doctor;
@@ -49,6 +50,7 @@ enum Command {
     Migrate(migrate::Migrate),
     Check(check::Check),
     Doctor(doctor::Doctor),
+    Bench(bench::Bench),
 }
 
 /// How a command ended, if it did what it was asked to.
@@ -69,7 +71,6 @@ enum Trouble {
     #[allow(dead_code)] // until a command needs it
     Usage(String),
     /// Nobody agreed: exit code 3.
-    #[allow(dead_code)] // until a command needs it
     Refused(String),
 }
 
@@ -113,6 +114,7 @@ pub async fn run(app: App) -> ExitCode {
         Command::Migrate(command) => command.run(&context).await,
         Command::Check(command) => command.run(&context).await,
         Command::Doctor(command) => command.run(&context).await,
+        Command::Bench(command) => command.run(&context).await,
     };
     match done {
         Ok(Done::Good) => ExitCode::SUCCESS,

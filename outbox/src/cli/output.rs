@@ -34,7 +34,6 @@ impl Output {
     }
 
     /// What is said beside the result; not with `--json`.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn note(self, text: &str) {
         if !self.json {
             let _ = writeln!(io::stderr(), "{text}");

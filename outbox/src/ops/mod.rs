@@ -3,9 +3,11 @@
 //! An [`Operator`] works on the tables of one database, from any program. The command
 //! line (feature `cli`) is built on it.
 
+mod bench;
 pub mod doctor;
 mod grants;
 
+pub use bench::{Bench, Load, Measured};
 pub use grants::Roles;
 
 use crate::app::App;

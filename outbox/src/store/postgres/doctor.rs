@@ -17,9 +17,9 @@ use crate::ops::doctor::{Extent, Kept, Page, Waiting};
 use crate::store::statements;
 
 statements! {
-    struct Sql in "sql" {
-        doctor_connections, doctor_snapshots, doctor_vacuum, doctor_waiting,
-        doctor_waiting_letters, doctor_extent, doctor_extent_letters, doctor_rows, doctor_letters,
+    struct Sql in "sql/doctor" {
+        connections, snapshots, vacuum, waiting,
+        waiting_letters, extent, extent_letters, rows, letters,
     }
 }
 
@@ -57,7 +57,7 @@ impl PgDesk {
     }
 
     pub(crate) async fn connections(&self) -> Result<Connections> {
-        let rows = self.ask(query(&self.sql().doctor_connections)).await?;
+        let rows = self.ask(query(&self.sql().connections)).await?;
         let row = one(&rows)?;
         Ok(Connections {
             allowed: row.try_get(0).map_err(failed)?,
@@ -80,7 +80,7 @@ impl PgDesk {
 
     pub(crate) async fn snapshots(&self) -> Result<Snapshots> {
         let (mut holders, mut all_seen) = (Vec::new(), false);
-        for row in &self.ask(query(&self.sql().doctor_snapshots)).await? {
+        for row in &self.ask(query(&self.sql().snapshots)).await? {
             match holder(row).map_err(failed)? {
                 Some(holder) => holders.push(holder),
                 None => all_seen = row.try_get(5).map_err(failed)?,
@@ -91,7 +91,7 @@ impl PgDesk {
 
     pub(crate) async fn vacuum(&self) -> Result<Option<Vacuum>> {
         let table = self.names.qualified(self.names.table());
-        let rows = self.ask(query(&self.sql().doctor_vacuum).bind(table)).await?;
+        let rows = self.ask(query(&self.sql().vacuum).bind(table)).await?;
         let read = |row: &PgRow| {
             Ok(Vacuum {
                 automatic: row.try_get(0)?,
@@ -153,9 +153,9 @@ impl PgDesk {
     /// Without dead letters where there is no table of them.
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = self.sql();
-        let rows = self.ask(query(&sql.doctor_waiting)).await?;
+        let rows = self.ask(query(&sql.waiting)).await?;
         let letters = if self.has_letters().await? {
-            self.ask(query(&sql.doctor_waiting_letters)).await?
+            self.ask(query(&sql.waiting_letters)).await?
         } else {
             Vec::new()
         };
@@ -174,10 +174,11 @@ impl PgDesk {
             let last = row.try_get(1).map_err(failed)?;
             Ok(Extent { rows: count.unsigned_abs(), last })
         };
-        let rows = read(self.ask(query(&sql.doctor_extent)).await?)?;
-        let letters = match self.has_letters().await? {
-            true => Some(read(self.ask(query(&sql.doctor_extent_letters)).await?)?),
-            false => None,
+        let rows = read(self.ask(query(&sql.extent)).await?)?;
+        let letters = if self.has_letters().await? {
+            Some(read(self.ask(query(&sql.extent_letters)).await?)?)
+        } else {
+            None
         };
         Ok([Some(rows), letters])
     }
@@ -191,7 +192,7 @@ impl PgDesk {
     /// Hands each row of the page over as it comes.
     pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
         let sql = self.sql();
-        let text = if page.letters { &sql.doctor_letters } else { &sql.doctor_rows };
+        let text = if page.letters { &sql.letters } else { &sql.rows };
         let mut tx = self.pool().begin().await.map_err(failed)?;
         let statement = query(text)
             .bind(page.after)

@@ -22,14 +22,13 @@ pub(crate) fn sql(names: &TableNames, roles: &Roles) -> String {
     let Roles { producer, consumer, operator, timers } = roles;
     let all = [producer, consumer, operator].map(|role| quoted(role)).join(", ");
     let texts = Sql::new(names);
-    let schema = match names.schema() {
-        Some(schema) => format!("GRANT USAGE ON SCHEMA {} TO {all};", quoted(schema)),
+    let schema = if let Some(schema) = names.schema() {
+        format!("GRANT USAGE ON SCHEMA {} TO {all};", quoted(schema))
+    } else {
         // In a string, where a percent sign and quotes mean something.
-        None => {
-            let listed = all.replace('%', "%%").replace('\'', "''");
-            let table = names.qualified(names.table()).replace('\'', "''");
-            SCHEMA.replace("\"outbox\"", &table).replace("{names}", &listed)
-        }
+        let listed = all.replace('%', "%%").replace('\'', "''");
+        let table = names.qualified(names.table()).replace('\'', "''");
+        SCHEMA.replace("\"outbox\"", &table).replace("{names}", &listed)
     };
     let timers: Cow<'_, str> =
         if *timers { format!("\n{}", texts.grants_timers).into() } else { "".into() };

@@ -1,6 +1,7 @@
 //! PostgreSQL: one pool of few connections for the engine, one connection that
 //! listens. The user's pool is never used after start.
 
+mod bench;
 mod claim;
 mod desk;
 mod doctor;

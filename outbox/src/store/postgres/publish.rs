@@ -20,7 +20,7 @@ use crate::store::statements;
 statements! {
     struct Sql in "sql" {
         insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_queues,
-        insert_batch_mixed,         cancel_timer, pending, ack,
+        insert_batch_mixed, cancel_timer, pending, ack,
     }
 }
 

@@ -14,9 +14,9 @@ use crate::ops::doctor::{Extent, Kept, Page, Waiting};
 use crate::store::statements;
 
 statements! {
-    struct Sql in "sql" {
-        doctor_waiting, doctor_waiting_letters, doctor_extent, doctor_extent_letters,
-        doctor_rows, doctor_letters,
+    struct Sql in "sql/doctor" {
+        waiting, waiting_letters, extent, extent_letters,
+        rows, letters,
     }
 }
 
@@ -76,10 +76,10 @@ impl SqliteDesk {
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = Sql::new(&self.names);
         let read = |row: SqliteRow| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs()));
-        let rows = query(&sql.doctor_waiting).try_map(read).fetch_all(self.pool()).await;
+        let rows = query(&sql.waiting).try_map(read).fetch_all(self.pool()).await;
         let mut letters = Vec::new();
         if self.has_letters().await? {
-            let counted = query(&sql.doctor_waiting_letters).try_map(read);
+            let counted = query(&sql.waiting_letters).try_map(read);
             letters = counted.fetch_all(self.pool()).await.map_err(failed)?;
         }
         Ok(Waiting::of(rows.map_err(failed)?, letters))
@@ -92,10 +92,10 @@ impl SqliteDesk {
             let rows = row.try_get::<i64, _>(0)?.unsigned_abs();
             Ok(Extent { rows, last: row.try_get(1)? })
         };
-        let rows = query(&sql.doctor_extent).try_map(read).fetch_one(self.pool()).await;
+        let rows = query(&sql.extent).try_map(read).fetch_one(self.pool()).await;
         let mut letters = None;
         if self.has_letters().await? {
-            let counted = query(&sql.doctor_extent_letters).try_map(read);
+            let counted = query(&sql.extent_letters).try_map(read);
             letters = Some(counted.fetch_one(self.pool()).await.map_err(failed)?);
         }
         Ok([Some(rows.map_err(failed)?), letters])
@@ -111,7 +111,7 @@ impl SqliteDesk {
     /// Hands each row of the page over as it comes.
     pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
         let sql = Sql::new(&self.names);
-        let text = if page.letters { &sql.doctor_letters } else { &sql.doctor_rows };
+        let text = if page.letters { &sql.letters } else { &sql.rows };
         let queues = serde_json::Value::from(page.queues).to_string();
         let statement = query(text).bind(page.after).bind(page.last).bind(queues).bind(page.rows);
         let mut rows = statement.fetch(self.pool());

@@ -2,6 +2,7 @@
 //! pool is never used after start.
 
 mod batch;
+mod bench;
 mod claim;
 mod connect;
 mod desk;

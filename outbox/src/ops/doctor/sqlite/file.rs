@@ -4,6 +4,8 @@ use crate::error::Result;
 use crate::ops::doctor::report::Found;
 use crate::store::sqlite::SqliteDesk;
 
+// Like its siblings.
+#[allow(clippy::unused_async)]
 pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String> {
     let file = desk.file();
     let name = file.display();
