@@ -73,7 +73,7 @@ impl PgDesk {
     }
 
     /// The function unqualified: a test puts another in its place.
-    pub(crate) async fn clock(&self) -> Result<SystemTime> {
+    pub(crate) async fn server_clock(&self) -> Result<SystemTime> {
         let rows = self.ask(sqlx::query("SELECT clock_timestamp()")).await?;
         one(&rows)?.try_get(0).map(|time: PgTime| time.0).map_err(failed)
     }

@@ -66,9 +66,12 @@ impl SqliteDesk {
         asked.map(|ms: i64| Duration::from_millis(ms.unsigned_abs())).map_err(failed)
     }
 
-    /// Takes the write lock and gives it back.
+    /// Takes the write lock, writes, and gives it back with nothing written.
     pub(crate) async fn try_to_write(&self) -> Result<()> {
-        let tx = self.pool().begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        let mut tx = self.pool().begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        // The lock alone is given to whoever may only read, too.
+        let written = sqlx::query("CREATE TABLE outbox_doctor (id INTEGER)").execute(&mut *tx);
+        written.await.map_err(failed)?;
         tx.rollback().await.map_err(failed)
     }
 
