@@ -86,8 +86,10 @@ fn subscriber(
         .calls
         .iter()
         .map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
+    let reads = params.first().map(reads);
     quote_spanned! {Span::mixed_site()=>
         ::outbox::__private::#of subscriber(#name, #origin, #queues, #handler)
+            #reads
             #(#checks)*
             #(#calls)*
     }
@@ -175,6 +177,25 @@ fn argument(param: &Param<'_>, ctx: &Ident) -> TokenStream {
             quote_spanned!(at(ty)=> ::outbox::__private::payload::<#ty>(&#ctx)?)
         }
     }
+}
+
+/// Tells the subscriber what it decodes, so that rows can be tried without a run.
+fn reads(payload: &Param<'_>) -> TokenStream {
+    let site = Span::mixed_site();
+    // Spanned like the argument, so that the compiler reports a missing bound once.
+    let read = match payload {
+        Param::Slice(_) | Param::Bytes(_) => quote_spanned!(site=> bytes),
+        Param::Str(_) => quote_spanned!(site=> reads_text),
+        Param::Batch { message, .. } => quote_spanned!(at(message)=> batch::reads::<#message>),
+        Param::Payload(ty) => {
+            return quote_spanned! {at(ty)=>
+                .reads(|it| ::core::result::Result::map(
+                    ::outbox::__private::payload::<#ty>(it), ::core::mem::drop))
+            };
+        }
+        Param::Extractor(_) => return TokenStream::new(),
+    };
+    quote_spanned!(site=> .reads(::outbox::__private::#read))
 }
 
 fn outcome(output: &ReturnType) -> TokenStream {

@@ -288,6 +288,21 @@ impl App {
         (database, self.names.clone(), &self.mistakes)
     }
 
+    /// The same tables and settings, for one subscriber of the library's own: none of the
+    /// user's handlers, layers and hooks.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn instead(&self, only: Subscriber) -> Self {
+        Self {
+            only: Some(vec![only]),
+            included: Vec::new(),
+            layers: Vec::new(),
+            startup: Vec::new(),
+            shutdown: Vec::new(),
+            stats: Stats::default(),
+            ..self.clone()
+        }
+    }
+
     /// The subscribers that would run: included ones take the place of
     /// registered ones of the same origin.
     pub(crate) fn subscribers(&self) -> Vec<Subscriber> {

@@ -8,7 +8,6 @@ use super::Trouble;
 
 /// For commands that change many rows.
 #[derive(Debug, Args)]
-#[allow(dead_code)] // until a command needs it
 pub(super) struct Consent {
     /// Do not ask.
     #[arg(long)]
@@ -18,7 +17,6 @@ pub(super) struct Consent {
 impl Consent {
     /// Goes on if whoever sits there agrees to what is about to happen. Where nobody
     /// can be asked, nothing is done without `--yes`.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn to(&self, what: &str) -> Result<(), Trouble> {
         if self.yes {
             return Ok(());

@@ -4,19 +4,52 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Context, Done, Trouble};
+use crate::ops::Roles;
 
-/// Make or upgrade the tables. Safe to repeat, and to run from many places at once.
+/// Make or upgrade the tables.
+///
+/// Safe to repeat, and to run from many places at once.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
     /// Print the SQL instead, for another migration tool.
     #[arg(long)]
     print: bool,
+    /// Print the SQL that makes roles and grants each what it needs (PostgreSQL).
+    ///
+    /// One publishes, one handles, one operates. The owner of the tables runs it; nothing
+    /// is changed here.
+    #[arg(long, conflicts_with = "print")]
+    print_grants: bool,
+    #[command(flatten)]
+    roles: RoleNames,
+}
+
+#[derive(Debug, Args)]
+struct RoleNames {
+    /// The role of those who publish.
+    #[arg(long, value_name = "ROLE", default_value = "outbox_producer", requires = "print_grants")]
+    producer: String,
+    /// The role of those who handle.
+    #[arg(long, value_name = "ROLE", default_value = "outbox_consumer", requires = "print_grants")]
+    consumer: String,
+    /// The role of those who operate.
+    #[arg(long, value_name = "ROLE", default_value = "outbox_operator", requires = "print_grants")]
+    operator: String,
+    /// Let producers move and cancel timers, too: they can then change or delete any
+    /// message that waits.
+    #[arg(long, requires = "print_grants")]
+    producers_move_timers: bool,
 }
 
 impl Migrate {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        if self.print {
-            let sql = context.operator()?.migration_sql();
+        if self.print || self.print_grants {
+            let operator = context.operator()?;
+            let sql = if self.print_grants {
+                operator.grants(&self.roles.into())?
+            } else {
+                operator.migration_sql()
+            };
             context.out.result(&json!({ "sql": sql }), || sql.clone());
             return Ok(Done::Good);
         }
@@ -28,5 +61,12 @@ impl Migrate {
             format!("the tables {} and {} are ready", names.table(), names.dlq_or_default())
         });
         Ok(Done::Good)
+    }
+}
+
+impl From<RoleNames> for Roles {
+    fn from(names: RoleNames) -> Self {
+        let RoleNames { producer, consumer, operator, producers_move_timers } = names;
+        Self { producer, consumer, operator, timers: producers_move_timers }
     }
 }

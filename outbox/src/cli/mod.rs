@@ -15,9 +15,11 @@
 //!
 #![doc = include_str!("../docs/cli.md")]
 
+mod bench;
 mod cancel_timer;
 mod check;
 mod confirm;
+mod doctor;
 mod migrate;
 mod output;
 mod pause;
@@ -64,6 +66,8 @@ enum Command {
     Pause(pause::Pause),
     Resume(resume::Resume),
     Why(why::Why),
+    Doctor(doctor::Doctor),
+    Bench(bench::Bench),
 }
 
 /// How a command ended, if it did what it was asked to.
@@ -83,7 +87,6 @@ enum Trouble {
     /// Exit code 2, as of arguments that clap refuses.
     Usage(String),
     /// Nobody agreed: exit code 3.
-    #[allow(dead_code)] // until a command needs it
     Refused(String),
 }
 
@@ -150,6 +153,8 @@ pub async fn run(app: App) -> ExitCode {
         Command::Pause(command) => command.run(&context).await,
         Command::Resume(command) => command.run(&context).await,
         Command::Why(command) => command.run(&context).await,
+        Command::Doctor(command) => command.run(&context).await,
+        Command::Bench(command) => command.run(&context).await,
     };
     match done {
         Ok(Done::Good) => ExitCode::SUCCESS,

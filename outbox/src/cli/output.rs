@@ -91,7 +91,6 @@ impl Output {
     }
 
     /// For work that takes long: a bar on a terminal, otherwise nothing.
-    #[allow(dead_code)] // until a command needs it
     pub(super) fn progress(self, of: u64, what: &'static str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::hidden());
         if !self.json {

@@ -272,14 +272,19 @@ impl Context {
     }
 }
 
-#[cfg(test)]
 impl Context {
-    /// Of a row that lies nowhere.
-    pub(crate) fn of_test(headers: &str) -> Self {
+    /// Of a row that nobody has claimed, to see whether it decodes.
+    pub(crate) fn unclaimed(
+        id: i64,
+        queue: String,
+        payload: Bytes,
+        headers: Option<Box<str>>,
+        common: &Arc<Common>,
+    ) -> Self {
         let row = Row {
-            id: 7,
-            queue: "q".into(),
-            payload: Bytes::new(),
+            id,
+            queue,
+            payload,
             attempts_count: 0,
             deliveries_count: 1,
             created_at: SystemTime::UNIX_EPOCH,
@@ -289,8 +294,14 @@ impl Context {
             acquired_at: None,
             acquired_token: None,
             timer_id: None,
-            headers: Some(headers.into()),
+            headers,
         };
+        Self::new(Delivery::new(row, common, Instant::now()))
+    }
+
+    /// Of a row that lies nowhere.
+    #[cfg(test)]
+    pub(crate) fn of_test(headers: &str) -> Self {
         let common = Common {
             subscriber: "it",
             states: States::default(),
@@ -298,7 +309,7 @@ impl Context {
             collects: true,
             threads: Arc::new(Semaphore::new(1)),
         };
-        Self::new(Delivery::new(row, &Arc::new(common), Instant::now()))
+        Self::unclaimed(7, "q".into(), Bytes::new(), Some(headers.into()), &Arc::new(common))
     }
 }
 

@@ -26,6 +26,12 @@ pub use stats::{QueueRates, QueueSample, Rates, Sample, SampleOptions};
 pub(crate) use why::age;
 pub use why::{Answer, Extension, Letter, Session, Sureness, Told, Why, WhyOptions, WhyRow};
 pub(crate) use why::{BEFORE, Found, Locks, Readers};
+mod bench;
+pub mod doctor;
+mod grants;
+
+pub use bench::{Bench, Load, Measured};
+pub use grants::Roles;
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -80,6 +86,7 @@ macro_rules! on_desk {
         }
     };
 }
+pub(crate) use on_desk;
 
 pub(crate) use on_desk;
 
@@ -141,6 +148,11 @@ impl Operator {
         on_desk!(self, desk => {
             crate::schema::validate_schema(desk.pool(), &self.names, autovacuum).await
         })
+    }
+
+    /// Connects, or says why that fails.
+    pub(crate) async fn reach(&self) -> Result<()> {
+        on_desk!(self, desk => Ok(desk.reach().await?))
     }
 
     pub(crate) fn database(&self) -> crate::schema::Database {

@@ -61,6 +61,14 @@ pub struct Decoded<T> {
     results: Vec<Option<HandlerResult>>,
 }
 
+/// Whether it decodes.
+///
+/// # Errors
+/// Kind `decode`.
+pub fn reads<T: Message>(ctx: &Context) -> Result<(), HandlerError> {
+    T::read(ctx).map(drop)
+}
+
 /// Reads every message; one that does not decode fails alone.
 pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
     let mut items = Vec::with_capacity(deliveries.len());

@@ -95,6 +95,22 @@ pub fn text(ctx: &Context) -> Result<Cow<'_, str>, HandlerError> {
     ctx.decode::<Text<'_>>().map(|Text(text)| text).map_err(undecodable)
 }
 
+/// Of a handler of text.
+///
+/// # Errors
+/// Kind `decode`.
+pub fn reads_text(ctx: &Context) -> Result<(), HandlerError> {
+    text(ctx).map(drop)
+}
+
+/// Of a handler that takes the bytes as they are.
+///
+/// # Errors
+/// None.
+pub fn bytes(_: &Context) -> Result<(), HandlerError> {
+    Ok(())
+}
+
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -39,6 +39,9 @@ pub type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 /// Asks one parameter of a handler whether the app gives it what it needs.
 pub(crate) type Check = fn(&States) -> Result<(), String>;
 
+/// Decodes the payload of a delivery as the handler would, and drops it.
+pub(crate) type Read = fn(&Context) -> Result<(), HandlerError>;
+
 /// A handler with its queues and options.
 ///
 /// `#[subscriber]` makes one of every annotated fn, registers it for the app,
@@ -62,6 +65,8 @@ pub struct Subscriber {
     queues: Arc<[String]>,
     handler: Handler,
     checks: Vec<Check>,
+    /// `None`: the handler decodes by itself, if at all.
+    reads: Option<Read>,
     /// The outermost first.
     layers: Arc<[Layer]>,
     /// Of its routers, over the app's.
@@ -159,6 +164,7 @@ impl Subscriber {
             queues: queues.into_queues().into(),
             handler,
             checks: Vec::new(),
+            reads: None,
             layers: Arc::default(),
             states: States::default(),
             options: Options::default(),
@@ -213,6 +219,36 @@ impl Subscriber {
     pub fn requires<X: FromContext>(mut self) -> Self {
         self.checks.push(X::check);
         self
+    }
+
+    /// Says that its handler decodes payloads as `T`, so that a
+    /// [`Doctor`](crate::ops::doctor::Doctor) can try the rows that wait. `#[subscriber]`
+    /// says so by itself; a handler of [`Subscriber::new`] decodes where nobody sees it.
+    ///
+    /// ```
+    /// use outbox::{Context, Subscriber};
+    ///
+    /// let count = Subscriber::new("count", "clicks", |click: Context| async move {
+    ///     click.decode::<u64>().map(drop)
+    /// })
+    /// .decodes::<u64>();
+    /// ```
+    #[must_use]
+    pub fn decodes<T: serde::de::DeserializeOwned>(self) -> Self {
+        self.reads(crate::__private::batch::reads::<T>)
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reads(mut self, read: fn(&Context) -> Result<(), HandlerError>) -> Self {
+        self.reads = Some(read);
+        self
+    }
+
+    /// How to try a payload, if that is known.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn reader(&self) -> Option<Read> {
+        self.reads
     }
 
     /// Everything that speaks against starting it, a sentence each.

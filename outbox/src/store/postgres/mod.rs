@@ -1,9 +1,12 @@
 //! PostgreSQL: one pool of few connections for the engine, one connection that
 //! listens. The user's pool is never used after start.
 
+mod bench;
 mod claim;
 mod counts;
 mod desk;
+mod doctor;
+mod grants;
 mod lend;
 mod letters;
 mod letters_write;
@@ -32,6 +35,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use desk::PgDesk;
+pub(crate) use grants::sql as grants_sql;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 use vacuum::Vacuum;

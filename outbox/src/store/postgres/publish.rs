@@ -19,8 +19,8 @@ use crate::store::statements;
 
 statements! {
     struct Sql in "sql" {
-        insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_mixed,
-        cancel_timer, pending, ack,
+        insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_queues,
+        insert_batch_mixed, cancel_timer, pending, ack,
     }
 }
 
@@ -102,18 +102,25 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(lock.as_deref());
             statement.fetch_one(&mut **self).await.and_then(|row| inserted(&row))
         } else {
-            let statement = query(&sql.insert_batch_mixed)
+            let timers = messages.iter().any(|m| m.timer_id.is_some());
+            let text = if timers { &sql.insert_batch_mixed } else { &sql.insert_batch_queues };
+            let statement = query(text)
                 .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
                 .bind(payloads)
                 .bind(headers)
                 .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
                 .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
                 .bind(channel.as_str())
-                .bind(lock.as_deref())
-                .bind(messages.iter().map(|m| m.timer_id.as_deref()).collect::<Vec<_>>())
-                .bind(messages.iter().map(|m| m.extend).collect::<Vec<_>>());
-            let rows = statement.fetch_all(&mut **self).await;
-            rows.and_then(|rows| in_order(&messages, &rows))
+                .bind(lock.as_deref());
+            if timers {
+                let statement = statement
+                    .bind(messages.iter().map(|m| m.timer_id.as_deref()).collect::<Vec<_>>())
+                    .bind(messages.iter().map(|m| m.extend).collect::<Vec<_>>());
+                let rows = statement.fetch_all(&mut **self).await;
+                rows.and_then(|rows| in_order(&messages, &rows))
+            } else {
+                statement.fetch_one(&mut **self).await.and_then(|row| inserted(&row))
+            }
         };
         published.map_err(StoreError::of("publish a batch"))
     }

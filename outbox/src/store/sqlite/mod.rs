@@ -2,10 +2,12 @@
 //! pool is never used after start.
 
 mod batch;
+mod bench;
 mod claim;
 mod connect;
 mod counts;
 mod desk;
+mod doctor;
 mod lend;
 mod letters;
 mod letters_write;

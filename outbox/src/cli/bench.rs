@@ -1,0 +1,102 @@
+//! `bench`: how fast messages go through these tables.
+
+use clap::Args;
+use serde_json::json;
+
+use super::confirm::Consent;
+use super::{Context, Done, Trouble};
+use crate::ops::Load;
+
+/// Measure how fast messages go through these tables.
+///
+/// Publishes messages into a queue of its own in the real table, handles them with a
+/// handler that does nothing, and deletes what is left, also when it is interrupted. It
+/// is load for the server: other programs get slower meanwhile.
+#[derive(Debug, Args)]
+pub(super) struct Bench {
+    /// How many messages.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    messages: usize,
+    /// Bytes of each payload.
+    #[arg(long, value_name = "BYTES", default_value_t = 100,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=1_048_576))]
+    payload: usize,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl Bench {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let load = Load { messages: self.messages, payload_bytes: self.payload };
+        let bench = context.app.bench(load)?;
+        let table = context.operator()?.names().table().to_owned();
+        self.consent.to(&format!(
+            "{} messages of {} bytes go through the table {table}, in a queue of their own",
+            self.messages, self.payload
+        ))?;
+        let spinner = context.out.progress(0, "measuring");
+        let (signalled, stopped) = (bench.clone(), spinner.clone());
+        let watch = tokio::spawn(async move {
+            interrupted().await;
+            stopped.finish_and_clear();
+            signalled.interrupt();
+        });
+        let measured = bench.run().await;
+        watch.abort();
+        spinner.finish_and_clear();
+        // Also what a run left that failed.
+        let deleted = bench.clean_up().await.inspect_err(|_| {
+            context.out.note(&format!("messages are left in the queue {}", bench.queue()));
+        })?;
+        let measured = measured?;
+        let micros = |took: std::time::Duration| took.as_secs_f64() * 1e6;
+        let value = json!({
+            "messages": self.messages,
+            "payload_bytes": self.payload,
+            "published_per_second": measured.published_per_second,
+            "handled_per_second": measured.handled_per_second,
+            "commit_median_seconds": measured.commit_median.as_secs_f64(),
+            "commit_max_seconds": measured.commit_max.as_secs_f64(),
+            "left_and_deleted": deleted,
+        });
+        context.out.result(&value, || {
+            let lines = [
+                [
+                    "published".into(),
+                    format!("{:.0} messages a second", measured.published_per_second),
+                ],
+                ["handled".into(), format!("{:.0} messages a second", measured.handled_per_second)],
+                [
+                    "a commit".into(),
+                    format!(
+                        "{:.0} µs, at most {:.0} µs",
+                        micros(measured.commit_median),
+                        micros(measured.commit_max)
+                    ),
+                ],
+            ];
+            context.out.table(["WHAT", "HOW FAST"], lines)
+        });
+        Ok(Done::Good)
+    }
+}
+
+/// SIGINT or SIGTERM. Never, where they cannot be watched: they end the process then.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            Ok(()) = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

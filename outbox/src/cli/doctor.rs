@@ -1,0 +1,110 @@
+//! `doctor`: what is wrong, why it matters, what to do.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::output::printable;
+use super::{Context, Done, Trouble};
+use crate::ops::doctor::{Limits, Report, Severity};
+
+/// Look for what is wrong, before a deploy and in production.
+///
+/// Decodes every row that waits and every failed dead letter with the handlers of this
+/// program, without running any, and examines the tables and the database. Writes
+/// nothing. Exits with 1 on errors.
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Exit with 1 on warnings, too.
+    #[arg(long)]
+    strict: bool,
+    /// Decode so many rows of each table at most, the oldest first [default: all].
+    #[arg(long, value_name = "ROWS")]
+    limit: Option<u64>,
+    /// How many processes will run this program: their connections are counted together
+    /// (PostgreSQL).
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    processes: u32,
+    /// How old a snapshot may be (PostgreSQL).
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    snapshot_age: Duration,
+    /// How far the database's clock may be from this machine's.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    clock_difference: Duration,
+}
+
+impl Doctor {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let Self { strict, limit, processes, snapshot_age, clock_difference } = self;
+        let limits = Limits { processes, snapshot_age, clock_difference, ..Limits::default() };
+        let bar = context.out.progress(0, "decoding");
+        let told = bar.clone();
+        let mut doctor = context.app.doctor()?.limits(limits).on_progress(move |done, of| {
+            told.set_length(of);
+            told.set_position(done);
+        });
+        if let Some(rows) = limit {
+            doctor = doctor.rows(rows);
+        }
+        let examined = doctor.examine().await;
+        bar.finish_and_clear();
+        let report = examined?;
+        context.out.result(&as_json(&report), || as_text(context, &report));
+        let bad =
+            report.count(Severity::Error) > 0 || strict && report.count(Severity::Warning) > 0;
+        Ok(if bad { Done::Bad } else { Done::Good })
+    }
+}
+
+fn as_json(report: &Report) -> serde_json::Value {
+    let findings = report.findings.iter().map(|one| {
+        json!({
+            "check": one.check,
+            "severity": one.severity.as_str(),
+            "what": one.what,
+            "why": one.why,
+            "mend": one.mend,
+        })
+    });
+    let checks = report.checks.iter().map(|one| json!({ "name": one.name, "said": one.said }));
+    json!({
+        "errors": report.count(Severity::Error),
+        "warnings": report.count(Severity::Warning),
+        "notes": report.count(Severity::Note),
+        "findings": findings.collect::<Vec<_>>(),
+        "checks": checks.collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(context: &Context, report: &Report) -> String {
+    let mut text = String::new();
+    let rows = report.checks.iter().map(|check| {
+        let said = check.said.as_deref().unwrap_or("could not be made");
+        [check.name.to_owned(), said.to_owned()]
+    });
+    text.push_str(&context.out.table(["CHECK", "WHAT IT SAW"], rows));
+    for one in &report.findings {
+        let weight = context.out.strong(one.severity.as_str());
+        // Texts of SQL have lines of their own.
+        let mend: Vec<_> = one.mend.trim().lines().map(printable).collect();
+        let _ = write!(
+            text,
+            "\n{weight} ({}): {}\n  why: {}\n  do:  {}\n",
+            one.check,
+            printable(&one.what),
+            printable(&one.why),
+            mend.join("\n       ")
+        );
+    }
+    let count = |severity| report.count(severity);
+    let _ = write!(
+        text,
+        "\n{} errors, {} warnings, {} notes\n",
+        count(Severity::Error),
+        count(Severity::Warning),
+        count(Severity::Note)
+    );
+    text
+}

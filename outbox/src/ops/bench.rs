@@ -1,0 +1,232 @@
+//! How fast messages go through the tables of this database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Operator, on_desk};
+use crate::app::App;
+use crate::error::{Error, Result};
+use crate::extract::Context;
+use crate::publish::Outgoing;
+use crate::subscriber::Subscriber;
+
+/// Messages of one publishing transaction.
+const BATCH: usize = 500;
+/// Single messages, each with a commit of its own, to see what a commit takes.
+const COMMITS: usize = 100;
+/// Rows that one statement of the cleaning up deletes.
+const CLEANED: i64 = 10_000;
+
+/// What goes through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Load {
+    /// How many messages; 10,000 by default.
+    pub messages: usize,
+    /// Bytes of each payload; 100 by default.
+    pub payload_bytes: usize,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { messages: 10_000, payload_bytes: 100 }
+    }
+}
+
+/// What it took.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Measured {
+    /// Messages a second, published 500 in a transaction, one transaction at a time.
+    pub published_per_second: f64,
+    /// Messages a second that a handler got that does nothing, from the first to the last.
+    pub handled_per_second: f64,
+    /// The median and the longest of transactions that each publish one message: three
+    /// round trips to the server, and a flush of its disk.
+    pub commit_median: Duration,
+    /// See [`Measured::commit_median`].
+    pub commit_max: Duration,
+}
+
+/// A measurement on the real tables, in a queue of its own that no other program reads.
+/// None of the app's handlers runs.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # #[cfg(feature = "sqlite")] {
+/// use outbox::ops::Load;
+/// # let folder = std::env::temp_dir().join(format!("outbox-bench-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// let pool = outbox::sqlite::connect(&url).await?;     // "sqlite:shop.db"
+/// outbox::migrate(&pool).await?;
+///
+/// let mut load = Load::default();
+/// load.messages = 200;
+/// let bench = outbox::App::sqlite(pool).bench(load)?;
+/// let measured = bench.run().await;
+/// bench.clean_up().await?;
+/// println!("{:.0} messages a second", measured?.handled_per_second);
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Bench {
+    app: App,
+    operator: Operator,
+    queue: String,
+    load: Load,
+    interrupted: CancellationToken,
+}
+
+impl App {
+    /// Of this app's tables and settings.
+    ///
+    /// # Errors
+    /// Every mistake in the environment or made while building the app, at once.
+    pub fn bench(&self, load: Load) -> Result<Bench> {
+        Ok(Bench {
+            app: self.clone(),
+            operator: self.operator()?,
+            queue: format!("outbox_bench_{}", Uuid::new_v4().simple()),
+            load,
+            interrupted: CancellationToken::new(),
+        })
+    }
+}
+
+/// Runs of the handler.
+#[derive(Default)]
+struct Runs {
+    count: AtomicU64,
+    first: std::sync::OnceLock<Instant>,
+    last: std::sync::OnceLock<Instant>,
+    done: Notify,
+}
+
+impl Bench {
+    /// The queue of the messages.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Ends a [`run`](Self::run) of this or of a clone soon, with an error.
+    pub fn interrupt(&self) {
+        self.interrupted.cancel();
+    }
+
+    /// Publishes, then handles. [`clean_up`](Self::clean_up) afterwards, whatever comes
+    /// of it.
+    ///
+    /// # Errors
+    /// When the database refuses, or it was interrupted.
+    ///
+    /// # Cancel safety
+    /// A dropped call leaves messages; use [`interrupt`](Self::interrupt) instead.
+    pub async fn run(&self) -> Result<Measured> {
+        self.operator.reach().await?;
+        let commits = self.commits().await?;
+        let began = Instant::now();
+        let mut left = self.load.messages.saturating_sub(commits.len());
+        let published = left;
+        while left > 0 {
+            let batch = left.min(BATCH);
+            self.publish(batch).await?;
+            left -= batch;
+        }
+        let publishing = began.elapsed();
+        let handling = self.handle().await?;
+        Ok(Measured {
+            published_per_second: rate(published, publishing),
+            handled_per_second: rate(self.load.messages, handling),
+            commit_median: commits.get(commits.len() / 2).copied().unwrap_or_default(),
+            commit_max: commits.last().copied().unwrap_or_default(),
+        })
+    }
+
+    /// What each took, the shortest first.
+    async fn commits(&self) -> Result<Vec<Duration>> {
+        let mut took = Vec::new();
+        for _ in 0..self.load.messages.min(COMMITS) {
+            let began = Instant::now();
+            self.publish(1).await?;
+            took.push(began.elapsed());
+        }
+        took.sort_unstable();
+        Ok(took)
+    }
+
+    async fn publish(&self, messages: usize) -> Result<()> {
+        if self.interrupted.is_cancelled() {
+            return Err(interrupted());
+        }
+        let payload = bytes::Bytes::from(vec![b'x'; self.load.payload_bytes]);
+        let message = || Outgoing::raw(&self.queue, payload.clone());
+        let batch = (0..messages).map(|_| message()).collect();
+        on_desk!(self.operator, desk => desk.publish_load(&self.app.publisher(), batch).await)
+    }
+
+    /// From the first run of the handler to the last.
+    async fn handle(&self) -> Result<Duration> {
+        let all = self.load.messages as u64;
+        let runs = Arc::new(Runs::default());
+        let counted = Arc::clone(&runs);
+        let handler = Subscriber::new("bench", self.queue.as_str(), move |_: Context| {
+            counted.first.get_or_init(Instant::now);
+            if counted.count.fetch_add(1, Ordering::Relaxed) + 1 == all {
+                counted.last.get_or_init(Instant::now);
+                counted.done.notify_one();
+            }
+            async {}
+        });
+        let running = self.app.instead(handler).start().await?;
+        let done = tokio::select! {
+            () = runs.done.notified(), if all > 0 => true,
+            () = self.interrupted.cancelled() => false,
+            else => true,
+        };
+        running.stop().await?;
+        if !done {
+            return Err(interrupted());
+        }
+        let took = runs.last.get().zip(runs.first.get()).map(|(last, first)| *last - *first);
+        Ok(took.unwrap_or_default())
+    }
+
+    /// Deletes what is left, and says how many messages that were.
+    ///
+    /// # Errors
+    /// When the database refuses. The messages are then still there, in the queue
+    /// [`queue`](Self::queue).
+    ///
+    /// # Cancel safety
+    /// A dropped call leaves some; call it again.
+    pub async fn clean_up(&self) -> Result<u64> {
+        let mut deleted = 0;
+        loop {
+            let some =
+                on_desk!(self.operator, desk => desk.clean_load(&self.queue, CLEANED).await)?;
+            deleted += some;
+            if some == 0 {
+                return Ok(deleted);
+            }
+        }
+    }
+}
+
+fn interrupted() -> Error {
+    crate::error::StoreError::new("measure", "it was interrupted", false).into()
+}
+
+fn rate(messages: usize, took: Duration) -> f64 {
+    if took.is_zero() { 0.0 } else { messages as f64 / took.as_secs_f64() }
+}

@@ -1,0 +1,111 @@
+//! Who keeps dead rows from being cleared away.
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::ops::doctor::Limits;
+use crate::ops::doctor::report::Found;
+use crate::store::postgres::PgDesk;
+
+/// Transactions since: from so many on, a slot that is read counts as old.
+const OLD_SLOT: i64 = 1_000_000;
+
+/// What holds back the clearing away of dead rows, the oldest first.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshots {
+    pub(crate) holders: Vec<Holder>,
+    /// This role sees what others hold.
+    pub(crate) all_seen: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Holder {
+    pub(crate) kind: Kind,
+    /// Who, in words.
+    pub(crate) who: String,
+    /// Since when; of a replication slot it is not known.
+    pub(crate) age: Option<Duration>,
+    /// Transactions since.
+    pub(crate) transactions: i64,
+    /// Of a session its pid, otherwise the name.
+    pub(crate) name: String,
+    /// A slot that somebody reads.
+    pub(crate) active: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Session,
+    Slot,
+    Prepared,
+}
+
+pub(super) async fn check(desk: &PgDesk, limits: &Limits, found: &mut Found) -> Result<String> {
+    let snapshots = desk.snapshots().await?;
+    Ok(judge(&snapshots, limits.snapshot_age, found))
+}
+
+fn judge(snapshots: &Snapshots, most: Duration, found: &mut Found) -> String {
+    for Holder { kind, who, age, transactions, name, active } in &snapshots.holders {
+        let is_old = match age {
+            Some(age) => *age > most,
+            None => !active || *transactions > OLD_SLOT,
+        };
+        if !is_old {
+            continue;
+        }
+        let since = age.map_or_else(
+            || format!("{transactions} transactions"),
+            |age| humantime::format_duration(Duration::from_secs(age.as_secs())).to_string(),
+        );
+        let literal = name.replace('\'', "''");
+        let mend = match kind {
+            Kind::Session => format!("end it: `SELECT pg_terminate_backend({name})`"),
+            Kind::Slot => format!(
+                "if nobody needs it any more: `SELECT pg_drop_replication_slot('{literal}')`; \
+                 otherwise start what reads it"
+            ),
+            Kind::Prepared => format!(
+                "ask whoever prepared it, then `COMMIT PREPARED '{literal}'` or \
+                 `ROLLBACK PREPARED '{literal}'`"
+            ),
+        };
+        found.warning(
+            format!("{who} has held back the clearing away of dead rows for {since}"),
+            "the table and its indexes grow by every row that is handled, and claims get slower",
+            mend,
+        );
+    }
+    if !snapshots.all_seen {
+        found.note(
+            "this role does not see the sessions of others",
+            "an old snapshot of theirs is not found",
+            "`GRANT pg_read_all_stats TO` this role",
+        );
+    }
+    match snapshots.holders.iter().filter_map(|holder| holder.age).max() {
+        Some(age) => format!("the oldest snapshot is {} s old", age.as_secs()),
+        None => "nobody holds a snapshot".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_nobody_reads_is_told_and_one_that_is_read_is_not() {
+        let told = |active, transactions| {
+            let name = "standby".to_owned();
+            let who = "the replication slot standby".into();
+            let holder = Holder { kind: Kind::Slot, who, age: None, transactions, name, active };
+            let mut found = Found::by("snapshots");
+            let snapshots = Snapshots { holders: vec![holder], all_seen: true };
+            judge(&snapshots, Duration::from_secs(300), &mut found);
+            found.severities().len()
+        };
+        assert_eq!(told(true, 10), 0);
+        assert_eq!(told(false, 10), 1);
+        assert_eq!(told(true, 2_000_000), 1);
+    }
+}

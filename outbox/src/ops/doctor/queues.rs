@@ -1,0 +1,99 @@
+//! Queues that nobody reads, and subscribers that may read the wrong one.
+
+use std::collections::BTreeMap;
+
+use super::names::{alike, count};
+use super::report::Found;
+use crate::error::Result;
+use crate::ops::{Operator, on_desk};
+use crate::subscriber::Subscriber;
+
+/// What lies in the tables for one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) queue: String,
+    /// In the outbox.
+    pub(crate) rows: u64,
+    /// Failed dead letters.
+    pub(crate) letters: u64,
+}
+
+impl Waiting {
+    /// Of both tables: queues and how many lie there.
+    pub(crate) fn of(rows: Vec<(String, u64)>, letters: Vec<(String, u64)>) -> Vec<Self> {
+        let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for (queue, count) in rows {
+            all.entry(queue).or_default().0 = count;
+        }
+        for (queue, count) in letters {
+            all.entry(queue).or_default().1 = count;
+        }
+        let of_each = |(queue, (rows, letters))| Self { queue, rows, letters };
+        all.into_iter().map(of_each).collect()
+    }
+}
+
+pub(super) async fn check(
+    operator: &Operator,
+    subscribers: &[Subscriber],
+    found: &mut Found,
+) -> Result<String> {
+    let waiting = on_desk!(operator, desk => desk.waiting().await)?;
+    if subscribers.is_empty() {
+        found.note(
+            "this program has no handlers: it cannot tell which queues somebody reads, nor \
+             whether their messages decode",
+            "these are the checks that keep a deploy from failing",
+            "mount `outbox::cli::run(app)` in the program that has the handlers, and ask there",
+        );
+        return Ok(seen(&waiting));
+    }
+    Ok(judge(&waiting, subscribers, found))
+}
+
+fn judge(waiting: &[Waiting], subscribers: &[Subscriber], found: &mut Found) -> String {
+    let mut readers: BTreeMap<&str, &str> = BTreeMap::new();
+    for subscriber in subscribers {
+        readers.extend(subscriber.queues().iter().map(|it| (it.as_str(), subscriber.name())));
+    }
+    let unread = waiting.iter().filter(|one| !readers.contains_key(one.queue.as_str()));
+    for Waiting { queue, rows, letters } in unread {
+        let meant = readers.iter().find(|(other, _)| alike(queue, other));
+        let letters = count(*letters, "failed dead letter");
+        let lies = match *rows {
+            0 => letters,
+            rows => format!("{} and {letters}", count(rows, "row")),
+        };
+        let what =
+            format!("no subscriber of this program reads the queue `{queue}`, which has {lies}");
+        let why = "unless another program reads it, its messages wait for ever";
+        if let Some((other, subscriber)) = meant {
+            found.warning(
+                format!("{what}; was `{other}` meant, which the subscriber `{subscriber}` reads?"),
+                why,
+                format!(
+                    "if `{other}` and `{queue}` are meant to be one, name it alike where messages \
+                     are published and where they are read"
+                ),
+            );
+        } else if *rows > 0 {
+            found.warning(
+                what,
+                why,
+                "deploy the program that reads it, or find out who publishes to it",
+            );
+        } else {
+            found.note(
+                what,
+                "a replay would put them where nobody reads",
+                "replay them to another queue, or mark them ignored",
+            );
+        }
+    }
+    let read = count(readers.len() as u64, "queue");
+    format!("{}; this program reads {read}", seen(waiting))
+}
+
+fn seen(waiting: &[Waiting]) -> String {
+    format!("{} with rows or failed dead letters", count(waiting.len() as u64, "queue"))
+}

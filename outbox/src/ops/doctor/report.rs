@@ -1,0 +1,141 @@
+//! What was found, and what was looked at.
+
+use crate::error::Error;
+
+/// How much a finding weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Severity {
+    /// Good to know.
+    Note,
+    /// It works, slowly or less safely, or it will stop to work.
+    Warning,
+    /// It does not work, or will not with this program: do not deploy it.
+    Error,
+}
+
+impl Severity {
+    /// `note`, `warning` or `error`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One thing that somebody should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The check that found it, as in [`Check::name`].
+    pub check: &'static str,
+    /// How much it weighs.
+    pub severity: Severity,
+    /// What is the case, with numbers and names. Names of queues and sessions are as
+    /// others wrote them: escape them before a terminal gets them.
+    pub what: String,
+    /// What comes of it.
+    pub why: String,
+    /// What to do; may be SQL.
+    pub mend: String,
+}
+
+/// A check that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// What it saw, in a few words; `None` when it could not be made, which is a
+    /// finding too.
+    pub said: Option<String>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The heaviest first.
+    pub findings: Vec<Finding>,
+    /// In the order in which they were made.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// How many findings weigh so much.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|one| one.severity == severity).count()
+    }
+
+    pub(super) fn add(&mut self, mut found: Found, said: Result<String, Error>) {
+        let name = found.check;
+        if let Err(error) = &said {
+            found.error(
+                format!("the check could not be made: {error}"),
+                "what it looks for may be there or not",
+                "mend what the error names, and ask again",
+            );
+        }
+        self.findings.append(&mut found.findings);
+        self.checks.push(Check { name, said: said.ok() });
+    }
+}
+
+/// Where a check leaves what it finds.
+pub(super) struct Found {
+    check: &'static str,
+    findings: Vec<Finding>,
+}
+
+impl Found {
+    pub(super) fn by(check: &'static str) -> Self {
+        Self { check, findings: Vec::new() }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        severity: Severity,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        let (what, why, mend) = (what.into(), why.into(), mend.into());
+        self.findings.push(Finding { check: self.check, severity, what, why, mend });
+    }
+
+    pub(super) fn error(
+        &mut self,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Error, what, why, mend);
+    }
+
+    pub(super) fn warning(
+        &mut self,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, what, why, mend);
+    }
+
+    pub(super) fn note(
+        &mut self,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.add(Severity::Note, what, why, mend);
+    }
+
+    #[cfg(test)]
+    pub(super) fn severities(&self) -> Vec<Severity> {
+        self.findings.iter().map(|one| one.severity).collect()
+    }
+}

@@ -1,0 +1,23 @@
+//! Whether the tables are as they have to be.
+
+use super::report::{Found, Severity};
+use crate::error::{Error, Result};
+use crate::ops::Operator;
+
+pub(super) async fn check(operator: &Operator, found: &mut Found) -> Result<String> {
+    let differences = match operator.check(true).await {
+        Ok(()) => return Ok("the tables are as they have to be".into()),
+        Err(Error::Schema(mismatch)) => mismatch.differences,
+        Err(error) => return Err(error),
+    };
+    let said = format!("{} differences", differences.len());
+    for difference in differences {
+        let (severity, why) = if difference.fatal {
+            (Severity::Error, "the engine cannot work like this: no program will start")
+        } else {
+            (Severity::Warning, "it works, slowly or less safely")
+        };
+        found.add(severity, difference.what, why, difference.mend);
+    }
+    Ok(said)
+}

@@ -1,0 +1,247 @@
+//! What a doctor asks the server.
+
+use std::time::{Duration, SystemTime};
+
+use futures_util::TryStreamExt as _;
+use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions, PgRow};
+use sqlx::{Connection as _, Row as _};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::desk::PgDesk;
+use super::time::PgTime;
+use super::{CONNECT_LIMIT, Statement, query};
+use crate::error::StoreError;
+use crate::ops::doctor::postgres::{Connections, Holder, Kind, Pids, Snapshots, Vacuum};
+use crate::ops::doctor::{Extent, Kept, Page, Waiting};
+use crate::store::statements;
+
+statements! {
+    struct Sql in "sql/doctor" {
+        connections, snapshots, vacuum, waiting,
+        waiting_letters, extent, extent_letters, rows, letters,
+    }
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+fn failed(error: sqlx::Error) -> StoreError {
+    StoreError::of("examine")(error)
+}
+
+impl PgDesk {
+    /// Connects once: a pool would wait longer, and then say only that it waited.
+    pub(crate) async fn reach(&self) -> Result<()> {
+        self.connect().await.map(drop)
+    }
+
+    /// A connection beside the pool's.
+    async fn connect(&self) -> Result<PgConnection> {
+        let options = self.pool().connect_options();
+        match timeout(CONNECT_LIMIT, PgConnection::connect_with(&options)).await {
+            Ok(connected) => connected.map_err(StoreError::of("connect to PostgreSQL")),
+            Err(_) => Err(StoreError::new("connect to PostgreSQL", "no answer within 5 s", true)),
+        }
+    }
+
+    /// In a transaction and unnamed, which a pooler in transaction mode leaves together.
+    async fn ask(&self, statement: Statement) -> Result<Vec<PgRow>> {
+        let mut tx = self.pool().begin().await.map_err(failed)?;
+        let rows = statement.persistent(false).fetch_all(&mut *tx).await.map_err(failed)?;
+        tx.rollback().await.map_err(failed)?;
+        Ok(rows)
+    }
+
+    fn sql(&self) -> Sql {
+        Sql::new(&self.names)
+    }
+
+    pub(crate) async fn connections(&self) -> Result<Connections> {
+        let rows = self.ask(query(&self.sql().connections)).await?;
+        let row = one(&rows)?;
+        Ok(Connections {
+            allowed: row.try_get(0).map_err(failed)?,
+            used: row.try_get(1).map_err(failed)?,
+            limit: row.try_get(2).map_err(failed)?,
+            pool: self.pool().options().get_max_connections().into(),
+        })
+    }
+
+    pub(crate) async fn notify_usage(&self) -> Result<f64> {
+        let rows = self.ask(sqlx::query("SELECT pg_notification_queue_usage()")).await?;
+        one(&rows)?.try_get(0).map_err(failed)
+    }
+
+    /// The function unqualified: a test puts another in its place.
+    pub(crate) async fn server_clock(&self) -> Result<SystemTime> {
+        let rows = self.ask(sqlx::query("SELECT clock_timestamp()")).await?;
+        one(&rows)?.try_get(0).map(|time: PgTime| time.0).map_err(failed)
+    }
+
+    pub(crate) async fn snapshots(&self) -> Result<Snapshots> {
+        let (mut holders, mut all_seen) = (Vec::new(), false);
+        for row in &self.ask(query(&self.sql().snapshots)).await? {
+            match holder(row).map_err(failed)? {
+                Some(holder) => holders.push(holder),
+                None => all_seen = row.try_get(5).map_err(failed)?,
+            }
+        }
+        Ok(Snapshots { holders, all_seen })
+    }
+
+    pub(crate) async fn vacuum(&self) -> Result<Option<Vacuum>> {
+        let table = self.names.qualified(self.names.table());
+        let rows = self.ask(query(&self.sql().vacuum).bind(table)).await?;
+        let read = |row: &PgRow| {
+            Ok(Vacuum {
+                automatic: row.try_get(0)?,
+                counted: row.try_get(1)?,
+                may: row.try_get(2)?,
+                owner: row.try_get(3)?,
+                live: row.try_get(4)?,
+                dead: row.try_get(5)?,
+            })
+        };
+        rows.first().map(read).transpose().map_err(failed)
+    }
+
+    /// Two connections take turns: see [`Pids`].
+    pub(crate) async fn pids(&self) -> Result<Pids> {
+        let (mut first, mut second) = (self.connect().await?, self.connect().await?);
+        let before = pid(&mut first).await?;
+        sqlx::raw_sql("BEGIN").execute(&mut second).await.map_err(failed)?;
+        let between = pid(&mut second).await?;
+        let after = pid(&mut first).await?;
+        sqlx::raw_sql("ROLLBACK").execute(&mut second).await.map_err(failed)?;
+        for connection in [first, second] {
+            // How it ends does not matter.
+            let _ = connection.close().await;
+        }
+        Ok(Pids { first: before, second: between, first_again: after })
+    }
+
+    /// Whether a notification arrives, on a channel that nobody else knows.
+    pub(crate) async fn hears(&self, within: Duration) -> Result<bool> {
+        let options = self.pool().connect_options();
+        let own = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(CONNECT_LIMIT)
+            .connect_lazy_with((*options).clone());
+        let channel = format!("outbox_doctor_{}", Uuid::new_v4().simple());
+        let listening = async {
+            let mut listener = PgListener::connect_with(&own).await?;
+            listener.listen(&channel).await?;
+            Ok(listener)
+        };
+        let mut listener = listening.await.map_err(failed)?;
+        self.ask_kept(sqlx::query("SELECT pg_notify($1, '')").bind(channel)).await?;
+        let heard = timeout(within, listener.recv()).await;
+        drop(listener);
+        match heard {
+            Ok(heard) => heard.map(|_| true).map_err(failed),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// As [`PgDesk::ask`], committed.
+    async fn ask_kept(&self, statement: Statement) -> Result<()> {
+        let mut tx = self.pool().begin().await.map_err(failed)?;
+        statement.persistent(false).execute(&mut *tx).await.map_err(failed)?;
+        tx.commit().await.map_err(failed)
+    }
+
+    /// Without dead letters where there is no table of them.
+    pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
+        let sql = self.sql();
+        let rows = self.ask(query(&sql.waiting)).await?;
+        let letters = if self.has_letters().await? {
+            self.ask(query(&sql.waiting_letters)).await?
+        } else {
+            Vec::new()
+        };
+        let count = |row: &PgRow| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs()));
+        let counts = |rows: Vec<PgRow>| rows.iter().map(count).collect::<sqlx::Result<Vec<_>>>();
+        let (rows, letters) = (counts(rows).map_err(failed)?, counts(letters).map_err(failed)?);
+        Ok(Waiting::of(rows, letters))
+    }
+
+    /// Of the rows and, if there is a table of them, of the dead letters.
+    pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
+        let sql = self.sql();
+        let read = |rows: Vec<PgRow>| {
+            let row = one(&rows)?;
+            let count: i64 = row.try_get(0).map_err(failed)?;
+            let last = row.try_get(1).map_err(failed)?;
+            Ok(Extent { rows: count.unsigned_abs(), last })
+        };
+        let rows = read(self.ask(query(&sql.extent)).await?)?;
+        let letters = if self.has_letters().await? {
+            Some(read(self.ask(query(&sql.extent_letters)).await?)?)
+        } else {
+            None
+        };
+        Ok([Some(rows), letters])
+    }
+
+    async fn has_letters(&self) -> Result<bool> {
+        let table = self.names.qualified(&self.names.dlq_or_default());
+        let there = sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(table);
+        one(&self.ask(there).await?)?.try_get(0).map_err(failed)
+    }
+
+    /// Hands each row of the page over as it comes.
+    pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
+        let sql = self.sql();
+        let text = if page.letters { &sql.letters } else { &sql.rows };
+        let mut tx = self.pool().begin().await.map_err(failed)?;
+        let statement = query(text)
+            .bind(page.after)
+            .bind(page.last)
+            .bind(page.queues.to_vec())
+            .bind(page.rows)
+            .persistent(false);
+        let mut rows = statement.fetch(&mut *tx);
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            each(kept(&row).map_err(failed)?);
+        }
+        drop(rows);
+        tx.rollback().await.map_err(failed)
+    }
+}
+
+fn kept(row: &PgRow) -> sqlx::Result<Kept> {
+    Ok(Kept {
+        id: row.try_get(0)?,
+        queue: row.try_get(1)?,
+        payload: row.try_get::<Option<Vec<u8>>, _>(2)?.unwrap_or_default().into(),
+        headers: row.try_get::<Option<String>, _>(3)?.map(Into::into),
+    })
+}
+
+async fn pid(connection: &mut PgConnection) -> Result<i32> {
+    let rows = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_all(connection).await;
+    one(&rows.map_err(failed)?)?.try_get(0).map_err(failed)
+}
+
+fn one(rows: &[PgRow]) -> Result<&PgRow> {
+    rows.first().ok_or_else(|| failed(sqlx::Error::RowNotFound))
+}
+
+/// `None` of the row that only says what this role sees.
+fn holder(row: &PgRow) -> sqlx::Result<Option<Holder>> {
+    let kind = match row.try_get::<&str, _>(0)? {
+        "session" => Kind::Session,
+        "prepared" => Kind::Prepared,
+        "slot" => Kind::Slot,
+        _ => return Ok(None),
+    };
+    let seconds: Option<f64> = row.try_get(3)?;
+    Ok(Some(Holder {
+        kind,
+        who: row.try_get(1)?,
+        name: row.try_get(2)?,
+        age: seconds.map(|age| Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default()),
+        transactions: row.try_get(4)?,
+        active: row.try_get(5)?,
+    }))
+}

@@ -1,0 +1,54 @@
+-- Roles for those who publish, those who handle and those who operate, with what each
+-- needs and no more. For the owner of the tables, if he may create roles; it can be
+-- repeated. The roles cannot log in: grant them to those that can.
+--
+-- Locks: nothing that any statement waits for. Only the owner migrates and vacuums: grant
+-- his role to the consumers' if the engine is to vacuum a busy table beside autovacuum.
+-- Tables whose ids come from a sequence instead of an identity, as those of a Python
+-- service, need USAGE on that sequence for all three.
+DO $$ BEGIN
+    CREATE ROLE {producer} NOLOGIN;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+DO $$ BEGIN
+    CREATE ROLE {consumer} NOLOGIN;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+DO $$ BEGIN
+    CREATE ROLE {operator} NOLOGIN;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+END $$;
+{schema}
+
+-- Publishes. Reads no message.
+GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
+    SELECT (id, queue, timer_id)
+    ON "outbox" TO {producer};
+{timers}
+-- Handles: claims, settles, publishes what handlers return, buries, sees pauses.
+GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
+    UPDATE (payload, headers, attempts_count, deliveries_count, next_attempt_at,
+        first_attempt_at, last_attempt_at, acquired_at, acquired_token),
+    SELECT, DELETE
+    ON "outbox" TO {consumer};
+GRANT INSERT (original_id, queue, payload, headers, deliveries_count, created_at, failed_at,
+        failure_reason, last_exception, timer_id, error_kind, fingerprint, note)
+    ON "outbox_dlq" TO {consumer};
+GRANT SELECT ON "outbox_paused" TO {consumer};
+
+-- Operates: looks at everything, publishes, cancels timers, replays, resolves, ignores and
+-- purges dead letters, pauses queues. It cannot claim, nor change what waits.
+-- To lock a row, for a look at who has it, takes the right to change a column.
+GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
+    UPDATE (last_attempt_at),
+    SELECT, DELETE
+    ON "outbox" TO {operator};
+GRANT UPDATE (status, resolved_at, note, fingerprint, replayed_id), SELECT, DELETE
+    ON "outbox_dlq" TO {operator};
+GRANT SELECT, INSERT, UPDATE, DELETE ON "outbox_paused" TO {operator};
+-- To see who holds an old snapshot. Takes a superuser.
+DO $$ BEGIN
+    GRANT pg_read_all_stats TO {operator};
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE NOTICE 'the doctor sees only sessions of its own: %', SQLERRM;
+END $$;

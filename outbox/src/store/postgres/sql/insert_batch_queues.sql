@@ -1,0 +1,20 @@
+-- As insert_batch, for queues and due times of many kinds. It asks for no more rights than
+-- to insert, which ON CONFLICT .. DO UPDATE of insert_batch_mixed does.
+-- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
+-- microseconds, $6 channel, $7 lock of the sleepers or NULL.
+-- Ids are drawn in the order of the batch.
+WITH inserted AS (
+    INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at)
+    SELECT given.queue, given.payload, given.headers::jsonb, clock_timestamp(),
+        coalesce(given.at, clock_timestamp() + given.delay * interval '1 microsecond')
+    FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[])
+        WITH ORDINALITY AS given(queue, payload, headers, at, delay, place)
+    ORDER BY given.place
+    RETURNING id, queue
+), woken AS MATERIALIZED (
+    SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            ELSE pg_notify($6, named.queue) IS NULL END)
+    FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
+        FROM inserted) AS named
+)
+SELECT array_agg(inserted.id) FROM inserted CROSS JOIN woken

@@ -1,0 +1,34 @@
+//! What a measurement writes and deletes.
+
+use super::desk::SqliteDesk;
+use super::query;
+use crate::error::{Result, StoreError};
+use crate::publish::{Outgoing, Publisher};
+use crate::store::statements;
+
+statements! {
+    struct Sql in "sql" { bench_clean }
+}
+
+impl SqliteDesk {
+    /// In one transaction.
+    pub(crate) async fn publish_load(
+        &self,
+        publisher: &Publisher,
+        messages: Vec<Outgoing>,
+    ) -> Result<()> {
+        let mut tx = super::begin(self.pool()).await?;
+        publisher.publish_batch(&mut tx, messages).await?;
+        Ok(tx.commit().await.map_err(StoreError::of("publish"))?)
+    }
+
+    /// How many rows of the queue it deleted.
+    pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
+        let failed = StoreError::of("clean up");
+        let mut tx = super::begin(self.pool()).await?;
+        let statement = query(&Sql::new(&self.names).bench_clean).bind(queue.to_owned()).bind(rows);
+        let deleted = statement.execute(&mut *tx).await.map_err(&failed)?;
+        tx.commit().await.map_err(failed)?;
+        Ok(deleted.rows_affected())
+    }
+}

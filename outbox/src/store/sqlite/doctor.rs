@@ -1,0 +1,135 @@
+//! What a doctor asks the file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteRow;
+
+use super::desk::SqliteDesk;
+use super::query;
+use crate::error::StoreError;
+use crate::ops::doctor::{Extent, Kept, Page, Waiting};
+use crate::store::statements;
+
+statements! {
+    struct Sql in "sql/doctor" {
+        waiting, waiting_letters, extent, extent_letters,
+        rows, letters,
+    }
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+fn failed(error: sqlx::Error) -> StoreError {
+    StoreError::of("examine")(error)
+}
+
+impl SqliteDesk {
+    /// Opens the file once, or names it in the error.
+    pub(crate) async fn reach(&self) -> crate::Result<()> {
+        let (file, options) = (self.file(), self.pool().connect_options());
+        if !options.get_filename().starts_with(":memory:") && !file.exists() {
+            let why =
+                format!("the file {} does not exist; `outbox migrate` makes it", file.display());
+            return Err(StoreError::new("open SQLite", why, false).into());
+        }
+        super::open(self.pool()).await
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.pool().connect_options().get_filename().to_owned()
+    }
+
+    /// The first ten.
+    pub(crate) async fn damages(&self) -> Result<Vec<String>> {
+        let checked = sqlx::query_scalar("PRAGMA quick_check(10)").fetch_all(self.pool()).await;
+        let mut told: Vec<String> = match checked {
+            Ok(told) => told,
+            // Too damaged for the check itself.
+            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "11") => {
+                vec![error.message().to_owned()]
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        told.retain(|line| line != "ok");
+        Ok(told)
+    }
+
+    pub(crate) async fn journal_mode(&self) -> Result<String> {
+        sqlx::query_scalar("PRAGMA journal_mode").fetch_one(self.pool()).await.map_err(failed)
+    }
+
+    pub(crate) async fn busy_timeout(&self) -> Result<Duration> {
+        let asked = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(self.pool()).await;
+        asked.map(|ms: i64| Duration::from_millis(ms.unsigned_abs())).map_err(failed)
+    }
+
+    /// Takes the write lock, writes, and gives it back with nothing written.
+    pub(crate) async fn try_to_write(&self) -> Result<()> {
+        let mut tx = self.pool().begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        // The lock alone is given to whoever may only read, too.
+        let written = sqlx::query("CREATE TABLE outbox_doctor (id INTEGER)").execute(&mut *tx);
+        written.await.map_err(failed)?;
+        tx.rollback().await.map_err(failed)
+    }
+
+    /// Without dead letters where there is no table of them.
+    pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
+        let sql = Sql::new(&self.names);
+        let read = |row: SqliteRow| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs()));
+        let rows = query(&sql.waiting).try_map(read).fetch_all(self.pool()).await;
+        let mut letters = Vec::new();
+        if self.has_letters().await? {
+            let counted = query(&sql.waiting_letters).try_map(read);
+            letters = counted.fetch_all(self.pool()).await.map_err(failed)?;
+        }
+        Ok(Waiting::of(rows.map_err(failed)?, letters))
+    }
+
+    /// Of the rows and, if there is a table of them, of the dead letters.
+    pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
+        let sql = Sql::new(&self.names);
+        let read = |row: SqliteRow| {
+            let rows = row.try_get::<i64, _>(0)?.unsigned_abs();
+            Ok(Extent { rows, last: row.try_get(1)? })
+        };
+        let rows = query(&sql.extent).try_map(read).fetch_one(self.pool()).await;
+        let mut letters = None;
+        if self.has_letters().await? {
+            let counted = query(&sql.extent_letters).try_map(read);
+            letters = Some(counted.fetch_one(self.pool()).await.map_err(failed)?);
+        }
+        Ok([Some(rows.map_err(failed)?), letters])
+    }
+
+    async fn has_letters(&self) -> Result<bool> {
+        let there = "SELECT count(*) > 0 FROM sqlite_master \
+            WHERE type = 'table' AND lower(name) = lower(?1)";
+        let there = sqlx::query_scalar(there).bind(self.names.dlq_or_default());
+        there.fetch_one(self.pool()).await.map_err(failed)
+    }
+
+    /// Hands each row of the page over as it comes.
+    pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
+        let sql = Sql::new(&self.names);
+        let text = if page.letters { &sql.letters } else { &sql.rows };
+        let queues = serde_json::Value::from(page.queues).to_string();
+        let statement = query(text).bind(page.after).bind(page.last).bind(queues).bind(page.rows);
+        let mut rows = statement.fetch(self.pool());
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            each(kept(&row).map_err(failed)?);
+        }
+        Ok(())
+    }
+}
+
+fn kept(row: &SqliteRow) -> sqlx::Result<Kept> {
+    Ok(Kept {
+        id: row.try_get(0)?,
+        queue: row.try_get(1)?,
+        payload: row.try_get::<Option<Vec<u8>>, _>(2)?.unwrap_or_default().into(),
+        headers: row.try_get::<Option<String>, _>(3)?.map(Into::into),
+    })
+}

@@ -1,0 +1,49 @@
+//! Connections that the server has no room for.
+
+use outbox::App;
+use outbox::ops::doctor::{Limits, Severity};
+use outbox_tests::db::Db;
+use sqlx::postgres::PgPoolOptions;
+
+use crate::{by, examine, one};
+
+fn app(db: &Db, connections: u32) -> App {
+    let options = (*db.pg().connect_options()).clone();
+    let pool = PgPoolOptions::new().max_connections(connections).connect_lazy_with(options);
+    App::postgres(pool).names(db.names.clone()).only([])
+}
+
+async fn a_pool_larger_than_the_server_is_an_error(db: &Db) {
+    let report = examine(app(db, 4), Limits::default()).await;
+    assert_eq!(by(&report, "connections").len(), 0, "{report:#?}");
+    let report = examine(app(db, 100_000), Limits::default()).await;
+    let found = one(&report, "connections", Severity::Error);
+    assert!(found.what.contains("100005 connections"), "{found:?}");
+}
+
+async fn many_processes_are_counted_together(db: &Db) {
+    let mut limits = Limits::default();
+    limits.processes = 100;
+    let report = examine(app(db, 4), limits).await;
+    let found = one(&report, "connections", Severity::Error);
+    assert!(found.what.contains("100 process(es) open up to 900 connections"), "{found:?}");
+}
+
+async fn the_limit_of_a_role_counts(db: &Db) {
+    let role = outbox_tests::backend::unique("narrow");
+    db.exec(format!("CREATE ROLE {role} LOGIN SUPERUSER CONNECTION LIMIT 8")).await;
+    let options = (*db.pg().connect_options()).clone().username(&role);
+    let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+    let app = App::postgres(pool.clone()).names(db.names.clone()).only([]);
+    let report = examine(app, Limits::default()).await;
+    let found = one(&report, "connections", Severity::Error);
+    assert!(found.what.contains("lets this role have 8"), "{found:?}");
+    pool.close().await;
+    db.exec(format!("DROP ROLE {role}")).await;
+}
+
+outbox_tests::on_postgres!(
+    a_pool_larger_than_the_server_is_an_error,
+    many_processes_are_counted_together,
+    the_limit_of_a_role_counts,
+);

@@ -1,0 +1,57 @@
+//! Queues that nobody reads.
+
+use outbox::ops::doctor::{Limits, Report, Severity};
+use outbox::{Context, Subscriber};
+use outbox_tests::db::Db;
+
+use crate::{by, examine, one};
+
+async fn of(db: &Db) -> Report {
+    let reader = Subscriber::new("confirm", "orders", |_: Context| async {}).decodes::<i64>();
+    examine(db.app().only([reader]), Limits::default()).await
+}
+
+async fn a_queue_that_nobody_reads_is_told(db: &Db) {
+    db.publish("orders", 1).await;
+    db.publish("invoices", 1).await;
+    let report = of(db).await;
+    let found = one(&report, "queues", Severity::Warning);
+    assert!(found.what.contains("the queue `invoices`, which has 1 row"), "{found:?}");
+    assert!(!found.what.contains("meant"), "{found:?}");
+}
+
+async fn a_name_that_is_nearly_that_of_a_queue_with_a_reader_is_a_likely_typo(db: &Db) {
+    db.publish("order", 1).await;
+    let report = of(db).await;
+    let found = one(&report, "queues", Severity::Warning);
+    assert!(found.what.contains("was `orders` meant, which the subscriber `confirm` reads?"));
+}
+
+async fn queues_that_are_read_and_those_without_rows_are_no_finding(db: &Db) {
+    db.publish("orders", 1).await;
+    assert_eq!(by(&of(db).await, "queues").len(), 0);
+    db.exec("DELETE FROM outbox").await;
+    assert_eq!(by(&of(db).await, "queues").len(), 0);
+}
+
+async fn dead_letters_of_a_queue_that_nobody_reads_are_a_note(db: &Db) {
+    let id = db.publish("audits", 1).await;
+    db.exec(format!(
+        "INSERT INTO outbox_dlq (original_id, queue, payload, deliveries_count, created_at, \
+            failed_at, failure_reason) \
+         SELECT id, queue, payload, 1, created_at, created_at, 'rejected' FROM outbox \
+         WHERE id = {id}"
+    ))
+    .await;
+    db.exec("DELETE FROM outbox").await;
+    let report = of(db).await;
+    let found = one(&report, "queues", Severity::Note);
+    assert!(found.what.contains("`audits`, which has 1 failed dead letter"), "{found:?}");
+}
+
+outbox_tests::on_both!(
+    a_queue_that_nobody_reads_is_told,
+    a_name_that_is_nearly_that_of_a_queue_with_a_reader_is_a_likely_typo,
+    queues_that_are_read_and_those_without_rows_are_no_finding,
+    dead_letters_of_a_queue_that_nobody_reads_are_a_note,
+);

@@ -1,0 +1,33 @@
+//! Settings of a server, on one of the test's own.
+
+use std::time::Duration;
+
+use outbox::ops::doctor::{Limits, Severity};
+use outbox_tests::backend::require;
+use outbox_tests::db::Db;
+use outbox_tests::server::Server;
+
+use crate::{by, examine, of, one};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_autovacuum_and_with_a_prepared_transaction_is_told() {
+    if !require("postgres") {
+        return;
+    }
+    let settings = [("autovacuum", "off"), ("max_prepared_transactions", "5"), ("fsync", "off")];
+    let server = Server::start(&settings).unwrap();
+    let db = Db::of(&server).await;
+    let report = of(&db).await;
+    let found = one(&report, "vacuum", Severity::Warning);
+    assert!(found.what.contains("`autovacuum` of the server is off"), "{found:?}");
+
+    db.exec("BEGIN; CREATE TABLE other (); PREPARE TRANSACTION 'left''over'").await;
+    assert_eq!(by(&of(&db).await, "snapshots").len(), 0);
+    let mut limits = Limits::default();
+    limits.snapshot_age = Duration::ZERO;
+    let report = examine(db.app(), limits).await;
+    let found = one(&report, "snapshots", Severity::Warning);
+    assert!(found.what.contains("prepared transaction left'over"), "{found:?}");
+    assert!(found.mend.contains("ROLLBACK PREPARED 'left''over'"), "{found:?}");
+    db.close().await;
+}
