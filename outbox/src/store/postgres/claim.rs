@@ -72,7 +72,9 @@ impl PgStore {
 fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     if place == 0 {
-        taken.iter_mut().for_each(|one| one.crowded = true);
+        for one in taken.iter_mut() {
+            one.crowded = true;
+        }
         return Ok(());
     }
     let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
