@@ -40,6 +40,8 @@ mod extend;
 mod fencing;
 #[path = "conformance/headers.rs"]
 mod headers;
+#[path = "conformance/lanes.rs"]
+mod lanes;
 #[path = "conformance/lease.rs"]
 mod lease;
 #[path = "conformance/migrate.rs"]

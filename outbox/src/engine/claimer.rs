@@ -1,6 +1,6 @@
 //! The claims of a process: which subscribers look for rows, and when. One
-//! statement claims for all that want rows at that moment; two such statements may
-//! be under way.
+//! statement claims for all that want rows at that moment; how many such statements are
+//! under way, `lanes` says.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::inbox::Job;
+use super::lanes::Lanes;
 use super::look::Look;
 use super::results::Sender;
 use super::settle::Settling;
@@ -20,9 +21,6 @@ use crate::error::StoreError;
 use crate::store::{Claim, Store, Taken};
 use crate::telemetry::{self, TARGET};
 
-/// Statements under way. With one, nothing would be claimed while its rows are
-/// read.
-const STATEMENTS: usize = 2;
 /// Rows of a statement for several subscribers.
 const ROWS: usize = 1000;
 const A_FEW: usize = 10;
@@ -46,17 +44,20 @@ pub(super) async fn run<S: Store>(
 ) {
     let mut looks: Vec<_> =
         readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
-    let mut under_way = FuturesUnordered::new();
+    let (mut lanes, mut under_way) = (Lanes::default(), FuturesUnordered::new());
     let mut first = 0;
     loop {
         let now = Instant::now();
-        while under_way.len() < STATEMENTS
+        while lanes.free(under_way.len(), now)
             && let Some(round) = next_round(&mut looks, &mut first, now)
         {
             under_way.push(send(&shared, round));
         }
-        let free = under_way.len() < STATEMENTS;
-        let next = looks.iter().filter(|_| free).filter_map(|look| look.next(now)).min();
+        let next = if lanes.free(under_way.len(), now) {
+            looks.iter().filter_map(|look| look.next(now)).min()
+        } else {
+            lanes.opens_at(now)
+        };
         let alarm = async {
             match next {
                 Some(at) => sleep_until(at).await,
@@ -66,7 +67,11 @@ pub(super) async fn run<S: Store>(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some((round, answer)) = under_way.next() => answered(&mut looks, round, answer),
+            Some((round, answer)) = under_way.next() => {
+                let crowded = answer.iter().flatten().any(|taken| taken.crowded);
+                lanes.answered(crowded, Instant::now());
+                answered(&mut looks, round, answer);
+            }
             () = changed.notified() => {}
             () = alarm => {}
         }

@@ -13,6 +13,7 @@ mod handle;
 mod inbox;
 mod invoke;
 mod judge;
+mod lanes;
 mod lease;
 mod look;
 mod quiet;

@@ -3,7 +3,10 @@
 //! An [`Operator`] works on the tables of one database, from any program. The command
 //! line (feature `cli`) is built on it.
 
+mod bench;
+pub mod doctor;
 pub(crate) mod failed;
+mod grants;
 mod json;
 mod pause;
 mod payload;
@@ -13,6 +16,8 @@ mod queues;
 mod stats;
 mod why;
 
+pub use bench::{Bench, Load, Measured};
+pub use grants::Roles;
 #[cfg(feature = "cli")]
 pub(crate) use json::rfc3339;
 pub use pause::{Pause, Resumed};
@@ -26,12 +31,6 @@ pub use stats::{QueueRates, QueueSample, Rates, Sample, SampleOptions};
 pub(crate) use why::age;
 pub use why::{Answer, Extension, Letter, Session, Sureness, Told, Why, WhyOptions, WhyRow};
 pub(crate) use why::{BEFORE, Found, Locks, Readers};
-mod bench;
-pub mod doctor;
-mod grants;
-
-pub use bench::{Bench, Load, Measured};
-pub use grants::Roles;
 
 use crate::app::App;
 use crate::error::{Error, Result};
@@ -86,8 +85,6 @@ macro_rules! on_desk {
         }
     };
 }
-pub(crate) use on_desk;
-
 pub(crate) use on_desk;
 
 impl Operator {

@@ -94,7 +94,7 @@ pub struct Claim {
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
     /// The last one got as many rows as it asked for, so there are more.
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code))]
     pub expected: bool,
 }
 
@@ -121,6 +121,9 @@ pub struct Taken {
     /// free and due do not count: they were passed by, because somebody has them
     /// locked.
     pub next: Option<Duration>,
+    /// Others were claiming from the same queue. Told only where it matters, and to a
+    /// claim that expected rows.
+    pub crowded: bool,
 }
 
 /// A row just claimed. `row.acquired_token` is the claim's.

@@ -40,7 +40,7 @@ impl Tables {
             .collect();
         let looks = claim.limit == 0 || rows.len() < claim.limit;
         let next = if looks { self.next_due(claim) } else { None };
-        Taken { rows, next }
+        Taken { rows, next, crowded: false }
     }
 
     pub(super) fn extend(&mut self, leases: &[Extend]) -> Landed {

@@ -30,7 +30,8 @@ impl PgStore {
             .bind(after().map(|after| after.map(|it| PgTime(it.due))).collect::<Vec<_>>())
             .bind(after().map(|after| after.map(|it| it.id)).collect::<Vec<_>>())
             .bind(queues().map(|(_, queue)| queue.clone()).collect::<Vec<_>>())
-            .bind(queues().map(|(place, _)| place).collect::<Vec<_>>());
+            .bind(queues().map(|(place, _)| place).collect::<Vec<_>>())
+            .bind(self.lanes(claims));
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
         let claimed = self.bounded("claim", |connection| {
@@ -52,6 +53,13 @@ impl PgStore {
         Ok(taken)
     }
 
+    /// What those share that are in each other's way: the table and a queue that has
+    /// plenty of rows. Single rows are taken too fast to ask.
+    fn lanes(&self, claims: &[Claim]) -> Option<String> {
+        let queue = claims.iter().find(|claim| claim.expected)?.queues.first()?;
+        Some(format!("{} claims {queue}", self.0.names.channel()))
+    }
+
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
         let runs = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
         let tokens: Vec<Uuid> = runs.heads.iter().map(|extend| extend.token).collect();
@@ -59,9 +67,16 @@ impl PgStore {
     }
 }
 
-/// A row of the answer: one that was taken, or how long to wait for the next.
+/// A row of the answer: one that was taken, how long to wait for the next, or that
+/// others are claiming.
 fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
+    if place == 0 {
+        for one in taken.iter_mut() {
+            one.crowded = true;
+        }
+        return Ok(());
+    }
     let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
     let (Some(one), Some(&own)) = (taken.get_mut(at), tokens.get(at)) else { return Ok(()) };
     if row.try_get_raw(0)?.is_null() {

@@ -27,7 +27,7 @@ impl SqliteStore {
         };
         let looks = claim.limit == 0 || rows.len() < claim.limit;
         let next = if looks { self.next_due(claim).await? } else { None };
-        Ok(Taken { rows, next })
+        Ok(Taken { rows, next, crowded: false })
     }
 
     async fn take(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {

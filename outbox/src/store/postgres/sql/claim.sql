@@ -2,9 +2,11 @@
 -- and says when there may be more.
 -- Of each claim: $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5
 -- due time and id to begin behind or NULL. Of each queue: $6 name, $7 number of its
--- claim, from 1; one that is paused is passed by.
+-- claim, from 1; one that is paused is passed by. $8 what the two places for claims under
+-- way are named after, or NULL.
 -- Locks: FOR UPDATE on the rows taken, for this statement; rows that somebody
--- else has locked are skipped.
+-- else has locked are skipped. And one of the two places, if one is free: nobody waits
+-- for it, and who finds none is told so by a row whose `place` is 0.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order for each
 -- queue. MATERIALIZED, because a planner that inlines the subquery may run it
 -- again for every row and claim more than $1. Locked rows stay where they are, so
@@ -18,7 +20,9 @@
 -- Then `id` is NULL and `wait` is in microseconds; its floor keeps a locked row from
 -- being asked for in a spin. The token of a row is the claim's, and is not sent back.
 WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true)
+    SELECT clock_timestamp() AS now, set_config('synchronous_commit', 'off', true),
+        $8::text IS NOT NULL AND NOT pg_try_advisory_xact_lock(hashtextextended($8, 0))
+            AND NOT pg_try_advisory_xact_lock(hashtextextended($8, 1)) AS crowded
 ), claims AS MATERIALIZED (
     SELECT given.rows, given.ttl * interval '1 microsecond' AS ttl, given.token,
         coalesce(given.at, '-infinity') AS at, coalesce(given.id, 0) AS id, given.place
@@ -96,3 +100,8 @@ CROSS JOIN LATERAL (
 ) AS ahead
 WHERE claims.rows = 0
    OR coalesce((SELECT counts.rows FROM counts WHERE counts.place = claims.place), 0) < claims.rows
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    0::bigint, NULL
+FROM clock
+WHERE clock.crowded
