@@ -28,6 +28,8 @@ use crate::schema::SchemaMismatch;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! statements {
     ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
+        // Fields are called as the files are.
+        #[allow(clippy::struct_field_names)]
         $vis struct $name {
             $($field: std::sync::Arc<str>),+
         }
