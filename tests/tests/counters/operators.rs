@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use outbox::TableNames;
 use outbox::ops::{Operator, PeekOptions, SampleOptions, WhyOptions};
+use outbox::{Publisher, TableNames};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::Connection;
+use sqlx::postgres::{PgConnection, PgPoolOptions};
 
 use super::explain::{Plans, explained};
 
@@ -60,6 +61,7 @@ async fn no_question_of_an_operator_reads_a_table_of_a_million_rows(db: &Db) {
         db.exec(format!("ANALYZE {table}")).await;
     }
     asked.all(&db, "analysed").await;
+    asked.pending(&db).await;
     for (table, fill) in [(TABLE, rows(200_000)), (DLQ, letters(100_000))] {
         db.exec(format!("DELETE FROM {table}")).await;
         db.exec(format!("VACUUM (ANALYZE, TRUNCATE) {table}")).await;
@@ -113,6 +115,15 @@ impl Asked {
             operator.why(id, &options).await.unwrap();
             self.heard("why", BEFORE, when);
         }
+    }
+
+    /// What a program asks on its own connection, where nobody says how it is planned.
+    async fn pending(&mut self, db: &Db) {
+        let options = explained((*db.pg().connect_options()).clone());
+        let mut connection = PgConnection::connect_with(&options).await.unwrap();
+        let publisher = Publisher::new(db.names.clone());
+        assert_eq!(publisher.pending(&mut connection, "many", 10).await.unwrap().len(), 10);
+        self.heard("pending", 10.0, "analysed");
     }
 
     fn heard(&mut self, what: &str, most: f64, when: &str) {

@@ -10,6 +10,8 @@ mod lend;
 mod listen;
 mod pauses;
 mod peek;
+#[cfg(test)]
+mod plans;
 mod publish;
 mod schema;
 mod settle;
