@@ -7,10 +7,11 @@ use crate::error::StoreError;
 pub(crate) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| {
         let missing = error.as_database_error().is_some_and(|refused| {
-            refused.code().is_some_and(|code| code == "42P01")
-                || refused.message().starts_with("no such table")
-                || refused.message().starts_with("no such column")
-                || refused.code().is_some_and(|code| code == "42703")
+            // PostgreSQL's undefined table and column; SQLite has no codes of its own.
+            refused.code().is_some_and(|code| code == "42P01" || code == "42703")
+                || ["no such table", "no such column", "no such index"]
+                    .iter()
+                    .any(|text| refused.message().starts_with(text))
         });
         if missing {
             let why = format!("{error}; make or upgrade the tables with `outbox migrate`");

@@ -4,6 +4,8 @@
 mod drain;
 mod explain;
 mod idle;
+mod operators;
+mod paused;
 mod plans;
 mod trickle;
 mod vacuum;

@@ -16,7 +16,8 @@ const SETTINGS: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL jit = off;
     SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = off;
     SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
     SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off;
-    SET LOCAL max_parallel_workers_per_gather = 0";
+    SET LOCAL enable_indexscan = on; SET LOCAL enable_indexonlyscan = on;
+    SET LOCAL enable_nestloop = on; SET LOCAL max_parallel_workers_per_gather = 0";
 
 impl PgDesk {
     /// A transaction that reads by index. It is left to be rolled back.

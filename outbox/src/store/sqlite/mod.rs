@@ -14,6 +14,8 @@ mod letters_write;
 mod listen;
 mod pauses;
 mod peek;
+#[cfg(test)]
+mod plans;
 mod publish;
 mod schema;
 mod settle;

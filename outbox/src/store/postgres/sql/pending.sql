@@ -4,6 +4,6 @@ SELECT id, queue, payload, headers::text, attempts_count, deliveries_count,
     created_at, next_attempt_at, first_attempt_at, last_attempt_at,
     acquired_at, acquired_token, timer_id
 FROM "outbox"
-WHERE queue = $1
+WHERE queue = $1 AND next_attempt_at >= '-infinity'
 ORDER BY next_attempt_at, id
 LIMIT $2

@@ -4,6 +4,7 @@
 SELECT count(*) FILTER (WHERE first.free), count(*)
 FROM (SELECT o.acquired_token IS NULL AS free
       FROM "outbox" AS o
-      WHERE o.queue = $1 AND (o.next_attempt_at, o.id) < ($2, $3)
+      WHERE o.queue = $1 AND o.next_attempt_at >= '-infinity'
+        AND (o.next_attempt_at, o.id) < ($2, $3)
       ORDER BY o.next_attempt_at, o.id
       LIMIT $4) AS first

@@ -7,7 +7,8 @@ SELECT ?1, coalesce(sum(free), 0), coalesce(sum(free AND at <= now), 0),
     coalesce(sum(NOT free), 0), coalesce(sum(attempts > 0), 0),
     max(now) - min(CASE WHEN free AND at <= now THEN at END),
     (SELECT count(*)
-     FROM (SELECT 1 FROM "outbox_dlq" WHERE queue = ?1 AND status = 'failed'
+     FROM (SELECT 1 FROM "outbox_dlq" INDEXED BY "outbox_dlq_open_idx"
+           WHERE queue = ?1 AND status = 'failed'
            ORDER BY failed_at, id LIMIT ?2)),
     count(*)
 FROM (SELECT acquired_token IS NULL AS free, next_attempt_at AS at, attempts_count AS attempts,

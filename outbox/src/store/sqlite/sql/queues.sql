@@ -2,7 +2,8 @@
 -- holds, since when a pause, and why.
 -- ?1 queues at most.
 -- Locks nothing. Indexes: "outbox_due_idx" and "outbox_dlq_open_idx" are entered once for
--- each queue, behind the queue before it: what a queue holds is not read.
+-- each queue, behind the queue before it: what a queue holds is not read. The second is
+-- named, because SQLite would rather read all open letters by their status, and sort.
 WITH RECURSIVE waiting(queue) AS (
     SELECT (SELECT queue FROM "outbox" ORDER BY queue LIMIT 1)
     UNION ALL
@@ -10,9 +11,10 @@ WITH RECURSIVE waiting(queue) AS (
             ORDER BY o.queue LIMIT 1)
     FROM waiting WHERE waiting.queue IS NOT NULL
 ), dead(queue) AS (
-    SELECT (SELECT queue FROM "outbox_dlq" WHERE status = 'failed' ORDER BY queue LIMIT 1)
+    SELECT (SELECT queue FROM "outbox_dlq" INDEXED BY "outbox_dlq_open_idx"
+            WHERE status = 'failed' ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT d.queue FROM "outbox_dlq" AS d
+    SELECT (SELECT d.queue FROM "outbox_dlq" AS d INDEXED BY "outbox_dlq_open_idx"
             WHERE d.queue > dead.queue AND d.status = 'failed'
             ORDER BY d.queue LIMIT 1)
     FROM dead WHERE dead.queue IS NOT NULL

@@ -1,0 +1,67 @@
+//! `pause` and `resume`.
+
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::free;
+
+use crate::program::{json, run};
+
+on_both!(
+    a_queue_is_paused_and_resumed_for_a_running_app,
+    a_name_of_which_nothing_is_known_is_doubted,
+    all_pauses_are_ended_at_once,
+    wrong_arguments_are_refused,
+);
+
+async fn a_queue_is_paused_and_resumed_for_a_running_app(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    let (witness, other) = free("witness", "other");
+    let hour = std::time::Duration::from_secs(3600);
+    let asleep = |it: outbox::Subscriber| it.min_poll(hour).max_poll(hour);
+    let running = db.app().only([asleep(subscriber), asleep(witness)]).start().await.unwrap();
+    let text = run(db, &["pause", "q", "--note", "why"]).await.good();
+    assert!(text.starts_with("q is paused since 2"), "{text}");
+    db.publish("q", 1).await;
+    db.publish("other", 1).await;
+    other.start().await;
+    assert_eq!(probe.more().await.len(), 0);
+    let again = json(db, &["pause", "q"]).await;
+    let [one] = &again["paused"].as_array().unwrap()[..] else { panic!("{again}") };
+    assert_eq!((&one["was_paused"], &one["note"]), (&true.into(), &"why".into()));
+    assert_eq!(run(db, &["resume", "q"]).await.good(), "q is resumed\n");
+    assert_eq!(probe.start().await.n, 1);
+    assert_eq!(run(db, &["resume", "q"]).await.good(), "q was not paused\n");
+    assert_eq!(json(db, &["resume", "q"]).await["resumed"][0]["was_paused"], false);
+    running.stop().await.unwrap();
+}
+
+async fn a_name_of_which_nothing_is_known_is_doubted(db: &Db) {
+    db.publish("orders", 1).await;
+    let known = run(db, &["pause", "orders"]).await;
+    assert!(known.code == 0 && known.err.is_empty(), "{known:?}");
+    let unknown = run(db, &["pause", "order\u{7}"]).await;
+    assert!(unknown.code == 0 && unknown.err.contains("order\\u{7}"), "{unknown:?}");
+    let silent = run(db, &["pause", "ordre", "--json"]).await;
+    assert!(silent.err.is_empty() && silent.json()["paused"][0]["queue"] == "ordre", "{silent:?}");
+}
+
+async fn all_pauses_are_ended_at_once(db: &Db) {
+    assert_eq!(run(db, &["resume", "--all"]).await.good(), "no queue is paused\n");
+    run(db, &["pause", "a", "b"]).await.good();
+    assert_eq!(run(db, &["resume", "--all"]).await.good(), "a is resumed\nb is resumed\n");
+    assert_eq!(db.int("SELECT count(*) FROM outbox_paused").await, 0);
+}
+
+async fn wrong_arguments_are_refused(db: &Db) {
+    for args in
+        [&["pause"][..], &["pause", ""], &["resume"], &["resume", "q", "--all"], &["resume", ""]]
+    {
+        let ran = run(db, args).await;
+        assert!(ran.code == 2 && ran.out.is_empty() && !ran.err.is_empty(), "{args:?}: {ran:?}");
+    }
+    db.exec("DROP TABLE outbox_paused").await;
+    for args in [["pause", "q"], ["resume", "q"]] {
+        let ran = run(db, &args).await;
+        assert!(ran.code == 1 && ran.err.contains("`outbox migrate`"), "{ran:?}");
+    }
+}

@@ -1,0 +1,36 @@
+//! What a paused queue costs.
+
+use std::time::Duration;
+
+use outbox::Outgoing;
+use outbox::ops::Operator;
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::free;
+use tokio::time::sleep;
+
+use super::wire::Wire;
+
+on_postgres!(a_paused_queue_full_of_due_rows_costs_an_idle_app_nothing);
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn a_paused_queue_full_of_due_rows_costs_an_idle_app_nothing(db: &Db) {
+    let wire = Wire::before(db).await;
+    let operator = Operator::postgres(db.pg().clone(), db.names.clone());
+    operator.pause(&["q"], None).await.unwrap();
+    db.send_all((0..1000).map(|n| Outgoing::new("q", &n))).await;
+    let (subscriber, probe) = free("it", "q");
+    let running = super::app(db, &wire).only([subscriber]).start().await.unwrap();
+    sleep(MINUTE).await;
+    wire.begin();
+    sleep(MINUTE).await;
+    let counts = wire.counts();
+    println!("{} statements a minute", counts.statements());
+    assert!(counts.statements() <= 6, "{:#?}", counts.sent);
+    assert!(counts.most <= 2, "{} connections", counts.most);
+    assert_eq!(probe.more().await.len(), 0);
+    operator.resume(&["q"]).await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+}

@@ -1,0 +1,65 @@
+//! Messages that an operator publishes, and timers that he cancels.
+
+use outbox::ops::CancelledTimer;
+use outbox::{Outgoing, Published, TimerConflict};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::free;
+
+use super::{lease, operator};
+
+on_both!(
+    a_message_is_published_in_a_transaction_of_its_own,
+    whoever_sleeps_is_woken_by_it,
+    a_refused_message_leaves_nothing_behind,
+    a_timer_is_cancelled_unless_somebody_works_on_it,
+);
+
+async fn a_message_is_published_in_a_transaction_of_its_own(db: &Db) {
+    let operator = operator(db);
+    let timer = || Outgoing::new("q", &7).timer_id("t");
+    let Published::Inserted(id) = operator.publish(timer()).await.unwrap() else { panic!() };
+    assert_eq!(db.int(format!("SELECT count(*) FROM outbox WHERE id = {id}")).await, 1);
+    assert_eq!(operator.publish(timer()).await.unwrap(), Published::Duplicate);
+    let extend = timer().on_conflict(TimerConflict::Extend);
+    assert_eq!(operator.publish(extend).await.unwrap(), Published::Extended(id));
+    assert_eq!(db.rows().await, 1);
+}
+
+async fn whoever_sleeps_is_woken_by_it(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    let hour = std::time::Duration::from_secs(3600);
+    let app = db.app().only([subscriber.min_poll(hour).max_poll(hour)]);
+    let running = app.start().await.unwrap();
+    for n in 0..3 {
+        operator(db).publish(Outgoing::new("q", &n)).await.unwrap();
+        assert_eq!(probe.start().await.n, n);
+    }
+    running.stop().await.unwrap();
+}
+
+async fn a_refused_message_leaves_nothing_behind(db: &Db) {
+    for refused in [
+        Outgoing::new("", &7),
+        Outgoing::new("q", &7).header("a", "\0"),
+        Outgoing::raw("q", vec![0; (16 << 20) + 1]),
+    ] {
+        let error = operator(db).publish(refused).await.unwrap_err();
+        assert!(matches!(error, outbox::Error::Publish(_)), "{error}");
+    }
+    assert_eq!(db.rows().await, 0);
+}
+
+async fn a_timer_is_cancelled_unless_somebody_works_on_it(db: &Db) {
+    let operator = operator(db);
+    db.send(Outgoing::new("q", &1).timer_id("free")).await;
+    db.send(Outgoing::new("other", &1).timer_id("free")).await;
+    let id = db.send(Outgoing::new("q", &2).timer_id("held")).await.id().unwrap();
+    lease(db, id, 1).await;
+    let cancel = async |name| operator.cancel_timer("q", name).await.unwrap();
+    assert_eq!(cancel("free").await, CancelledTimer::Cancelled);
+    assert_eq!(cancel("free").await, CancelledTimer::Absent);
+    assert_eq!(cancel("held").await, CancelledTimer::Leased { id });
+    assert_eq!(db.rows().await, 2);
+    assert!(operator.cancel_timer("q", "").await.is_err());
+}

@@ -1,0 +1,152 @@
+//! Why a row is not there.
+
+use outbox::Publisher;
+use outbox::ops::{Answer, WhyOptions};
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::probe::{free, with_result};
+use outbox_tests::server::Server;
+use outbox_tests::{on_both, on_postgres};
+use sqlx::Executor;
+
+use super::why::why;
+use super::{letter, operator};
+
+on_both!(
+    a_row_that_was_handled_is_gone,
+    a_row_that_failed_for_good_is_a_dead_letter,
+    a_letter_that_was_replayed_leads_to_the_row_and_the_row_to_the_letter,
+    an_id_that_was_never_given_out_is_unknown,
+    only_so_many_letters_are_looked_at_and_it_says_so,
+    a_row_whose_transaction_is_open_may_be_uncommitted,
+);
+
+on_postgres!(
+    a_row_of_a_prepared_transaction_may_be_uncommitted,
+    a_row_that_was_rolled_back_is_gone,
+);
+
+async fn a_row_that_was_handled_is_gone(db: &Db) {
+    let (subscriber, _) = free("it", "q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let id = db.publish("q", 1).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let why = why(db, id).await;
+    let [Answer::Gone { last_id, letters_read }] = why.answers[..] else { panic!("{why:?}") };
+    assert_eq!((last_id, letters_read, why.is_known()), (Some(id), None, true));
+}
+
+async fn a_row_that_failed_for_good_is_a_dead_letter(db: &Db) {
+    let (subscriber, probe) = with_result("it", "q", |_| Err("down".to_owned()));
+    let running = db.app().only([subscriber.retry(outbox::retry::NoRetry)]).start().await.unwrap();
+    probe.let_end(1);
+    let id = db.publish("q", 1).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let why = why(db, id).await;
+    let [Answer::DeadLetter(found)] = &why.answers[..] else { panic!("{why:?}") };
+    assert_eq!((found.original_id, found.status.as_str()), (id, "failed"));
+    assert_eq!((found.failure_reason.as_str(), found.replayed_id), ("retry_terminal", None));
+    let told = why.answers[0].told();
+    assert!(told.next.contains(&format!("dlq replay {}", found.letter_id)), "{told:?}");
+}
+
+async fn a_letter_that_was_replayed_leads_to_the_row_and_the_row_to_the_letter(db: &Db) {
+    let (first, second) = (db.publish("q", 1).await, db.publish("q", 1).await);
+    db.exec("DELETE FROM outbox").await;
+    let id = letter(db, "q", first).await;
+    let replayed = format!("status = 'resolved', replayed_id = {second}");
+    db.exec(format!("UPDATE outbox_dlq SET {replayed} WHERE id = {id}")).await;
+    let of_first = why(db, first).await;
+    let [Answer::DeadLetter(found)] = &of_first.answers[..] else { panic!("{of_first:?}") };
+    assert_eq!((found.letter_id, found.replayed_id), (id, Some(second)));
+    assert!(of_first.answers[0].told().next.contains(&format!("outbox why {second}")));
+    let of_second = why(db, second).await;
+    let [Answer::Gone { .. }, Answer::ReplayOf(origin)] = &of_second.answers[..] else {
+        panic!("{of_second:?}")
+    };
+    assert_eq!((origin.letter_id, origin.original_id), (id, first));
+}
+
+async fn an_id_that_was_never_given_out_is_unknown(db: &Db) {
+    let last = db.publish("q", 1).await;
+    for id in [last + 1, i64::MAX, 0, -1, i64::MIN] {
+        let why = why(db, id).await;
+        let [Answer::NeverGivenOut { last_id }] = why.answers[..] else { panic!("{why:?}") };
+        assert_eq!((last_id, why.is_known()), (last, false));
+    }
+}
+
+async fn only_so_many_letters_are_looked_at_and_it_says_so(db: &Db) {
+    for _ in 0..5 {
+        db.publish("q", 1).await;
+    }
+    db.exec("DELETE FROM outbox").await;
+    for id in 1..=4 {
+        letter(db, "q", id).await;
+    }
+    let mut options = WhyOptions::default();
+    options.letters = Some(3);
+    let of = async |id, options: &WhyOptions| operator(db).why(id, options).await.unwrap().answers;
+    assert!(matches!(of(2, &options).await[..], [Answer::DeadLetter(_)]));
+    let [Answer::Gone { letters_read: Some(3), .. }] = of(1, &options).await[..] else { panic!() };
+    assert!(matches!(of(1, &WhyOptions::default()).await[..], [Answer::DeadLetter(_)]));
+    let all = options.all_letters();
+    assert!(matches!(of(1, &all).await[..], [Answer::DeadLetter(_)]));
+    assert!(matches!(of(5, &all).await[..], [Answer::Gone { letters_read: None, .. }]));
+}
+
+async fn a_row_whose_transaction_is_open_may_be_uncommitted(db: &Db) {
+    let publisher = Publisher::new(db.names.clone());
+    match &db.pool {
+        Pool::Postgres(pool) => {
+            let mut tx = pool.begin().await.unwrap();
+            let pid: i32 =
+                sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
+            let id = publisher.publish(&mut tx, "q", &1).await.unwrap().id().unwrap();
+            let open = why(db, id).await;
+            let Answer::Uncommitted { writers } = &open.answers[0] else { panic!("{open:?}") };
+            let [writer] = &writers[..] else { panic!("{open:?}") };
+            assert_eq!((writer.pid, writer.application_name.as_deref()), (Some(pid), Some("test")));
+            assert_eq!(writer.state.as_deref(), Some("idle in transaction"));
+            assert!(open.answers[0].told().what.contains(&format!("pid {pid}")));
+            tx.commit().await.unwrap();
+            assert!(why(db, id).await.row.is_some());
+        }
+        Pool::Sqlite(pool) => {
+            let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+            let id = publisher.publish(&mut tx, "q", &1).await.unwrap().id().unwrap();
+            let open = why(db, id).await;
+            assert!(matches!(open.answers[0], Answer::Uncommitted { .. }), "{open:?}");
+            assert!(open.is_known());
+            tx.commit().await.unwrap();
+            assert!(why(db, id).await.row.is_some());
+        }
+    }
+}
+
+async fn a_row_of_a_prepared_transaction_may_be_uncommitted(_: &Db) {
+    let server = Server::start(&[("max_prepared_transactions", "2")]).unwrap();
+    let db = Db::of(&server).await;
+    let mut connection = db.pg().acquire().await.unwrap();
+    for sql in [
+        "BEGIN",
+        "INSERT INTO outbox (queue, payload) VALUES ('q', '7')",
+        "PREPARE TRANSACTION 'why'",
+    ] {
+        connection.execute(sql).await.unwrap();
+    }
+    let open = why(&db, 1).await;
+    let Answer::Uncommitted { writers } = &open.answers[0] else { panic!("{open:?}") };
+    assert_eq!((writers.len(), writers[0].pid), (1, None));
+    connection.execute("COMMIT PREPARED 'why'").await.unwrap();
+    assert!(why(&db, 1).await.row.is_some());
+}
+
+async fn a_row_that_was_rolled_back_is_gone(db: &Db) {
+    let mut tx = db.pg().begin().await.unwrap();
+    let publisher = Publisher::new(db.names.clone());
+    let id = publisher.publish(&mut tx, "q", &1).await.unwrap().id().unwrap();
+    tx.rollback().await.unwrap();
+    assert!(matches!(why(db, id).await.answers[..], [Answer::Gone { .. }]));
+}

@@ -1,0 +1,132 @@
+//! Why a row waits that some claim holds.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use outbox::Subscriber;
+use outbox::ops::{Answer, Extension, Why, WhyOptions};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::gated;
+use outbox_tests::wait::soon;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use super::operator;
+use super::why::why;
+
+on_both!(
+    a_row_whose_handler_runs_is_leased_until_a_time,
+    a_lease_that_is_extended_while_it_is_watched_has_a_process_that_lives,
+    a_row_that_is_settled_while_it_is_watched_has_a_process_that_lives,
+    the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over,
+    the_time_of_a_lease_is_that_of_the_programs_own_subscriber,
+);
+
+fn extension(why: &Why) -> &Extension {
+    match &why.answers[0] {
+        Answer::Leased { extension, .. } => extension,
+        _ => panic!("{why:?}"),
+    }
+}
+
+async fn a_row_whose_handler_runs_is_leased_until_a_time(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let id = db.publish("q", 1).await;
+    probe.start().await;
+    let why = why(db, id).await;
+    let Answer::Leased { acquired_at, until, subscriber: None, alone: false, .. } = &why.answers[0]
+    else {
+        panic!("{why:?}")
+    };
+    assert_eq!(*until, *acquired_at + Duration::from_secs(60));
+    assert!(matches!(extension(&why), Extension::NotYetDue { .. }), "{why:?}");
+    assert_eq!(why.answers.len(), 1, "{why:?}");
+    probe.let_end(1);
+    running.stop().await.unwrap();
+}
+
+/// An app whose handler runs, and how to ask about it.
+async fn held(
+    db: &Db,
+    ttl: Duration,
+) -> (outbox::RunningApp, outbox_tests::probe::Probe, WhyOptions) {
+    let (subscriber, probe): (Subscriber, _) = gated("it", "q");
+    let app = db.app().only([subscriber.lease_ttl(ttl)]);
+    let options = WhyOptions::default().with_handlers_of(&app);
+    (app.start().await.unwrap(), probe, options)
+}
+
+async fn a_lease_that_is_extended_while_it_is_watched_has_a_process_that_lives(db: &Db) {
+    let (running, probe, options) = held(db, Duration::from_secs(2)).await;
+    let id = db.publish("q", 1).await;
+    probe.start().await;
+    let watching = options.watching(Duration::from_secs(20));
+    let why = operator(db).why(id, &watching).await.unwrap();
+    assert_eq!(*extension(&why), Extension::Alive);
+    probe.let_end(1);
+    running.stop().await.unwrap();
+}
+
+async fn a_row_that_is_settled_while_it_is_watched_has_a_process_that_lives(db: &Db) {
+    let (running, probe, options) = held(db, Duration::from_secs(600)).await;
+    let id = db.publish("q", 1).await;
+    probe.start().await;
+    let (operator, watching) = (operator(db), options.watching(Duration::from_secs(20)));
+    let asking = operator.why(id, &watching);
+    let mut asking = std::pin::pin!(asking);
+    outbox_tests::wait::begun("it is watched", asking.as_mut()).await;
+    tokio::time::timeout(Duration::from_millis(100), asking.as_mut()).await.unwrap_err();
+    probe.let_end(1);
+    let why = soon("an answer", asking).await.unwrap();
+    assert_eq!(*extension(&why), Extension::Alive);
+    running.stop().await.unwrap();
+}
+
+async fn the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over(db: &Db) {
+    let mut worker = Command::new(env!("CARGO_BIN_EXE_from_env"))
+        .env_clear()
+        .env("DATABASE_URL", &db.url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let id = db.publish("endless", 1).await;
+    let mut lines = BufReader::new(worker.stdout.take().unwrap()).lines();
+    soon("its handler runs", lines.next_line()).await.unwrap().unwrap();
+    worker.kill().await.unwrap();
+
+    let older = async |seconds: u32| {
+        let shifted = if db.is_postgres() {
+            format!("acquired_at - interval '{seconds} seconds'")
+        } else {
+            format!("acquired_at - {seconds}000000")
+        };
+        db.exec(format!("UPDATE outbox SET acquired_at = {shifted}")).await;
+        why(db, id).await
+    };
+    let fresh = older(1).await;
+    assert!(matches!(extension(&fresh), Extension::NotYetDue { .. }), "{fresh:?}");
+    let overdue = older(35).await;
+    let Extension::Overdue { since } = extension(&overdue) else { panic!("{overdue:?}") };
+    assert!(*since >= Duration::from_secs(5), "{since:?}");
+    let over = older(35).await;
+    let ran_out = |one: &Answer| matches!(one, Answer::LeaseRanOut { over_for, .. } if over_for.as_secs() >= 10);
+    assert!(over.answers.iter().any(ran_out), "{over:?}");
+    assert!(!over.answers.iter().any(|one| matches!(one, Answer::Leased { .. })), "{over:?}");
+}
+
+async fn the_time_of_a_lease_is_that_of_the_programs_own_subscriber(db: &Db) {
+    let id = db.publish("q", 1).await;
+    super::lease(db, id, 100).await;
+    assert!(!matches!(why(db, id).await.answers[0], Answer::Leased { .. }));
+    let (subscriber, _) = gated("it", "q");
+    let app = db.app().only([subscriber.lease_ttl(Duration::from_secs(600))]);
+    let options = WhyOptions::default().with_handlers_of(&app);
+    let why = operator(db).why(id, &options).await.unwrap();
+    let Answer::Leased { subscriber, lease_ttl, .. } = &why.answers[0] else { panic!("{why:?}") };
+    assert_eq!((subscriber.as_deref(), lease_ttl.as_secs()), (Some("it"), 600));
+    assert!(why.answers[0].told().what.contains("subscriber `it`"));
+}
