@@ -20,6 +20,7 @@ mod cancel_timer;
 mod check;
 mod confirm;
 mod doctor;
+mod dlq;
 mod migrate;
 mod output;
 mod pause;
@@ -68,6 +69,7 @@ enum Command {
     Why(why::Why),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
+    Dlq(Box<dlq::Dlq>),
 }
 
 /// How a command ended, if it did what it was asked to.
@@ -155,6 +157,7 @@ pub async fn run(app: App) -> ExitCode {
         Command::Why(command) => command.run(&context).await,
         Command::Doctor(command) => command.run(&context).await,
         Command::Bench(command) => command.run(&context).await,
+        Command::Dlq(command) => command.run(&context).await,
     };
     match done {
         Ok(Done::Good) => ExitCode::SUCCESS,

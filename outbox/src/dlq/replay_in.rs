@@ -16,6 +16,9 @@ pub(crate) mod sealed {
     use crate::dlq::{DeadLetters, Filter, Place};
     use crate::error::StoreError;
 
+    /// A letter's place each, and the row that its message is in now.
+    pub(crate) type Moved = Vec<(Place, Option<i64>)>;
+
     #[diagnostic::on_unimplemented(
         message = "letters are replayed in a transaction, and `{Self}` is none",
         label = "not a transaction",
@@ -29,7 +32,7 @@ pub(crate) mod sealed {
             filter: &Filter,
             put: &Put,
             limit: i64,
-        ) -> impl Future<Output = Option<Result<Vec<(Place, Option<i64>)>, StoreError>>> + Send;
+        ) -> impl Future<Output = Option<Result<Moved, StoreError>>> + Send;
     }
 }
 

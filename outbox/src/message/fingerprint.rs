@@ -54,9 +54,9 @@ impl Words {
                 rest = self.word(rest);
             } else if let Some((inside, after)) = quoted(&self.text, rest) {
                 if is_message(&self.text, inside) {
-                    self.read(&unescaped(inside))
+                    self.read(&unescaped(inside));
                 } else {
-                    self.value()
+                    self.value();
                 }
                 rest = after;
             } else {

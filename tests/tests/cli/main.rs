@@ -1,8 +1,11 @@
 //! The command line, through the real program, on both databases, as text and as JSON.
 
+mod dlq_letters;
+mod dlq_replay;
 mod migrate;
 mod pauses;
 mod peek;
+mod plant;
 mod program;
 mod publish;
 mod stats;

@@ -69,6 +69,7 @@ impl Fails for Memory {
             timer_id: letter.timer_id,
             kind: letter.error_kind,
             note: letter.note,
+            fingerprint: letter.fingerprint,
         }
     }
 }

@@ -41,7 +41,7 @@ impl PgDesk {
     ) -> impl Fn(sqlx::Error) -> StoreError + use<> {
         let table = self.names.qualified(&self.names.dlq_or_default());
         move |error| {
-            let code = error.as_database_error().and_then(|refused| refused.code());
+            let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
             match code.as_deref() {
                 Some("42P01" | "42703") => StoreError::new(
                     action,

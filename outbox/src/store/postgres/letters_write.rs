@@ -7,14 +7,13 @@ use sqlx::{Postgres, Row as _, Transaction};
 use super::PgDesk;
 use super::letters::{once, place, time_of};
 use super::sleepers::lock_of_sleepers;
+use crate::dlq::sealed::Moved;
 use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::Desk;
 
 type Result<T> = std::result::Result<T, StoreError>;
-/// A letter's place, and the row that its message is in now.
-type Moved = Vec<(Place, Option<i64>)>;
 
 impl PgDesk {
     pub(crate) async fn replay(

@@ -6,14 +6,13 @@ use sqlx::{Row as _, Sqlite, Transaction};
 use super::letters::{place, time_of};
 use super::settle::Statement;
 use super::{SqliteDesk, listen, query};
+use crate::dlq::sealed::Moved;
 use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::Desk;
 
 type Result<T> = std::result::Result<T, StoreError>;
-/// A letter's place, and the row that its message is in now.
-type Moved = Vec<(Place, Option<i64>)>;
 
 impl SqliteDesk {
     pub(crate) async fn replay(

@@ -1,0 +1,73 @@
+//! `dlq groups`: how many problems the open letters are.
+
+use clap::Args;
+use serde_json::json;
+
+use super::selection::Selection;
+use super::shown::{age, count, letters as many, line, time};
+use super::{Context, DeadLetters, Done, Trouble};
+use crate::dlq::Problem;
+
+/// Group open letters by what went wrong: queue, kind of the error, and its message
+/// without numbers and ids.
+#[derive(Debug, Args)]
+pub(super) struct Groups {
+    #[command(flatten)]
+    selection: Selection,
+    /// How many problems, the largest first.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+}
+
+impl Groups {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        let filter = self.selection.filter(letters).await?;
+        let groups = letters.groups(&filter, self.limit).await?;
+        let now = letters.now().await?;
+        let listed: Vec<_> = groups.problems.iter().map(problem).collect();
+        let value =
+            json!({ "letters": groups.letters, "problems": groups.count, "groups": listed });
+        context.out.result(&value, || {
+            let problems = if groups.count == 1 { "problem" } else { "problems" };
+            let (letters, number) = (many(groups.letters), count(groups.count));
+            let mut text = format!("{letters}, {number} {problems}\n");
+            if !groups.problems.is_empty() {
+                let head =
+                    ["LETTERS", "FINGERPRINT", "QUEUE", "KIND", "FIRST", "LAST", "NEWEST", "ERROR"];
+                let row = |one: &Problem| {
+                    [
+                        count(one.letters),
+                        one.fingerprint.clone(),
+                        one.queue.clone(),
+                        one.error_kind.clone().unwrap_or_else(|| one.failure_reason.clone()),
+                        age(now, one.first_seen) + " ago",
+                        age(now, one.last_seen) + " ago",
+                        one.newest.to_string(),
+                        line(one.sample.as_deref(), 60),
+                    ]
+                };
+                text += &context.out.table(head, groups.problems.iter().map(row));
+            }
+            text
+        });
+        Ok(Done::Good)
+    }
+}
+
+fn problem(one: &Problem) -> serde_json::Value {
+    json!({
+        "fingerprint": one.fingerprint,
+        "letters": one.letters,
+        "first_seen": time(one.first_seen),
+        "last_seen": time(one.last_seen),
+        "queue": one.queue,
+        "error_kind": one.error_kind,
+        "failure_reason": one.failure_reason,
+        "newest": one.newest,
+        "sample": one.sample,
+    })
+}

@@ -1,0 +1,69 @@
+//! `dlq resolve` and `dlq ignore`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::super::confirm::Consent;
+use super::selection::Selection;
+use super::{Context, DeadLetters, Done, Trouble, shown};
+use crate::dlq::Status;
+
+#[derive(Debug, Args)]
+pub(super) struct Mark {
+    #[command(flatten)]
+    selection: Selection,
+    /// Every open letter.
+    #[arg(long)]
+    all: bool,
+    /// Why, for whoever looks at them later.
+    #[arg(long)]
+    note: Option<String>,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl Mark {
+    pub(super) async fn resolve(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        self.run(context, letters, Status::Resolved, "resolve").await
+    }
+
+    pub(super) async fn ignore(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        self.run(context, letters, Status::Ignored, "ignore").await
+    }
+
+    async fn run(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+        status: Status,
+        verb: &str,
+    ) -> Result<Done, Trouble> {
+        let filter = self.selection.filter_or_all(letters, self.all).await?;
+        let open = letters.count(&filter.open()).await?;
+        if open > 1 {
+            let many = shown::letters(open);
+            self.consent.to(&format!("{verb} {many}{}", self.selection.told()))?;
+        }
+        let bar = context.out.progress(open, "letters");
+        let note = self.note.as_deref();
+        let marked = letters.mark(&filter, status, note, |marked| bar.set_position(marked)).await?;
+        bar.finish_and_clear();
+        let named = self.selection.ids().len() as u64;
+        context.out.result(&json!({ status.as_str(): marked }), || {
+            let many = shown::letters(marked);
+            match named.checked_sub(marked) {
+                Some(left @ 1..) => format!("{many} {status}; {left} of those named are not open"),
+                _ => format!("{many} {status}"),
+            }
+        });
+        Ok(if marked < named { Done::Bad } else { Done::Good })
+    }
+}

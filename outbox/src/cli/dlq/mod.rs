@@ -1,0 +1,50 @@
+//! `dlq`: the life of a dead letter.
+
+mod groups;
+mod list;
+mod mark;
+mod purge;
+mod replay;
+mod selection;
+mod show;
+mod shown;
+
+use clap::{Args, Subcommand};
+
+use super::{Context, Done, Trouble};
+use crate::dlq::DeadLetters;
+
+/// Look at dead letters, put them back, close them, delete them.
+#[derive(Debug, Args)]
+pub(super) struct Dlq {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Groups(groups::Groups),
+    List(list::List),
+    Show(show::Show),
+    Replay(replay::ReplayLetters),
+    /// Mark open letters as dealt with.
+    Resolve(mark::Mark),
+    /// Mark open letters as not worth dealing with.
+    Ignore(mark::Mark),
+    Purge(purge::Purge),
+}
+
+impl Dlq {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = context.operator()?.dead_letters();
+        match self.command {
+            Command::Groups(command) => command.run(context, &letters).await,
+            Command::List(command) => command.run(context, &letters).await,
+            Command::Show(command) => command.run(context, &letters).await,
+            Command::Replay(command) => command.run(context, &letters).await,
+            Command::Resolve(command) => command.resolve(context, &letters).await,
+            Command::Ignore(command) => command.ignore(context, &letters).await,
+            Command::Purge(command) => command.run(context, &letters).await,
+        }
+    }
+}

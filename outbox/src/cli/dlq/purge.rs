@@ -1,0 +1,74 @@
+//! `dlq purge`: letters are deleted for good.
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::super::confirm::Consent;
+use super::selection::{Selection, When};
+use super::{Context, DeadLetters, Done, Trouble, shown};
+use crate::dlq::Status;
+
+/// Delete letters for good: resolved and ignored ones, open ones only with
+/// `--status failed`.
+#[derive(Debug, Args)]
+pub(super) struct Purge {
+    #[command(flatten)]
+    selection: Selection,
+    /// Every letter that is done with, or of the status.
+    #[arg(long)]
+    all: bool,
+    /// Failed longer ago than this, as `30d`.
+    #[arg(long, value_name = "AGE", conflicts_with = "until")]
+    older_than: Option<When>,
+    /// Only of this status.
+    #[arg(long, value_enum)]
+    status: Option<Closed>,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Closed {
+    Failed,
+    Resolved,
+    Ignored,
+}
+
+impl Purge {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        let mut filter = match self.older_than {
+            None => self.selection.filter_or_all(letters, self.all).await?,
+            Some(age) => {
+                let time = age.time(letters).await?;
+                self.selection.filter(letters).await?.until(time)
+            }
+        };
+        let status = self.status.map(|status| match status {
+            Closed::Failed => Status::Failed,
+            Closed::Resolved => Status::Resolved,
+            Closed::Ignored => Status::Ignored,
+        });
+        if let Some(status) = status {
+            filter = filter.status(status);
+        }
+        let count = letters.count_purged(&filter).await?;
+        if count > 0 {
+            let kind = status.map_or_else(|| "resolved or ignored".into(), |one| one.to_string());
+            let open =
+                if status == Some(Status::Failed) { ", which nobody has dealt with" } else { "" };
+            let (many, told) = (shown::letters(count), self.selection.told());
+            self.consent.to(&format!("delete {many}{told} for good ({kind}{open})"))?;
+        }
+        let bar = context.out.progress(count, "letters");
+        let purged = letters.purge_with(&filter, |purged| bar.set_position(purged)).await?;
+        bar.finish_and_clear();
+        context
+            .out
+            .result(&json!({ "purged": purged }), || format!("{} deleted", shown::letters(purged)));
+        Ok(Done::Good)
+    }
+}

@@ -1,0 +1,160 @@
+//! `dlq replay`: messages are put back into the outbox.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::confirm::Consent;
+use super::selection::Selection;
+use super::{Context, DeadLetters, Done, Trouble, shown};
+use crate::dlq::{Canary, CanaryOutcome, Replay, ReplayReport, Replayed};
+
+/// Letters that are listed one by one; of all others there are counts.
+const LISTED: usize = 1000;
+
+/// Put the messages of open letters back into the outbox, the oldest first. Safe to
+/// repeat after an interruption, and to run twice at once.
+#[derive(Debug, Args)]
+pub(super) struct ReplayLetters {
+    #[command(flatten)]
+    selection: Selection,
+    /// Every open letter.
+    #[arg(long)]
+    all: bool,
+    /// At most so many.
+    #[arg(long, value_name = "LETTERS")]
+    limit: Option<u64>,
+    /// To another queue.
+    #[arg(long, value_name = "QUEUE")]
+    to_queue: Option<String>,
+    /// With another payload, this text; for one id.
+    #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
+    payload: Option<String>,
+    /// With another payload, the bytes of a file; for one id.
+    #[arg(long, value_name = "FILE")]
+    payload_file: Option<PathBuf>,
+    /// Not faster than so many letters a second.
+    #[arg(long, value_name = "LETTERS")]
+    rate: Option<f64>,
+    /// So many first; the others only if these do not fail again.
+    #[arg(long, value_name = "LETTERS")]
+    canary: Option<u64>,
+    /// The share of the canary, from 0 to 1, that may fail again.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "canary")]
+    canary_share: f64,
+    /// How long the canary is waited for.
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "canary",
+        value_parser = humantime::parse_duration)]
+    canary_patience: Duration,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl ReplayLetters {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        let filter = self.selection.filter_or_all(letters, self.all).await?;
+        let open = letters.count(&filter.open()).await?;
+        let most = self.limit.unwrap_or(u64::MAX).min(open);
+        let how = self.how()?;
+        if most > 1 {
+            let many = shown::letters(most);
+            self.consent.to(&format!("replay {many}{}", self.selection.told()))?;
+        }
+        let bar = context.out.progress(most, "letters");
+        let mut told: Vec<Replayed> = Vec::new();
+        let report = letters
+            .replay_with(&filter, &how, |batch| {
+                bar.inc(batch.len() as u64);
+                let room = LISTED.saturating_sub(told.len());
+                told.extend(batch.iter().take(room));
+            })
+            .await?;
+        bar.finish_and_clear();
+        let listed: Vec<_> = told.iter().map(outcome).collect();
+        let value = json!({
+            "replayed": report.replayed,
+            "kept": report.kept,
+            "stopped": report.stopped(),
+            "canary": report.canary.as_ref().map(canary),
+            "letters": listed,
+            "listed_all": told.len() as u64 == report.replayed + report.kept,
+        });
+        context.out.result(&value, || text(&report, &told));
+        let good = report.kept == 0 && !report.stopped();
+        Ok(if good { Done::Good } else { Done::Bad })
+    }
+
+    fn how(&self) -> Result<Replay, Trouble> {
+        let mut how = Replay::new();
+        if let Some(limit) = self.limit {
+            how = how.limit(limit);
+        }
+        if let Some(queue) = &self.to_queue {
+            how = how.to_queue(queue);
+        }
+        if let Some(text) = &self.payload {
+            how = how.payload(text.clone().into_bytes());
+        }
+        if let Some(path) = &self.payload_file {
+            let bytes = std::fs::read(path).map_err(|error| {
+                Trouble::Usage(format!("{} cannot be read: {error}", path.display()))
+            })?;
+            how = how.payload(bytes);
+        }
+        if let Some(rate) = self.rate {
+            how = how.per_second(rate);
+        }
+        if let Some(first) = self.canary {
+            let canary = Canary::new(first, self.canary_share).patience(self.canary_patience);
+            how = how.canary(canary);
+        }
+        Ok(how)
+    }
+}
+
+fn outcome(one: &Replayed) -> Value {
+    match one.row {
+        Ok(row) => json!({ "letter": one.letter, "row": row }),
+        Err(kept) => json!({ "letter": one.letter, "kept": kept.to_string() }),
+    }
+}
+
+fn canary(outcome: &CanaryOutcome) -> Value {
+    json!({
+        "handled": outcome.handled,
+        "failed": outcome.failed,
+        "waiting": outcome.waiting,
+        "passed": outcome.passed,
+    })
+}
+
+fn text(report: &ReplayReport, told: &[Replayed]) -> String {
+    let mut text = format!("{} replayed", shown::letters(report.replayed));
+    if report.kept > 0 {
+        let _ = write!(text, ", {} kept", shown::count(report.kept));
+    }
+    text.push('\n');
+    for one in told {
+        if let Err(kept) = one.row {
+            let _ = writeln!(text, "  letter {}: {kept}", one.letter);
+        }
+    }
+    if let Some(canary) = &report.canary {
+        let CanaryOutcome { handled, failed, waiting, .. } = canary;
+        let _ = writeln!(
+            text,
+            "canary: {handled} handled, {failed} failed again, {waiting} still in the outbox"
+        );
+    }
+    if report.stopped() {
+        text.push_str("stopped there: the others were not replayed\n");
+    }
+    text
+}

@@ -1,0 +1,149 @@
+//! Which letters a command is about.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+
+use super::{DeadLetters, Trouble};
+use crate::dlq::Filter;
+
+/// Words of a filter, as arguments.
+#[derive(Debug, Args)]
+pub(super) struct Selection {
+    /// Ids of letters.
+    #[arg(value_name = "ID")]
+    ids: Vec<i64>,
+    /// Of this queue.
+    #[arg(long)]
+    queue: Option<String>,
+    /// With this reason: retry_terminal, rejected, max_deliveries, expired.
+    #[arg(long)]
+    reason: Option<String>,
+    /// With an error of this kind.
+    #[arg(long)]
+    error_kind: Option<String>,
+    /// Of this problem, as `dlq groups` names it.
+    #[arg(long)]
+    fingerprint: Option<String>,
+    /// Failed at this time or later: a time as `2026-11-22T04:20:00Z`, or an age as `2h`.
+    #[arg(long, value_name = "TIME")]
+    since: Option<When>,
+    /// Failed before this time.
+    #[arg(long, value_name = "TIME")]
+    until: Option<When>,
+}
+
+/// A time, or how long ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    At(SystemTime),
+    Ago(Duration),
+}
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is neither a time as `2026-11-22T04:20:00Z` nor an age as `2h`");
+        if let Ok(age) = humantime::parse_duration(text) {
+            return Ok(Self::Ago(age));
+        }
+        humantime::parse_rfc3339_weak(text).map(Self::At).map_err(|_| wrong())
+    }
+}
+
+impl When {
+    /// By the database's clock.
+    pub(super) async fn time(self, letters: &DeadLetters) -> Result<SystemTime, Trouble> {
+        match self {
+            Self::At(time) => Ok(time),
+            Self::Ago(age) => letters.now().await?.checked_sub(age).ok_or_else(|| {
+                Trouble::Usage("the age is longer than the computer can count".into())
+            }),
+        }
+    }
+}
+
+impl Selection {
+    pub(super) fn ids(&self) -> &[i64] {
+        &self.ids
+    }
+
+    pub(super) async fn filter(&self, letters: &DeadLetters) -> Result<Filter, Trouble> {
+        let mut filter = Filter::new();
+        if !self.ids.is_empty() {
+            filter = filter.ids(self.ids.iter().copied());
+        }
+        if let Some(queue) = &self.queue {
+            filter = filter.queue(queue);
+        }
+        if let Some(reason) = &self.reason {
+            filter = filter.reason(reason);
+        }
+        if let Some(kind) = &self.error_kind {
+            filter = filter.error_kind(kind);
+        }
+        if let Some(fingerprint) = &self.fingerprint {
+            filter = filter.fingerprint(fingerprint);
+        }
+        if let Some(since) = self.since {
+            filter = filter.since(since.time(letters).await?);
+        }
+        if let Some(until) = self.until {
+            filter = filter.until(until.time(letters).await?);
+        }
+        Ok(filter)
+    }
+
+    /// As [`filter`](Self::filter), for a command that changes letters: a forgotten word
+    /// must not mean all of them.
+    pub(super) async fn filter_or_all(
+        &self,
+        letters: &DeadLetters,
+        all: bool,
+    ) -> Result<Filter, Trouble> {
+        let filter = self.filter(letters).await?;
+        match (filter == Filter::new(), all) {
+            (true, false) => {
+                Err(Trouble::Usage("which letters? Name ids or a filter, or say `--all`".into()))
+            }
+            (false, true) => Err(Trouble::Usage("`--all` and a filter contradict".into())),
+            _ => Ok(filter),
+        }
+    }
+
+    /// For a question: ` of queue orders, of kind timeout`.
+    pub(super) fn told(&self) -> String {
+        let mut told = String::new();
+        let words = [
+            ("of queue", &self.queue),
+            ("with reason", &self.reason),
+            ("of kind", &self.error_kind),
+            ("of problem", &self.fingerprint),
+        ];
+        for (word, value) in words {
+            if let Some(value) = value {
+                let value = super::super::output::printable(value);
+                let _ = write!(told, " {word} {value}");
+            }
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_one_or_an_age() {
+        assert_eq!("2h".parse(), Ok(When::Ago(Duration::from_secs(7200))));
+        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!("1970-01-01T00:00:01Z".parse(), Ok(When::At(second)));
+        assert_eq!("1970-01-01 00:00:01".parse(), Ok(When::At(second)));
+        assert!("yesterday".parse::<When>().unwrap_err().contains("yesterday"));
+    }
+}

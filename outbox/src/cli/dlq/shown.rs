@@ -1,0 +1,83 @@
+//! How letters are shown: as JSON, and in words.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::dlq::Letter;
+
+/// A time in JSON: RFC 3339, UTC, microseconds.
+pub(super) fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_micros(time).to_string()
+}
+
+/// `3m 12s`: the two largest units.
+pub(super) fn age(now: SystemTime, then: SystemTime) -> String {
+    let whole = now.duration_since(then).unwrap_or_default().as_secs();
+    let words = humantime::format_duration(Duration::from_secs(whole)).to_string();
+    words.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// `1,204`.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 letter`, `2 letters`.
+pub(super) fn letters(number: u64) -> String {
+    format!("{} {}", count(number), if number == 1 { "letter" } else { "letters" })
+}
+
+/// The beginning of a text, in one line.
+pub(super) fn line(text: Option<&str>, chars: usize) -> String {
+    let text = text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(chars) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+pub(super) fn letter(letter: &Letter) -> Value {
+    json!({
+        "id": letter.id,
+        "original_id": letter.original_id,
+        "queue": letter.queue,
+        "payload_bytes": letter.payload_bytes,
+        "deliveries_count": letter.deliveries_count,
+        "created_at": time(letter.created_at),
+        "failed_at": time(letter.failed_at),
+        "failure_reason": letter.failure_reason,
+        "error_kind": letter.error_kind,
+        "last_exception": letter.last_exception,
+        "fingerprint": letter.fingerprint,
+        "timer_id": letter.timer_id,
+        "status": letter.status.as_str(),
+        "resolved_at": letter.resolved_at.map(time),
+        "note": letter.note,
+        "replayed_id": letter.replayed_id,
+        "replays": letter.replays,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_ages_and_lines_are_for_people() {
+        assert_eq!([0, 999, 1204, 1_000_000].map(count), ["0", "999", "1,204", "1,000,000"]);
+        let then = SystemTime::UNIX_EPOCH;
+        let after = |seconds| age(then + Duration::from_secs(seconds), then);
+        assert_eq!([0, 192, 90_061].map(after), ["0s", "3m 12s", "1day 1h"]);
+        assert_eq!(age(then, then + Duration::from_secs(1)), "0s");
+        assert_eq!(line(Some("a\n  b c"), 3), "a b…");
+    }
+}

@@ -1,0 +1,192 @@
+//! `dlq list`, `show`, `groups`, `resolve`, `ignore`, `purge`.
+
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use serde_json::Value;
+
+use crate::plant::{id_of, plant};
+use crate::program::{json, run};
+
+on_both!(
+    letters_are_listed_page_by_page,
+    a_letter_is_shown_with_its_payload,
+    what_a_payload_holds_cannot_command_the_terminal,
+    problems_are_told_before_letters,
+    letters_are_resolved_and_ignored,
+    a_purge_shows_how_many_and_asks,
+    a_change_of_everything_has_to_be_said,
+    an_unknown_letter_is_an_error,
+);
+
+async fn letters_are_listed_page_by_page(db: &Db) {
+    assert_eq!(run(db, &["dlq", "list"]).await.good(), "no letters\n");
+    plant(db, "orders", 5).await;
+    db.exec("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id = 5").await;
+    let text = run(db, &["dlq", "list", "--queue", "orders"]).await.good();
+    assert!(text.starts_with("ID") || text.trim_start().starts_with("ID"), "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(text.contains("order 4 is broken") && text.contains("s ago"), "{text}");
+    assert!(!text.contains("order 5 is broken"), "{text}");
+
+    let (mut after, mut seen) = (None::<String>, Vec::new());
+    loop {
+        let mut args = vec!["dlq", "list", "--limit", "2", "--status", "all"];
+        if let Some(after) = &after {
+            args.extend(["--after", after]);
+        }
+        let page = json(db, &args).await;
+        let letters = page["letters"].as_array().unwrap();
+        seen.extend(letters.iter().map(|letter| letter["original_id"].as_i64().unwrap()));
+        match page["next"].as_str() {
+            Some(next) => after = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(seen, [5, 4, 3, 2, 1]);
+    let one = json(db, &["dlq", "list", "--limit", "1"]).await["letters"][0].clone();
+    assert_eq!(one["queue"], "orders");
+    assert_eq!(one["failure_reason"], "retry_terminal");
+    assert_eq!(one["status"], "failed");
+    assert_eq!(one["resolved_at"], Value::Null);
+    let at = one["failed_at"].as_str().unwrap();
+    assert!(at.ends_with('Z') && at.len() == "2026-11-22T04:20:43.123456Z".len(), "{at}");
+    for (args, found) in [
+        (vec!["--since", "1h"], 4),
+        (vec!["--until", "1h"], 0),
+        (vec!["--error-kind", "OrderError", "--reason", "retry_terminal"], 4),
+        (vec!["--queue", "other"], 0),
+        (vec!["--fingerprint", "0"], 0),
+    ] {
+        let list = json(db, &[vec!["dlq", "list"], args.clone()].concat()).await;
+        assert_eq!(list["letters"].as_array().unwrap().len(), found, "{args:?}");
+    }
+    assert_eq!(run(db, &["dlq", "list", "--after", "nonsense"]).await.code, 2);
+    assert_eq!(run(db, &["dlq", "list", "--since", "yesterday"]).await.code, 2);
+}
+
+async fn a_letter_is_shown_with_its_payload(db: &Db) {
+    plant(db, "orders", 1).await;
+    let id = id_of(db, 1).await.to_string();
+    let text = run(db, &["dlq", "show", &id]).await.good();
+    for part in [
+        "orders",
+        "retry_terminal",
+        "OrderError",
+        "order 1 is broken",
+        "tenant: \"acme\"",
+        "payload, 10 bytes",
+        "\"id\": 1",
+    ] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    let letter = json(db, &["dlq", "show", &id]).await["letter"].clone();
+    assert_eq!(letter["headers"]["tenant"], "acme");
+    assert_eq!(letter["payload_text"], "{\"id\": 1 }");
+    assert_eq!(
+        (letter["payload_hex"].clone(), letter["payload_cut"].clone()),
+        (Value::Null, false.into())
+    );
+    let cut = json(db, &["dlq", "show", &id, "--max-payload", "4"]).await["letter"].clone();
+    assert_eq!(
+        (cut["payload_text"].as_str(), cut["payload_cut"].as_bool()),
+        (Some("{\"id"), Some(true))
+    );
+}
+
+async fn what_a_payload_holds_cannot_command_the_terminal(db: &Db) {
+    plant(db, "orders", 2).await;
+    let (escape, bytes) =
+        if db.is_postgres() { ("'\\x1b5b324a'", "'\\xff00'") } else { ("x'1b5b324a'", "x'ff00'") };
+    db.exec(format!("UPDATE outbox_dlq SET payload = {escape} WHERE original_id = 1")).await;
+    db.exec(format!("UPDATE outbox_dlq SET payload = {bytes} WHERE original_id = 2")).await;
+    let evil =
+        if db.is_postgres() { "E'\\x1b[31mred\\x07'" } else { "char(27) || '[31mred' || char(7)" };
+    db.exec(format!("UPDATE outbox_dlq SET last_exception = {evil}, queue = {evil}")).await;
+    let id = id_of(db, 1).await.to_string();
+    for args in [vec!["dlq", "show", &id], vec!["dlq", "list"], vec!["dlq", "groups"]] {
+        for json in [false, true] {
+            let more = if json { vec!["--json"] } else { vec![] };
+            let text = run(db, &[args.clone(), more].concat()).await.good();
+            assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+            assert!(text.contains("[31mred"), "{text:?}");
+        }
+    }
+    let other = id_of(db, 2).await.to_string();
+    assert!(run(db, &["dlq", "show", &other]).await.good().contains("ff00"));
+    let letter = json(db, &["dlq", "show", &other]).await["letter"].clone();
+    assert_eq!(
+        (letter["payload_hex"].as_str(), letter["payload_text"].as_str()),
+        (Some("ff00"), None)
+    );
+}
+
+async fn problems_are_told_before_letters(db: &Db) {
+    plant(db, "orders", 1200).await;
+    plant(db, "mails", 4).await;
+    let text = run(db, &["dlq", "groups"]).await.good();
+    assert!(text.starts_with("1,204 letters, 2 problems\n"), "{text}");
+    assert!(text.contains("order 1200 is broken"), "{text}");
+    let groups = json(db, &["dlq", "groups", "--limit", "1"]).await;
+    assert_eq!((groups["letters"].as_u64(), groups["problems"].as_u64()), (Some(1204), Some(2)));
+    let first = &groups["groups"][0];
+    assert_eq!((first["letters"].as_u64(), first["queue"].as_str()), (Some(1200), Some("orders")));
+    assert!(first["first_seen"].as_str() < first["last_seen"].as_str());
+    let fingerprint = first["fingerprint"].as_str().unwrap();
+    let list = json(db, &["dlq", "list", "--fingerprint", fingerprint, "--limit", "3"]).await;
+    assert_eq!(list["letters"].as_array().unwrap().len(), 3);
+}
+
+async fn letters_are_resolved_and_ignored(db: &Db) {
+    plant(db, "orders", 10).await;
+    let one = id_of(db, 1).await.to_string();
+    let text = run(db, &["dlq", "resolve", &one, "--note", "by hand"]).await.good();
+    assert_eq!(text, "1 letter resolved\n");
+    let again = run(db, &["dlq", "resolve", &one]).await;
+    assert_eq!((again.code, again.out.contains("1 of those named are not open")), (1, true));
+    let refused = run(db, &["dlq", "ignore", "--queue", "orders"]).await;
+    assert_eq!(refused.code, 3);
+    assert!(refused.err.contains("ignore 9 letters of queue orders"), "{}", refused.err);
+    let ignored =
+        json(db, &["dlq", "ignore", "--queue", "orders", "--note", "a test", "--yes"]).await;
+    assert_eq!(ignored["ignored"], 9);
+    let noted = "SELECT count(*) FROM outbox_dlq WHERE status = 'ignored' AND note = 'a test'";
+    assert_eq!(db.int(noted).await, 9);
+}
+
+async fn a_purge_shows_how_many_and_asks(db: &Db) {
+    plant(db, "orders", 1200).await;
+    db.exec("UPDATE outbox_dlq SET status = 'resolved' WHERE original_id <= 1100").await;
+    let refused = run(db, &["dlq", "purge", "--all"]).await;
+    assert_eq!((refused.code, db.letters().await), (3, 1200));
+    assert!(refused.err.contains("delete 1,100 letters for good"), "{}", refused.err);
+    assert_eq!(json(db, &["dlq", "purge", "--older-than", "1h", "--yes"]).await["purged"], 0);
+    let text = run(db, &["dlq", "purge", "--older-than", "0s", "--yes"]).await.good();
+    assert_eq!((&*text, db.letters().await), ("1,100 letters deleted\n", 100));
+    let refused = run(db, &["dlq", "purge", "--all", "--status", "failed"]).await;
+    assert!(refused.err.contains("nobody has dealt with"), "{}", refused.err);
+    assert_eq!(
+        json(db, &["dlq", "purge", "--all", "--status", "failed", "--yes"]).await["purged"],
+        100
+    );
+}
+
+async fn a_change_of_everything_has_to_be_said(db: &Db) {
+    plant(db, "orders", 2).await;
+    for verb in ["replay", "resolve", "ignore", "purge"] {
+        let refused = run(db, &["dlq", verb, "--yes"]).await;
+        assert_eq!(refused.code, 2, "{verb}");
+        assert!(refused.err.contains("--all"), "{}", refused.err);
+        let both = run(db, &["dlq", verb, "--yes", "--all", "--queue", "orders"]).await;
+        assert_eq!(both.code, 2, "{verb}");
+    }
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE status = 'failed'").await, 2);
+}
+
+async fn an_unknown_letter_is_an_error(db: &Db) {
+    let unknown = run(db, &["dlq", "show", "4711"]).await;
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.err.contains("no dead letter 4711"), "{}", unknown.err);
+    db.exec("DROP TABLE outbox_dlq").await;
+    let missing = run(db, &["dlq", "list", "--json"]).await;
+    assert!(missing.err.contains("outbox migrate"), "{}", missing.err);
+}

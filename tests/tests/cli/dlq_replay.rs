@@ -1,0 +1,116 @@
+//! `dlq replay`, also by two processes at once of which one is killed.
+
+use std::time::Duration;
+
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::wait::eventually;
+
+use crate::plant::{id_of, plant};
+use crate::program::{command, json, run};
+
+on_both!(
+    a_replay_tells_what_became_of_each_letter,
+    many_letters_are_replayed_only_when_somebody_agrees,
+    a_replay_may_change_what_is_put_back,
+    a_canary_keeps_the_others_back,
+    ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is_killed,
+);
+
+async fn a_replay_tells_what_became_of_each_letter(db: &Db) {
+    plant(db, "orders", 3).await;
+    db.exec("UPDATE outbox_dlq SET timer_id = 't' WHERE original_id = 2").await;
+    db.send(outbox::Outgoing::new("orders", &0).timer_id("t")).await;
+    let (one, two) = (id_of(db, 1).await, id_of(db, 2).await);
+    let ran = run(db, &["dlq", "replay", &one.to_string()]).await;
+    assert_eq!(ran.good(), "1 letter replayed\n");
+    let ran = run(db, &["dlq", "replay", &two.to_string(), "4711", "--yes", "--json"]).await;
+    assert_eq!(ran.code, 1);
+    let told = ran.json();
+    assert_eq!((told["replayed"].as_u64(), told["kept"].as_u64()), (Some(0), Some(2)));
+    assert_eq!(told["letters"][0]["letter"], two);
+    assert!(told["letters"][0]["kept"].as_str().unwrap().contains("timer name"), "{told}");
+    assert!(told["letters"][1]["kept"].as_str().unwrap().contains("no such letter"), "{told}");
+    let ran = run(db, &["dlq", "replay", "--all", "--yes"]).await;
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.starts_with("1 letter replayed, 1 kept\n"), "{}", ran.out);
+    assert!(ran.out.contains(&format!("letter {two}: a live row")), "{}", ran.out);
+}
+
+async fn many_letters_are_replayed_only_when_somebody_agrees(db: &Db) {
+    plant(db, "orders", 1234).await;
+    let refused = run(db, &["dlq", "replay", "--queue", "orders"]).await;
+    assert_eq!((refused.code, db.rows().await), (3, 0));
+    assert!(refused.err.contains("replay 1,234 letters of queue orders"), "{}", refused.err);
+    let refused = run(db, &["dlq", "replay", "--all", "--limit", "7"]).await;
+    assert!(refused.err.contains("replay 7 letters"), "{}", refused.err);
+    let told = json(db, &["dlq", "replay", "--queue", "orders", "--yes"]).await;
+    assert_eq!((told["replayed"].as_u64(), told["kept"].as_u64()), (Some(1234), Some(0)));
+    assert_eq!(
+        (told["letters"].as_array().unwrap().len(), &told["listed_all"]),
+        (1000, &false.into())
+    );
+    assert_eq!(db.rows().await, 1234);
+}
+
+async fn a_replay_may_change_what_is_put_back(db: &Db) {
+    plant(db, "orders", 1).await;
+    let one = id_of(db, 1).await.to_string();
+    run(db, &["dlq", "replay", &one, "--payload", "{\"id\":2}", "--to-queue", "fixed"])
+        .await
+        .good();
+    let payload =
+        if db.is_postgres() { "convert_from(payload, 'UTF8')" } else { "CAST(payload AS TEXT)" };
+    let rows = format!("SELECT queue || ' ' || {payload} FROM outbox");
+    assert_eq!(db.texts(rows).await, ["fixed {\"id\":2}"]);
+    plant(db, "orders", 2).await;
+    let refused = run(db, &["dlq", "replay", "--all", "--payload", "x", "--yes"]).await;
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("name one id"), "{}", refused.err);
+}
+
+async fn a_canary_keeps_the_others_back(db: &Db) {
+    plant(db, "orders", 10).await;
+    let args = ["dlq", "replay", "--all", "--yes", "--canary", "2", "--canary-patience", "50ms"];
+    let ran = run(db, &[&args[..], &["--json"]].concat()).await;
+    assert_eq!(ran.code, 1);
+    let told = ran.json();
+    assert_eq!((told["replayed"].as_u64(), told["stopped"].as_bool()), (Some(2), Some(true)));
+    assert_eq!(told["canary"]["waiting"], 2);
+    let text = run(db, &args).await.ended(1);
+    assert!(text.contains("2 still in the outbox") && text.contains("stopped there"), "{text}");
+    assert_eq!(db.rows().await, 4);
+}
+
+async fn ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is_killed(db: &Db) {
+    plant(db, "orders", 10_000).await;
+    let args = ["dlq", "replay", "--queue", "orders", "--yes", "--json"];
+    // Slow enough to be met half-way.
+    let mut doomed = command(db, &[&args[..], &["--rate", "2000"]].concat()).spawn().unwrap();
+    eventually("it is under way", async || db.rows().await > 0).await;
+    let other = command(db, &[&args[..], &["--rate", "2500"]].concat()).output();
+    let kill = async {
+        eventually("it is half-way", async || db.rows().await > 3000).await;
+        doomed.kill().await.unwrap();
+        assert!(db.rows().await < 10_000, "it was killed too late to tell");
+    };
+    let (output, ()) = tokio::join!(other, kill);
+    let output = output.unwrap();
+    assert!(output.status.code().is_some());
+    // What the dead one held is free once the server has noticed.
+    let mut last = run(db, &args).await;
+    eventually("all are replayed", async || {
+        let open = db.int("SELECT count(*) FROM outbox_dlq WHERE status = 'failed'").await;
+        if open > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            last = run(db, &args).await;
+        }
+        open == 0
+    })
+    .await;
+    assert_eq!(last.code, 0, "{last:?}");
+    assert_eq!(db.rows().await, 10_000);
+    let once = "SELECT count(DISTINCT original_id) FROM outbox_dlq JOIN outbox \
+        ON outbox.id = outbox_dlq.replayed_id WHERE outbox_dlq.status = 'resolved'";
+    assert_eq!(db.int(once).await, 10_000, "a letter each, a row each");
+}
