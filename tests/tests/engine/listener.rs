@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use tokio::time::timeout;
 
 use super::free;
-use super::proxy::Proxy;
+use outbox_tests::proxy::Proxy;
 
 on_postgres!(
     a_killed_listener_is_replaced_and_what_it_missed_is_fetched,
