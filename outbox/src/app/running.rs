@@ -65,6 +65,13 @@ impl RunningApp {
         Health::of(&self.life)
     }
 
+    /// The next check of its health looks at the tables.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn forget_schema(&self) {
+        self.life.forget_schema();
+    }
+
     /// Ends a loop as a panic in it would.
     #[cfg(feature = "testing")]
     #[doc(hidden)]

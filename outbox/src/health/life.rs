@@ -21,14 +21,14 @@ pub(crate) struct Life {
 
 /// When the tables were last looked at, and what was wrong with them.
 struct Schema {
-    at: Instant,
+    at: Option<Instant>,
     wrong: Vec<String>,
 }
 
 impl Life {
     /// Of an engine that has started, on tables that were found to be right.
     pub(crate) fn begin(vital: Weak<dyn Vital>) -> Arc<Self> {
-        let schema = Mutex::new(Schema { at: Instant::now(), wrong: Vec::new() });
+        let schema = Mutex::new(Schema { at: Some(Instant::now()), wrong: Vec::new() });
         Arc::new(Self { phase: AtomicU8::new(Phase::Running as u8), vital, schema })
     }
 
@@ -81,13 +81,19 @@ impl Life {
         if let Err(silent) = vital.ask().await {
             return vec![silent.to_string()];
         }
-        if self.lock().at.elapsed() >= SCHEMA_EVERY {
+        if self.lock().at.is_none_or(|at| at.elapsed() >= SCHEMA_EVERY) {
             match vital.schema().await {
-                Ok(wrong) => *self.lock() = Schema { at: Instant::now(), wrong },
+                Ok(wrong) => *self.lock() = Schema { at: Some(Instant::now()), wrong },
                 Err(failed) => return vec![failed.to_string()],
             }
         }
         self.schema()
+    }
+
+    /// The next check looks at the tables.
+    #[cfg(feature = "testing")]
+    pub(crate) fn forget_schema(&self) {
+        self.lock().at = None;
     }
 
     /// Ends a loop as a panic in it would, for tests of what is told of it.
