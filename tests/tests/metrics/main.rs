@@ -2,6 +2,9 @@
 //! dashboard and the alerts.
 
 mod audit;
+mod files;
+mod gauges;
+mod labels;
 mod script;
 mod sums;
 
