@@ -34,7 +34,8 @@
 //! | [`tracking()`], [spans and traces](#spans-and-traces) | where a message comes from |
 //! | [`retry`] | when a failed message is tried again |
 //! | [`App`] | starts the loops, drains them on a signal |
-//! | [`Stats`] | what became of the deliveries, counted |
+//! | [`Stats`], [`telemetry`] | what became of the deliveries, counted; metrics; sinks of your own |
+//! | [`health`] | whether the app is alive and ready, for probes |
 //! | [`migrate`], [`schema`] | the tables |
 //! | `testing::TestBroker` (feature `testing`) | the same engine in memory, on virtual time |
 //!
@@ -64,6 +65,7 @@ pub mod dlq;
 mod engine;
 mod error;
 mod extract;
+pub mod health;
 mod message;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod ops;
@@ -75,7 +77,7 @@ pub mod schema;
 #[allow(unreachable_pub, missing_docs)]
 mod store;
 mod subscriber;
-mod telemetry;
+pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tracking;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use outbox::{App, Outgoing, Published, Publisher, TableNames};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::SqlitePool;
-use sqlx::{AssertSqlSafe, Executor};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
 use crate::backend::{pg_url, require, unique};
 use crate::server::Server;
@@ -240,6 +240,17 @@ impl Db {
         let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
             AND application_name = 'engine'";
         self.int(open).await
+    }
+
+    /// New ones: those that are there stay (PostgreSQL).
+    pub async fn allow_connections(&self, allow: bool) {
+        let options = (*self.pg().connect_options()).clone();
+        let name = options.get_database().unwrap().to_owned();
+        // A database cannot be told so from within.
+        let mut elsewhere = options.database("postgres").connect().await.unwrap();
+        let sql = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allow}");
+        elsewhere.execute(AssertSqlSafe(sql)).await.unwrap();
+        elsewhere.close().await.unwrap();
     }
 
     /// Deliveries counted on all rows.

@@ -7,6 +7,7 @@ pub mod db;
 pub mod hostile;
 pub mod postgres;
 pub mod probe;
+pub mod proxy;
 pub mod server;
 pub mod sqlite;
 pub mod wait;

@@ -30,6 +30,8 @@ mod claims;
 mod concurrent;
 #[path = "conformance/dead_letter.rs"]
 mod dead_letter;
+#[path = "conformance/depth.rs"]
+mod depth;
 #[path = "conformance/due.rs"]
 mod due;
 #[path = "conformance/error_text.rs"]

@@ -1,5 +1,7 @@
 //! The environment, read once, every mistake noted.
 
+use std::time::Duration;
+
 use super::{App, Database};
 use crate::store::names::TableNames;
 
@@ -17,6 +19,14 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             Ok(limit) => app.drain_timeout = limit,
             Err(error) => mistakes.push(format!(
                 "`OUTBOX_DRAIN_TIMEOUT` is {text:?}, which is no duration ({error}); write `15s`"
+            )),
+        }
+    }
+    if let Some(text) = get("OUTBOX_QUEUE_GAUGES") {
+        match humantime::parse_duration(&text) {
+            Ok(every) => app.sample_every = Some(every.max(Duration::from_secs(1))),
+            Err(error) => mistakes.push(format!(
+                "`OUTBOX_QUEUE_GAUGES` is {text:?}, which is no duration ({error}); write `60s`"
             )),
         }
     }
@@ -106,8 +116,9 @@ mod tests {
             ("OUTBOX_DRAIN_TIMEOUT", "soon"),
             ("OUTBOX_ASYNC_SETTLES", "yes"),
             ("OUTBOX_NOTIFY", "never"),
+            ("OUTBOX_QUEUE_GAUGES", "often"),
         ]);
-        assert_eq!(found.len(), 7, "{found:#?}");
+        assert_eq!(found.len(), 8, "{found:#?}");
         assert!(!found.join(" ").contains("hunter2"));
     }
 

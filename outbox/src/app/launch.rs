@@ -6,12 +6,13 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::{App, Database, RunningApp};
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, Settings, Shared};
 use crate::error::{Error, Result};
 use crate::extract::{Lender, States};
+use crate::health::Life;
 use crate::store::Store;
 use crate::subscriber::Subscriber;
-use crate::telemetry::TARGET;
+use crate::telemetry::{Sinks, TARGET};
 
 /// How long a server that starts at the same moment is waited for.
 #[cfg(feature = "postgres")]
@@ -118,10 +119,19 @@ impl Start<'_> {
             return Err(error);
         }
         let render = Arc::clone(&app.render);
-        let shared = Shared::new(store, render, app.publisher());
-        let engine =
-            Engine::start(shared, subscribers, &states, &app.stats, app.drain_timeout, anew);
-        Ok(RunningApp::new(Box::new(engine), app.shutdown.clone()))
+        Sinks::begin();
+        app.sinks.serve_process();
+        let shared = Shared::new(store, render, app.publisher(), app.sinks.clone());
+        let settings = Settings {
+            drain_timeout: app.drain_timeout,
+            // Nobody could see what they find.
+            sample_every: app.sample_every.filter(|_| cfg!(feature = "metrics")),
+        };
+        let engine = Engine::start(shared, subscribers, &states, &app.stats, settings, anew);
+        let life = Life::begin(engine.vitals());
+        app.health.begins(&life);
+        let (shutdown, sinks) = (app.shutdown.clone(), app.sinks.clone());
+        Ok(RunningApp::new(Box::new(engine), life, shutdown, sinks))
     }
 }
 

@@ -18,13 +18,14 @@ pub use running::RunningApp;
 
 use crate::error::{BoxError, Result};
 use crate::extract::{Context, States};
+use crate::health::Health;
 use crate::publish::Publisher;
 use crate::store::names::TableNames;
 use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, IntoRouter, Layer, Next, Subscriber, debug_chain,
     registered,
 };
-use crate::telemetry::Stats;
+use crate::telemetry::{Recorder, Sinks, Stats};
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -68,6 +69,9 @@ pub struct App {
     /// What was wrong with the environment or with a builder call.
     mistakes: Vec<String>,
     stats: Stats,
+    sinks: Sinks,
+    sample_every: Option<Duration>,
+    health: Health,
 }
 
 #[derive(Clone)]
@@ -98,6 +102,7 @@ impl App {
     /// | `OUTBOX_NOTIFY` | `always`: see [`TableNames::always_notify`] (PostgreSQL) | `asleep` |
     /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s` | 15 s |
     /// | `OUTBOX_ASYNC_SETTLES` | `true`: see [`App::async_settles`] (PostgreSQL) | `false` |
+    /// | `OUTBOX_QUEUE_GAUGES` | as `60s`: see `App::queue_gauges` (feature `metrics`) | no gauges of queues |
     ///
     /// A SQLite file is given its tables at start. On PostgreSQL nothing is
     /// created: run [`migrate`](crate::migrate) first.
@@ -121,6 +126,9 @@ impl App {
             shutdown: Vec::new(),
             mistakes: Vec::new(),
             stats: Stats::default(),
+            sinks: Sinks::default(),
+            sample_every: None,
+            health: Health::default(),
         }
     }
 
@@ -261,7 +269,39 @@ impl App {
     /// A publisher to this app's table.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        Publisher::new(self.names.clone())
+        Publisher::new(self.names.clone()).telling(self.sinks.clone())
+    }
+
+    /// Hands every event to a sink of your own, on a thread of its own. May be called for
+    /// several; see [`Recorder`].
+    ///
+    /// Give it before you take [`App::publisher`]. What [`publish`](crate::publish()) and
+    /// publishers made elsewhere publish is told to the recorders of the app that was
+    /// started last.
+    #[must_use]
+    pub fn recorder(mut self, recorder: impl Recorder) -> Self {
+        self.sinks.add(recorder, &self.stats);
+        self
+    }
+
+    /// Looks into the tables this often, for the gauges of each queue that this app reads:
+    /// backlog, due, leased, age of the oldest, dead letters. Every minute is often
+    /// enough; never more often than every second. Without it the gauges are not there.
+    ///
+    /// A look is a statement, or two with dead letters, which reads at most 10,000 rows of
+    /// each queue by an index. Every process of an app that does it tells the same.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn queue_gauges(mut self, every: Duration) -> Self {
+        self.sample_every = Some(every.max(Duration::from_secs(1)));
+        self
+    }
+
+    /// Whether it is alive and ready. Take it before [`App::run`]; clones of the app have
+    /// one health, that of the last start.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.health.clone()
     }
 
     /// What becomes of the deliveries of this process, counted. Take it before

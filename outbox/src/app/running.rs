@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -12,18 +12,23 @@ use tokio::time::timeout;
 use super::Hook;
 use crate::engine::Engine;
 use crate::error::{Error, Result, StoreError};
+use crate::health::{Health, Life, Phase};
 use crate::store::Store;
+use crate::telemetry::Sinks;
 
 /// How long `ping` may take.
 const PING_LIMIT: Duration = Duration::from_secs(5);
+/// How long a stop waits for recorders.
+const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The loops of a started app. Dropping it stops without waiting.
 pub struct RunningApp {
     /// `None` once stopped.
     engine: Mutex<Option<Box<dyn AnyEngine>>>,
     /// Told by a ping at once, without waiting for the drain.
-    stopping: AtomicBool,
+    life: Arc<Life>,
     shutdown: Vec<Hook>,
+    sinks: Sinks,
 }
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
@@ -45,8 +50,33 @@ impl<S: Store> AnyEngine for Engine<S> {
 }
 
 impl RunningApp {
-    pub(super) fn new(engine: Box<dyn AnyEngine>, shutdown: Vec<Hook>) -> Self {
-        Self { engine: Mutex::new(Some(engine)), stopping: AtomicBool::new(false), shutdown }
+    pub(super) fn new(
+        engine: Box<dyn AnyEngine>,
+        life: Arc<Life>,
+        shutdown: Vec<Hook>,
+        sinks: Sinks,
+    ) -> Self {
+        Self { engine: Mutex::new(Some(engine)), life, shutdown, sinks }
+    }
+
+    /// Whether it is alive and ready, for probes.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::of(&self.life)
+    }
+
+    /// The next check of its health looks at the tables.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn forget_schema(&self) {
+        self.life.forget_schema();
+    }
+
+    /// Ends a loop as a panic in it would.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn end_loop(&self, name: &str) {
+        self.life.end_loop(name);
     }
 
     /// Asks the database for a sign of life and every loop whether it lives;
@@ -57,7 +87,7 @@ impl RunningApp {
     /// stopped or stopping.
     pub async fn ping(&self) -> Result<()> {
         let stopped = || StoreError::new("ping", "the app is stopped or stopping", false);
-        if self.stopping.load(Ordering::Relaxed) {
+        if self.life.phase() != Phase::Running {
             return Err(stopped().into());
         }
         let ask = async {
@@ -81,11 +111,16 @@ impl RunningApp {
     /// # Cancel safety
     /// A dropped call leaves the drain where it is; call it again to go on.
     pub async fn stop(&self) -> Result<()> {
-        self.stopping.store(true, Ordering::Relaxed);
+        if self.life.phase() == Phase::Running {
+            self.life.enter(Phase::Stopping);
+        }
         let mut slot = self.engine.lock().await;
         let Some(engine) = slot.as_mut() else { return Ok(()) };
         let drained = engine.drain().await;
+        // Before the slot is empty: a call that is dropped here goes on when repeated.
+        self.sinks.flush(RECORDERS_LIMIT).await;
         *slot = None;
+        self.life.enter(Phase::Stopped);
         for hook in &self.shutdown {
             hook().await.map_err(|source| Error::Hook { hook: "shutdown", source })?;
         }

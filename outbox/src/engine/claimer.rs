@@ -19,7 +19,7 @@ use super::settle::Settling;
 use super::{Reader, Shared};
 use crate::error::StoreError;
 use crate::store::{Claim, Store, Taken};
-use crate::telemetry::{self, TARGET};
+use crate::telemetry::TARGET;
 
 /// Rows of a statement for several subscribers.
 const ROWS: usize = 1000;
@@ -144,9 +144,6 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
         Ok(taken) => {
             for ((at, claim), taken) in readers.into_iter().zip(&claims).zip(taken) {
                 let look = &mut looks[at];
-                let subscriber = &look.reader.subscriber;
-                let queue = claim.queues.first().map_or("", String::as_str);
-                telemetry::fetched(queue, subscriber.name(), taken.rows.len());
                 look.answered(claim, &taken, sent, now);
                 let deadline = sent + claim.lease_ttl;
                 let job = |claimed| Job { claimed, claimed_at: sent, deadline };

@@ -29,14 +29,7 @@ impl<S: Store> Engine<S> {
             for reader in &self.readers {
                 let handlers = reader.inbox.in_hand();
                 if handlers > 0 {
-                    let subscriber = &reader.subscriber;
-                    let first = subscriber.queues().first().map_or("", String::as_str);
-                    telemetry::drain_timeout(
-                        first,
-                        subscriber.name(),
-                        handlers,
-                        self.drain_timeout,
-                    );
+                    reader.teller.drain_timeout(handlers, self.drain_timeout);
                 }
             }
             self.shared.cut_off.cancel();
@@ -63,6 +56,9 @@ impl<S: Store> Engine<S> {
         self.watchdog = None;
         self.services_stop.cancel();
         self.services.wait().await;
+        if self.shared.pulse.listens(false) {
+            self.shared.sinks.listener(false);
+        }
         tokio::select! {
             () = self.shared.store.close() => {}
             () = sleep(LAST_WRITES) => {}

@@ -94,7 +94,7 @@ fn admit<'a, S: Store>(
     let Job { claimed, claimed_at, deadline } = job;
     let row = claimed.row;
     if now >= deadline {
-        reader.counters.waited_too_long();
+        reader.teller.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
             "a claimed row waited until its lease ran out and was not started; \
@@ -110,7 +110,7 @@ fn admit<'a, S: Store>(
     if row.has_expired(now - claimed_at) {
         return Admitted::Not(settling.ruled(case.expired()));
     }
-    settling.report.dispatched(now, row.payload.len(), &reader.counters);
+    settling.report.dispatched(now, row.payload.len(), &reader.teller);
     let context = Context::new(Delivery::new(row, &reader.common, deadline));
     // A suspect runs alone.
     if let Some(loan) = loan.filter(|_| !too_often) {

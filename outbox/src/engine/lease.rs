@@ -11,7 +11,7 @@ use tracing::warn;
 use super::Shared;
 use crate::extract::Context;
 use crate::store::{Extend, Lease, Store};
-use crate::telemetry::TARGET;
+use crate::telemetry::{Sinks, TARGET};
 
 /// More than the store itself waits for an answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -20,6 +20,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Slab<Held>>,
+    /// Who is told when they cannot be extended.
+    sinks: Sinks,
     /// When the lease task last ran; see `watchdog`.
     looked_after: Mutex<Option<Instant>>,
 }
@@ -46,6 +48,10 @@ pub(crate) struct Holding<'a> {
 }
 
 impl Leases {
+    pub(super) fn telling(sinks: Sinks) -> Self {
+        Self { sinks, ..Self::default() }
+    }
+
     fn held(&self) -> MutexGuard<'_, Slab<Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,11 +199,15 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
         }
         Ok(Err(error)) => {
             warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
+            leases.sinks.lease_extension_failed(due.len());
         }
-        Err(_) => warn!(
-            target: TARGET, leases = due.len(),
-            "a lease ran out while the database did not answer"
-        ),
+        Err(_) => {
+            warn!(
+                target: TARGET, leases = due.len(),
+                "a lease ran out while the database did not answer"
+            );
+            leases.sinks.lease_extension_failed(due.len());
+        }
     }
     leases.lose_expired(Instant::now());
 }

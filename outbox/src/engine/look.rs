@@ -123,6 +123,8 @@ impl Look {
     }
 
     pub(super) fn answered(&mut self, claim: &Claim, taken: &Taken, sent: Instant, now: Instant) {
+        self.reader.teller.fetched(taken.rows.len());
+        self.reader.pulse.claimed(now);
         self.under_way -= 1;
         self.errors.reset();
         self.alone = false;
@@ -170,6 +172,7 @@ impl Look {
     }
 
     pub(super) fn failed(&mut self, alone: bool, now: Instant) {
+        self.reader.pulse.claim_failed();
         self.under_way -= 1;
         self.plenty = false;
         self.floor = None;

@@ -16,16 +16,19 @@ mod judge;
 mod lanes;
 mod lease;
 mod look;
+mod pulse;
 mod quiet;
 mod results;
+mod sample;
 mod settle;
 mod signal;
 mod sleep;
 mod transaction;
+mod vitals;
 mod wake;
 mod watchdog;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -39,7 +42,7 @@ use crate::extract::{Common, States};
 use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, ErrorRenderer, Few, Subscriber};
-use crate::telemetry::{Counters, Stats, TARGET};
+use crate::telemetry::{Sinks, Stats, TARGET, Teller};
 
 use inbox::Inbox;
 #[cfg(feature = "testing")]
@@ -48,6 +51,7 @@ pub(crate) use invoke::deliver;
 use lease::Leases;
 #[cfg(feature = "testing")]
 pub(crate) use lease::keep as keep_leases;
+use pulse::Pulse;
 use quiet::Quiet;
 use results::{Results, Sender};
 #[cfg(not(feature = "testing"))]
@@ -56,10 +60,12 @@ use settle::Settling;
 pub(crate) use settle::{Settlement, Settling, settle};
 use signal::Signal;
 use sleep::Sleep;
+pub(crate) use vitals::Vital;
+use vitals::{CLAIMS, LEASES, Loops, SAMPLES, SETTLERS, Vitals, WAKES, WORKERS};
 use watchdog::Watchdog;
 
 /// Batches of results that are written at once.
-const SETTLERS: usize = 2;
+const WRITES: usize = 2;
 
 /// What every delivery of a process shares.
 pub(crate) struct Shared<S> {
@@ -68,6 +74,9 @@ pub(crate) struct Shared<S> {
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Quiet,
+    /// Who is told of what concerns no subscriber alone.
+    pub(crate) sinks: Sinks,
+    pulse: Arc<Pulse>,
     /// Somebody fell asleep or woke up.
     sleep: Arc<Notify>,
     /// Cancelled when the drain's time is over: running handlers are dropped.
@@ -75,13 +84,20 @@ pub(crate) struct Shared<S> {
 }
 
 impl<S: Store> Shared<S> {
-    pub(crate) fn new(store: S, render: Arc<ErrorRenderer>, publisher: Publisher) -> Self {
+    pub(crate) fn new(
+        store: S,
+        render: Arc<ErrorRenderer>,
+        publisher: Publisher,
+        sinks: Sinks,
+    ) -> Self {
         Self {
             store,
             render,
             publisher,
-            leases: Leases::default(),
+            leases: Leases::telling(sinks.clone()),
             quiet: Quiet::default(),
+            sinks,
+            pulse: Arc::default(),
             sleep: Arc::default(),
             cut_off: CancellationToken::new(),
         }
@@ -95,7 +111,8 @@ pub(crate) struct Reader {
     pub(crate) inbox: Inbox,
     pub(crate) signal: Signal,
     sleep: Sleep,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) teller: Teller,
+    pulse: Arc<Pulse>,
 }
 
 impl Reader {
@@ -107,7 +124,8 @@ impl Reader {
         counts: &Stats,
         changed: &Arc<Notify>,
     ) -> Self {
-        let counters = counts.of(&subscriber);
+        let teller = Teller::of(&subscriber, counts, &shared.sinks);
+        let pulse = Arc::clone(&shared.pulse);
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
         let ahead = options.fetch_batch.max(options.batch.size);
@@ -122,7 +140,7 @@ impl Reader {
         };
         let signal = Signal::new(changed);
         let sleep = Sleep::new(&shared.sleep);
-        Self { subscriber, common: Arc::new(common), inbox, signal, sleep, counters }
+        Self { subscriber, common: Arc::new(common), inbox, signal, sleep, teller, pulse }
     }
 }
 
@@ -140,9 +158,17 @@ pub(crate) struct Engine<S> {
     /// Dropped when no handler runs any more.
     watchdog: Option<Watchdog>,
     settlers: Vec<JoinHandle<()>>,
-    /// Kept so that a drain can see that the loops live.
-    loops: usize,
+    /// Health checks hold it weakly.
+    vitals: Arc<Vitals<S>>,
     drain_timeout: Duration,
+}
+
+/// The settings of an engine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) drain_timeout: Duration,
+    /// How often the queues are looked into, if at all.
+    pub(crate) sample_every: Option<Duration>,
 }
 
 impl<S: Store> Engine<S> {
@@ -153,7 +179,7 @@ impl<S: Store> Engine<S> {
         subscribers: Vec<Subscriber>,
         states: &States,
         counts: &Stats,
-        drain_timeout: Duration,
+        settings: Settings,
         anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
         let shared = Arc::new(shared);
@@ -162,37 +188,41 @@ impl<S: Store> Engine<S> {
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
         let results = Arc::new(Results::default());
         let sender = Sender::new(&results);
+        let mut loops = Loops::default();
         let settler = || tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(&results)));
-        let settlers = (0..SETTLERS).map(|_| settler()).collect();
+        let settlers: Vec<_> = (0..WRITES).map(|_| settler()).collect();
+        settlers.iter().for_each(|settler| loops.add(SETTLERS, settler));
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
         let watchdog = Watchdog::start(&shared, shortest, anew);
         let leases = lease::run(Arc::clone(&shared), shortest);
-        services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
+        let leases = services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
+        loops.add(LEASES, &leases);
 
         let changed = Arc::new(Notify::new());
         let reader = |one| Arc::new(Reader::new(one, &shared, states, counts, &changed));
         let readers: Vec<Arc<Reader>> = subscribers.into_iter().map(reader).collect();
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
-        services.spawn(stop.clone().run_until_cancelled_owned(watcher));
+        loops.add(WAKES, &services.spawn(stop.clone().run_until_cancelled_owned(watcher)));
+        if let Some(every) = settings.sample_every {
+            let samples = sample::run(Arc::clone(&shared), readers.clone(), every);
+            loops.add(SAMPLES, &services.spawn(stop.clone().run_until_cancelled_owned(samples)));
+        }
 
         for reader in &readers {
             for _ in 0..reader.subscriber.options.max_workers {
-                tracker.spawn(work(
-                    Arc::clone(&shared),
-                    Arc::clone(reader),
-                    sender.clone(),
-                    stop.clone(),
-                ));
+                let (shared, reader) = (Arc::clone(&shared), Arc::clone(reader));
+                let worker = work(shared, reader, sender.clone(), stop.clone());
+                loops.add(WORKERS, &tracker.spawn(worker));
             }
         }
         let claims =
             claimer::run(Arc::clone(&shared), readers.clone(), changed, sender, stop.clone());
-        tracker.spawn(claims);
+        loops.add(CLAIMS, &tracker.spawn(claims));
         tracker.close();
         services.close();
-        let loops = tracker.len();
+        let vitals = Arc::new(Vitals::of(&shared, loops, &watchdog));
         Self {
             shared,
             readers,
@@ -202,20 +232,24 @@ impl<S: Store> Engine<S> {
             services_stop,
             watchdog: Some(watchdog),
             settlers,
-            loops,
-            drain_timeout,
+            vitals,
+            drain_timeout: settings.drain_timeout,
         }
     }
 
     /// Asks the database for a sign of life, and every loop whether it lives.
     pub(crate) async fn ping(&self) -> crate::Result<()> {
-        let alive = self.subscribers.len() + self.services.len();
-        let settle = self.settlers.iter().all(|task| !task.is_finished());
-        if alive < self.loops + 2 || !settle {
-            let stopped = "a loop of the engine has ended; see the log";
-            return Err(crate::StoreError::new("ping", stopped, false).into());
+        if let Some(ended) = self.vitals.loops().into_iter().find(|one| !one.is_alive()) {
+            let ended = format!("the loop `{}` has ended; see the log", ended.name);
+            return Err(crate::StoreError::new("ping", ended, false).into());
         }
         Ok(self.shared.store.ping().await?)
+    }
+
+    /// What health checks look at, for as long as the engine is there.
+    pub(crate) fn vitals(&self) -> Weak<dyn Vital> {
+        let vitals: Arc<dyn Vital> = Arc::clone(&self.vitals) as _;
+        Arc::downgrade(&vitals)
     }
 }
 

@@ -14,7 +14,7 @@ use super::results::Results;
 use super::{Reader, Shared};
 use crate::error::StoreError;
 use crate::message::FailureReason;
-use crate::publish::Prepared;
+use crate::publish::{Prepared, Tally};
 use crate::store::{Death, Handled, Landed, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report, TARGET};
 
@@ -68,7 +68,7 @@ impl Settling {
             settlement: Settlement::Lost,
             report: Report {
                 id: row.id,
-                queue: reader.counters.place_of(&row.queue),
+                queue: reader.teller.place_of(&row.queue),
                 deliveries_count: row.deliveries_count,
                 started: None,
                 duration: None,
@@ -109,7 +109,7 @@ impl Settling {
     /// Says what became of it, once.
     fn close(&self, written: Written, dead_letter: bool) {
         let never_started = self.report.started.is_none();
-        let close = |how| self.report.close(how, &self.reader.counters);
+        let close = |how| self.report.close(how, &self.reader.teller);
         match (&self.settlement, written) {
             (Settlement::Release { .. }, _) if never_started => {}
             (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
@@ -276,7 +276,14 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
     match &group[0].settlement {
         Settlement::Ack { messages } if !messages.is_empty() => {
             let acks: Vec<Handled<'_>> = group.iter().filter_map(Settling::as_handled).collect();
-            store.ack_publishing(&acks).await
+            let mut tally = Tally::begin();
+            let (landed, inserted) = store.ack_publishing(&acks).await?;
+            for (handled, _) in acks.iter().zip(&landed).filter(|&(_, &hit)| hit) {
+                handled.messages.iter().for_each(|message| tally.add(message, 0));
+            }
+            inserted.iter().for_each(|(queue, rows)| tally.rows(queue, *rows, 0));
+            tally.tell(group[0].reader.teller.sinks());
+            Ok(landed)
         }
         Settlement::Ack { .. } => {
             let leases: Vec<Lease> = group.iter().map(|one| one.lease).collect();

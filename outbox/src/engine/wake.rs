@@ -25,11 +25,13 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
     loop {
         match shared.store.listen().await {
             Ok(mut wakes) => {
+                tell(&shared, true);
                 if std::mem::take(&mut down) {
                     info!(target: TARGET, "wakes arrive again");
                 }
                 let since = Instant::now();
                 let lost = heed(&mut wakes, &shared.sleep, &readers).await;
+                tell(&shared, false);
                 if since.elapsed() >= HEALTHY_AFTER {
                     backoff.reset();
                 }
@@ -42,6 +44,12 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
             }
         }
         sleep(backoff.next()).await;
+    }
+}
+
+fn tell<S>(shared: &Shared<S>, up: bool) {
+    if shared.pulse.listens(up) {
+        shared.sinks.listener(up);
     }
 }
 

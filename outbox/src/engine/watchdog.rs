@@ -1,7 +1,7 @@
 //! A thread that extends the leases when the lease task cannot: handlers that
 //! block every thread of the runtime block that task too.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread, park_timeout};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::telemetry::TARGET;
 pub(super) struct Watchdog {
     thread: Option<Thread>,
     stop: CancellationToken,
+    /// Gone with the thread.
+    life: Weak<()>,
 }
 
 impl Watchdog {
@@ -30,7 +32,10 @@ impl Watchdog {
     ) -> Self {
         let stop = CancellationToken::new();
         let (watched, stopped) = (Arc::downgrade(shared), stop.clone());
+        let living = Arc::new(());
+        let life = Arc::downgrade(&living);
         let watch = move || {
+            let _living = living;
             let pace = lease::pace(shortest);
             // Its connections belong to its own runtime: those of the blocked one
             // would never hear an answer.
@@ -60,7 +65,17 @@ impl Watchdog {
             }
         };
         let thread = std::thread::Builder::new().name("outbox-leases".into()).spawn(watch).ok();
-        Self { thread: thread.as_ref().map(JoinHandle::thread).cloned(), stop }
+        Self { thread: thread.as_ref().map(JoinHandle::thread).cloned(), stop, life }
+    }
+
+    /// Whether its thread lives; `None` if there is none to live.
+    pub(super) fn life(&self) -> Option<Weak<()>> {
+        self.thread.as_ref().map(|_| Weak::clone(&self.life))
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn stop(&self) -> CancellationToken {
+        self.stop.clone()
     }
 }
 

@@ -5,6 +5,7 @@ mod outgoing;
 mod prepare;
 mod publisher;
 mod queue;
+mod tally;
 
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
@@ -12,6 +13,7 @@ pub(crate) use prepare::{Due, Prepared, check_name};
 pub(crate) use publisher::Collected;
 pub use publisher::Publisher;
 pub use queue::{Queue, QueueFor, QueueName, QueueOf};
+pub(crate) use tally::Tally;
 
 use serde::Serialize;
 

@@ -135,10 +135,9 @@ impl Outgoing {
         self
     }
 
-    /// Remembers the span that is current.
-    pub(super) fn traced(mut self) -> Self {
-        self.trace = Trace::of_span();
-        self
+    /// With the span that it is published in.
+    pub(super) fn traced(self, trace: Option<Trace>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Bytes of the payload; none when it does not serialise.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
+use super::tally::Tally;
 use super::{
     Connection, Outgoing, Prepared, PublishError, Published, QueueFor, QueueName, Transaction,
     check_name, sealed,
@@ -13,7 +14,7 @@ use super::{
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::store::names::{NameError, TableNames};
-use crate::telemetry;
+use crate::telemetry::{self, PublishSpan, Sinks};
 use crate::tracking::Trail;
 
 /// Default of [`Publisher::max_payload`]: 16 MiB.
@@ -40,6 +41,9 @@ pub struct Publisher {
     table: Arc<Table>,
     /// Of the delivery whose handler asked for it.
     collected: Option<Collected>,
+    /// Who is told of what it publishes; `None`: the recorders of the app that was
+    /// started last.
+    sinks: Option<Sinks>,
 }
 
 /// Messages to publish with the ack of a delivery.
@@ -65,12 +69,16 @@ impl Publisher {
             #[cfg(feature = "sqlite")]
             sqlite: crate::store::sqlite::PublishSql::new(&names),
         };
-        Self { table: Arc::new(Table { names, max_payload, statements }), collected: None }
+        Self {
+            table: Arc::new(Table { names, max_payload, statements }),
+            collected: None,
+            sinks: None,
+        }
     }
 
     /// The same publisher for one delivery.
     pub(crate) fn collecting(&self, collected: &Collected) -> Self {
-        Self { table: Arc::clone(&self.table), collected: Some(Arc::clone(collected)) }
+        Self { collected: Some(Arc::clone(collected)), ..self.clone() }
     }
 
     /// In a handler: publishes the message with the ack of its delivery, in the
@@ -85,7 +93,8 @@ impl Publisher {
     /// before the handler ran (`AckFirst`).
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
-        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message.traced());
+        let trace = PublishSpan::created(&message.queue, message.size());
+        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message.traced(trace));
         Ok(())
     }
 
@@ -128,7 +137,7 @@ impl Publisher {
     /// Refuses payloads above this many bytes; 16 MiB by default.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> Self {
-        Self::with(self.table.names.clone(), bytes)
+        Self { sinks: self.sinks, ..Self::with(self.table.names.clone(), bytes) }
     }
 
     /// The tables it writes to.
@@ -167,11 +176,18 @@ impl Publisher {
         message: Outgoing,
     ) -> Result<Published, PublishError> {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
-        let result = match message.traced().prepare(self.table.max_payload, &Trail::current()) {
-            Ok(message) => tx.insert(&self.table.statements, message).await.map_err(Into::into),
+        let span = PublishSpan::of_one(&message.queue, message.size());
+        let message = message.traced(span.trace());
+        let result = match message.prepare(self.table.max_payload, &Trail::current()) {
+            Ok(message) => {
+                let insert = span.around(tx.insert(&self.table.statements, message));
+                insert.await.map_err(Into::into)
+            }
             Err(refused) => Err(refused),
         };
-        event.end(result.as_ref().map(|published| usize::from(published.id().is_some())));
+        let told = result.as_ref().map(|published| usize::from(published.id().is_some()));
+        span.end(result.as_ref().map(|published| published.id()));
+        event.end(told, &self.sinks());
         result
     }
 
@@ -186,16 +202,33 @@ impl Publisher {
         tx: &mut T,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Published>, PublishError> {
-        let messages: Vec<_> = messages.into_iter().map(Outgoing::traced).collect();
+        let messages: Vec<_> = messages.into_iter().collect();
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
+        let span = PublishSpan::of_batch(messages.iter().map(|one| &*one.queue));
+        let trace = span.trace();
+        let messages = messages.into_iter().map(|one| one.traced(trace.clone())).collect();
         let result = match self.prepare(messages, &Trail::current()) {
-            Ok(all) => tx.insert_batch(&self.table.statements, all).await.map_err(Into::into),
+            Ok(all) => {
+                let insert = span.around(tx.insert_batch(&self.table.statements, all));
+                insert.await.map_err(Into::into)
+            }
             Err(refused) => Err(refused),
         };
-        event.end(result.as_ref().map(|all| all.iter().filter(|one| one.id().is_some()).count()));
+        let written = |all: &Vec<Published>| all.iter().filter(|one| one.id().is_some()).count();
+        span.end(result.as_ref().map(|_| None));
+        event.end(result.as_ref().map(written), &self.sinks());
         result
+    }
+
+    /// Tells these recorders what it publishes.
+    pub(crate) fn telling(self, sinks: Sinks) -> Self {
+        Self { sinks: Some(sinks), ..self }
+    }
+
+    fn sinks(&self) -> Sinks {
+        self.sinks.clone().unwrap_or_else(Sinks::of_process)
     }
 
     pub(crate) fn statements(&self) -> &sealed::Statements {
@@ -207,11 +240,21 @@ impl Publisher {
         &self,
         tx: &mut T,
         messages: &[Prepared],
+        tally: &mut Tally,
     ) -> Result<(), StoreError> {
-        if !messages.is_empty() {
-            tx.insert_batch(&self.table.statements, messages.to_vec()).await?;
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let published = tx.insert_batch(&self.table.statements, messages.to_vec()).await?;
+        for (message, published) in messages.iter().zip(published) {
+            tally.add(message, usize::from(published.id().is_some()));
         }
         Ok(())
+    }
+
+    /// Tells of messages whose transaction has committed.
+    pub(crate) fn told(&self, tally: Tally) {
+        tally.tell(&self.sinks());
     }
 
     /// Deletes the row of a timer unless a handler is working on it; true when

@@ -222,6 +222,32 @@ impl Release {
 /// the lease is lost.
 pub type Landed = Vec<bool>;
 
+/// The queues in which messages were written, or named timers put off, and how many.
+pub type Inserted = Vec<(String, usize)>;
+
+/// What a sampler finds in a queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Depth {
+    pub queue: String,
+    /// Rows, leased ones too.
+    pub backlog: usize,
+    /// Due and not leased.
+    pub due: usize,
+    pub leased: usize,
+    /// Since the first of those that are due and not leased became due.
+    pub oldest_age: Duration,
+    /// Those with the status `failed`; `None` if none are kept.
+    pub dead_letters: Option<usize>,
+}
+
+/// The connections of the engine, apart from the one that listens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connections {
+    pub open: usize,
+    pub idle: usize,
+    pub most: usize,
+}
+
 /// The rows of one table, for the engine.
 ///
 /// Every write checks id and token, and takes a due time or a lease from the
@@ -235,7 +261,10 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
     /// Deletes handled rows and publishes what their handlers returned, each row
     /// and its messages together or neither. A timer name stands once in a call.
-    fn ack_publishing(&self, acks: &[Handled<'_>]) -> impl Future<Output = Result<Landed>> + Send;
+    fn ack_publishing(
+        &self,
+        acks: &[Handled<'_>],
+    ) -> impl Future<Output = Result<(Landed, Inserted)>> + Send;
     /// Puts failed rows off.
     fn retry(&self, retries: &[Retry]) -> impl Future<Output = Result<Landed>> + Send;
     /// Moves terminal rows to the dead-letter table, or deletes them without one.
@@ -252,6 +281,15 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
     /// Asks the database for a sign of life.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;
+    /// What is in these queues, each looked at as far as its first `most` rows in the
+    /// order of due times, and its first `most` dead letters.
+    fn depths(
+        &self,
+        queues: &[String],
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<Depth>>> + Send;
+    /// How many connections there are.
+    fn connections(&self) -> Connections;
     /// True when publishers wake only subscribers that said so by [`Wakes::sleep_on`].
     fn wakes_only_sleepers(&self) -> bool {
         false

@@ -6,23 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
+use super::Teller;
 use super::names::{TARGET, event};
-use super::stats::Counters;
+use super::recorder::Sinks;
 use crate::message::FailureReason;
 use crate::publish::PublishError;
-
-pub(crate) fn fetched(queue: &str, subscriber: &str, count: usize) {
-    debug!(target: TARGET, event = event::FETCHED, queue, subscriber, count);
-}
-
-/// Of a subscriber whose handlers still run.
-pub(crate) fn drain_timeout(queue: &str, subscriber: &str, handlers: usize, limit: Duration) {
-    warn!(
-        target: TARGET, event = event::DRAIN_TIMEOUT, queue, subscriber, handlers,
-        drain_timeout_seconds = limit.as_secs_f64(),
-        "handlers still run when the drain's time is over; their messages come back"
-    );
-}
 
 const LOST: &str = "the lease was over before the result was written; the message runs again";
 const UNKNOWN: &str =
@@ -42,15 +30,22 @@ impl PublishEvent {
         Self { queue, size_bytes, started: Instant::now() }
     }
 
+    /// One that began at the same time.
+    pub(crate) fn of(&self, queue: String, size_bytes: usize) -> Self {
+        Self { queue, size_bytes, started: self.started }
+    }
+
     /// Rows written, or the error. The caller's transaction may still roll back.
-    pub(crate) fn end(self, result: Result<usize, &PublishError>) {
+    pub(crate) fn end(self, result: Result<usize, &PublishError>, sinks: &Sinks) {
+        let Self { queue, size_bytes, started } = self;
+        let duration = started.elapsed();
         let exception_type = result.err().map(PublishError::kind);
         let (status, count) = result.map_or(("error", 0), |count| ("success", count));
         debug!(
-            target: TARGET, event = event::PUBLISHED, queue = self.queue, status, count,
-            size_bytes = self.size_bytes, duration_seconds = self.started.elapsed().as_secs_f64(),
-            exception_type
+            target: TARGET, event = event::PUBLISHED, queue, status, count,
+            size_bytes, duration_seconds = duration.as_secs_f64(), exception_type
         );
+        sinks.published(&queue, count, size_bytes, duration, exception_type);
     }
 }
 
@@ -90,13 +85,23 @@ pub(crate) enum Close {
     Abandoned,
 }
 
+impl Close {
+    /// What was to be written when the lease was lost.
+    pub(super) fn phase(self) -> &'static str {
+        match self {
+            Self::LeaseLost { retry: true, .. } => "retry",
+            _ => "terminal",
+        }
+    }
+}
+
 impl Report {
-    pub(crate) fn dispatched(&mut self, now: Instant, size_bytes: usize, counters: &Counters) {
+    pub(crate) fn dispatched(&mut self, now: Instant, size_bytes: usize, teller: &Teller) {
         self.started = Some(now);
-        counters.dispatched();
+        teller.dispatched(self, size_bytes);
         debug!(
-            target: TARGET, event = event::DISPATCHED, queue = counters.queue(self.queue),
-            subscriber = counters.name(), row_id = self.id,
+            target: TARGET, event = event::DISPATCHED, queue = teller.queue(self.queue),
+            subscriber = teller.name(), row_id = self.id,
             deliveries_count = self.deliveries_count, size_bytes
         );
     }
@@ -105,10 +110,10 @@ impl Report {
         self.duration = self.started.map(|started| started.elapsed());
     }
 
-    pub(crate) fn close(&self, how: Close, counters: &Counters) {
-        counters.closed(how, self.duration);
+    pub(crate) fn close(&self, how: Close, teller: &Teller) {
+        teller.closed(self, how);
         let Self { id: row_id, deliveries_count, .. } = self;
-        let (queue, subscriber) = (counters.queue(self.queue), counters.name());
+        let (queue, subscriber) = (teller.queue(self.queue), teller.name());
         let duration_seconds = self.duration.map(|duration| duration.as_secs_f64());
         let exception_type = self.exception_type.as_deref();
         match how {
@@ -138,11 +143,11 @@ impl Report {
                     );
                 }
             }
-            Close::LeaseLost { retry, unknown } => {
+            Close::LeaseLost { unknown, .. } => {
                 let why = if unknown { UNKNOWN } else { LOST };
                 warn!(
                     target: TARGET, event = event::LEASE_LOST, queue, subscriber, row_id,
-                    deliveries_count, duration_seconds, phase = if retry { "retry" } else { "terminal" },
+                    deliveries_count, duration_seconds, phase = how.phase(),
                     unknown, "{why}"
                 );
             }

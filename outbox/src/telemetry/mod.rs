@@ -1,17 +1,37 @@
-//! What the process tells: events and spans through `tracing`, with names from
-//! one file, and counters.
+//! What the process tells of its work, and to whom.
+//!
+//! [`Stats`](crate::Stats) counts; log lines and spans go through `tracing`; a
+//! [`Recorder`] gets every [`Event`]; with the feature `metrics` an exporter of the
+//! `metrics` crate has counters, histograms and gauges (`METRICS`), and with the feature
+//! `otel` spans are linked to those of publishers.
 
+mod event;
 mod events;
+#[cfg(feature = "metrics")]
+mod facade;
 mod names;
-#[cfg(feature = "opentelemetry")]
+#[cfg(feature = "otel")]
 mod otel;
+mod publishing;
+mod recorder;
 mod span;
 mod stats;
+mod tell;
+mod told;
 mod trace;
 
-pub(crate) use events::{Close, PublishEvent, Report, drain_timeout, fetched};
+pub use event::{Delivery, Event};
+pub(crate) use events::{Close, PublishEvent, Report};
+#[cfg(feature = "metrics")]
+pub use facade::name_queues;
 pub(crate) use names::TARGET;
+#[cfg(feature = "metrics")]
+pub use names::metric::{METRICS, Metric, MetricKind};
+pub(crate) use publishing::PublishSpan;
+pub use recorder::Recorder;
+pub(crate) use recorder::Sinks;
 pub(crate) use span::RunSpan;
-pub(crate) use stats::Counters;
 pub use stats::{Stats, SubscriberStats};
+pub(crate) use tell::Teller;
+use told::{dropped_event, panicked_recorder};
 pub(crate) use trace::Trace;

@@ -1,14 +1,26 @@
-//! Every name that leaves the process in logs and traces: events, spans, their
-//! fields, the targets.
+//! Every name that leaves the process in logs, traces and metrics: events, spans, their
+//! fields, the targets, metrics and their labels.
+
+#[cfg(feature = "metrics")]
+pub(super) mod metric;
 
 /// The `tracing` target of all events.
 pub(crate) const TARGET: &str = "outbox";
 /// That of the spans around handlers, which can so be switched off alone.
 pub(crate) const HANDLER: &str = "outbox::handler";
+/// That of the spans of publishing.
+#[cfg(feature = "otel")]
+pub(crate) const PUBLISHER: &str = "outbox::publisher";
 
 /// The span around a run of a handler, also what the conventions of OpenTelemetry
 /// for messaging call the operation.
 pub(crate) const PROCESS: &str = "process";
+/// The span around a publish.
+#[cfg(feature = "otel")]
+pub(crate) const PUBLISH: &str = "publish";
+/// That of a message which is published later, with the ack.
+#[cfg(feature = "otel")]
+pub(crate) const CREATE: &str = "create";
 
 /// The fields of the span, by the same conventions.
 pub(super) mod field {
@@ -16,6 +28,10 @@ pub(super) mod field {
     pub(in crate::telemetry) const MESSAGE_ID: &str = "messaging.message.id";
     /// Of a run over several messages, which have no id in common.
     pub(in crate::telemetry) const BATCH_COUNT: &str = "messaging.batch.message_count";
+    /// Which try it is, from 1; the conventions have no name for it.
+    pub(in crate::telemetry) const ATTEMPT: &str = "outbox.attempt";
+    #[cfg(feature = "otel")]
+    pub(in crate::telemetry) const BODY_SIZE: &str = "messaging.message.body.size";
     pub(in crate::telemetry) const SUBSCRIBER: &str = "messaging.consumer.group.name";
     pub(in crate::telemetry) const SYSTEM: &str = "messaging.system";
     pub(in crate::telemetry) const OPERATION: &str = "messaging.operation.name";
@@ -26,6 +42,13 @@ pub(super) mod field {
     pub(in crate::telemetry) const NAME: &str = "otel.name";
     pub(in crate::telemetry) const KIND: &str = "otel.kind";
     pub(in crate::telemetry) const STATUS: &str = "otel.status_code";
+}
+
+/// What recorders are told beside the events.
+pub(super) mod told {
+    pub(in crate::telemetry) const WAITED_TOO_LONG: &str = "waited_too_long";
+    pub(in crate::telemetry) const LEASE_EXTENSION_FAILED: &str = "lease_extension_failed";
+    pub(in crate::telemetry) const LISTENER: &str = "listener";
 }
 
 /// The events. Each delivery has one `dispatched` and then exactly one of those

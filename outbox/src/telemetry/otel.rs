@@ -28,10 +28,21 @@ pub(super) fn follow(span: &Span, deliveries: &[Context]) {
     }
 }
 
-/// Of the current span; or of one that was made without `tracing`.
-pub(super) fn current() -> Option<Trace> {
-    let place = |context: Otel| Trace::at(context.span().span_context());
-    place(Span::current().context()).or_else(|| place(Otel::current()))
+/// Makes a span the child of one that was made without `tracing`, unless it is within
+/// one of `tracing`. To be called before the span is entered.
+pub(super) fn begin(span: &Span) {
+    let outside = || !Span::current().context().span().span_context().is_valid();
+    if !span.is_disabled() && outside() && Otel::current().span().span_context().is_valid() {
+        // Refused when no tracer wants the span: then there is none to continue.
+        let _ = span.set_parent(Otel::current());
+    }
+}
+
+/// Of this span, if a tracer has it; otherwise of the current one, or of one that was
+/// made without `tracing`.
+pub(super) fn place(span: &Span) -> Option<Trace> {
+    let of = |context: Otel| Trace::at(context.span().span_context());
+    of(span.context()).or_else(|| of(Span::current().context())).or_else(|| of(Otel::current()))
 }
 
 impl Trace {

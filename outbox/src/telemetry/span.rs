@@ -23,7 +23,7 @@ pub(crate) struct RunSpan {
 impl RunSpan {
     pub(crate) fn start(deliveries: &[Context]) -> Self {
         let span = of(deliveries);
-        #[cfg(feature = "opentelemetry")]
+        #[cfg(feature = "otel")]
         if !span.is_disabled() {
             super::otel::follow(&span, deliveries);
         }
@@ -82,6 +82,7 @@ fn of(deliveries: &[Context]) -> Span {
         { field::MESSAGE_ID } = alone.then(|| tracing::field::display(first.id())),
         // OpenTelemetry has no unsigned numbers: one would become a text.
         { field::BATCH_COUNT } = (!alone).then(|| deliveries.len().try_into().unwrap_or(i64::MAX)),
+        { field::ATTEMPT } = alone.then(|| attempt(first)),
         { field::SUBSCRIBER } = first.subscriber(),
         { field::SYSTEM } = "outbox",
         { field::OPERATION } = PROCESS,
@@ -91,6 +92,10 @@ fn of(deliveries: &[Context]) -> Span {
         { field::STATUS } = Empty,
         { field::ERROR } = Empty,
     )
+}
+
+fn attempt(delivery: &Context) -> i64 {
+    i64::try_from(delivery.attempts()).unwrap_or(i64::MAX).saturating_add(1)
 }
 
 /// As the conventions name spans, with the queue if there is one.

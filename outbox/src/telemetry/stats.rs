@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::events::Close;
+use super::recorder::Losses;
 use crate::message::FailureReason;
 use crate::subscriber::{Origin, Subscriber};
 
@@ -26,7 +27,10 @@ use crate::subscriber::{Origin, Subscriber};
 /// # }
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Stats(Arc<Mutex<Vec<Arc<Counters>>>>);
+pub struct Stats {
+    counters: Arc<Mutex<Vec<Arc<Counters>>>>,
+    losses: Arc<Losses>,
+}
 
 /// What became of the deliveries of one subscriber in this process, since the app
 /// was made. Every count only grows.
@@ -86,13 +90,29 @@ impl Stats {
     /// The counts as they are now, a record for each subscriber that was started.
     #[must_use]
     pub fn subscribers(&self) -> Vec<SubscriberStats> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().map(|one| one.read()).collect()
+    }
+
+    /// Events that recorders were too slow for, and did not get.
+    #[must_use]
+    pub fn recorder_dropped(&self) -> u64 {
+        self.losses.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Events at which a recorder panicked.
+    #[must_use]
+    pub fn recorder_panics(&self) -> u64 {
+        self.losses.panicked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn losses(&self) -> &Arc<Losses> {
+        &self.losses
     }
 
     /// The counters of a subscriber; those of an earlier start go on.
     pub(crate) fn of(&self, subscriber: &Subscriber) -> Arc<Counters> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|one| one.are_of(subscriber)) {
             return Arc::clone(known);
         }
@@ -155,20 +175,11 @@ impl Counters {
         self.name
     }
 
-    /// Which of the queues it is.
-    pub(crate) fn place_of(&self, queue: &str) -> usize {
-        self.queues.iter().position(|known| known == queue).unwrap_or_default()
-    }
-
-    pub(super) fn queue(&self, place: usize) -> &str {
-        self.queues.get(place).map_or("", String::as_str)
-    }
-
     pub(super) fn dispatched(&self) {
         add(&self.dispatched);
     }
 
-    pub(crate) fn waited_too_long(&self) {
+    pub(super) fn waited_too_long(&self) {
         add(&self.waited_too_long);
     }
 

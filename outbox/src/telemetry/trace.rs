@@ -16,15 +16,6 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// That of the span in which this is called; `None` without the feature
-    /// `opentelemetry`, or when no tracer has the span.
-    pub(crate) fn of_span() -> Option<Self> {
-        #[cfg(feature = "opentelemetry")]
-        return super::otel::current();
-        #[cfg(not(feature = "opentelemetry"))]
-        None
-    }
-
     /// From `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
     pub(crate) fn read(headers: &Headers) -> Option<Self> {
         let mut parts = headers.get(TRACEPARENT)?.split('-');

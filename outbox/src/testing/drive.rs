@@ -15,7 +15,7 @@ use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Store, new_token};
 use crate::subscriber::{ErrorRenderer, Few, Subscriber};
-use crate::telemetry::Stats;
+use crate::telemetry::{Sinks, Stats};
 
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
@@ -45,7 +45,7 @@ impl Driver {
     ) -> Self {
         // There is none: the test claims.
         let claimer = Arc::new(Notify::new());
-        let shared = Shared::new(store, render, publisher);
+        let shared = Shared::new(store, render, publisher, Sinks::default());
         let ready = |one| Arc::new(Reader::new(one, &shared, states, counts, &claimer));
         let readers = subscribers.into_iter().map(ready).collect();
         Self { shared, readers, turn: Mutex::default() }

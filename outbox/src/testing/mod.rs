@@ -15,8 +15,8 @@ pub mod store {
     #[cfg(feature = "sqlite")]
     pub use crate::store::sqlite::SqliteStore;
     pub use crate::store::{
-        Before, Claim, Claimed, Death, Extend, Landed, Lease, Position, Release, Retry, Store,
-        Taken, Wake, Wakes, new_alone_token, new_token,
+        Before, Claim, Claimed, Death, Depth, Extend, Inserted, Landed, Lease, Position, Release,
+        Retry, Store, Taken, Wake, Wakes, new_alone_token, new_token,
     };
     use crate::store::{Handled, Result};
     use crate::tracking::Trail;
@@ -28,6 +28,15 @@ pub mod store {
         publisher: &crate::Publisher,
         acks: impl IntoIterator<Item = (Lease, Vec<crate::Outgoing>)>,
     ) -> Result<Landed> {
+        ack_publishing_counted(store, publisher, acks).await.map(|(landed, _)| landed)
+    }
+
+    /// The same, with how many messages were written.
+    pub async fn ack_publishing_counted<S: Store>(
+        store: &S,
+        publisher: &crate::Publisher,
+        acks: impl IntoIterator<Item = (Lease, Vec<crate::Outgoing>)>,
+    ) -> Result<(Landed, Inserted)> {
         let prepared = acks
             .into_iter()
             .map(|(lease, messages)| Ok((lease, publisher.prepare(messages, &Trail::default())?)))

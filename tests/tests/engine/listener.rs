@@ -7,13 +7,12 @@ use outbox::App;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe;
+use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use tokio::time::timeout;
 
 use super::free;
-use super::proxy::Proxy;
 
 on_postgres!(
     a_killed_listener_is_replaced_and_what_it_missed_is_fetched,
@@ -48,17 +47,6 @@ async fn open_all(db: &Db) {
     }
 }
 
-/// New ones: those that are there stay.
-async fn allow_connections(db: &Db, allow: bool) {
-    let options = (*db.pg().connect_options()).clone();
-    let name = options.get_database().unwrap().to_owned();
-    // A database cannot be told so from within.
-    let mut elsewhere = options.database("postgres").connect().await.unwrap();
-    let sql = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allow}");
-    elsewhere.execute(AssertSqlSafe(sql)).await.unwrap();
-    elsewhere.close().await.unwrap();
-}
-
 /// While the app cannot connect, a message is published: no notification tells
 /// of it, only the look that follows every new connection.
 async fn a_killed_listener_is_replaced_and_what_it_missed_is_fetched(db: &Db) {
@@ -66,14 +54,14 @@ async fn a_killed_listener_is_replaced_and_what_it_missed_is_fetched(db: &Db) {
     let running = db.app().only([subscriber]).start().await.unwrap();
     listening(db).await;
     open_all(db).await;
-    allow_connections(db, false).await;
+    db.allow_connections(false).await;
     assert_eq!(kill(db, LISTENER).await, 1);
     eventually("it is gone", async || {
         db.int(format!("SELECT count(*) {ENGINE} {LISTENER}")).await == 0
     })
     .await;
     db.publish("q", 1).await;
-    allow_connections(db, true).await;
+    db.allow_connections(true).await;
     assert_eq!(probe.start().await.n, 1);
     listening(db).await;
     db.publish("q", 2).await;

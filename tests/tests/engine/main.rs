@@ -9,7 +9,6 @@ mod commits;
 mod leases;
 mod listener;
 mod poison;
-mod proxy;
 mod settle;
 mod sleepers;
 mod unknown;

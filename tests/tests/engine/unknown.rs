@@ -8,8 +8,8 @@ use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_postgres};
 use sqlx::postgres::PgPoolOptions;
 
-use super::proxy::Proxy;
 use super::{HOUR, SECOND};
+use outbox_tests::proxy::Proxy;
 
 on_postgres!(a_commit_without_an_answer_is_told_as_unknown_and_not_settled_twice);
 

@@ -1,6 +1,5 @@
 //! From the publisher's span to the handler's, and on from there.
 
-use opentelemetry::trace::{SpanId, SpanKind};
 use outbox::testing::TestBroker;
 use outbox::{Context, Outgoing, Publisher, State, subscriber};
 use tracing::info_span;
@@ -31,7 +30,7 @@ async fn a_message_published_in_a_span_is_its_child() {
     let rows = broker.rows();
     assert_eq!(rows.len(), 2);
     for row in rows {
-        assert_eq!(header(&row, "traceparent"), Some(traceparent(&here)));
+        assert_eq!(published_in(&row), Some(traceparent(&here)));
         assert_eq!(header(&row, "tracestate"), None);
     }
 }
@@ -44,11 +43,24 @@ async fn request_publish_handler_publish_handler_are_one_trace() {
     let mut parent = here.span_id();
     for queue in ["a", "b", "c"] {
         let run = only(here.trace_id(), &format!("process chain: {queue}"));
-        assert_eq!((run.parent_span_id, run.parent_span_is_remote), (parent, true), "{queue}");
+        assert_eq!(publisher_of(&run), parent, "{queue}");
         assert_eq!(run.span_kind, SpanKind::Consumer);
         parent = run.span_context.span_id();
     }
-    assert_eq!(spans(here.trace_id()).len(), 4);
+    let mut names: Vec<_> =
+        spans(here.trace_id()).into_iter().map(|span| span.name.into_owned()).collect();
+    names.sort_unstable();
+    let of = |operation: &str, queue: &str| format!("{operation} chain: {queue}");
+    let expected = [
+        of("create", "b"),
+        of("create", "c"),
+        of("process", "a"),
+        of("process", "b"),
+        of("process", "c"),
+        of("publish", "a"),
+        "request".into(),
+    ];
+    assert_eq!(names, expected);
 }
 
 /// Publishes in every way there is, and in a span of its own.
@@ -74,7 +86,7 @@ async fn what_a_handler_publishes_is_the_child_of_the_span_it_is_published_in() 
     assert_eq!(rows.len(), 4);
     for row in rows {
         let of = if row.queue == "chain: inner" { &inner.span_context } else { &run };
-        assert_eq!(header(&row, "traceparent"), Some(traceparent(of)), "{}", row.queue);
+        assert_eq!(published_in(&row), Some(traceparent(of)), "{}", row.queue);
     }
 }
 
@@ -92,7 +104,8 @@ async fn each_retry_is_a_child_of_the_same_publisher() {
     request(broker.run_until_idle()).await;
     let runs = named(here.trace_id(), "process chain: fails");
     assert_eq!(runs.len(), 3);
-    assert!(runs.iter().all(|run| run.parent_span_id == here.span_id()));
+    assert!(runs.iter().all(|run| publisher_of(run) == here.span_id()));
+    assert!(runs.iter().all(|run| run.parent_span_id == runs[0].parent_span_id));
     let mut ids: Vec<_> = runs.iter().map(|run| run.span_context.span_id().to_bytes()).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -106,17 +119,25 @@ async fn alone(n: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn outside_of_spans_nothing_is_invented() {
+async fn outside_of_spans_a_trace_begins_with_the_publish() {
     LazyLock::force(&ENDED);
     let broker = TestBroker::with([alone::subscriber()]);
     broker.publish("chain: alone", &7).await.unwrap();
     broker.publish("chain: nobody", &7).await.unwrap();
-    let call = &broker.calls("alone")[0];
-    assert_eq!(call.headers.get("traceparent"), None);
     let run = telling("chain: alone runs");
-    assert_eq!(run.parent_span_id, SpanId::INVALID, "a trace begins with it");
+    assert_eq!(publisher_of(&run), SpanId::INVALID, "a trace begins with it");
+    let publish = producer(run.span_context.trace_id(), run.parent_span_id);
+    assert_eq!(publish.name, "publish chain: alone");
     for row in broker.rows() {
-        let expected = (row.queue == "chain: next").then(|| traceparent(&run.span_context));
-        assert_eq!(header(&row, "traceparent"), expected);
+        let parent = published_in(&row).unwrap();
+        if row.queue == "chain: next" {
+            assert_eq!(parent, traceparent(&run.span_context));
+        } else {
+            let none = SpanId::INVALID.to_string();
+            assert!(
+                parent.contains(&none)
+                    && !parent.contains(&publish.span_context.trace_id().to_string())
+            );
+        }
     }
 }

@@ -32,9 +32,9 @@ async fn a_trace_goes_through_the_table_and_the_handlers(db: &Db) {
     db.drained().await;
     running.stop().await.unwrap();
     let first = only(here.trace_id(), "process databases: first");
-    assert_eq!((first.parent_span_id, first.parent_span_is_remote), (here.span_id(), true));
+    assert_eq!(publisher_of(&first), here.span_id());
     let second = only(here.trace_id(), "process databases: second");
-    assert_eq!(second.parent_span_id, first.span_context.span_id());
+    assert_eq!(publisher_of(&second), first.span_context.span_id());
 }
 
 async fn a_run_that_is_cut_off_says_so(db: &Db) {

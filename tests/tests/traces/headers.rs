@@ -12,22 +12,21 @@ async fn relay(n: u64) -> u64 {
     n
 }
 
-/// What comes of a message: the headers that the next one has.
-async fn relayed(message: Outgoing) -> (Option<String>, Option<String>) {
+/// What comes of a message: the one that the handler returned.
+async fn relayed(message: Outgoing) -> Row {
     LazyLock::force(&ENDED);
     let broker = TestBroker::with([relay::subscriber()]);
     broker.publish_with(message).await.unwrap();
-    let rows = broker.rows();
+    let mut rows = broker.rows();
     assert_eq!((rows.len(), &*rows[0].queue), (1, "headers: next"));
-    (header(&rows[0], "traceparent"), header(&rows[0], "tracestate"))
+    rows.remove(0)
 }
 
 #[tokio::test]
 async fn what_nobody_samples_stays_unsampled() {
     let unsampled = "1af7651916cd43dd8448eb211c80319c";
     let message = foreign("headers: relay", &format!("00-{unsampled}-b7ad6b7169203331-00"));
-    let (parent, _) = relayed(message).await;
-    let parent = parent.unwrap();
+    let parent = header(&relayed(message).await, "traceparent").unwrap();
     assert!(parent.starts_with(&format!("00-{unsampled}-")) && parent.ends_with("-00"), "{parent}");
     assert!(!parent.contains("b7ad6b7169203331"), "it is the child of the handler");
     assert!(spans(trace(unsampled)).is_empty());
@@ -37,20 +36,21 @@ async fn what_nobody_samples_stays_unsampled() {
 async fn a_trace_keeps_its_state() {
     let sampled = "2af7651916cd43dd8448eb211c80319c";
     let message = foreign("headers: relay", &format!("00-{sampled}-b7ad6b7169203331-01"));
-    let (parent, state) = relayed(message.header("tracestate", "vendor=1,other=2")).await;
+    let next = relayed(message.header("tracestate", "vendor=1,other=2")).await;
     let run = only(trace(sampled), "process headers: relay");
     assert_eq!(run.parent_span_id, SpanId::from_hex("b7ad6b7169203331").unwrap());
-    assert_eq!(parent, Some(traceparent(&run.span_context)));
-    assert_eq!(state.as_deref(), Some("vendor=1,other=2"));
+    assert_eq!(published_in(&next), Some(traceparent(&run.span_context)));
+    assert_eq!(header(&next, "tracestate").as_deref(), Some("vendor=1,other=2"));
 }
 
 #[tokio::test]
 async fn a_state_that_cannot_be_read_is_dropped_and_the_trace_goes_on() {
     let sampled = "3af7651916cd43dd8448eb211c80319c";
     let message = foreign("headers: relay", &format!("00-{sampled}-b7ad6b7169203331-01"));
-    let (parent, state) = relayed(message.header("tracestate", "no state \u{1f9ea}")).await;
+    let next = relayed(message.header("tracestate", "no state \u{1f9ea}")).await;
     let run = only(trace(sampled), "process headers: relay");
-    assert_eq!((parent, state), (Some(traceparent(&run.span_context)), None));
+    assert_eq!(published_in(&next), Some(traceparent(&run.span_context)));
+    assert_eq!(header(&next, "tracestate"), None);
 }
 
 #[tokio::test]
@@ -67,14 +67,14 @@ async fn headers_of_the_publisher_stay() {
         broker.publish("elsewhere", &7).await.unwrap();
     };
     publishing.with_context(Context::new().with_remote_span_context(here.clone())).await;
-    let told: Vec<_> = broker
-        .rows()
-        .iter()
-        .map(|row| (header(row, "traceparent").unwrap(), header(row, "tracestate")))
-        .collect();
-    let state = |state: &str| Some(state.to_owned());
-    let here = traceparent(&here);
-    assert_eq!(told, [(own, None), (here.clone(), state("mine=1")), (here, state("theirs=1"))]);
+    let rows = broker.rows();
+    let state = |row| header(row, "tracestate");
+    assert_eq!((header(&rows[0], "traceparent"), state(&rows[0])), (Some(own), None));
+    for (row, theirs) in rows[1..].iter().zip(["mine=1", "theirs=1"]) {
+        assert_eq!(published_in(row), Some(traceparent(&here)));
+        assert_eq!(state(row).as_deref(), Some(theirs));
+    }
+    assert_eq!(rows.len(), 3);
 }
 
 #[tokio::test]
@@ -118,8 +118,8 @@ async fn a_traceparent_that_is_none_begins_a_new_trace_and_is_no_error() {
 async fn a_later_version_may_say_more() {
     let later = "4af7651916cd43dd8448eb211c80319c";
     let said = format!("01-{later}-b7ad6b7169203331-01-more");
-    let (parent, _) = relayed(foreign("headers: relay", &said)).await;
-    assert!(parent.unwrap().starts_with(&format!("00-{later}-")));
+    let next = relayed(foreign("headers: relay", &said)).await;
+    assert!(header(&next, "traceparent").unwrap().starts_with(&format!("00-{later}-")));
 }
 
 /// As those do who use no `tracing`.
@@ -131,6 +131,6 @@ async fn a_span_of_the_tracer_s_own_counts_too() {
     let broker = TestBroker::with([relay::subscriber()]);
     let publishing = broker.publish("elsewhere", &7).with_context(here.clone());
     publishing.await.unwrap();
-    let parent = header(&broker.rows()[0], "traceparent");
-    assert_eq!(parent, Some(traceparent(here.span().span_context())));
+    let place = traceparent(here.span().span_context());
+    assert_eq!(published_in(&broker.rows()[0]), Some(place));
 }

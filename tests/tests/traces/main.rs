@@ -5,12 +5,15 @@ mod batches;
 mod chain;
 mod databases;
 mod headers;
+mod producers;
 mod spans;
 
 use std::future::Future;
 use std::sync::LazyLock;
 
-use opentelemetry::trace::{SpanContext, TraceContextExt, TraceId, TracerProvider};
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, TraceContextExt, TraceId, TracerProvider,
+};
 use opentelemetry::{Key, Value};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use outbox::{Outgoing, Row};
@@ -79,6 +82,36 @@ fn attribute(span: &SpanData, name: &'static str) -> Option<Value> {
 /// What stands in the header for a place.
 fn traceparent(place: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", place.trace_id(), place.span_id(), place.trace_flags())
+}
+
+/// The span that published a message, by its place.
+#[track_caller]
+fn producer(trace: TraceId, id: SpanId) -> SpanData {
+    let mut all = ENDED.get_finished_spans().unwrap();
+    all.retain(|span| (span.span_context.trace_id(), span.span_context.span_id()) == (trace, id));
+    assert_eq!(all.len(), 1, "the span {id} of {trace}");
+    let span = all.remove(0);
+    assert_eq!(span.span_kind, SpanKind::Producer, "{}", span.name);
+    span
+}
+
+/// The span in which the message of a run was published: the parent of that which
+/// published it.
+#[track_caller]
+fn publisher_of(run: &SpanData) -> SpanId {
+    assert!(run.parent_span_is_remote);
+    producer(run.span_context.trace_id(), run.parent_span_id).parent_span_id
+}
+
+/// The same, of what stands in the header of a message.
+#[track_caller]
+fn published_in(row: &Row) -> Option<String> {
+    let header = header(row, "traceparent")?;
+    let [version, trace, id, flags] = header.split('-').collect::<Vec<_>>()[..] else {
+        panic!("{header}")
+    };
+    let span = producer(TraceId::from_hex(trace).unwrap(), SpanId::from_hex(id).unwrap());
+    Some(format!("{version}-{trace}-{}-{flags}", span.parent_span_id))
 }
 
 fn header(row: &Row, name: &str) -> Option<String> {

@@ -26,6 +26,7 @@ async fn a_line_of_a_handler_is_in_a_span_with_the_queue_and_the_row() {
         ("messaging.destination.name", "spans: orders"),
         ("messaging.consumer.group.name", "packs"),
         ("messaging.message.id", &*id),
+        ("outbox.attempt", "1"),
         ("target", "outbox::handler"),
     ] {
         assert_eq!(says(name).as_deref(), Some(value), "{name}");
@@ -47,8 +48,7 @@ async fn a_plain_fn_is_in_its_span_on_its_thread() {
     published.unwrap();
     let run = only(here.trace_id(), "process spans: thread");
     assert!(run.events.iter().any(|event| event.name == "on a thread"));
-    let parent = header(&broker.rows()[0], "traceparent");
-    assert_eq!(parent, Some(traceparent(&run.span_context)));
+    assert_eq!(published_in(&broker.rows()[0]), Some(traceparent(&run.span_context)));
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_handler_acked_first_has_its_span() {
     let (published, here) = request(broker.publish("spans: first", &7)).await;
     published.unwrap();
     let run = only(here.trace_id(), "process spans: first");
-    assert_eq!(run.parent_span_id, here.span_id());
+    assert_eq!(publisher_of(&run), here.span_id());
     assert!(run.events.iter().any(|event| event.name == "it ran"));
     assert_eq!(run.status, Status::error(""));
 }

@@ -2,6 +2,7 @@
 //! until it is moved. It is also the executable specification of the other two.
 
 mod claim;
+mod depth;
 mod publish;
 mod settle;
 
@@ -135,7 +136,10 @@ impl Store for MemoryStore {
         Ok(self.tables().ack(leases))
     }
 
-    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<super::Landed> {
+    async fn ack_publishing(
+        &self,
+        acks: &[super::Handled<'_>],
+    ) -> super::Result<(super::Landed, super::Inserted)> {
         Ok(self.tables().ack_publishing(acks))
     }
 
@@ -169,6 +173,15 @@ impl Store for MemoryStore {
 
     async fn ping(&self) -> super::Result<()> {
         Ok(())
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        let tables = self.tables();
+        Ok(queues.iter().map(|queue| tables.depth(queue, most)).collect())
+    }
+
+    fn connections(&self) -> super::Connections {
+        super::Connections::default()
     }
 
     fn keeps_dead_letters(&self) -> bool {

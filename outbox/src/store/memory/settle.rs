@@ -1,9 +1,11 @@
 //! The four settlements.
 
+use std::collections::BTreeMap;
+
 use super::{Stored, Tables};
 use crate::error::StoreError;
 use crate::message::{DeadLetter, Row};
-use crate::store::{Death, Handled, Landed, Lease, Release, Result, Retry};
+use crate::store::{Death, Handled, Inserted, Landed, Lease, Release, Result, Retry};
 
 impl Tables {
     /// The row, if this lease still holds it.
@@ -20,18 +22,18 @@ impl Tables {
         leases.iter().map(|&lease| self.take(lease).is_some()).collect()
     }
 
-    pub(super) fn ack_publishing(&mut self, acks: &[Handled<'_>]) -> Landed {
-        acks.iter()
-            .map(|handled| {
-                let landed = self.take(handled.lease).is_some();
-                if landed {
-                    for message in handled.messages {
-                        self.insert(message.clone(), None);
-                    }
-                }
-                landed
-            })
-            .collect()
+    pub(super) fn ack_publishing(&mut self, acks: &[Handled<'_>]) -> (Landed, Inserted) {
+        let mut inserted = BTreeMap::<String, usize>::new();
+        let each = acks.iter().map(|handled| {
+            let landed = self.take(handled.lease).is_some();
+            for message in handled.messages.iter().filter(|_| landed) {
+                let (published, _) = self.insert(message.clone(), None);
+                let rows = usize::from(published.id().is_some());
+                *inserted.entry(message.queue.clone()).or_default() += rows;
+            }
+            landed
+        });
+        (each.collect(), inserted.into_iter().collect())
     }
 
     pub(super) fn retry(&mut self, retries: &[Retry]) -> Landed {

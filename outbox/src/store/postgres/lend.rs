@@ -5,7 +5,7 @@ use sqlx::Postgres;
 use super::runs::Runs;
 use crate::error::StoreError;
 use crate::extract::{Ended, Lender, Open, lends};
-use crate::publish::Publisher;
+use crate::publish::{Publisher, Tally};
 use crate::store::{Handled, Lease};
 
 impl lends::Lends for Postgres {
@@ -33,10 +33,12 @@ impl lends::Lends for Postgres {
             tx.rollback().await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::LeaseLost);
         }
+        let mut tally = Tally::begin();
         for handled in acks {
-            publisher.insert(&mut tx, handled.messages).await?;
+            publisher.insert(&mut tx, handled.messages, &mut tally).await?;
         }
         tx.commit().await.map_err(StoreError::of("commit"))?;
+        publisher.told(tally);
         Ok(Ended::Committed)
     }
 

@@ -4,6 +4,7 @@
 mod bench;
 mod claim;
 mod counts;
+mod depth;
 mod desk;
 mod doctor;
 mod grants;
@@ -76,7 +77,7 @@ const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, ack, ack_publishing, retry, bury, release, extend, abandon,
+        claim, ack, ack_publishing, retry, bury, release, extend, abandon, depth, depth_dlq,
     }
 }
 
@@ -255,7 +256,10 @@ impl Store for PgStore {
         self.ack_rows(leases).await
     }
 
-    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<Landed> {
+    async fn ack_publishing(
+        &self,
+        acks: &[super::Handled<'_>],
+    ) -> super::Result<(Landed, super::Inserted)> {
         self.ack_and_publish(acks).await
     }
 
@@ -301,6 +305,15 @@ impl Store for PgStore {
 
     async fn ping(&self) -> super::Result<()> {
         self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> super::Connections {
+        let (open, idle) = (self.0.pool.size() as usize, self.0.pool.num_idle());
+        super::Connections { open, idle, most: MAX_CONNECTIONS as usize }
     }
 
     fn wakes_only_sleepers(&self) -> bool {

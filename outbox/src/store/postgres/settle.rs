@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{Connection as _, Executor as _, Row as _};
 
 use super::runs::Runs;
 use super::sleepers::lock_of_sleepers;
@@ -11,7 +11,7 @@ use super::time::PgTime;
 use super::{Commits, PgStore, Statement, WAITED};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
-use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
+use crate::store::{Death, Handled, Inserted, Landed, Lease, Release, Retry};
 
 impl PgStore {
     pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
@@ -28,13 +28,18 @@ impl PgStore {
         self.write(action, &self.0.sql().ack, &runs, |statement| statement).await
     }
 
-    pub(super) async fn ack_and_publish(&self, acks: &[Handled<'_>]) -> Result<Landed, StoreError> {
+    pub(super) async fn ack_and_publish(
+        &self,
+        acks: &[Handled<'_>],
+    ) -> Result<(Landed, Inserted), StoreError> {
+        const ACTION: &str = "ack and publish";
         let runs = Runs::of(acks, |handled| handled.lease, |_, _| true);
         let of_each: Vec<_> = acks
             .iter()
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
-        self.write("ack and publish", &self.0.sql().ack_publishing, &runs, |statement| {
+        let sql = &self.0.sql().ack_publishing;
+        let written = self.written(ACTION, sql, &runs, |statement| {
             statement
                 .bind(of_each.iter().map(|(lease, _)| lease.id).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(lease, _)| lease.token).collect::<Vec<_>>())
@@ -47,8 +52,10 @@ impl PgStore {
                 .bind(of_each.iter().map(|(_, m)| m.extend).collect::<Vec<_>>())
                 .bind(self.0.names.channel())
                 .bind(lock_of_sleepers(&self.0.names))
-        })
-        .await
+        });
+        let (landed, row) = written.await?;
+        let inserted = inserted(&row).map_err(StoreError::of(ACTION))?;
+        Ok((landed, inserted))
     }
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
@@ -91,13 +98,33 @@ impl PgStore {
         runs: &Runs<'_, T>,
         bind_rest: impl FnOnce(Statement) -> Statement,
     ) -> Result<Landed, StoreError> {
+        self.written(action, sql, runs, bind_rest).await.map(|(landed, _)| landed)
+    }
+
+    /// As [`PgStore::write`], with the rest of the answer.
+    async fn written<T>(
+        &self,
+        action: &'static str,
+        sql: &Arc<str>,
+        runs: &Runs<'_, T>,
+        bind_rest: impl FnOnce(Statement) -> Statement,
+    ) -> Result<(Landed, PgRow), StoreError> {
         let statement = bind_rest(runs.bound(sql));
         let waited = self.1 == Commits::Waited;
         let row = self
             .bounded(action, |connection| Box::pin(settle(connection, statement, waited)))
             .await?;
-        runs.landed(&row).map_err(StoreError::of(action))
+        let landed = runs.landed(&row).map_err(StoreError::of(action))?;
+        Ok((landed, row))
     }
+}
+
+/// Told by two arrays: queues, and their rows.
+fn inserted(row: &PgRow) -> Result<Inserted, sqlx::Error> {
+    let queues: Vec<String> = row.try_get::<Option<_>, _>(2)?.unwrap_or_default();
+    let rows: Vec<i64> = row.try_get::<Option<_>, _>(3)?.unwrap_or_default();
+    let rows = rows.into_iter().map(|rows| usize::try_from(rows).unwrap_or_default());
+    Ok(queues.into_iter().zip(rows).collect())
 }
 
 /// `waited`: on a connection whose commits are not.

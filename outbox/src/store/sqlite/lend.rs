@@ -11,7 +11,7 @@ use super::query;
 use crate::error::StoreError;
 use crate::extract::{Ended, Lender, Open, lends};
 use crate::message::Row;
-use crate::publish::{Due, Prepared, Publisher};
+use crate::publish::{Due, Prepared, Publisher, Tally};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
 
@@ -75,6 +75,7 @@ impl lends::Lends for Sqlite {
             tx.commit().await.map_err(StoreError::of("commit"))?;
             return Ok(Ended::Elsewhere(messages));
         }
+        let mut tally = Tally::begin();
         for handled in acks {
             let Lease { id, token } = handled.lease;
             let ack = query(publisher.statements().sqlite.ack()).bind(id).bind(token);
@@ -83,9 +84,10 @@ impl lends::Lends for Sqlite {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::LeaseLost);
             }
-            publisher.insert(&mut tx, handled.messages).await?;
+            publisher.insert(&mut tx, handled.messages, &mut tally).await?;
         }
         tx.commit().await.map_err(StoreError::of("commit"))?;
+        publisher.told(tally);
         Ok(Ended::Committed)
     }
 

@@ -6,6 +6,7 @@ mod bench;
 mod claim;
 mod connect;
 mod counts;
+mod depth;
 mod desk;
 mod doctor;
 mod lend;
@@ -44,7 +45,7 @@ use crate::schema::SchemaMismatch;
 
 statements! {
     struct EngineSql in "sql" {
-        claim_places, claim_find, abandon, next_due,
+        claim_places, claim_find, abandon, next_due, depth, depth_dlq,
     }
 }
 
@@ -135,7 +136,10 @@ impl Store for SqliteStore {
         self.ack_rows(leases).await
     }
 
-    async fn ack_publishing(&self, acks: &[super::Handled<'_>]) -> super::Result<Landed> {
+    async fn ack_publishing(
+        &self,
+        acks: &[super::Handled<'_>],
+    ) -> super::Result<(Landed, super::Inserted)> {
         self.ack_and_publish(acks).await
     }
 
@@ -174,6 +178,16 @@ impl Store for SqliteStore {
 
     async fn ping(&self) -> super::Result<()> {
         self.0.reader.execute("SELECT 1").await.map(drop).map_err(StoreError::of("ping"))
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> super::Connections {
+        let of = |pool: &SqlitePool| (pool.size() as usize, pool.num_idle());
+        let (reads, writes) = (of(&self.0.reader), of(&self.0.writer));
+        super::Connections { open: reads.0 + writes.0, idle: reads.1 + writes.1, most: 3 }
     }
 
     fn keeps_dead_letters(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The four settlements: each batch is one BEGIN IMMEDIATE transaction.
 
+use std::collections::BTreeMap;
+
 use sqlx::Sqlite;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
@@ -11,7 +13,7 @@ use super::publish::insert_many;
 use crate::error::StoreError;
 use crate::message::row::{delay_micros, to_micros};
 use crate::publish::Prepared;
-use crate::store::{Death, Handled, Landed, Lease, Release, Retry};
+use crate::store::{Death, Handled, Inserted, Landed, Lease, Release, Retry};
 
 pub(super) type Statement = Query<'static, Sqlite, SqliteArguments>;
 
@@ -21,7 +23,10 @@ impl SqliteStore {
         self.write("ack", &self.0.batches.ack, json(&ids), leases.iter().copied()).await
     }
 
-    pub(super) async fn ack_and_publish(&self, acks: &[Handled<'_>]) -> Result<Landed, StoreError> {
+    pub(super) async fn ack_and_publish(
+        &self,
+        acks: &[Handled<'_>],
+    ) -> Result<(Landed, Inserted), StoreError> {
         const ACTION: &str = "ack and publish";
         let ids: Vec<i64> = acks.iter().map(|handled| handled.lease.id).collect();
         let leases = acks.iter().map(|handled| handled.lease);
@@ -29,9 +34,14 @@ impl SqliteStore {
         let landed = self.0.batches.ack.run(ACTION, &mut tx, json(&ids), leases).await?;
         let held = acks.iter().zip(&landed).filter(|&(_, &hit)| hit);
         let messages: Vec<&Prepared> = held.flat_map(|(handled, _)| handled.messages).collect();
-        insert_many(&mut tx, &self.0.publish, &messages).await?;
+        let published = insert_many(&mut tx, &self.0.publish, &messages).await?;
         tx.commit().await.map_err(|error| StoreError::new(ACTION, error, true))?;
-        Ok(landed)
+        let mut inserted = BTreeMap::<&str, usize>::new();
+        for (message, published) in messages.into_iter().zip(published) {
+            *inserted.entry(&message.queue).or_default() += usize::from(published.id().is_some());
+        }
+        let inserted = inserted.into_iter().map(|(queue, rows)| (queue.to_owned(), rows));
+        Ok((landed, inserted.collect()))
     }
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {

@@ -43,5 +43,10 @@ WITH acked AS (
             ELSE pg_notify($14, named.queue) IS NULL END)
     FROM (SELECT DISTINCT queue, hashtextextended($15, hashtext(queue) & 63) AS lock
         FROM inserted) AS named
+), counted AS (
+    SELECT queue, count(*) AS rows FROM inserted GROUP BY queue
 )
-SELECT array_agg(acked.id), array_agg(acked.token) FROM acked CROSS JOIN woken
+SELECT array_agg(acked.id), array_agg(acked.token),
+    (SELECT array_agg(counted.queue ORDER BY counted.queue) FROM counted),
+    (SELECT array_agg(counted.rows ORDER BY counted.queue) FROM counted)
+FROM acked CROSS JOIN woken

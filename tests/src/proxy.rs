@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox_tests::db::Db;
+use crate::db::Db;
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -17,6 +17,8 @@ pub struct Proxy {
     lines: Arc<Mutex<Vec<Arc<Line>>>>,
     /// How many more connections are cut when they commit.
     cuts: Arc<AtomicUsize>,
+    /// New connections are frozen too.
+    hangs: Arc<AtomicBool>,
 }
 
 /// A connection through the proxy.
@@ -37,12 +39,15 @@ impl Proxy {
             address: socket.local_addr().unwrap(),
             lines: Arc::default(),
             cuts: Arc::default(),
+            hangs: Arc::default(),
         };
         let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
+        let hangs = Arc::clone(&proxy.hangs);
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let Ok(server) = TcpStream::connect(&server).await else { continue };
                 let line = Arc::new(Line { cuts: Arc::clone(&cuts), ..Line::default() });
+                line.frozen.store(hangs.load(Ordering::SeqCst), Ordering::SeqCst);
                 lines.lock().unwrap().push(Arc::clone(&line));
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
@@ -83,6 +88,12 @@ impl Proxy {
     /// Freezes every connection there is now.
     pub fn freeze_all(&self) {
         self.freeze(|_| true);
+    }
+
+    /// Freezes every connection, those that are still to come as well.
+    pub fn hang(&self) {
+        self.hangs.store(true, Ordering::SeqCst);
+        self.freeze_all();
     }
 
     fn freeze(&self, which: impl Fn(&Line) -> bool) {

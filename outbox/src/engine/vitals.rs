@@ -1,0 +1,130 @@
+//! What a health check asks of an engine, whatever its store.
+
+use std::sync::{Arc, Weak};
+
+use futures_util::future::BoxFuture;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use super::Shared;
+use super::pulse::Reading;
+use super::watchdog::Watchdog;
+use crate::error::StoreError;
+use crate::store::{Connections, Store};
+
+/// The names of the loops.
+pub(super) const CLAIMS: &str = "claims";
+pub(super) const WORKERS: &str = "workers";
+pub(super) const SETTLERS: &str = "settlers";
+pub(super) const LEASES: &str = "leases";
+pub(super) const WAKES: &str = "wakes";
+pub(super) const SAMPLES: &str = "samples";
+const WATCHDOG: &str = "watchdog";
+
+/// The tasks of an engine, by the names of their loops.
+#[derive(Default)]
+pub(super) struct Loops(Vec<(&'static str, Vec<AbortHandle>)>);
+
+/// How many tasks of a loop there are, and how many of them live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoopState {
+    pub(crate) name: &'static str,
+    pub(crate) tasks: usize,
+    pub(crate) alive: usize,
+}
+
+impl LoopState {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive == self.tasks
+    }
+}
+
+impl Loops {
+    pub(super) fn add<T>(&mut self, name: &'static str, task: &JoinHandle<T>) {
+        let task = task.abort_handle();
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, tasks)) => tasks.push(task),
+            None => self.0.push((name, vec![task])),
+        }
+    }
+}
+
+pub(crate) trait Vital: Send + Sync {
+    /// Every loop.
+    fn loops(&self) -> Vec<LoopState>;
+    fn pulse(&self) -> Reading;
+    fn connections(&self) -> Connections;
+    /// Asks the database for a sign of life.
+    fn ask(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+    /// What is wrong with the tables, so that the app could not start on them.
+    fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+    /// Ends a loop as a panic in it would.
+    #[cfg(feature = "testing")]
+    fn end_loop(&self, name: &str);
+}
+
+pub(super) struct Vitals<S> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) loops: Loops,
+    /// Gone with the thread; `None` if the system refused one.
+    pub(super) watchdog: Option<Weak<()>>,
+    #[cfg(feature = "testing")]
+    pub(super) stop_watchdog: tokio_util::sync::CancellationToken,
+}
+
+impl<S: Store> Vitals<S> {
+    pub(super) fn of(shared: &Arc<Shared<S>>, loops: Loops, watchdog: &Watchdog) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            loops,
+            watchdog: watchdog.life(),
+            #[cfg(feature = "testing")]
+            stop_watchdog: watchdog.stop(),
+        }
+    }
+}
+
+impl<S: Store> Vital for Vitals<S> {
+    fn loops(&self) -> Vec<LoopState> {
+        let state = |(name, tasks): &(&'static str, Vec<AbortHandle>)| LoopState {
+            name,
+            tasks: tasks.len(),
+            alive: tasks.iter().filter(|task| !task.is_finished()).count(),
+        };
+        let watchdog = self.watchdog.iter().map(|life| LoopState {
+            name: WATCHDOG,
+            tasks: 1,
+            alive: life.strong_count().min(1),
+        });
+        self.loops.0.iter().map(state).chain(watchdog).collect()
+    }
+
+    fn pulse(&self) -> Reading {
+        self.shared.pulse.read()
+    }
+
+    fn connections(&self) -> Connections {
+        self.shared.store.connections()
+    }
+
+    fn ask(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.shared.store.ping())
+    }
+
+    fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(async {
+            let found = self.shared.store.validate(false).await?;
+            let fatal = found.differences.iter().filter(|one| one.fatal);
+            Ok(fatal.map(ToString::to_string).collect())
+        })
+    }
+
+    #[cfg(feature = "testing")]
+    fn end_loop(&self, name: &str) {
+        if name == WATCHDOG {
+            self.stop_watchdog.cancel();
+        }
+        for (known, tasks) in &self.loops.0 {
+            tasks.iter().filter(|_| *known == name).for_each(AbortHandle::abort);
+        }
+    }
+}

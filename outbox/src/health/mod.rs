@@ -1,0 +1,115 @@
+//! Whether an app is alive, and ready to work: for probes, and for people.
+
+mod life;
+mod report;
+#[cfg(feature = "health")]
+mod router;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use life::Life;
+pub use report::{Loop, Phase, Pool, Report};
+#[cfg(feature = "health")]
+pub use router::router;
+
+/// How long a check may take.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The health of an app, given by [`App::health`](crate::App::health) before it starts, or
+/// by [`RunningApp::health`](crate::RunningApp::health). Clones look at the same app.
+///
+/// # Examples
+/// ```
+/// # #[cfg(feature = "sqlite")] {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("outbox-health-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// # let pool = outbox::sqlite::connect(&url).await?;
+/// # outbox::migrate(&pool).await?;
+/// # let confirm = outbox::Subscriber::new("confirm", "orders", |_| async {});
+/// let app = outbox::App::sqlite(pool).only([confirm]);
+/// let health = app.health();
+/// assert!(!health.check().await.ready);
+///
+/// let running = app.start().await?;
+/// let report = health.check().await;
+/// assert!(report.ready, "{:?}", report.reasons);
+/// running.stop().await?;
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok(()) }
+/// # main().unwrap(); }
+/// ```
+#[derive(Clone)]
+pub struct Health {
+    /// Of the last start.
+    life: Arc<Mutex<Option<Arc<Life>>>>,
+    limit: Duration,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { life: Arc::default(), limit: LIMIT }
+    }
+}
+
+impl Health {
+    pub(crate) fn of(life: &Arc<Life>) -> Self {
+        let health = Self::default();
+        health.begins(life);
+        health
+    }
+
+    /// From now on it tells of this start.
+    pub(crate) fn begins(&self, life: &Arc<Life>) {
+        *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(life));
+    }
+
+    fn life(&self) -> Option<Arc<Life>> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How long [`check`](Self::check) may take; 2 s by default. Give probes a little more.
+    #[must_use]
+    pub fn limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// What can be told without asking the database. Whether the app is ready cannot, so
+    /// it is not said to be.
+    #[must_use]
+    pub fn glance(&self) -> Report {
+        self.life().map_or_else(Report::before_start, |life| life.glance())
+    }
+
+    /// Looks at everything: asks every loop whether it lives and the database for a sign
+    /// of life, and compares the tables with what the app needs once a minute. Answers
+    /// within the [limit](Self::limit), whatever the database does.
+    ///
+    /// # Cancel safety
+    /// A dropped call has changed nothing.
+    pub async fn check(&self) -> Report {
+        let Some(life) = self.life() else { return Report::before_start() };
+        let mut report = life.glance();
+        if report.phase == Phase::Running {
+            let end = Instant::now() + self.limit;
+            let asked = timeout_at(end, life.ask()).await;
+            let limit = self.limit;
+            let late = || vec![format!("the database did not answer within {limit:?}")];
+            report.answered(asked.unwrap_or_else(|_| late()));
+            report.schema = life.schema();
+        }
+        report
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health").field("report", &self.glance()).finish_non_exhaustive()
+    }
+}

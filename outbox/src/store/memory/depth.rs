@@ -1,0 +1,29 @@
+//! What is in the queues, for gauges.
+
+use super::Tables;
+use crate::store::{Depth, Position};
+
+impl Tables {
+    pub(super) fn depth(&self, queue: &str, most: usize) -> Depth {
+        let free = self.rows.values().filter(|stored| stored.locked_by.is_none());
+        let mut rows: Vec<_> =
+            free.map(|stored| &stored.row).filter(|row| row.queue == queue).collect();
+        rows.sort_by_key(|row| Position::of(row));
+        rows.truncate(most);
+        let waits =
+            |row: &&&crate::Row| row.acquired_token.is_none() && row.next_attempt_at <= self.now;
+        let oldest = rows.iter().find(waits).map(|row| row.next_attempt_at);
+        let age = oldest.and_then(|since| self.now.duration_since(since).ok());
+        let letters = self.dlq.as_ref().map(|letters| {
+            letters.iter().filter(|letter| letter.queue == queue).take(most).count()
+        });
+        Depth {
+            queue: queue.to_owned(),
+            backlog: rows.len(),
+            due: rows.iter().filter(waits).count(),
+            leased: rows.iter().filter(|row| row.acquired_token.is_some()).count(),
+            oldest_age: age.unwrap_or_default(),
+            dead_letters: letters,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The metrics, for whatever exporter the program has installed for the `metrics` crate.
+//!
+//! The counters and histograms of a subscriber are looked up once, when it starts: to
+//! count is an addition then. An exporter that is installed later sees none of them.
+
+mod meters;
+mod publish;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
+use tracing::error;
+
+use super::names::TARGET;
+use super::names::metric::{
+    BACKLOG, DEAD_LETTERS, DUE, LEASE_EXTENSION_FAILURES, LEASED, LISTENER_UP, METRICS, Metric,
+    MetricKind, OLDEST_AGE, RECORDER_DROPPED, RECORDER_PANICS,
+};
+use crate::store::Depth;
+
+pub(super) use meters::Meters;
+pub use publish::name_queues;
+pub(super) use publish::published;
+
+/// In the place of what would make too many series.
+const OTHER: &str = "other";
+/// Kinds of errors that have a series of their own.
+const KINDS: usize = 50;
+
+const METADATA: Metadata<'static> = Metadata::new(TARGET, Level::INFO, None);
+
+fn key(metric: &Metric, labels: &[(&'static str, &str)]) -> Key {
+    debug_assert!(
+        labels.iter().map(|(name, _)| *name).eq(metric.labels.iter().copied()),
+        "{}: {labels:?}",
+        metric.name
+    );
+    let labels: Vec<_> =
+        labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
+    Key::from_parts(metric.name, labels)
+}
+
+fn counter(metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
+    let key = key(metric, labels);
+    with_recorder(|recorder| recorder.register_counter(&key, &METADATA))
+}
+
+fn gauge(metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
+    let key = key(metric, labels);
+    with_recorder(|recorder| recorder.register_gauge(&key, &METADATA))
+}
+
+fn histogram(metric: &Metric, labels: &[(&'static str, &str)]) -> Histogram {
+    let key = key(metric, labels);
+    with_recorder(|recorder| recorder.register_histogram(&key, &METADATA))
+}
+
+/// Calls what the program has installed; its panics end here.
+fn safely(call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        error!(target: TARGET, "the exporter of metrics panicked");
+    }
+}
+
+/// Tells the exporter what each metric is.
+fn describe() {
+    for metric in METRICS {
+        let (name, help) = (metric.name.into(), metric.help.into());
+        let unit = Unit::from_string(metric.unit);
+        with_recorder(|recorder| match metric.kind {
+            MetricKind::Counter => recorder.describe_counter(name, unit, help),
+            MetricKind::Gauge => recorder.describe_gauge(name, unit, help),
+            MetricKind::Histogram => recorder.describe_histogram(name, unit, help),
+        });
+    }
+}
+
+/// The kind of an error as a label: a program may make up kinds without end.
+fn bounded_kind(kind: &str) -> &str {
+    static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if seen.contains(kind) {
+        return kind;
+    }
+    if seen.len() >= KINDS {
+        return OTHER;
+    }
+    seen.insert(kind.to_owned());
+    kind
+}
+
+/// Makes what belongs to no queue known, with a value, from the start.
+pub(super) fn process() {
+    safely(|| {
+        for metric in [LEASE_EXTENSION_FAILURES, RECORDER_DROPPED, RECORDER_PANICS] {
+            counter(&metric, &[]).increment(0);
+        }
+        gauge(&LISTENER_UP, &[]).set(0.0);
+    });
+}
+
+pub(super) fn listener(up: bool) {
+    safely(|| gauge(&LISTENER_UP, &[]).set(f64::from(u8::from(up))));
+}
+
+pub(super) fn lease_extension_failed(leases: usize) {
+    safely(|| counter(&LEASE_EXTENSION_FAILURES, &[]).increment(leases as u64));
+}
+
+pub(super) fn dropped_event() {
+    safely(|| counter(&RECORDER_DROPPED, &[]).increment(1));
+}
+
+pub(super) fn panicked_recorder() {
+    safely(|| counter(&RECORDER_PANICS, &[]).increment(1));
+}
+
+/// What a sampler found in the tables.
+pub(super) fn depths(depths: &[Depth]) {
+    safely(|| {
+        for depth in depths {
+            let set = |metric, value: f64| gauge(metric, &[("queue", &depth.queue)]).set(value);
+            set(&BACKLOG, depth.backlog as f64);
+            set(&DUE, depth.due as f64);
+            set(&LEASED, depth.leased as f64);
+            set(&OLDEST_AGE, depth.oldest_age.as_secs_f64());
+            if let Some(letters) = depth.dead_letters {
+                set(&DEAD_LETTERS, letters as f64);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_errors_make_fifty_series_and_no_more() {
+        let kinds: Vec<_> = (0..1000).map(|n| format!("kind {n}")).collect();
+        let labels: BTreeSet<_> = kinds.iter().map(|kind| bounded_kind(kind)).collect();
+        assert_eq!(labels.len(), KINDS + 1);
+        assert!(labels.contains(OTHER) && bounded_kind("kind 0") == "kind 0");
+    }
+
+    #[test]
+    fn every_unit_is_one_that_exporters_know_and_every_name_stands_once() {
+        let names: BTreeSet<_> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), METRICS.len());
+        for metric in METRICS {
+            assert!(Unit::from_string(metric.unit).is_some(), "{}", metric.name);
+            let counts = metric.kind == MetricKind::Counter;
+            assert_eq!(metric.name.ends_with("_total"), counts, "{}", metric.name);
+        }
+    }
+}

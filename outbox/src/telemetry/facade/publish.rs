@@ -1,0 +1,81 @@
+//! What is counted of publishing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram};
+
+use super::super::names::metric::{
+    PUBLISH_DURATION, PUBLISH_EXCEPTIONS, PUBLISH_SIZE, PUBLISHED, PUBLISHES,
+};
+use super::{OTHER, counter, describe, histogram, safely};
+
+/// Queues by name; those of the subscribers, and those that were named.
+static NAMED: LazyLock<RwLock<HashMap<Arc<str>, OfQueue>>> = LazyLock::new(RwLock::default);
+
+#[derive(Clone)]
+struct OfQueue {
+    messages: Counter,
+    /// Errors, successes.
+    calls: [Counter; 2],
+    duration: Histogram,
+    size: Histogram,
+}
+
+impl OfQueue {
+    fn new(queue: &str) -> Self {
+        let labels = [("queue", queue)];
+        Self {
+            messages: counter(&PUBLISHED, &labels),
+            calls: ["error", "success"]
+                .map(|status| counter(&PUBLISHES, &[labels[0], ("status", status)])),
+            duration: histogram(&PUBLISH_DURATION, &labels),
+            size: histogram(&PUBLISH_SIZE, &labels),
+        }
+    }
+}
+
+/// Gives these queues series of their own in the metrics of publishing. The queues that
+/// this process reads have them once the app starts; all others are counted as `other`, so
+/// that queue names made from data do not make series without end.
+///
+/// Call it after the exporter is installed.
+///
+/// # Examples
+/// ```
+/// outbox::telemetry::name_queues(["orders", "invoices"]);
+/// ```
+pub fn name_queues<Q: AsRef<str>>(queues: impl IntoIterator<Item = Q>) {
+    safely(|| {
+        describe();
+        for queue in queues {
+            let queue = queue.as_ref();
+            let meters = OfQueue::new(queue);
+            NAMED.write().unwrap_or_else(PoisonError::into_inner).insert(queue.into(), meters);
+        }
+    });
+}
+
+pub(in crate::telemetry) fn published(
+    queue: &str,
+    count: usize,
+    size_bytes: usize,
+    duration: Duration,
+    exception_type: Option<&str>,
+) {
+    safely(|| {
+        let named = NAMED.read().unwrap_or_else(PoisonError::into_inner).get(queue).cloned();
+        let name = if named.is_some() { queue } else { OTHER };
+        // Not kept: an exporter may be installed later.
+        let meters = named.unwrap_or_else(|| OfQueue::new(OTHER));
+        meters.messages.increment(count as u64);
+        meters.calls[usize::from(exception_type.is_none())].increment(1);
+        meters.duration.record(duration.as_secs_f64());
+        meters.size.record(size_bytes as f64);
+        if let Some(kind) = exception_type {
+            let labels = [("queue", name), ("exception_type", kind)];
+            counter(&PUBLISH_EXCEPTIONS, &labels).increment(1);
+        }
+    });
+}

@@ -1,0 +1,113 @@
+//! Every metric: name, kind, unit, labels, and what it says.
+
+/// A metric of this crate, as an exporter of the `metrics` crate gets it.
+///
+/// The values of its labels are few: queues that this process reads or that
+/// [`name_queues`](crate::telemetry::name_queues) was told of (others are `other`), the
+/// names of subscribers, words of this crate, and the first fifty kinds of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metric {
+    /// As Prometheus has it.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: MetricKind,
+    /// `seconds`, `bytes` or `count`.
+    pub unit: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+}
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// How often values were how large.
+    Histogram,
+}
+
+macro_rules! metrics {
+    ($($constant:ident: $kind:ident $unit:ident $name:literal [$($label:literal),*] $help:literal)*) => {
+        $(pub(in crate::telemetry) const $constant: Metric = Metric {
+            name: $name,
+            kind: MetricKind::$kind,
+            unit: stringify!($unit),
+            labels: &[$($label),*],
+            help: $help,
+        };)*
+
+        /// All of them.
+        pub const METRICS: &[Metric] = &[$($constant),*];
+    };
+}
+
+metrics! {
+    FETCHES: Counter count "outbox_fetches_total" ["queue", "subscriber", "non_empty"]
+        "Claims that were answered, by whether they got rows."
+    FETCHED: Counter count "outbox_fetched_messages_total" ["queue", "subscriber"]
+        "Rows that claims got."
+    DISPATCHED: Counter count "outbox_dispatched_total" ["queue", "subscriber"]
+        "Deliveries that were given to a handler."
+    RECEIVED_SIZE: Histogram bytes "outbox_received_size_bytes" ["queue", "subscriber"]
+        "Payloads of deliveries."
+    IN_PROCESS: Gauge count "outbox_in_process" ["queue", "subscriber"]
+        "Deliveries between their dispatch and the write that closes them."
+    ACKED: Counter count "outbox_acked_total" ["queue", "subscriber"]
+        "Rows deleted as handled."
+    RETRIED: Counter count "outbox_retried_total" ["queue", "subscriber"]
+        "Rows due again, an attempt spent."
+    RETRY_DELAY: Histogram seconds "outbox_retry_delay_seconds" ["queue", "subscriber"]
+        "How long the retry strategy puts rows off."
+    SNOOZED: Counter count "outbox_snoozed_total" ["queue", "subscriber"]
+        "Rows due again, nothing spent."
+    TERMINAL: Counter count "outbox_terminal_total" ["queue", "subscriber", "reason"]
+        "Rows gone for good."
+    DEAD_LETTERS_WRITTEN: Counter count "outbox_dead_letters_written_total" ["queue", "subscriber", "reason"]
+        "Dead letters written."
+    LEASE_LOST: Counter count "outbox_lease_lost_total" ["queue", "subscriber", "phase"]
+        "Results that were not written, or not surely, because the lease was over."
+    ABANDONED: Counter count "outbox_dispatch_abandoned_total" ["queue", "subscriber"]
+        "Handlers dropped by a drain whose time was over."
+    DURATION: Histogram seconds "outbox_process_duration_seconds" ["queue", "subscriber", "outcome"]
+        "How long handlers ran, by what became of the delivery."
+    EXCEPTIONS: Counter count "outbox_exceptions_total" ["queue", "subscriber", "exception_type"]
+        "Errors of handlers, by their kind."
+    WAITED_TOO_LONG: Counter count "outbox_waited_too_long_total" ["queue", "subscriber"]
+        "Claimed rows given back unstarted, because their leases ran out first."
+    DRAIN_TIMEOUTS: Counter count "outbox_drain_timeout_total" ["queue", "subscriber"]
+        "Drains whose time was over before every handler had ended."
+    PUBLISHED: Counter count "outbox_published_messages_total" ["queue"]
+        "Rows published, counted before the caller's commit."
+    PUBLISHES: Counter count "outbox_publishes_total" ["queue", "status"]
+        "Calls that published, and acks that did."
+    PUBLISH_DURATION: Histogram seconds "outbox_publish_duration_seconds" ["queue"]
+        "How long publishing took."
+    PUBLISH_SIZE: Histogram bytes "outbox_published_size_bytes" ["queue"]
+        "Payloads of a call that published."
+    PUBLISH_EXCEPTIONS: Counter count "outbox_publish_exceptions_total" ["queue", "exception_type"]
+        "Calls that could not publish, by the error."
+    LEASE_EXTENSION_FAILURES: Counter count "outbox_lease_extension_failures_total" []
+        "Leases of running handlers that could not be extended in time."
+    LISTENER_UP: Gauge count "outbox_listener_up" []
+        "1 while wakes arrive, 0 while polling has to find the messages."
+    RECORDER_DROPPED: Counter count "outbox_recorder_dropped_total" []
+        "Events that recorders were too slow for."
+    RECORDER_PANICS: Counter count "outbox_recorder_panics_total" []
+        "Events at which a recorder panicked."
+    BACKLOG: Gauge count "outbox_backlog" ["queue"]
+        "Rows in the table, leased ones too; 10,000 means at least so many."
+    DUE: Gauge count "outbox_due" ["queue"]
+        "Rows that wait for a handler and are due, among the first 10,000."
+    LEASED: Gauge count "outbox_leased" ["queue"]
+        "Rows that a process holds, among the first 10,000."
+    OLDEST_AGE: Gauge seconds "outbox_oldest_age_seconds" ["queue"]
+        "How long the oldest waiting row has been due."
+    DEAD_LETTERS: Gauge count "outbox_dead_letters" ["queue"]
+        "Dead letters that nobody has dealt with; 10,000 means at least so many."
+}

@@ -1,0 +1,158 @@
+//! The span around a publish, of which the runs of its messages are children.
+
+use std::future::Future;
+
+use super::Trace;
+use crate::publish::PublishError;
+#[cfg(feature = "otel")]
+use {
+    super::names::{CREATE, PUBLISH, PUBLISHER, field},
+    super::otel,
+    std::fmt,
+    tracing::field::{Empty, display},
+    tracing::{Instrument, Level, Span, span},
+};
+
+/// A publish under way. Without the feature `otel` there is no span.
+pub(crate) struct PublishSpan {
+    #[cfg(feature = "otel")]
+    span: Span,
+}
+
+#[cfg(not(feature = "otel"))]
+impl PublishSpan {
+    pub(crate) fn of_one(_: &str, _: usize) -> Self {
+        Self {}
+    }
+
+    pub(crate) fn of_batch<'a>(_: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        Self {}
+    }
+
+    pub(crate) fn created(_: &str, _: usize) -> Option<Trace> {
+        None
+    }
+
+    #[allow(clippy::unused_self, reason = "the same with and without the feature")]
+    pub(crate) fn trace(&self) -> Option<Trace> {
+        None
+    }
+
+    #[allow(clippy::unused_self, reason = "the same with and without the feature")]
+    pub(crate) fn around<F: Future>(&self, insert: F) -> F {
+        insert
+    }
+
+    #[allow(clippy::unused_self, reason = "the same with and without the feature")]
+    pub(crate) fn end(self, _: Result<Option<i64>, &PublishError>) {}
+}
+
+/// What there is to say of messages.
+#[cfg(feature = "otel")]
+#[derive(Clone, Copy)]
+struct What<'a> {
+    /// `None` of a batch for several queues.
+    queue: Option<&'a str>,
+    /// Of one message.
+    size: Option<usize>,
+    /// Of a batch.
+    count: Option<usize>,
+}
+
+/// A span of this operation. The macro wants a constant for its name.
+#[cfg(feature = "otel")]
+macro_rules! producer {
+    ($operation:ident, $kind:expr, $what:expr) => {{
+        let What { queue, size, count } = $what;
+        span!(
+            target: PUBLISHER,
+            Level::INFO,
+            $operation,
+            { field::DESTINATION } = queue,
+            { field::MESSAGE_ID } = Empty,
+            // OpenTelemetry has no unsigned numbers: one would become a text.
+            { field::BATCH_COUNT } = count.map(signed),
+            { field::BODY_SIZE } = size.map(signed),
+            { field::SYSTEM } = "outbox",
+            { field::OPERATION } = $operation,
+            { field::OPERATION_TYPE } = $kind,
+            { field::NAME } = display(Name($operation, queue)),
+            { field::KIND } = "producer",
+            { field::STATUS } = Empty,
+            { field::ERROR } = Empty,
+        )
+    }};
+}
+
+#[cfg(feature = "otel")]
+impl PublishSpan {
+    pub(crate) fn of_one(queue: &str, size: usize) -> Self {
+        Self::publish(What { queue: Some(queue), size: Some(size), count: None })
+    }
+
+    /// Of messages for these queues.
+    pub(crate) fn of_batch<'a>(mut queues: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        let count = Some(queues.len());
+        let first = queues.next();
+        let queue = first.filter(|first| queues.all(|queue| queue == *first));
+        Self::publish(What { queue, size: None, count })
+    }
+
+    fn publish(what: What<'_>) -> Self {
+        // By the conventions the type of an operation that publishes is `send`.
+        let span = producer!(PUBLISH, "send", what);
+        otel::begin(&span);
+        Self { span }
+    }
+
+    /// The place in a trace of a message that is published later, with the ack.
+    pub(crate) fn created(queue: &str, size: usize) -> Option<Trace> {
+        let what = What { queue: Some(queue), size: Some(size), count: None };
+        let span = producer!(CREATE, CREATE, what);
+        otel::begin(&span);
+        otel::place(&span)
+    }
+
+    /// What its messages are children of.
+    pub(crate) fn trace(&self) -> Option<Trace> {
+        otel::place(&self.span)
+    }
+
+    /// Runs a statement in it.
+    pub(crate) fn around<F: Future>(&self, insert: F) -> impl Future<Output = F::Output> {
+        insert.instrument(self.span.clone())
+    }
+
+    /// With the id of the row, if it is one.
+    pub(crate) fn end(self, result: Result<Option<i64>, &PublishError>) {
+        match result {
+            Ok(Some(id)) => {
+                self.span.record(field::MESSAGE_ID, display(id));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                self.span.record(field::STATUS, "ERROR");
+                self.span.record(field::ERROR, error.kind());
+            }
+        }
+    }
+}
+
+#[cfg(feature = "otel")]
+fn signed(number: usize) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// As the conventions name spans, with the queue if there is one.
+#[cfg(feature = "otel")]
+struct Name<'a>(&'static str, Option<&'a str>);
+
+#[cfg(feature = "otel")]
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        // One that is refused for its length is not repeated in full.
+        let cut = |queue: &str| queue.chars().take(255).collect::<String>();
+        self.1.map_or(Ok(()), |queue| write!(f, " {}", cut(queue)))
+    }
+}

@@ -1,0 +1,72 @@
+//! A database that does not answer keeps no probe waiting.
+
+use std::time::Duration;
+
+use outbox::App;
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::free;
+use outbox_tests::proxy::Proxy;
+use outbox_tests::wait::eventually;
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::{Probes, SOON};
+
+on_postgres!(
+    a_database_that_hangs_keeps_no_check_waiting,
+    a_listener_that_is_lost_is_told_and_the_app_stays_ready,
+);
+
+async fn behind(db: &Db) -> (Proxy, App) {
+    let proxy = Proxy::before(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let app = App::postgres(pool).names(db.names.clone()).only([free("it", "q").0]);
+    (proxy, app.drain_timeout(Duration::from_millis(10)))
+}
+
+async fn a_database_that_hangs_keeps_no_check_waiting(db: &Db) {
+    let (proxy, app) = behind(db).await;
+    let running = app.start().await.unwrap();
+    let probes = Probes::of(app.health()).await;
+    eventually("it is ready", async || probes.ready().await == 200).await;
+    proxy.hang();
+    let begun = Instant::now();
+    let (status, body) = timeout(SOON, probes.get("/ready")).await.expect("an answer");
+    assert_eq!(status, 503);
+    assert!(body["reasons"][0].as_str().unwrap().contains("did not answer within 2s"), "{body}");
+    assert_eq!(timeout(SOON, probes.live()).await.expect("an answer"), 200);
+    let quick = app.health().limit(Duration::from_millis(50));
+    assert!(!timeout(SOON, quick.check()).await.expect("an answer").ready);
+    // Many at once, as of several probes: each has its own limit.
+    let mut many = JoinSet::new();
+    for _ in 0..20 {
+        let quick = quick.clone();
+        many.spawn(async move { quick.check().await });
+    }
+    let many = timeout(SOON, many.join_all()).await.expect("answers");
+    assert!(many.iter().all(|report| !report.ready && report.live));
+    let ping = timeout(Duration::from_secs(7), running.ping()).await.expect("an answer");
+    assert!(ping.is_err());
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    drop(running);
+}
+
+async fn a_listener_that_is_lost_is_told_and_the_app_stays_ready(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    let health = running.health();
+    eventually("it listens", async || health.check().await.listener_up == Some(true)).await;
+    db.allow_connections(false).await;
+    db.int(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'engine'
+         AND (query ILIKE '%pg_notify($1%' OR query ILIKE '%virtualtransaction%')",
+    )
+    .await;
+    eventually("it is told", async || health.glance().listener_up == Some(false)).await;
+    assert!(health.check().await.ready, "{:?}", health.check().await);
+    db.allow_connections(true).await;
+    eventually("it listens again", async || health.glance().listener_up == Some(true)).await;
+    running.stop().await.unwrap();
+}

@@ -1,0 +1,118 @@
+//! The life of an app, from before its start to its end.
+
+use outbox::health::Phase;
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+use outbox_tests::probe::{free, gated};
+use outbox_tests::wait::eventually;
+
+use super::Probes;
+
+on_both!(
+    an_app_is_ready_while_it_runs_and_only_then,
+    a_report_tells_of_everything_as_json,
+    an_app_that_is_started_again_is_ready_again,
+    an_app_that_was_dropped_has_stopped,
+    tables_that_are_changed_under_it_make_it_unready,
+    claims_that_are_refused_make_it_unready_until_they_succeed,
+);
+
+async fn an_app_is_ready_while_it_runs_and_only_then(db: &Db) {
+    let (subscriber, probe) = gated("it", "q");
+    let app = db.app().only([subscriber]);
+    let probes = Probes::of(app.health()).await;
+    assert_eq!((probes.live().await, probes.ready().await), (200, 503));
+    let running = std::sync::Arc::new(app.start().await.unwrap());
+    assert_eq!((probes.live().await, probes.ready().await), (200, 200));
+    db.publish("q", 7).await;
+    probe.start().await;
+    let stopping = std::sync::Arc::clone(&running);
+    let stop = tokio::spawn(async move { stopping.stop().await });
+    eventually("it is stopping", async || probes.get("/ready").await.1["phase"] == "stopping")
+        .await;
+    assert_eq!((probes.live().await, probes.ready().await), (200, 503));
+    probe.let_end(1);
+    stop.await.unwrap().unwrap();
+    let (status, body) = probes.get("/ready").await;
+    assert_eq!((status, body["phase"].as_str()), (503, Some("stopped")));
+    assert_eq!(body["reasons"][0], "the app has stopped");
+    assert_eq!(probes.live().await, 200, "no new start is called for");
+}
+
+async fn a_report_tells_of_everything_as_json(db: &Db) {
+    let running = db.app().only([free("it", "q").0.max_workers(3)]).start().await.unwrap();
+    let probes = Probes::of(running.health()).await;
+    eventually("it listens and has claimed", async || {
+        let (_, body) = probes.get("/ready").await;
+        body["listener_up"] == true && body["last_claim_age_seconds"].is_number()
+    })
+    .await;
+    let (status, body) = probes.get("/ready").await;
+    assert_eq!((status, &body["ready"], &body["live"]), (200, &true.into(), &true.into()));
+    assert!(body["last_claim_age_seconds"].as_f64().unwrap() < 60.0, "{body}");
+    assert_eq!((&body["reasons"], &body["schema"]), (&[""; 0][..].into(), &[""; 0][..].into()));
+    let pool = |key: &str| body["pool"][key].as_u64().unwrap();
+    assert!((1..=pool("most")).contains(&pool("open")) && pool("idle") <= pool("open"), "{body}");
+    let loops = body["loops"].as_array().unwrap();
+    let mut names: Vec<_> = loops.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["claims", "leases", "settlers", "wakes", "watchdog", "workers"]);
+    for one in loops {
+        let tasks = match one["name"].as_str() {
+            Some("workers") => 3,
+            Some("settlers") => 2,
+            _ => 1,
+        };
+        assert_eq!((&one["tasks"], &one["alive"]), (&tasks.into(), &tasks.into()), "{one}");
+    }
+    running.stop().await.unwrap();
+}
+
+async fn an_app_that_is_started_again_is_ready_again(db: &Db) {
+    let app = db.app().only([free("it", "q").0]);
+    let health = app.health();
+    for _ in 0..2 {
+        let running = app.start().await.unwrap();
+        assert!(health.check().await.ready);
+        running.stop().await.unwrap();
+        assert_eq!(health.check().await.phase, Phase::Stopped);
+    }
+}
+
+async fn an_app_that_was_dropped_has_stopped(db: &Db) {
+    let app = db.app().only([free("it", "q").0]);
+    let running = app.start().await.unwrap();
+    drop(running);
+    let report = app.health().check().await;
+    assert_eq!((report.phase, report.ready), (Phase::Stopped, false));
+}
+
+async fn tables_that_are_changed_under_it_make_it_unready(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    let health = running.health();
+    eventually("it is ready", async || health.check().await.ready).await;
+    db.exec("DROP TABLE outbox_dlq").await;
+    assert!(health.check().await.ready, "the tables are looked at once a minute");
+    running.forget_schema();
+    let report = health.check().await;
+    assert!(report.live && !report.ready);
+    assert!(report.schema[0].contains("outbox_dlq"), "{report:?}");
+    assert_eq!(report.reasons, report.schema);
+    running.stop().await.unwrap();
+}
+
+async fn claims_that_are_refused_make_it_unready_until_they_succeed(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    let health = running.health();
+    eventually("it is ready", async || health.check().await.ready).await;
+    db.exec("ALTER TABLE outbox RENAME TO elsewhere").await;
+    eventually("it is not ready", async || {
+        let report = health.check().await;
+        assert!(report.live, "a new start would not help");
+        report.claims_fail && !report.ready
+    })
+    .await;
+    db.exec("ALTER TABLE elsewhere RENAME TO outbox").await;
+    eventually("it is ready again", async || health.check().await.ready).await;
+    running.stop().await.unwrap();
+}

@@ -1,0 +1,156 @@
+//! What a recorder is told.
+
+use std::time::Duration;
+
+use outbox::retry::{Constant, NoRetry};
+use outbox::telemetry::Event;
+use outbox::{FailureReason, Outgoing, Subscriber};
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::on_both;
+use outbox_tests::probe::gated;
+use outbox_tests::wait::eventually;
+
+use super::Kept;
+
+on_both!(
+    every_delivery_is_told_from_its_dispatch_to_its_end,
+    the_events_say_what_they_are_about,
+    what_the_app_s_publisher_publishes_is_told,
+    a_drain_that_takes_too_long_is_told,
+    wakes_that_arrive_are_told,
+    what_was_told_before_the_end_is_recorded_at_the_end,
+);
+
+async fn every_delivery_is_told_from_its_dispatch_to_its_end(db: &Db) {
+    let later = Subscriber::new("it", "q", |ctx: outbox::Context| async move {
+        if ctx.attempts() == 0 { Err("not yet") } else { Ok(()) }
+    });
+    let (kept, other) = (Kept::default(), Kept::default());
+    let retry = Constant::new(Duration::from_millis(1));
+    let app = db.app().only([later.retry(retry)]).recorder(kept.recorder());
+    let app = app.recorder(other.recorder());
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let ways = ["dispatched", "nacked_retried", "dispatched", "acked"];
+    assert_eq!(kept.deliveries(), ways);
+    assert_eq!(other.deliveries(), ways, "each recorder gets all of them");
+}
+
+async fn the_events_say_what_they_are_about(db: &Db) {
+    let dies = Subscriber::new("dies", "q", |_| async { Err::<(), _>(std::fmt::Error) });
+    let kept = Kept::default();
+    let app = db.app().only([dies.retry(NoRetry)]).recorder(kept.recorder());
+    let running = app.start().await.unwrap();
+    let id = db.publish("q", 7).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let events = kept.events();
+    for delivery in events.iter().filter_map(Event::delivery) {
+        assert_eq!((&*delivery.queue, delivery.subscriber), ("q", "dies"));
+        assert_eq!((delivery.row_id, delivery.deliveries_count), (id, 1));
+    }
+    let [size] = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Dispatched { size_bytes, .. } => Some(*size_bytes),
+            _ => None,
+        })
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(size, 1, "the payload is `7`");
+    let terminal = events.iter().find_map(|event| match event {
+        Event::Terminal { reason, exception_type, duration, .. } => {
+            Some((*reason, exception_type.as_deref(), duration.is_some()))
+        }
+        _ => None,
+    });
+    assert_eq!(terminal, Some((FailureReason::RetryTerminal, Some("Error"), true)));
+    assert_eq!(kept.count("dlq_written"), 1);
+    let fetched = events.iter().filter_map(|event| match event {
+        Event::Fetched { count, .. } => Some(*count),
+        _ => None,
+    });
+    assert_eq!(fetched.sum::<usize>(), 1);
+}
+
+async fn what_the_app_s_publisher_publishes_is_told(db: &Db) {
+    let kept = Kept::default();
+    let publishes = Subscriber::new("it", "q", |ctx: outbox::Context| async move {
+        ctx.publisher().collect(Outgoing::new("next", &[1, 2, 3])).unwrap();
+    });
+    let app = db.app().only([publishes]).recorder(kept.recorder());
+    let publisher = app.publisher();
+    match &db.pool {
+        Pool::Postgres(pool) => {
+            let mut tx = pool.begin().await.unwrap();
+            publisher.publish(&mut tx, "q", &7).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        Pool::Sqlite(pool) => {
+            let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+            publisher.publish(&mut tx, "q", &7).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+    let running = app.start().await.unwrap();
+    eventually("it is handled", async || {
+        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
+    })
+    .await;
+    running.stop().await.unwrap();
+    let events = kept.events();
+    let published = events.iter().filter_map(|event| match event {
+        Event::Published { queue, count, size_bytes, exception_type: None, .. } => {
+            Some((&**queue, *count, *size_bytes))
+        }
+        _ => None,
+    });
+    assert_eq!(published.collect::<Vec<_>>(), [("q", 1, 1), ("next", 1, 7)]);
+}
+
+async fn a_drain_that_takes_too_long_is_told(db: &Db) {
+    let kept = Kept::default();
+    let (subscriber, probe) = gated("slow", "q");
+    let app = db.app().only([subscriber]).drain_timeout(Duration::from_millis(20));
+    let running = app.recorder(kept.recorder()).start().await.unwrap();
+    db.publish("q", 7).await;
+    probe.start().await;
+    running.stop().await.unwrap_err();
+    assert_eq!(kept.deliveries(), ["dispatched", "dispatch_abandoned"]);
+    assert_eq!(kept.count("drain_timeout"), 1);
+}
+
+async fn wakes_that_arrive_are_told(db: &Db) {
+    let kept = Kept::default();
+    let running =
+        db.app().only([gated("it", "q").0]).recorder(kept.recorder()).start().await.unwrap();
+    eventually("it listens", async || kept.count("listener") == 1).await;
+    running.stop().await.unwrap();
+    let listener = kept.events().into_iter().filter_map(|event| match event {
+        Event::Listener { up, .. } => Some(up),
+        _ => None,
+    });
+    assert_eq!(listener.collect::<Vec<_>>(), [true, false]);
+}
+
+/// A stop waits for recorders, so that the last events are not lost with the process.
+async fn what_was_told_before_the_end_is_recorded_at_the_end(db: &Db) {
+    let kept = Kept::default();
+    let slow = {
+        let record = kept.recorder();
+        move |event: &Event| {
+            std::thread::sleep(Duration::from_millis(20));
+            record(event);
+        }
+    };
+    let acks = Subscriber::new("it", "q", |_| async {});
+    let running = db.app().only([acks]).recorder(slow).start().await.unwrap();
+    db.send_all((0..10).map(|n| Outgoing::new("q", &n))).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((kept.count("dispatched"), kept.count("acked")), (10, 10));
+}
