@@ -128,7 +128,7 @@ pub async fn validate_schema<P: Pool>(
 pub struct SchemaMismatch {
     /// One entry a difference.
     pub differences: Vec<Difference>,
-    /// There is no table of paused queues, so that claims must not read it.
+    /// There is no table of paused queues that claims may read.
     pub(crate) unpausable: bool,
 }
 
@@ -147,6 +147,14 @@ pub struct Difference {
 }
 
 impl SchemaMismatch {
+    /// A role that was granted the other tables works as before, but for this.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn hides_pauses(&mut self, table: &str, role: &str) {
+        self.unpausable = true;
+        let what = format!("the table {table} may not be read: pauses of queues are not seen");
+        self.add(false, what, format!("GRANT SELECT ON {table} TO {role}"));
+    }
+
     /// Tables that a Python service made work as they are, but for this.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn lacks_pauses(&mut self, database: Database, names: &TableNames) {

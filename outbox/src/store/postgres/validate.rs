@@ -46,15 +46,19 @@ pub(super) async fn validate(
         }
     }
     let table = names.qualified(&names.paused());
-    let missing: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NULL")
-        .bind(&table)
-        .fetch_one(pool)
-        .await
-        .map_err(StoreError::of("look for the paused queues"))?;
-    if missing {
-        found.lacks_pauses(Database::Postgres, names);
-    } else if columns(pool, names, &table, &PAUSED, &mut found).await? {
-        index(pool, &table, Index::primary_key(&table, &["queue"]), &mut found).await?;
+    let readable =
+        "SELECT has_table_privilege(to_regclass($1), 'SELECT'), quote_ident(current_user)";
+    let readable = sqlx::query_as(readable).bind(&table).fetch_one(pool).await;
+    let (readable, role): (Option<bool>, String) =
+        readable.map_err(StoreError::of("look for the paused queues"))?;
+    match readable {
+        None => found.lacks_pauses(Database::Postgres, names),
+        Some(false) => found.hides_pauses(&table, &role),
+        Some(true) => {
+            if columns(pool, names, &table, &PAUSED, &mut found).await? {
+                index(pool, &table, Index::primary_key(&table, &["queue"]), &mut found).await?;
+            }
+        }
     }
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let table = names.qualified(dlq);
