@@ -37,6 +37,7 @@
 //! | [`Stats`], [`telemetry`] | what became of the deliveries, counted; metrics; sinks of your own |
 //! | [`health`] | whether the app is alive and ready, for probes |
 //! | [`migrate`], [`schema`] | the tables |
+//! | [`ops::Operator`] | what is in the tables, and why; pauses |
 //! | `testing::TestBroker` (feature `testing`) | the same engine in memory, on virtual time |
 //!
 //! # What is promised

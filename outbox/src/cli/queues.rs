@@ -1,5 +1,7 @@
 //! `queues`: which there are.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -79,7 +81,7 @@ fn text(context: &Context, lines: &[Line], more: bool) -> String {
     });
     let mut text = context.out.table(["QUEUE", "ROWS", "DEAD", "SUBSCRIBER", "PAUSED"], rows);
     if more {
-        text += &format!("there are more; these are the first {MOST} by name\n");
+        let _ = writeln!(text, "there are more; these are the first {MOST} by name");
     }
     text
 }

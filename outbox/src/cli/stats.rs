@@ -1,5 +1,6 @@
 //! `stats`: how much lies in each queue, once or again and again.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
@@ -113,8 +114,9 @@ fn text(context: &Context, sample: &Sample, rates: Option<&Rates>) -> String {
         text += "there are more queues; name those you want to see\n";
     }
     if let Some(rates) = rates {
-        text += &format!(
-            "published {}, ended {}, over {}\n",
+        let _ = writeln!(
+            text,
+            "published {}, ended {}, over {}",
             a_second(rates.published_per_second, false),
             a_second(rates.ended_per_second, false),
             age(rates.over)

@@ -20,6 +20,8 @@ pub(crate) fn time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::
     to.serialize_str(&rfc3339(*time))
 }
 
+// `serialize_with` hands over a reference to the field.
+#[allow(clippy::ref_option)]
 pub(crate) fn maybe_time<S: Serializer>(
     time: &Option<SystemTime>,
     to: S,
@@ -34,6 +36,7 @@ pub(crate) fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok
     to.serialize_f64(duration.as_secs_f64())
 }
 
+#[allow(clippy::ref_option)]
 pub(crate) fn maybe_seconds<S: Serializer>(
     duration: &Option<Duration>,
     to: S,
@@ -48,6 +51,7 @@ pub(crate) fn uuid<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error>
     to.collect_str(uuid)
 }
 
+#[allow(clippy::ref_option)]
 pub(crate) fn maybe_uuid<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
     match uuid {
         Some(uuid) => to.collect_str(uuid),

@@ -3,6 +3,7 @@
 //! An [`Operator`] works on the tables of one database, from any program. The command
 //! line (feature `cli`) is built on it.
 
+mod age;
 mod bench;
 pub mod doctor;
 pub(crate) mod failed;
@@ -19,6 +20,8 @@ mod why;
 pub use bench::{Bench, Load, Measured};
 pub use grants::Roles;
 #[cfg(feature = "cli")]
+pub(crate) use age::age;
+#[cfg(feature = "cli")]
 pub(crate) use json::rfc3339;
 pub use pause::{Pause, Resumed};
 pub use payload::Payload;
@@ -27,8 +30,6 @@ pub use publish::CancelledTimer;
 pub use queues::QueueInfo;
 pub(crate) use stats::Counted;
 pub use stats::{QueueRates, QueueSample, Rates, Sample, SampleOptions};
-#[cfg(feature = "cli")]
-pub(crate) use why::age;
 pub use why::{Answer, Extension, Letter, Session, Sureness, Told, Why, WhyOptions, WhyRow};
 pub(crate) use why::{BEFORE, Found, Locks, Readers};
 

@@ -69,12 +69,7 @@ impl Operator {
             return Err(PublishError::Nul("note").into());
         }
         let queues = names(queues)?;
-        let paused = on_desk!(self, desk => desk.pause(&queues, note).await)?;
-        #[cfg(feature = "postgres")]
-        if let super::Desk::Postgres(desk) = &self.desk {
-            desk.outwait_claims().await?;
-        }
-        Ok(paused)
+        Ok(on_desk!(self, desk => desk.pause(&queues, note).await)?)
     }
 
     /// Ends pauses. Whoever reads the queues is woken.

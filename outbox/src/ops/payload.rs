@@ -1,5 +1,7 @@
 //! A payload for eyes: decoded where it is text or JSON, never executed.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -42,7 +44,13 @@ impl Payload {
             Err(cut) if !whole && cut.error_len().is_none() => {
                 Self::Text(String::from_utf8_lossy(&first[..cut.valid_up_to()]).into_owned())
             }
-            Err(_) => Self::Bytes(first.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Err(_) => {
+                let mut digits = String::with_capacity(2 * first.len());
+                for byte in first {
+                    let _ = write!(digits, "{byte:02x}");
+                }
+                Self::Bytes(digits)
+            }
         }
     }
 

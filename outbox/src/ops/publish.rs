@@ -55,19 +55,19 @@ impl Operator {
     /// # Cancel safety
     /// A dropped call has published the message or not.
     pub async fn publish(&self, message: Outgoing) -> Result<Published> {
-        let publisher = Publisher::new(self.names.clone());
+        let table = Publisher::new(self.names.clone());
         Ok(match &self.desk {
             #[cfg(feature = "postgres")]
             Desk::Postgres(desk) => {
                 let mut tx = desk.pool().begin().await.map_err(failed("publish"))?;
-                let published = publisher.send(&mut tx, message).await?;
+                let published = table.send(&mut tx, message).await?;
                 tx.commit().await.map_err(failed("publish"))?;
                 published
             }
             #[cfg(feature = "sqlite")]
             Desk::Sqlite(desk) => {
                 let mut tx = crate::store::sqlite::begin(desk.pool()).await?;
-                let published = publisher.send(&mut tx, message).await?;
+                let published = table.send(&mut tx, message).await?;
                 tx.commit().await.map_err(failed("publish"))?;
                 published
             }

@@ -168,8 +168,9 @@ impl Operator {
         let counted = on_desk!(self, desk => desk.counts(&names, bound.map(|it| it + 1)).await)?;
         let mut queues: Vec<_> = counted.into_iter().map(|one| one.within(options.bound)).collect();
         for pause in self.paused().await? {
-            let paused = queues.iter_mut().find(|one| one.queue == pause.queue);
-            paused.into_iter().for_each(|one| one.paused_at = Some(pause.paused_at));
+            if let Some(paused) = queues.iter_mut().find(|one| one.queue == pause.queue) {
+                paused.paused_at = Some(pause.paused_at);
+            }
         }
         Ok(Sample { at, last_id, queues, more_queues })
     }

@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 pub use answer::{Answer, Extension, Letter, Session, Sureness};
 pub(crate) use judge::{BEFORE, Found, Locks, Readers};
 pub use told::Told;
-pub(crate) use told::age;
 
 use super::{Operator, json, on_desk};
 use crate::app::App;
@@ -256,6 +255,6 @@ impl WhyOptions {
 /// Whether a lock was waited for that somebody held too long.
 fn waited_in_vain(error: &StoreError) -> bool {
     let driver = error.source.downcast_ref::<sqlx::Error>();
-    let code = driver.and_then(sqlx::Error::as_database_error).and_then(|one| one.code());
-    code.is_some_and(|code| code == "55P03")
+    let refused = driver.and_then(sqlx::Error::as_database_error);
+    refused.is_some_and(|refused| refused.code().is_some_and(|code| code == "55P03"))
 }

@@ -31,11 +31,13 @@ impl PgDesk {
         let statement = query(&Sql::new(&self.names).pause);
         let statement = statement.bind(queues.to_vec()).bind(note.map(str::to_owned));
         let rows = statement.fetch_all(self.pool()).await.map_err(failed("pause"))?;
-        rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("pause"))
+        let paused = rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("pause"))?;
+        self.outwait_claims().await?;
+        Ok(paused)
     }
 
     /// Waits for the claims that do not see a pause which has just been committed.
-    pub(crate) async fn outwait_claims(&self) -> Result<(), StoreError> {
+    async fn outwait_claims(&self) -> Result<(), StoreError> {
         let (sql, table) = (Sql::new(&self.names), self.names.qualified(&self.names.paused()));
         let end = Instant::now() + PATIENCE;
         let mut left: Option<Vec<String>> = None;

@@ -52,10 +52,10 @@ impl SqliteDesk {
 
     /// The database's time and the last id that was given out, if it is known.
     pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
-        let list = self.names.qualified("sqlite_sequence");
+        let sequences = self.names.qualified("sqlite_sequence");
         let statement = query(
             &Sql::with(&self.names, |text| {
-                text.replace("FROM sqlite_sequence", &format!("FROM {list}")).into()
+                text.replace("FROM sqlite_sequence", &format!("FROM {sequences}")).into()
             })
             .given_out,
         );
