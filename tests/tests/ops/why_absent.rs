@@ -1,7 +1,7 @@
 //! Why a row is not there.
 
-use outbox::Publisher;
 use outbox::ops::{Answer, WhyOptions};
+use outbox::{Outgoing, Publisher};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::probe::{free, with_result};
 use outbox_tests::server::Server;
@@ -23,6 +23,7 @@ on_both!(
 on_postgres!(
     a_row_of_a_prepared_transaction_may_be_uncommitted,
     a_row_that_was_rolled_back_is_gone,
+    transactions_of_a_busy_engine_are_not_taken_for_open_ones,
 );
 
 async fn a_row_that_was_handled_is_gone(db: &Db) {
@@ -149,4 +150,27 @@ async fn a_row_that_was_rolled_back_is_gone(db: &Db) {
     let id = publisher.publish(&mut tx, "q", &1).await.unwrap().id().unwrap();
     tx.rollback().await.unwrap();
     assert!(matches!(why(db, id).await.answers[..], [Answer::Gone { .. }]));
+}
+
+async fn transactions_of_a_busy_engine_are_not_taken_for_open_ones(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let id = db.publish("q", 1).await;
+    probe.start().await;
+    let publishing = async {
+        loop {
+            db.send_all((0..200).map(|n| Outgoing::new("q", &n))).await;
+        }
+    };
+    let asking = async {
+        for _ in 0..20 {
+            let why = why(db, id).await;
+            assert!(matches!(why.answers[..], [Answer::Gone { .. }]), "{why:?}");
+        }
+    };
+    tokio::select! {
+        () = asking => {}
+        () = publishing => unreachable!("it has no end"),
+    }
+    running.stop().await.unwrap();
 }
