@@ -4,6 +4,7 @@
 //! line (feature `cli`) is built on it.
 
 mod age;
+pub(crate) mod begun;
 mod bench;
 pub mod doctor;
 pub(crate) mod failed;

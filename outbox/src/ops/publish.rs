@@ -59,14 +59,14 @@ impl Operator {
         Ok(match &self.desk {
             #[cfg(feature = "postgres")]
             Desk::Postgres(desk) => {
-                let mut tx = desk.pool().begin().await.map_err(failed("publish"))?;
+                let mut tx = desk.writing("publish").await?;
                 let published = table.send(&mut tx, message).await?;
                 tx.commit().await.map_err(failed("publish"))?;
                 published
             }
             #[cfg(feature = "sqlite")]
             Desk::Sqlite(desk) => {
-                let mut tx = crate::store::sqlite::begin(desk.pool()).await?;
+                let mut tx = desk.writing("publish").await?;
                 let published = table.send(&mut tx, message).await?;
                 tx.commit().await.map_err(failed("publish"))?;
                 published

@@ -1,5 +1,6 @@
 //! What operators see and do, through the library, on both databases.
 
+mod cancelled;
 mod pause;
 mod pause_load;
 mod peek;

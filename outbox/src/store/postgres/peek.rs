@@ -41,7 +41,7 @@ impl PgDesk {
     ) -> Result<CancelledTimer, StoreError> {
         let failed = || failed("cancel a timer");
         let sql = Sql::new(&self.names);
-        let mut tx = self.pool().begin().await.map_err(failed())?;
+        let mut tx = self.writing("cancel a timer").await?;
         let bound = |text| query(text).bind(queue.to_owned()).bind(timer_id.to_owned());
         let deleted = bound(&sql.cancel_timer).fetch_optional(&mut *tx).await;
         if deleted.map_err(failed())?.is_some() {

@@ -158,7 +158,7 @@ impl PgDesk {
 
     /// Where it cannot be tried, such as on a standby, it can.
     async fn can_be_locked(&self, id: i64) -> Result<bool, StoreError> {
-        let mut tx = self.pool().begin().await.map_err(failed(ACTION))?;
+        let mut tx = self.writing(ACTION).await?;
         let probe = query(&Sql::new(&self.names).why_probe).bind(id);
         let locked = probe.fetch_optional(&mut *tx).await;
         tx.rollback().await.map_err(failed(ACTION))?;

@@ -8,6 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
+use crate::ops::begun::begun;
 use crate::ops::failed::failed;
 use crate::ops::{Counted, QueueInfo, QueueSample};
 use crate::store::statements;
@@ -40,7 +41,8 @@ impl SqliteDesk {
     ) -> Result<Vec<Counted>, StoreError> {
         let sql = Sql::new(&self.names);
         // One picture of all of them.
-        let mut tx = self.pool().begin().await.map_err(failed("count"))?;
+        let pool = self.pool().clone();
+        let mut tx = begun("count", async move { pool.begin().await }).await?;
         let mut counts = Vec::with_capacity(queues.len());
         for queue in queues {
             let statement = query(&sql.counts).bind(queue.clone()).bind(limit.unwrap_or(-1));

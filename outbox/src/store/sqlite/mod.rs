@@ -20,9 +20,9 @@ mod plans;
 mod publish;
 mod schema;
 mod settle;
+mod transactions;
 mod validate;
 mod why;
-mod writing;
 
 use std::sync::{Arc, OnceLock};
 

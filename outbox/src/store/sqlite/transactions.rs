@@ -1,17 +1,18 @@
-//! Writing for operators.
+//! Transactions of operators.
 
 use sqlx::{Sqlite, Transaction};
 
 use super::SqliteDesk;
 use crate::error::StoreError;
-use crate::ops::failed::failed;
+use crate::ops::begun::begun;
 
 impl SqliteDesk {
     /// A transaction that may write.
-    pub(super) async fn writing(
+    pub(crate) async fn writing(
         &self,
         action: &'static str,
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        self.pool().begin_with("BEGIN IMMEDIATE").await.map_err(failed(action))
+        let pool = self.pool().clone();
+        begun(action, async move { pool.begin_with("BEGIN IMMEDIATE").await }).await
     }
 }

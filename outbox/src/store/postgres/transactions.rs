@@ -1,10 +1,13 @@
-//! Reading for operators.
+//! Transactions of operators.
 
 use sqlx::{Executor, Postgres, Transaction};
 
 use super::PgDesk;
 use crate::error::StoreError;
+use crate::ops::begun::begun;
 use crate::ops::failed::failed;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 
 /// Nothing is waited for longer than somebody at a keyboard would: a table that is
 /// locked for a change of it answers nobody.
@@ -25,9 +28,19 @@ impl PgDesk {
         &self,
         action: &'static str,
     ) -> Result<Transaction<'static, Postgres>, StoreError> {
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
-        let mut tx = self.pool().begin_with(begin).await.map_err(failed(action))?;
+        let pool = self.pool().clone();
+        let begin = async move { pool.begin_with(BEGIN).await };
+        let mut tx = begun(action, begin).await?;
         tx.execute(SETTINGS).await.map_err(failed(action))?;
         Ok(tx)
+    }
+
+    /// A transaction that may write.
+    pub(crate) async fn writing(
+        &self,
+        action: &'static str,
+    ) -> Result<Transaction<'static, Postgres>, StoreError> {
+        let pool = self.pool().clone();
+        begun(action, async move { pool.begin().await }).await
     }
 }

@@ -1,0 +1,19 @@
+//! Transactions on the user's pool.
+
+use std::future::Future;
+
+use super::failed::failed;
+use crate::error::StoreError;
+
+/// Begins a transaction in a task of its own. A call to sqlx that is dropped while it
+/// begins one gives the connection back inside it, and the user's next statement would
+/// be in it too. One that nobody waits for any more is rolled back.
+pub(crate) async fn begun<T: Send + 'static>(
+    action: &'static str,
+    begin: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::spawn(begin).await {
+        Ok(answer) => answer.map_err(failed(action)),
+        Err(ended) => Err(StoreError::new(action, ended, false)),
+    }
+}
