@@ -18,10 +18,10 @@ mod queues;
 mod stats;
 mod why;
 
-pub use bench::{Bench, Load, Measured};
-pub use grants::Roles;
 #[cfg(feature = "cli")]
 pub(crate) use age::age;
+pub use bench::{Bench, Load, Measured};
+pub use grants::Roles;
 #[cfg(feature = "cli")]
 pub(crate) use json::rfc3339;
 pub use pause::{Pause, Resumed};
