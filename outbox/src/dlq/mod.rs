@@ -8,6 +8,7 @@
 mod act;
 mod canary;
 mod cursor;
+mod dry_run;
 mod filter;
 mod groups;
 mod letter;
@@ -19,6 +20,7 @@ mod statement;
 
 pub use canary::{Canary, CanaryOutcome};
 pub use cursor::{Cursor, CursorError};
+pub use dry_run::{DryOutcome, DryRun, WouldBe};
 pub use filter::Filter;
 pub use groups::{Groups, Problem};
 pub use letter::{Letter, Opened, Status, StatusError};

@@ -1,5 +1,6 @@
 //! `dlq`: the life of a dead letter.
 
+mod dry_run;
 mod groups;
 mod list;
 mod mark;
