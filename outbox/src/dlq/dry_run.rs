@@ -99,9 +99,10 @@ impl App {
         if !problems.is_empty() {
             return Err(Error::Config(problems));
         }
-        let row = row_of(opened, letters.now().await?);
+        let now = letters.now().await?;
+        let row = row_of(opened, now);
         let (publisher, render) = (self.publisher(), self.renderer());
-        let Rehearsed { settlement, error, published, undone } =
+        let Rehearsed { settlement, error, messages, undone } =
             rehearse(subscriber, &states, &publisher, render, row).await;
         let name = subscriber.name();
         if !undone && error.is_none() {
@@ -112,8 +113,13 @@ impl App {
         }
         let error =
             error.map(|error| (error.kind().to_owned(), render(error.error()).unwrap_or_default()));
-        let published = published.into_iter().map(WouldBe::of).collect();
-        Ok(DryRun { subscriber: name.into(), outcome: outcome(&settlement), error, published })
+        let would_be = messages.into_iter().map(|message| WouldBe::of(message, now)).collect();
+        Ok(DryRun {
+            subscriber: name.into(),
+            outcome: outcome(&settlement),
+            error,
+            published: would_be,
+        })
     }
 }
 
@@ -148,11 +154,11 @@ fn outcome(settlement: &Settlement) -> DryOutcome {
 }
 
 impl WouldBe {
-    fn of(message: Prepared) -> Self {
+    fn of(message: Prepared, now: SystemTime) -> Self {
         let delay = match message.due {
             Due::Now => None,
             Due::In(delay) => Some(delay),
-            Due::At(time) => Some(time.duration_since(SystemTime::now()).unwrap_or_default()),
+            Due::At(time) => Some(time.duration_since(now).unwrap_or_default()),
         };
         Self {
             queue: message.queue,

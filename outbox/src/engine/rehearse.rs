@@ -20,7 +20,7 @@ pub(crate) struct Rehearsed {
     pub(crate) settlement: Settlement,
     pub(crate) error: Option<HandlerError>,
     /// What it published in its transaction, then what it collected or returned.
-    pub(crate) published: Vec<Prepared>,
+    pub(crate) messages: Vec<Prepared>,
     /// It had the transaction, which is now undone.
     pub(crate) undone: bool,
 }
@@ -66,9 +66,9 @@ pub(crate) async fn rehearse(
         }
         None => false,
     };
-    let mut published = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
-    if let Settlement::Ack { messages } = &mut settlement {
-        published.append(messages);
+    let mut messages = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+    if let Settlement::Ack { messages: collected } = &mut settlement {
+        messages.append(collected);
     }
-    Rehearsed { settlement, error, published, undone }
+    Rehearsed { settlement, error, messages, undone }
 }
