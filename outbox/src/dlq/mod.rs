@@ -12,6 +12,7 @@ mod dry_run;
 mod filter;
 mod groups;
 mod letter;
+mod partitions;
 
 mod read;
 mod replay;
@@ -25,6 +26,7 @@ pub use filter::Filter;
 pub use groups::{Groups, Problem};
 pub use letter::{Letter, Opened, Status, StatusError};
 
+pub use partitions::{Dropped, Partition, Partitioned};
 pub use read::Page;
 pub use replay::{Kept, Replay, ReplayReport, Replayed};
 pub use replay_in::ReplayTransaction;

@@ -11,6 +11,7 @@ mod fingerprints;
 mod groups;
 mod lineage;
 mod million;
+mod months;
 mod pages;
 #[path = "../cli/program.rs"]
 #[allow(dead_code)] // the command line needs more of it
