@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::DeadLetters;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::Desk;
 
 /// A month of letters.
@@ -132,6 +132,6 @@ impl DeadLetters {
 }
 
 #[cfg(feature = "sqlite")]
-fn none_on_sqlite() -> Error {
-    Error::Config(vec!["SQLite has no partitions: purge old letters instead".into()])
+fn none_on_sqlite() -> crate::Error {
+    crate::Error::Config(vec!["SQLite has no partitions: purge old letters instead".into()])
 }

@@ -198,14 +198,14 @@ impl PgDesk {
             if there.iter().any(|one| one.name == name) {
                 continue;
             }
-            let make = template
+            let text = template
                 .replace("{month}", &month)
                 .replace("{default}", &default.table)
                 .replace("{owner}", owner)
                 .replace("{from}", &from)
                 .replace("{until}", &until)
                 .replace("{columns}", &columns.join(", "));
-            sqlx::raw_sql(AssertSqlSafe(make)).execute(&mut *connection).await.map_err(&failed)?;
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await.map_err(&failed)?;
             made.push(name);
         }
         let (after, _) = counts(connection, &default.table).await?;
