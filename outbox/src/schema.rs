@@ -22,6 +22,19 @@ pub enum Database {
     Sqlite,
 }
 
+impl Database {
+    /// Whether a table can be cut into several.
+    #[cfg(feature = "cli")]
+    pub(crate) fn has_partitions(self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres => true,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => false,
+        }
+    }
+}
+
 /// The SQL that makes the tables, for use with any migration tool. The files
 /// themselves lie in `migrations/`, written for the names `outbox` and
 /// `outbox_dlq`.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::extract::{Lender, States};
 use crate::health::Life;
 use crate::store::Store;
-use crate::subscriber::Subscriber;
+use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::{Sinks, TARGET};
 
 /// How long a server that starts at the same moment is waited for.
@@ -22,10 +22,7 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
     let database = app.database.with_pool();
-    let mut states = (*app.states).clone();
-    if let Some(lender) = database.lender() {
-        states.lend(lender);
-    }
+    let states = app.states_on(&database);
     reasons.extend(problems(&subscribers, &states));
     let (names, start) = (app.names.clone(), Start { app, states, subscribers });
     match database {
@@ -58,6 +55,29 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
         }
         // A mistake says why.
         _ => Err(Error::Launch(reasons)),
+    }
+}
+
+impl App {
+    /// The states, with the transactions of this database.
+    fn states_on(&self, database: &Database) -> States {
+        let mut states = (*self.states).clone();
+        if let Some(lender) = database.lender() {
+            states.lend(lender);
+        }
+        states
+    }
+
+    /// The states as handlers have them.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn lending_states(&self) -> States {
+        self.states_on(&self.tables(false).0)
+    }
+
+    /// What errors are shown by.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn renderer(&self) -> &ErrorRenderer {
+        &*self.render
     }
 }
 

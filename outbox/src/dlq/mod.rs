@@ -8,9 +8,11 @@
 mod act;
 mod canary;
 mod cursor;
+mod dry_run;
 mod filter;
 mod groups;
 mod letter;
+mod partitions;
 
 mod read;
 mod replay;
@@ -19,10 +21,12 @@ mod statement;
 
 pub use canary::{Canary, CanaryOutcome};
 pub use cursor::{Cursor, CursorError};
+pub use dry_run::{DryOutcome, DryRun, WouldBe};
 pub use filter::Filter;
 pub use groups::{Groups, Problem};
 pub use letter::{Letter, Opened, Status, StatusError};
 
+pub use partitions::{Dropped, Partition, Partitioned};
 pub use read::Page;
 pub use replay::{Kept, Replay, ReplayReport, Replayed};
 pub use replay_in::ReplayTransaction;

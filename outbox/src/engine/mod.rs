@@ -18,6 +18,8 @@ mod lease;
 mod look;
 mod pulse;
 mod quiet;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod rehearse;
 mod results;
 mod sample;
 mod settle;
@@ -53,11 +55,14 @@ use lease::Leases;
 pub(crate) use lease::keep as keep_leases;
 use pulse::Pulse;
 use quiet::Quiet;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use rehearse::{Rehearsed, rehearse};
 use results::{Results, Sender};
+pub(crate) use settle::Settlement;
 #[cfg(not(feature = "testing"))]
 use settle::Settling;
 #[cfg(feature = "testing")]
-pub(crate) use settle::{Settlement, Settling, settle};
+pub(crate) use settle::{Settling, settle};
 use signal::Signal;
 use sleep::Sleep;
 pub(crate) use vitals::Vital;

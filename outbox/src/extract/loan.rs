@@ -1,9 +1,10 @@
 //! The transaction of a run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Lent;
+use crate::publish::Prepared;
 
 /// What was lent to a handler that takes `Tx`; the messages of a batch share it.
 #[derive(Default)]
@@ -12,6 +13,8 @@ pub(crate) struct Loan {
     /// True while that transaction is open and nobody else can write, as on SQLite:
     /// the leases of the run can neither be extended nor taken over until it ends.
     sole_writer: AtomicBool,
+    /// Of a rehearsal: what was published in the transaction.
+    pub(crate) rehearsed: OnceLock<Arc<Mutex<Vec<Prepared>>>>,
 }
 
 impl Loan {

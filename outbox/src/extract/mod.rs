@@ -61,6 +61,10 @@ pub trait FromContext: Sized + Send {
     /// Makes the parameter.
     fn from_context(ctx: &Context) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
 
+    /// Whether what a handler does with this is undone with the transaction of its run.
+    #[doc(hidden)]
+    const TAKES_TRANSACTION: bool = false;
+
     /// Asked once before the app starts, whether the app gives what is needed.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub struct Tx<DB: Database> {
     /// `None` only while it is dropped.
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
+    /// Of a rehearsal: what is published.
+    rehearsed: Option<Arc<Mutex<Vec<Prepared>>>>,
 }
 
 /// Where the transaction goes when the handler is done with it.
@@ -79,6 +81,7 @@ macro_rules! publishes {
                 statements: &sealed::Statements,
                 message: Prepared,
             ) -> Result<Published, StoreError> {
+                self.rehearse(std::slice::from_ref(&message));
                 self.transaction().insert(statements, message).await
             }
 
@@ -87,6 +90,7 @@ macro_rules! publishes {
                 statements: &sealed::Statements,
                 messages: Vec<Prepared>,
             ) -> Result<Vec<Published>, StoreError> {
+                self.rehearse(&messages);
                 self.transaction().insert_batch(statements, messages).await
             }
 
@@ -108,6 +112,13 @@ publishes!(sqlx::Postgres);
 publishes!(sqlx::Sqlite);
 
 impl<DB: Database> Tx<DB> {
+    /// Keeps what is published, if nothing of it will last.
+    fn rehearse(&self, messages: &[Prepared]) {
+        if let Some(kept) = &self.rehearsed {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(messages);
+        }
+    }
+
     fn transaction(&mut self) -> &mut Transaction<'static, DB> {
         &mut self.open.as_mut().expect(HERE).tx
     }
@@ -121,6 +132,8 @@ impl<DB: Database> fmt::Debug for Tx<DB> {
 
 impl<DB: Lends> FromContext for Tx<DB> {
     type Rejection = HandlerError;
+
+    const TAKES_TRANSACTION: bool = true;
 
     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
         let refused = |why: &str| HandlerError::new(HandlerError::TRANSACTION, why);
@@ -143,7 +156,8 @@ impl<DB: Lends> FromContext for Tx<DB> {
             delivery.loan().begin_sole_writing();
         }
         home.put(Place::Lent);
-        Ok(Self { open: Some(open), home })
+        let rehearsed = delivery.loan().rehearsed.get().cloned();
+        Ok(Self { open: Some(open), home, rehearsed })
     }
 
     fn check(states: &States) -> Result<(), String> {

@@ -65,6 +65,8 @@ pub struct Subscriber {
     queues: Arc<[String]>,
     handler: Handler,
     checks: Vec<Check>,
+    /// One of its parameters is a `Tx`.
+    pub(crate) takes_transaction: bool,
     /// `None`: the handler decodes by itself, if at all.
     reads: Option<Read>,
     /// The outermost first.
@@ -164,6 +166,7 @@ impl Subscriber {
             queues: queues.into_queues().into(),
             handler,
             checks: Vec::new(),
+            takes_transaction: false,
             reads: None,
             layers: Arc::default(),
             states: States::default(),
@@ -218,6 +221,7 @@ impl Subscriber {
     #[must_use]
     pub fn requires<X: FromContext>(mut self) -> Self {
         self.checks.push(X::check);
+        self.takes_transaction |= X::TAKES_TRANSACTION;
         self
     }
 

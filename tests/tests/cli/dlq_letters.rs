@@ -81,14 +81,11 @@ async fn a_letter_is_shown_with_its_payload(db: &Db) {
     }
     let letter = json(db, &["dlq", "show", &id]).await["letter"].clone();
     assert_eq!(letter["headers"]["tenant"], "acme");
-    assert_eq!(letter["payload_text"], "{\"id\": 1 }");
-    assert_eq!(
-        (letter["payload_hex"].clone(), letter["payload_cut"].clone()),
-        (Value::Null, false.into())
-    );
+    assert_eq!(letter["payload"], serde_json::json!({ "kind": "json", "value": { "id": 1 } }));
+    assert_eq!(letter["payload_cut"], false);
     let cut = json(db, &["dlq", "show", &id, "--max-payload", "4"]).await["letter"].clone();
     assert_eq!(
-        (cut["payload_text"].as_str(), cut["payload_cut"].as_bool()),
+        (cut["payload"]["value"].as_str(), cut["payload_cut"].as_bool()),
         (Some("{\"id"), Some(true))
     );
 }
@@ -114,10 +111,7 @@ async fn what_a_payload_holds_cannot_command_the_terminal(db: &Db) {
     let other = id_of(db, 2).await.to_string();
     assert!(run(db, &["dlq", "show", &other]).await.good().contains("ff00"));
     let letter = json(db, &["dlq", "show", &other]).await["letter"].clone();
-    assert_eq!(
-        (letter["payload_hex"].as_str(), letter["payload_text"].as_str()),
-        (Some("ff00"), None)
-    );
+    assert_eq!(letter["payload"], serde_json::json!({ "kind": "bytes", "value": "ff00" }));
 }
 
 async fn problems_are_told_before_letters(db: &Db) {

@@ -2,11 +2,20 @@
 
 mod act;
 mod canary;
+mod dry_run;
+#[path = "../counters/explain.rs"]
+#[allow(dead_code)] // the counters need more of it
+mod explain;
 mod filters;
 mod fingerprints;
 mod groups;
 mod lineage;
+mod million;
+mod months;
 mod pages;
+#[path = "../cli/program.rs"]
+#[allow(dead_code)] // the command line needs more of it
+mod program;
 mod replay;
 mod transaction;
 

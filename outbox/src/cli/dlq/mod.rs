@@ -1,8 +1,10 @@
 //! `dlq`: the life of a dead letter.
 
+mod dry_run;
 mod groups;
 mod list;
 mod mark;
+mod partitions;
 mod purge;
 mod replay;
 mod selection;
@@ -32,6 +34,8 @@ enum Command {
     /// Mark open letters as not worth dealing with.
     Ignore(mark::Mark),
     Purge(purge::Purge),
+    Partition(partitions::Cut),
+    DropPartitions(partitions::DropMonths),
 }
 
 impl Dlq {
@@ -45,6 +49,8 @@ impl Dlq {
             Command::Resolve(command) => command.resolve(context, &letters).await,
             Command::Ignore(command) => command.ignore(context, &letters).await,
             Command::Purge(command) => command.run(context, &letters).await,
+            Command::Partition(command) => command.run(context, &letters).await,
+            Command::DropPartitions(command) => command.run(context, &letters).await,
         }
     }
 }

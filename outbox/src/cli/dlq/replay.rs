@@ -49,6 +49,10 @@ pub(super) struct ReplayLetters {
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "canary",
         value_parser = humantime::parse_duration)]
     canary_patience: Duration,
+    /// Run the handler of this program in a transaction that is rolled back, and show
+    /// what would become of the letters; for handlers that take `Tx`, and for ids.
+    #[arg(long, conflicts_with_all = ["canary", "rate", "to_queue", "payload", "payload_file"])]
+    dry_run: bool,
     #[command(flatten)]
     consent: Consent,
 }
@@ -59,6 +63,9 @@ impl ReplayLetters {
         context: &Context,
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
+        if self.dry_run {
+            return super::dry_run::run(context, self.selection.ids(), &self.consent).await;
+        }
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let open = letters.count(&filter.open()).await?;
         let most = self.limit.unwrap_or(u64::MAX).min(open);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::output::printable;
 use super::shown::{age, letter, time};
 use super::{Context, DeadLetters, Done, Trouble};
-use crate::dlq::Opened;
+use crate::ops::Payload;
 
 /// Show a dead letter: why it failed, its headers, its payload.
 #[derive(Debug, Args)]
@@ -30,15 +30,16 @@ impl Show {
             return Err(Trouble::Failed(format!("there is no dead letter {}", self.id).into()));
         };
         let now = letters.now().await?;
-        let payload = Payload::of(&opened, self.max_payload);
+        let first = &opened.payload[..opened.payload.len().min(self.max_payload)];
+        let cut = first.len() < opened.payload.len();
+        let payload = Payload::of(first, opened.letter.payload_bytes);
         let mut value = letter(&opened.letter);
         let headers = opened.raw_headers().map(|text| {
             serde_json::from_str::<Value>(text).unwrap_or_else(|_| Value::String(text.into()))
         });
         value["headers"] = json!(headers);
-        value["payload_text"] = json!(payload.text);
-        value["payload_hex"] = json!(payload.hex);
-        value["payload_cut"] = json!(payload.cut);
+        value["payload"] = json!(payload);
+        value["payload_cut"] = json!(cut);
         context.out.result(&json!({ "letter": value }), || {
             let mut text = String::new();
             let mut field = |name: &str, value: Option<String>| {
@@ -76,7 +77,7 @@ impl Show {
             });
             block(&mut text, "headers", &headers.unwrap_or_default());
             let title = format!("payload, {} bytes", one.payload_bytes);
-            block(&mut text, &title, &payload.shown());
+            block(&mut text, &title, &shown(&payload, cut));
             text
         });
         Ok(Done::Good)
@@ -95,47 +96,11 @@ fn block(text: &mut String, title: &str, lines: &str) {
     }
 }
 
-/// The payload as it can be shown: decoded if it is text, never run.
-struct Payload {
-    text: Option<String>,
-    /// Of bytes that are no text.
-    hex: Option<String>,
-    cut: bool,
-}
-
-impl Payload {
-    fn of(opened: &Opened, most: usize) -> Self {
-        let cut = opened.payload.len() > most;
-        let bytes = &opened.payload[..opened.payload.len().min(most)];
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => Some(text),
-            // A character that was cut.
-            Err(error) if cut && error.error_len().is_none() => {
-                std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
-            }
-            Err(_) => None,
-        };
-        let hex = || {
-            bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-                let _ = write!(text, "{byte:02x}");
-                text
-            })
-        };
-        Self { text: text.map(str::to_owned), hex: text.is_none().then(hex), cut }
-    }
-
-    /// JSON is laid out.
-    fn shown(&self) -> String {
-        let mut shown = match (&self.text, &self.hex) {
-            (Some(text), _) => match serde_json::from_str::<Value>(text) {
-                Ok(value) => format!("{value:#}"),
-                Err(_) => text.clone(),
-            },
-            (None, hex) => hex.clone().unwrap_or_default(),
-        };
-        if self.cut {
-            shown.push_str("\n… (more: --max-payload)");
-        }
-        shown
-    }
+/// JSON is laid out.
+fn shown(payload: &Payload, cut: bool) -> String {
+    let text = match payload {
+        Payload::Json(value) => format!("{value:#}"),
+        other => other.text(),
+    };
+    if cut { text + "\n… (more: --max-payload)" } else { text }
 }

@@ -1,21 +1,15 @@
 //! How letters are shown: as JSON, and in words.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
 use crate::dlq::Letter;
+pub(super) use crate::ops::rfc3339 as time;
 
-/// A time in JSON: RFC 3339, UTC, microseconds.
-pub(super) fn time(time: SystemTime) -> String {
-    humantime::format_rfc3339_micros(time).to_string()
-}
-
-/// `3m 12s`: the two largest units.
+/// `3m 12s`, from one time of the database to another.
 pub(super) fn age(now: SystemTime, then: SystemTime) -> String {
-    let whole = now.duration_since(then).unwrap_or_default().as_secs();
-    let words = humantime::format_duration(Duration::from_secs(whole)).to_string();
-    words.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    crate::ops::age(now.duration_since(then).unwrap_or_default())
 }
 
 /// `1,204`.
@@ -72,12 +66,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_ages_and_lines_are_for_people() {
+    fn numbers_and_lines_are_for_people() {
         assert_eq!([0, 999, 1204, 1_000_000].map(count), ["0", "999", "1,204", "1,000,000"]);
-        let then = SystemTime::UNIX_EPOCH;
-        let after = |seconds| age(then + Duration::from_secs(seconds), then);
-        assert_eq!([0, 192, 90_061].map(after), ["0s", "3m 12s", "1day 1h"]);
-        assert_eq!(age(then, then + Duration::from_secs(1)), "0s");
         assert_eq!(line(Some("a\n  b c"), 3), "a b…");
     }
 }

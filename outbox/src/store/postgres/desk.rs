@@ -2,12 +2,16 @@
 //! a time.
 
 use sqlx::postgres::PgPool;
-use sqlx::{Postgres, Transaction};
+use sqlx::{Executor as _, Postgres, Transaction};
 
 use crate::error::StoreError;
 use crate::store::names::TableNames;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+/// As in reading.rs.
+const PLANS: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan;
+    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
+    SET LOCAL enable_mergejoin = off";
 
 /// What operators do, on PostgreSQL. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]
@@ -25,7 +29,8 @@ impl PgDesk {
         &self.pool
     }
 
-    /// A transaction, whatever the isolation that the user's sessions have.
+    /// A transaction for writes by index, whatever the isolation and the plans that the
+    /// user's sessions have.
     ///
     /// # Cancel safety
     /// On a task of its own: sqlx leaves the session inside the transaction when a begin
@@ -37,6 +42,8 @@ impl PgDesk {
         let pool = self.pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
         let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
-        tx.map_err(StoreError::of(action))
+        let mut tx = tx.map_err(StoreError::of(action))?;
+        tx.execute(PLANS).await.map_err(StoreError::of(action))?;
+        Ok(tx)
     }
 }

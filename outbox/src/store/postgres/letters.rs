@@ -14,6 +14,7 @@ use super::time::PgTime;
 use super::{PgDesk, Statement, query};
 use crate::dlq::{Filter, Groups, Letter, Opened, Place, Problem, Status, Unmarked, narrowed};
 use crate::error::StoreError;
+use crate::ops::failed::failed;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -34,25 +35,6 @@ impl PgDesk {
             .bind(filter.until.map(PgTime))
     }
 
-    /// What a failed statement means: most often that a table is missing.
-    pub(super) fn failed(
-        &self,
-        action: &'static str,
-    ) -> impl Fn(sqlx::Error) -> StoreError + use<> {
-        let table = self.names.qualified(&self.names.dlq_or_default());
-        move |error| {
-            let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-            match code.as_deref() {
-                Some("42P01" | "42703") => StoreError::new(
-                    action,
-                    format!("{table} is missing or lacks a column: run `outbox migrate` ({error})"),
-                    false,
-                ),
-                _ => StoreError::of(action)(error),
-            }
-        }
-    }
-
     pub(crate) async fn clock(&self) -> Result<SystemTime> {
         let now = sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(self.pool()).await;
         now.map(|PgTime(now)| now).map_err(StoreError::of("ask for the time"))
@@ -64,17 +46,19 @@ impl PgDesk {
         after: Option<Place>,
         limit: i64,
     ) -> Result<Vec<Letter>> {
-        let failed = self.failed("list dead letters");
+        let failed = failed("list dead letters");
         let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
         let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        let rows = page.fetch_all(self.pool()).await.map_err(&failed)?;
+        let mut tx = self.reading("list dead letters").await?;
+        let rows = page.fetch_all(&mut *tx).await.map_err(&failed)?;
         rows.iter().map(|row| letter(row).map_err(&failed)).collect()
     }
 
     pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-        let failed = self.failed("open a dead letter");
+        let failed = failed("open a dead letter");
         let open = once(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
-        let Some(row) = open.fetch_optional(self.pool()).await.map_err(&failed)? else {
+        let mut tx = self.reading("open a dead letter").await?;
+        let Some(row) = open.fetch_optional(&mut *tx).await.map_err(&failed)? else {
             return Ok(None);
         };
         let read = || {
@@ -89,15 +73,17 @@ impl PgDesk {
 
     pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
         let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
-        let row = count.fetch_one(self.pool()).await;
+        let mut tx = self.reading("count dead letters").await?;
+        let row = count.fetch_one(&mut *tx).await;
         let count = row.and_then(|row| number(&row, 0));
-        count.map_err(self.failed("count dead letters"))
+        count.map_err(failed("count dead letters"))
     }
 
     pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
-        let failed = self.failed("look for dead letters");
+        let failed = failed("look for dead letters");
         let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
-        let rows = statuses.fetch_all(self.pool()).await.map_err(&failed)?;
+        let mut tx = self.reading("look for dead letters").await?;
+        let rows = statuses.fetch_all(&mut *tx).await.map_err(&failed)?;
         let pair = |row: &PgRow| Ok((row.try_get(0)?, status(row, 1)?));
         rows.iter().map(|row| pair(row).map_err(&failed)).collect()
     }
@@ -105,19 +91,21 @@ impl PgDesk {
     /// Those of these rows that are in the outbox.
     pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
         let live = once(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(rows.to_vec());
-        let rows = live.fetch_all(self.pool()).await;
+        let mut tx = self.reading("look for replayed rows").await?;
+        let rows = live.fetch_all(&mut *tx).await;
         let ids = rows.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect());
-        ids.map_err(self.failed("look for replayed rows"))
+        ids.map_err(failed("look for replayed rows"))
     }
 
     /// Those of these rows that have become letters.
     pub(crate) async fn failed_again(&self, rows: &[i64], since: SystemTime) -> Result<Vec<i64>> {
-        let failed = self.failed("look for letters of replayed rows");
+        let failed = failed("look for letters of replayed rows");
         let text = self.names.sql(include_str!("sql/letters_again.sql"));
+        let mut tx = self.reading("look for letters of replayed rows").await?;
         let mut again = Vec::new();
         for status in Status::ALL {
             let look = once(&text).bind(rows.to_vec()).bind(PgTime(since)).bind(status.as_str());
-            for row in look.fetch_all(self.pool()).await.map_err(&failed)? {
+            for row in look.fetch_all(&mut *tx).await.map_err(&failed)? {
                 again.push(row.try_get(0).map_err(&failed)?);
             }
         }
@@ -125,9 +113,10 @@ impl PgDesk {
     }
 
     pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
-        let failed = self.failed("group dead letters");
+        let failed = failed("group dead letters");
         let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
-        let rows = groups.fetch_all(self.pool()).await.map_err(&failed)?;
+        let mut tx = self.reading("group dead letters").await?;
+        let rows = groups.fetch_all(&mut *tx).await.map_err(&failed)?;
         let read = || {
             let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
             for row in &rows {
@@ -140,11 +129,12 @@ impl PgDesk {
     }
 
     pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
-        let failed = self.failed("look for letters without a fingerprint");
+        let failed = failed("look for letters without a fingerprint");
         let text = include_str!("sql/letters_unmarked.sql");
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = once(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        let rows = look.fetch_all(self.pool()).await.map_err(&failed)?;
+        let mut tx = self.reading("look for letters without a fingerprint").await?;
+        let rows = look.fetch_all(&mut *tx).await.map_err(&failed)?;
         let read = |row: &PgRow| {
             Ok(Unmarked {
                 place: place(row)?,

@@ -12,6 +12,7 @@ use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::Desk;
+use crate::ops::failed::failed;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -25,7 +26,7 @@ impl PgDesk {
     ) -> Result<Moved> {
         let mut tx = self.begin("replay").await?;
         let moved = self.replay_on(&mut tx, filter, after, put, limit).await?;
-        tx.commit().await.map_err(self.failed("replay"))?;
+        tx.commit().await.map_err(failed("replay"))?;
         Ok(moved)
     }
 
@@ -37,7 +38,7 @@ impl PgDesk {
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
-        let failed = self.failed("replay");
+        let failed = failed("replay");
         let text = include_str!("sql/letters_replay.sql");
         let replay = self
             .over(text, filter, after.is_some())
@@ -80,8 +81,8 @@ impl PgDesk {
         statement: Query<'_, Postgres, PgArguments>,
     ) -> Result<u64> {
         let mut tx = self.begin(action).await?;
-        let done = statement.execute(&mut *tx).await.map_err(self.failed(action))?;
-        tx.commit().await.map_err(self.failed(action))?;
+        let done = statement.execute(&mut *tx).await.map_err(failed(action))?;
+        tx.commit().await.map_err(failed(action))?;
         Ok(done.rows_affected())
     }
 }

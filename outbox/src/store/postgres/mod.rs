@@ -12,6 +12,7 @@ mod lend;
 mod letters;
 mod letters_write;
 mod listen;
+mod partitions;
 mod pauses;
 mod peek;
 mod publish;

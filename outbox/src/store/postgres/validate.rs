@@ -63,8 +63,10 @@ pub(super) async fn validate(
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let table = names.qualified(dlq);
     if columns(pool, names, &table, &DLQ, &mut found).await? {
+        let key: &'static [&'static str] =
+            if is_partitioned(pool, &table).await? { &["id", "failed_at"] } else { &["id"] };
         for expected in [
-            Index::primary_key(&table, &["id"]),
+            Index::primary_key(&table, key),
             Index::of_letters(names, "queue_failed", &["queue", "failed_at"], None),
             Index::of_letters(names, "status", &["status", "failed_at", "id"], None),
             Index::of_letters(names, "open", &["queue", "failed_at", "id"], OPEN),
@@ -74,6 +76,15 @@ pub(super) async fn validate(
         }
     }
     Ok(found)
+}
+
+/// Whether the letters are cut into months: the time of the failure is then part of the key.
+async fn is_partitioned(pool: &PgPool, table: &str) -> Result<bool, StoreError> {
+    sqlx::query_scalar("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass($1)")
+        .bind(table)
+        .fetch_one(pool)
+        .await
+        .map_err(StoreError::of("read the kind of the table"))
 }
 
 /// A column as it is.
@@ -232,7 +243,7 @@ impl Index {
             unique: true,
             predicate: None,
             fatal: false,
-            mend: format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", columns[0]),
+            mend: format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", columns.join(", ")),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::dlq::{Filter, Groups, Letter, Opened, Place, Problem, Status, Unmarke
 use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::message::to_micros;
+use crate::ops::failed::failed;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -33,24 +34,6 @@ impl SqliteDesk {
             .bind(filter.until.map(to_micros))
     }
 
-    /// What a failed statement means: most often that a table is missing.
-    pub(super) fn failed(
-        &self,
-        action: &'static str,
-    ) -> impl Fn(sqlx::Error) -> StoreError + use<> {
-        let table = self.names.qualified(&self.names.dlq_or_default());
-        move |error| {
-            let told = error.as_database_error().map(|refused| refused.message().to_owned());
-            let lacks = ["no such table", "no such column"];
-            if told.is_some_and(|told| lacks.iter().any(|lack| told.contains(lack))) {
-                let why =
-                    format!("{table} is missing or lacks a column: run `outbox migrate` ({error})");
-                return StoreError::new(action, why, false);
-            }
-            StoreError::of(action)(error)
-        }
-    }
-
     pub(crate) async fn clock(&self) -> Result<SystemTime> {
         let now = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
         let now = sqlx::query_scalar(now).fetch_one(self.pool()).await;
@@ -63,7 +46,7 @@ impl SqliteDesk {
         after: Option<Place>,
         limit: i64,
     ) -> Result<Vec<Letter>> {
-        let failed = self.failed("list dead letters");
+        let failed = failed("list dead letters");
         let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
         let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let rows = page.fetch_all(self.pool()).await.map_err(&failed)?;
@@ -71,7 +54,7 @@ impl SqliteDesk {
     }
 
     pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-        let failed = self.failed("open a dead letter");
+        let failed = failed("open a dead letter");
         let open = query(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
         let Some(row) = open.fetch_optional(self.pool()).await.map_err(&failed)? else {
             return Ok(None);
@@ -90,11 +73,11 @@ impl SqliteDesk {
         let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
         let row = count.fetch_one(self.pool()).await;
         let count = row.and_then(|row| number(&row, 0));
-        count.map_err(self.failed("count dead letters"))
+        count.map_err(failed("count dead letters"))
     }
 
     pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
-        let failed = self.failed("look for dead letters");
+        let failed = failed("look for dead letters");
         let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
         let rows = statuses.fetch_all(self.pool()).await.map_err(&failed)?;
         let pair = |row: &SqliteRow| Ok((row.try_get(0)?, status(row, 1)?));
@@ -106,12 +89,12 @@ impl SqliteDesk {
         let live = query(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(json(&rows));
         let rows = live.fetch_all(self.pool()).await;
         let ids = rows.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect());
-        ids.map_err(self.failed("look for replayed rows"))
+        ids.map_err(failed("look for replayed rows"))
     }
 
     /// Those of these rows that have become letters.
     pub(crate) async fn failed_again(&self, rows: &[i64], since: SystemTime) -> Result<Vec<i64>> {
-        let failed = self.failed("look for letters of replayed rows");
+        let failed = failed("look for letters of replayed rows");
         let text = self.names.sql(include_str!("sql/letters_again.sql"));
         let mut again = Vec::new();
         for status in Status::ALL {
@@ -124,7 +107,7 @@ impl SqliteDesk {
     }
 
     pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
-        let failed = self.failed("group dead letters");
+        let failed = failed("group dead letters");
         let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
         let rows = groups.fetch_all(self.pool()).await.map_err(&failed)?;
         let read = || {
@@ -139,7 +122,7 @@ impl SqliteDesk {
     }
 
     pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
-        let failed = self.failed("look for letters without a fingerprint");
+        let failed = failed("look for letters without a fingerprint");
         let text = include_str!("sql/letters_unmarked.sql");
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = query(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);

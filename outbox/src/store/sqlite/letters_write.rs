@@ -11,6 +11,7 @@ use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::Desk;
+use crate::ops::failed::failed;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -24,7 +25,7 @@ impl SqliteDesk {
     ) -> Result<Moved> {
         let mut tx = self.begin("replay").await?;
         let moved = self.replay_on(&mut tx, filter, after, put, limit).await?;
-        tx.commit().await.map_err(self.failed("replay"))?;
+        tx.commit().await.map_err(failed("replay"))?;
         Ok(moved)
     }
 
@@ -37,7 +38,7 @@ impl SqliteDesk {
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
-        let failed = self.failed("replay");
+        let failed = failed("replay");
         let find = self.over(include_str!("sql/letters_find.sql"), filter, after.is_some());
         let find = find.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let found = find.fetch_all(&mut *connection).await.map_err(&failed)?;
@@ -91,10 +92,10 @@ impl SqliteDesk {
         let mut tx = self.begin(action).await?;
         let mut written = 0;
         for statement in statements {
-            let done = statement.execute(&mut *tx).await.map_err(self.failed(action))?;
+            let done = statement.execute(&mut *tx).await.map_err(failed(action))?;
             written += done.rows_affected();
         }
-        tx.commit().await.map_err(self.failed(action))?;
+        tx.commit().await.map_err(failed(action))?;
         Ok(written)
     }
 }

@@ -1,0 +1,90 @@
+//! `dlq replay --dry-run`: handlers run on trial.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::super::confirm::Consent;
+use super::super::output::printable;
+use super::shown::line;
+use super::{Context, Done, Trouble};
+use crate::dlq::{DryOutcome, DryRun};
+
+pub(super) async fn run(
+    context: &Context,
+    ids: &[i64],
+    consent: &Consent,
+) -> Result<Done, Trouble> {
+    if ids.is_empty() {
+        return Err(Trouble::Usage("`--dry-run` is for letters by their ids: name some".into()));
+    }
+    consent.to(
+        "run the handlers for real: what they write in their transactions is rolled back, what \
+         else they do is done",
+    )?;
+    let mut trials = Vec::new();
+    for &id in ids {
+        trials.push((id, context.app.dry_run(id).await?));
+    }
+    let good = trials.iter().all(|(_, trial)| trial.outcome == DryOutcome::Acked);
+    let listed: Vec<_> = trials.iter().map(value).collect();
+    context.out.result(&json!({ "trials": listed }), || trials.iter().map(text).collect());
+    Ok(if good { Done::Good } else { Done::Bad })
+}
+
+fn outcome(outcome: DryOutcome) -> (&'static str, Option<f64>) {
+    match outcome {
+        DryOutcome::Acked => ("handled", None),
+        DryOutcome::Retried(delay) => ("failed, to be retried", Some(delay.as_secs_f64())),
+        DryOutcome::Snoozed(delay) => ("snoozed", Some(delay.as_secs_f64())),
+        DryOutcome::Dead(_) => ("a dead letter again", None),
+    }
+}
+
+fn value((id, trial): &(i64, DryRun)) -> Value {
+    let (word, delay, reason) = match trial.outcome {
+        DryOutcome::Acked => ("acked", None, None),
+        DryOutcome::Retried(delay) => ("retried", Some(delay.as_secs_f64()), None),
+        DryOutcome::Snoozed(delay) => ("snoozed", Some(delay.as_secs_f64()), None),
+        DryOutcome::Dead(reason) => ("dead", None, Some(reason.as_str())),
+    };
+    let published: Vec<_> = trial
+        .published
+        .iter()
+        .map(|message| {
+            json!({
+                "queue": message.queue,
+                "payload_bytes": message.payload_bytes,
+                "timer_id": message.timer_id,
+                "delay": message.delay.map(|delay| delay.as_secs_f64()),
+            })
+        })
+        .collect();
+    json!({
+        "letter": id,
+        "subscriber": trial.subscriber,
+        "outcome": word,
+        "delay": delay,
+        "failure_reason": reason,
+        "error_kind": trial.error.as_ref().map(|(kind, _)| kind),
+        "error": trial.error.as_ref().map(|(_, text)| text),
+        "published": published,
+    })
+}
+
+fn text((id, trial): &(i64, DryRun)) -> String {
+    let (word, delay) = outcome(trial.outcome);
+    let mut text = format!("letter {id}: {word} by `{}`", trial.subscriber);
+    if let Some(delay) = delay {
+        let _ = write!(text, ", after {delay} s");
+    }
+    text.push('\n');
+    if let Some((kind, error)) = &trial.error {
+        let _ = writeln!(text, "  {}: {}", printable(kind), printable(&line(Some(error), 500)));
+    }
+    for message in &trial.published {
+        let queue = printable(&message.queue);
+        let _ = writeln!(text, "  would publish {} bytes to {queue}", message.payload_bytes);
+    }
+    text
+}

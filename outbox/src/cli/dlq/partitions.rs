@@ -1,0 +1,115 @@
+//! `dlq partition` and `dlq drop-partitions`.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde_json::json;
+
+use super::super::confirm::Consent;
+use super::selection::When;
+use super::{Context, DeadLetters, Done, Trouble, shown};
+use crate::dlq::{Dropped, Filter};
+
+/// Cut the dead-letter table into months (PostgreSQL), or make the months it lacks: run
+/// it once a month. Old months are dropped as a whole, by `dlq drop-partitions`.
+#[derive(Debug, Args)]
+pub(super) struct Cut {
+    /// Months to make before they begin.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=120))]
+    months_ahead: u32,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// Drop the months that are over for longer than an age, with all that is in them.
+#[derive(Debug, Args)]
+pub(super) struct DropMonths {
+    /// As `180d`.
+    #[arg(long, value_name = "AGE")]
+    older_than: When,
+    /// Also months with letters that nobody has dealt with.
+    #[arg(long)]
+    with_open: bool,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl Cut {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        let there = letters.partitions().await?;
+        if there.is_empty() && context.operator()?.database().has_partitions() {
+            let many = shown::letters(letters.count(&Filter::new()).await?);
+            self.consent.to(&format!(
+                "cut the dead-letter table, {many}, into months; while they are moved nobody else \
+                 reads or writes letters, and messages that fail wait in the outbox"
+            ))?;
+        }
+        let done = letters.partition(self.months_ahead).await?;
+        let value = json!({ "converted": done.converted, "made": done.made, "moved": done.moved });
+        context.out.result(&value, || match done.made.len() {
+            0 => "every month is there".into(),
+            _ => format!("{} moved; made {}", shown::letters(done.moved), done.made.join(", ")),
+        });
+        Ok(Done::Good)
+    }
+}
+
+impl DropMonths {
+    pub(super) async fn run(
+        self,
+        context: &Context,
+        letters: &DeadLetters,
+    ) -> Result<Done, Trouble> {
+        let before = self.older_than.time(letters).await?;
+        let months = letters.partitions().await?;
+        let old = months.iter().filter(|month| month.until.is_some_and(|until| until <= before));
+        let going: Vec<_> = old.filter(|month| self.with_open || month.open == 0).collect();
+        if !going.is_empty() {
+            let mut told = String::from("drop for good");
+            for month in going {
+                let (name, many) = (&month.name, shown::letters(month.letters));
+                let _ = write!(told, "\n  {name}: {many}, {} open", shown::count(month.open));
+            }
+            self.consent.to(&(told + "\n"))?;
+        }
+        let gone = letters.drop_partitions(before, self.with_open).await?;
+        let listed: Vec<_> = gone
+            .iter()
+            .map(|month| {
+                json!({
+                    "name": month.name,
+                    "letters": month.letters,
+                    "open": month.open,
+                    "dropped": month.dropped,
+                })
+            })
+            .collect();
+        context.out.result(&json!({ "months": listed }), || told(&gone));
+        let all = gone.iter().all(|month| month.dropped);
+        Ok(if all { Done::Good } else { Done::Bad })
+    }
+}
+
+fn told(gone: &[Dropped]) -> String {
+    if gone.is_empty() {
+        return "no month is that old".into();
+    }
+    let mut text = String::new();
+    for month in gone {
+        let (name, many) = (&month.name, shown::letters(month.letters));
+        let _ = if month.dropped {
+            writeln!(text, "{name} dropped: {many}, {} of them open", shown::count(month.open))
+        } else {
+            writeln!(
+                text,
+                "{name} kept: {} of {many} are open (--with-open)",
+                shown::count(month.open)
+            )
+        };
+    }
+    text
+}

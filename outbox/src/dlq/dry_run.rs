@@ -1,0 +1,170 @@
+//! What a handler would make of a letter: it runs, and its transaction is rolled back.
+
+use std::time::{Duration, SystemTime};
+
+use super::{DeadLetters, Opened};
+use crate::app::App;
+use crate::engine::{Rehearsed, Settlement, rehearse};
+use crate::error::{Error, Result};
+use crate::message::{FailureReason, Row};
+use crate::publish::{Due, Prepared};
+
+/// What became of a letter that was handled on trial.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DryRun {
+    /// The subscriber that ran.
+    pub subscriber: String,
+    /// What a replay would come to now.
+    pub outcome: DryOutcome,
+    /// The kind of the error, and its text as it would be stored.
+    pub error: Option<(String, String)>,
+    /// What the handler published in its transaction or returned, all of it undone.
+    pub published: Vec<WouldBe>,
+}
+
+/// How a delivery would end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DryOutcome {
+    /// Handled.
+    Acked,
+    /// Tried again after this time.
+    Retried(Duration),
+    /// Put off without an attempt spent.
+    Snoozed(Duration),
+    /// A dead letter again.
+    Dead(FailureReason),
+}
+
+/// A message that the handler would have published. `Debug` prints sizes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WouldBe {
+    /// Its queue.
+    pub queue: String,
+    /// Size of its payload.
+    pub payload_bytes: u64,
+    /// Its timer name.
+    pub timer_id: Option<String>,
+    /// After which time it would be due.
+    pub delay: Option<Duration>,
+}
+
+impl App {
+    /// Runs the handler of this app on a dead letter, in a transaction that is rolled
+    /// back, and says what would become of a replay. The letter stays as it is.
+    ///
+    /// What the handler does outside of its transaction is done: a mail that it sends is
+    /// sent. So only handlers that take [`Tx`](crate::Tx) can be tried.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn try_it(app: outbox::App) -> outbox::Result<()> {
+    /// let trial = app.dry_run(7).await?;
+    /// println!("{:?}, and {} messages", trial.outcome, trial.published.len());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such letter, no subscriber of its queue, or one that cannot be
+    /// tried, with the reason; when the environment or the database does not work.
+    ///
+    /// # Cancel safety
+    /// A dropped call rolls the transaction back.
+    pub async fn dry_run(&self, letter: i64) -> Result<DryRun> {
+        let letters: DeadLetters = self.operator()?.dead_letters();
+        let refused = |why: String| Err(Error::Config(vec![why]));
+        let Some(opened) = letters.open(letter).await? else {
+            return refused(format!("there is no dead letter {letter}"));
+        };
+        let queue = &opened.letter.queue;
+        let subscribers = self.subscribers();
+        let Some(subscriber) = subscribers.iter().find(|one| one.queues().contains(queue)) else {
+            return refused(format!(
+                "letter {letter} cannot be tried: no subscriber of this program reads the queue \
+                 `{queue}`"
+            ));
+        };
+        if !subscriber.takes_transaction {
+            return refused(format!(
+                "letter {letter} cannot be tried: the subscriber `{}` ({}) does not take `Tx`, so \
+                 what it does could not be undone",
+                subscriber.name(),
+                subscriber.origin()
+            ));
+        }
+        let states = self.lending_states();
+        let problems = subscriber.problems(&states);
+        if !problems.is_empty() {
+            return Err(Error::Config(problems));
+        }
+        let now = letters.now().await?;
+        let row = row_of(opened, now);
+        let (publisher, render) = (self.publisher(), self.renderer());
+        let Rehearsed { settlement, error, messages, undone } =
+            rehearse(subscriber, &states, &publisher, render, row).await;
+        let name = subscriber.name();
+        if !undone && error.is_none() {
+            tracing::warn!(
+                target: crate::telemetry::TARGET, subscriber = name,
+                "a handler on trial did not use its transaction; what it did is done"
+            );
+        }
+        let error =
+            error.map(|error| (error.kind().to_owned(), render(error.error()).unwrap_or_default()));
+        let would_be = messages.into_iter().map(|message| WouldBe::of(message, now)).collect();
+        Ok(DryRun {
+            subscriber: name.into(),
+            outcome: outcome(&settlement),
+            error,
+            published: would_be,
+        })
+    }
+}
+
+/// The row that a replay would make.
+fn row_of(opened: Opened, now: SystemTime) -> Row {
+    Row {
+        id: opened.letter.original_id,
+        queue: opened.letter.queue,
+        payload: opened.payload,
+        attempts_count: 0,
+        deliveries_count: 1,
+        created_at: now,
+        next_attempt_at: now,
+        first_attempt_at: None,
+        last_attempt_at: None,
+        acquired_at: Some(now),
+        acquired_token: None,
+        timer_id: opened.letter.timer_id,
+        headers: opened.headers,
+    }
+}
+
+fn outcome(settlement: &Settlement) -> DryOutcome {
+    match settlement {
+        Settlement::Ack { .. } => DryOutcome::Acked,
+        Settlement::Retry { delay } => DryOutcome::Retried(*delay),
+        Settlement::Dead { reason, .. } => DryOutcome::Dead(*reason),
+        Settlement::Release { due_in, .. } => DryOutcome::Snoozed(due_in.unwrap_or_default()),
+        // Nobody claims on trial, and no drain is under way.
+        Settlement::Abandon | Settlement::Lost => DryOutcome::Snoozed(Duration::ZERO),
+    }
+}
+
+impl WouldBe {
+    fn of(message: Prepared, now: SystemTime) -> Self {
+        let delay = match message.due {
+            Due::Now => None,
+            Due::In(delay) => Some(delay),
+            Due::At(time) => Some(time.duration_since(now).unwrap_or_default()),
+        };
+        Self {
+            queue: message.queue,
+            payload_bytes: message.payload.len() as u64,
+            timer_id: message.timer_id,
+            delay,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A run of a handler of which nothing lasts: its transaction is rolled back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use smallvec::smallvec;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::guard::guarded;
+use super::judge::{Case, Ruling};
+use super::settle::Settlement;
+use crate::extract::{Common, Context, Delivery, States};
+use crate::message::Row;
+use crate::publish::{Prepared, Publisher};
+use crate::subscriber::{ErrorRenderer, HandlerError, Subscriber};
+use crate::tracking;
+
+/// What a handler would have come to.
+pub(crate) struct Rehearsed {
+    pub(crate) settlement: Settlement,
+    pub(crate) error: Option<HandlerError>,
+    /// What it published in its transaction, then what it collected or returned.
+    pub(crate) messages: Vec<Prepared>,
+    /// It had the transaction, which is now undone.
+    pub(crate) undone: bool,
+}
+
+/// Runs the handler on a row that nobody has claimed, in its layers, its timeout and safe
+/// from its panics.
+///
+/// # Cancel safety
+/// A dropped call rolls the transaction back.
+pub(crate) async fn rehearse(
+    subscriber: &Subscriber,
+    states: &States,
+    publisher: &Publisher,
+    render: &ErrorRenderer,
+    row: Row,
+) -> Rehearsed {
+    let common = Arc::new(Common {
+        subscriber: subscriber.name(),
+        states: states.overlaid(&subscriber.states),
+        publisher: publisher.clone(),
+        collects: true,
+        threads: Arc::new(Semaphore::new(1)),
+    });
+    let claimed_at = Instant::now();
+    let options = &subscriber.options;
+    let delivery = Delivery::new(row, &common, claimed_at + options.lease_ttl);
+    let kept = Arc::<Mutex<Vec<Prepared>>>::default();
+    let _ = delivery.loan().rehearsed.set(Arc::clone(&kept));
+    let context = Context::new(delivery);
+    let contexts = [context.clone()];
+    let run = guarded(|| subscriber.call(smallvec![context.clone()]), options.timeout);
+    let ended = tracking::handling(&contexts, run).await;
+    let result = ended.map_or_else(Err, |mut results| {
+        let short = || HandlerError::new(HandlerError::RESULTS, "no result for the message");
+        results.pop().unwrap_or_else(|| Err(short()))
+    });
+    let case = Case { row: &context.delivery().row, options, render, claimed_at };
+    let Ruling { mut settlement, error } = case.rule(&context, result);
+    let undone = match context.delivery().loan().lent.get() {
+        Some(lent) => {
+            lent.roll_back(publisher, &[]).await;
+            true
+        }
+        None => false,
+    };
+    let mut messages = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+    if let Settlement::Ack { messages: collected } = &mut settlement {
+        messages.append(collected);
+    }
+    Rehearsed { settlement, error, messages, undone }
+}

@@ -1,0 +1,256 @@
+//! The dead-letter table in months.
+
+use std::time::SystemTime;
+
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+use super::PgDesk;
+use super::letters::once;
+use super::time::PgTime;
+use crate::dlq::{Dropped, Partition, Partitioned};
+use crate::error::StoreError;
+use crate::ops::failed::failed;
+use crate::store::names::quoted;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+const ACTION: &str = "cut the dead letters into months";
+/// Whoever reads or writes letters waits behind one who waits for this lock.
+const PATIENCE: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL enable_seqscan = on";
+const SHAPE: &str = "SELECT relkind = 'p', quote_ident(pg_get_userbyid(relowner)) \
+    FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p')";
+const COLUMNS: &str = "SELECT quote_ident(attname) FROM pg_attribute \
+    WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped \
+        AND attgenerated = '' ORDER BY attnum";
+const INDEXES: &str = "SELECT x.indexrelid::regclass::text FROM pg_index AS x \
+    WHERE x.indrelid = to_regclass($1) AND NOT x.indisprimary ORDER BY 1";
+const PRIMARY_KEY: &str = "SELECT quote_ident(conname) FROM pg_constraint \
+    WHERE conrelid = to_regclass($1) AND contype = 'p'";
+/// The first days of months, of UTC: those with letters, this one and some to come.
+const MONTHS: &str = "SELECT to_char(day, 'YYYY_MM'), to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', \
+        to_char(day + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00' \
+    FROM (SELECT DISTINCT date_trunc('month', failed_at AT TIME ZONE 'UTC') AS day FROM {default} \
+            WHERE isfinite(failed_at) \
+        UNION SELECT date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') \
+            + n * interval '1 month' FROM generate_series(0, $1) AS n) AS months \
+    ORDER BY day";
+
+/// A partition as the catalogue has it.
+struct Month {
+    /// Qualified and quoted.
+    table: String,
+    name: String,
+    from: Option<SystemTime>,
+    until: Option<SystemTime>,
+}
+
+impl PgDesk {
+    fn letters_table(&self) -> String {
+        self.names.qualified(&self.names.dlq_or_default())
+    }
+
+    /// A table beside the letters, for those of a month or of none.
+    fn beside(&self, what: &str) -> (String, String) {
+        let name = format!("{}_{what}", self.names.dlq_or_default());
+        (self.names.qualified(&name), quoted(&name))
+    }
+
+    pub(crate) async fn partitions(&self) -> Result<Vec<Partition>> {
+        const ACTION: &str = "count the months of dead letters";
+        let mut tx = self.reading(ACTION).await?;
+        let mut partitions = Vec::new();
+        for month in self.months(&mut tx).await? {
+            let (letters, open) = counts(&mut tx, &month.table).await?;
+            let Month { name, from, until, .. } = month;
+            partitions.push(Partition { name, from, until, letters, open });
+        }
+        Ok(partitions)
+    }
+
+    async fn months(&self, connection: &mut PgConnection) -> Result<Vec<Month>> {
+        let failed = failed("look for the months of dead letters");
+        let look = once(&self.names.sql(include_str!("sql/letters_partitions.sql")));
+        let rows = look.bind(self.letters_table()).fetch_all(connection).await.map_err(&failed)?;
+        let time = |time: Option<PgTime>| time.map(|PgTime(time)| time);
+        let month = |row: &sqlx::postgres::PgRow| {
+            Ok(Month {
+                table: row.try_get(0)?,
+                name: row.try_get(1)?,
+                from: time(row.try_get(2)?),
+                until: time(row.try_get(3)?),
+            })
+        };
+        rows.iter().map(|row| month(row).map_err(&failed)).collect()
+    }
+
+    pub(crate) async fn partition(&self, ahead: u32) -> Result<Partitioned> {
+        let failed = failed(ACTION);
+        let table = self.letters_table();
+        let mut tx = self.begin(ACTION).await?;
+        tx.execute(PATIENCE).await.map_err(&failed)?;
+        let lock = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
+        let shape: Option<(bool, String)> =
+            sqlx::query_as(SHAPE).bind(&table).fetch_optional(&mut *tx).await.map_err(&failed)?;
+        let Some((whole, owner)) = shape.map(|(partitioned, owner)| (!partitioned, owner)) else {
+            return Err(refused(format!("{table} is no table that can be cut")));
+        };
+        if whole {
+            self.convert(&mut tx, &owner).await?;
+        }
+        let (made, moved) = self.make_months(&mut tx, &owner, ahead).await?;
+        tx.commit().await.map_err(&failed)?;
+        Ok(Partitioned { converted: whole, made, moved })
+    }
+
+    async fn convert(&self, connection: &mut PgConnection, owner: &str) -> Result<()> {
+        let failed = failed(ACTION);
+        let table = self.letters_table();
+        let texts = async |connection: &mut PgConnection, sql: &'static str| {
+            let texts = sqlx::query_scalar::<_, String>(sql).bind(&table);
+            texts.fetch_all(connection).await.map_err(&failed)
+        };
+        let left = texts(&mut *connection, include_str!("sql/letters_left_behind.sql")).await?;
+        if !left.is_empty() {
+            let left = left.join(", ");
+            return Err(refused(format!(
+                "{left} would stay with the old table: drop it, and make it anew afterwards"
+            )));
+        }
+        let grants = texts(&mut *connection, include_str!("sql/letters_grants.sql")).await?;
+        for (number, index) in texts(&mut *connection, INDEXES).await?.iter().enumerate() {
+            let (_, name) = self.beside(&format!("default_{number}"));
+            let rename = format!("ALTER INDEX {index} RENAME TO {name}");
+            connection.execute(AssertSqlSafe(rename)).await.map_err(&failed)?;
+        }
+        let next = self.next_letter_id(&mut *connection).await?;
+        for key in texts(&mut *connection, PRIMARY_KEY).await? {
+            let drop = format!("ALTER TABLE {table} DROP CONSTRAINT {key}");
+            connection.execute(AssertSqlSafe(drop)).await.map_err(&failed)?;
+        }
+        let (default, plain) = self.beside("default");
+        let convert = self.names.sql(include_str!("sql/letters_to_months.sql"));
+        let convert = convert
+            .replace("{default}", &default)
+            .replace("{plain}", &plain)
+            .replace("{owner}", owner)
+            .replace("{next}", &next.to_string());
+        sqlx::raw_sql(AssertSqlSafe(convert)).execute(&mut *connection).await.map_err(&failed)?;
+        for grant in grants {
+            connection.execute(AssertSqlSafe(grant)).await.map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    /// Behind every id that was ever given out, those of purged letters too.
+    async fn next_letter_id(&self, connection: &mut PgConnection) -> Result<i64> {
+        let failed = failed(ACTION);
+        let table = self.letters_table();
+        let most = format!("SELECT coalesce(max(id), 0) + 1 FROM {table}");
+        let most: i64 = sqlx::query_scalar(AssertSqlSafe(most))
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(&failed)?;
+        let sequence: Option<String> =
+            sqlx::query_scalar("SELECT pg_get_serial_sequence($1, 'id')")
+                .bind(&table)
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(&failed)?;
+        let Some(sequence) = sequence else { return Ok(most) };
+        let next = format!("SELECT last_value + 1 FROM {sequence}");
+        let next: i64 =
+            sqlx::query_scalar(AssertSqlSafe(next)).fetch_one(connection).await.map_err(&failed)?;
+        Ok(most.max(next))
+    }
+
+    /// The months that are missing, and how many letters went into them.
+    async fn make_months(
+        &self,
+        connection: &mut PgConnection,
+        owner: &str,
+        ahead: u32,
+    ) -> Result<(Vec<String>, u64)> {
+        let failed = failed(ACTION);
+        let table = self.letters_table();
+        let there = self.months(&mut *connection).await?;
+        let Some(default) = there.iter().find(|month| month.until.is_none()) else {
+            return Err(refused(format!("{table} has no default partition: make one")));
+        };
+        let months = MONTHS.replace("{default}", &default.table);
+        let wanted: Vec<(String, String, String)> = sqlx::query_as(AssertSqlSafe(months))
+            .bind(i32::try_from(ahead).unwrap_or(i32::MAX).min(120))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(&failed)?;
+        let columns: Vec<String> = sqlx::query_scalar(COLUMNS)
+            .bind(&table)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(&failed)?;
+        let template = self.names.sql(include_str!("sql/letters_month.sql"));
+        let (before, _) = counts(&mut *connection, &default.table).await?;
+        let mut made = Vec::new();
+        for (suffix, from, until) in wanted {
+            let (month, _) = self.beside(&suffix);
+            let name = format!("{}_{suffix}", self.names.dlq_or_default());
+            if there.iter().any(|one| one.name == name) {
+                continue;
+            }
+            let text = template
+                .replace("{month}", &month)
+                .replace("{default}", &default.table)
+                .replace("{owner}", owner)
+                .replace("{from}", &from)
+                .replace("{until}", &until)
+                .replace("{columns}", &columns.join(", "));
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await.map_err(&failed)?;
+            made.push(name);
+        }
+        let (after, _) = counts(connection, &default.table).await?;
+        Ok((made, before.saturating_sub(after)))
+    }
+
+    pub(crate) async fn drop_partitions(
+        &self,
+        before: SystemTime,
+        with_open: bool,
+    ) -> Result<Vec<Dropped>> {
+        const ACTION: &str = "drop months of dead letters";
+        let failed = failed(ACTION);
+        let mut tx = self.begin(ACTION).await?;
+        tx.execute(PATIENCE).await.map_err(&failed)?;
+        let mut gone = Vec::new();
+        for month in self.months(&mut tx).await? {
+            if month.until.is_none_or(|until| until > before) {
+                continue;
+            }
+            // Whoever closes a letter of it comes before the count, or too late.
+            let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", month.table);
+            tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
+            let (letters, open) = counts(&mut tx, &month.table).await?;
+            let dropped = with_open || open == 0;
+            if dropped {
+                let drop = format!("DROP TABLE {}", month.table);
+                tx.execute(AssertSqlSafe(drop)).await.map_err(&failed)?;
+            }
+            gone.push(Dropped { name: month.name, letters, open, dropped });
+        }
+        tx.commit().await.map_err(&failed)?;
+        Ok(gone)
+    }
+}
+
+/// Letters of a partition, and the open ones among them.
+async fn counts(connection: &mut PgConnection, table: &str) -> Result<(u64, u64)> {
+    let failed = failed("count dead letters");
+    let count = format!("SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}");
+    let counted: (i64, i64) =
+        sqlx::query_as(AssertSqlSafe(count)).fetch_one(connection).await.map_err(failed)?;
+    Ok((counted.0.unsigned_abs(), counted.1.unsigned_abs()))
+}
+
+fn refused(why: String) -> StoreError {
+    StoreError::new(ACTION, why, false)
+}

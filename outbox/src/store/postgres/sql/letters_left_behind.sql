@@ -1,0 +1,15 @@
+-- Says what hangs on the dead-letter table and would stay with its old rows.
+-- $1 the table. Locks nothing. Index: those of the catalogue.
+SELECT 'the trigger ' || quote_ident(tgname)
+FROM pg_trigger
+WHERE tgrelid = to_regclass($1) AND NOT tgisinternal
+UNION ALL
+SELECT 'the foreign key ' || quote_ident(conname) || ' of ' || conrelid::regclass::text
+FROM pg_constraint
+WHERE contype = 'f' AND (confrelid = to_regclass($1) OR conrelid = to_regclass($1))
+UNION ALL
+SELECT DISTINCT 'the view ' || r.ev_class::regclass::text
+FROM pg_depend AS d
+JOIN pg_rewrite AS r ON r.oid = d.objid
+WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = to_regclass($1)
+  AND r.ev_class <> to_regclass($1)

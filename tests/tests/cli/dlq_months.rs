@@ -1,0 +1,66 @@
+//! `dlq partition` and `dlq drop-partitions`, and `dlq replay --dry-run`.
+
+use outbox_tests::db::Db;
+use outbox_tests::{on_both, on_postgres};
+
+use crate::plant::{id_of, plant};
+use crate::program::{json, run};
+
+on_postgres!(months_are_made_and_dropped_only_when_somebody_agrees);
+outbox_tests::cases!(sqlite in sqlite_only: on_sqlite_purge_is_the_way);
+on_both!(a_trial_needs_ids_consent_and_a_handler);
+
+async fn months_are_made_and_dropped_only_when_somebody_agrees(db: &Db) {
+    plant(db, "a", 3).await;
+    db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '100 days', status = 'resolved' WHERE original_id < 3").await;
+    let refused = run(db, &["dlq", "partition"]).await;
+    assert_eq!(refused.code, 3);
+    assert!(refused.err.contains("3 letters, into months"), "{}", refused.err);
+    let text = run(db, &["dlq", "partition", "--yes", "--months-ahead", "1"]).await.good();
+    assert!(text.starts_with("3 letters moved; made outbox_dlq_2"), "{text}");
+    let again = json(db, &["dlq", "partition", "--months-ahead", "1"]).await;
+    assert_eq!((again["converted"].as_bool(), again["moved"].as_u64()), (Some(false), Some(0)));
+    run(db, &["check"]).await.good();
+
+    let refused = run(db, &["dlq", "drop-partitions", "--older-than", "60d"]).await;
+    assert_eq!((refused.code, db.letters().await), (3, 3));
+    assert!(refused.err.contains("2 letters, 0 open"), "{}", refused.err);
+    let none = run(db, &["dlq", "drop-partitions", "--older-than", "900d"]).await;
+    assert_eq!(none.good(), "no month is that old\n");
+    let told = json(db, &["dlq", "drop-partitions", "--older-than", "60d", "--yes"]).await;
+    assert_eq!(told["months"][0]["letters"], 2);
+    assert_eq!((told["months"][0]["dropped"].as_bool(), db.letters().await), (Some(true), 1));
+
+    db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '100 days'").await;
+    run(db, &["dlq", "partition"]).await.good();
+    let kept = run(db, &["dlq", "drop-partitions", "--older-than", "60d", "--yes"]).await;
+    assert_eq!(kept.code, 1);
+    assert!(kept.out.contains("kept: 1 of 1 letter are open"), "{}", kept.out);
+    let gone = ["dlq", "drop-partitions", "--older-than", "60d", "--yes", "--with-open"];
+    assert!(run(db, &gone).await.good().contains("dropped: 1 letter, 1 of them open"));
+    assert_eq!(db.letters().await, 0);
+}
+
+async fn on_sqlite_purge_is_the_way(db: &Db) {
+    for args in
+        [&["dlq", "partition", "--yes"][..], &["dlq", "drop-partitions", "--older-than", "1d"]]
+    {
+        let refused = run(db, args).await;
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.err.contains("purge old letters"), "{}", refused.err);
+    }
+}
+
+async fn a_trial_needs_ids_consent_and_a_handler(db: &Db) {
+    plant(db, "orders", 1).await;
+    let id = id_of(db, 1).await.to_string();
+    assert_eq!(run(db, &["dlq", "replay", "--dry-run", "--queue", "orders"]).await.code, 2);
+    let refused = run(db, &["dlq", "replay", "--dry-run", &id]).await;
+    assert_eq!(refused.code, 3);
+    assert!(refused.err.contains("what else they do is done"), "{}", refused.err);
+    // The program has no handlers.
+    let refused = run(db, &["dlq", "replay", "--dry-run", "--yes", &id]).await;
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("no subscriber of this program reads"), "{}", refused.err);
+    assert_eq!(db.rows().await, 0);
+}

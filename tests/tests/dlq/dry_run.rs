@@ -1,0 +1,126 @@
+//! A handler runs on trial, and nothing of it lasts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use outbox::dlq::DryOutcome;
+use outbox::{Context, FailureReason, FromContext, HandlerError, Subscriber, Tx};
+use outbox_tests::db::Db;
+use outbox_tests::on_both;
+
+use super::plant;
+
+on_both!(
+    a_trial_shows_what_would_be_published_and_writes_nothing,
+    a_trial_shows_the_error_that_would_be_stored,
+    a_handler_without_a_transaction_is_not_run,
+    what_cannot_be_tried_is_told,
+);
+
+macro_rules! handler {
+    ($name:ident, $database:ty, $insert:literal) => {
+        async fn $name(ctx: Context) -> Result<(), HandlerError> {
+            let mut tx = Tx::<$database>::from_context(&ctx).await?;
+            let n: i64 = ctx.decode()?;
+            sqlx::query($insert).bind(n).execute(&mut *tx).await?;
+            outbox::publish(&mut tx, "receipts", &n).await?;
+            let two = [2, 3].map(|n| outbox::Outgoing::new("mails", &n));
+            ctx.publisher().publish_batch(&mut tx, two).await?;
+            ctx.publisher().collect(outbox::Outgoing::new("collected", "text"))?;
+            if n == 1 { Err(HandlerError::new("Broken", "number one")) } else { Ok(()) }
+        }
+    };
+}
+handler!(on_postgres, sqlx::Postgres, "INSERT INTO done (n) VALUES ($1)");
+handler!(on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
+
+fn books(db: &Db) -> Subscriber {
+    let books = if db.is_postgres() {
+        Subscriber::new("books", "a", on_postgres).requires::<Tx<sqlx::Postgres>>()
+    } else {
+        Subscriber::new("books", "a", on_sqlite).requires::<Tx<sqlx::Sqlite>>()
+    };
+    books.retry(outbox::retry::NoRetry)
+}
+
+/// The id of the letter of row `n`.
+async fn letter(db: &Db, n: i64) -> i64 {
+    db.int(format!("SELECT id FROM outbox_dlq WHERE original_id = {n}")).await
+}
+
+async fn untouched(db: &Db) {
+    assert_eq!(db.int("SELECT count(*) FROM done").await, 0);
+    assert_eq!(db.rows().await, 0);
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE status = 'failed'").await, 2);
+}
+
+async fn a_trial_shows_what_would_be_published_and_writes_nothing(db: &Db) {
+    plant(db, "a", 2).await;
+    db.exec("CREATE TABLE done (n bigint)").await;
+    let trial = db.app().only([books(db)]).dry_run(letter(db, 2).await).await.unwrap();
+    assert_eq!(
+        (&*trial.subscriber, trial.outcome, trial.error),
+        ("books", DryOutcome::Acked, None)
+    );
+    let queues: Vec<_> = trial.published.iter().map(|message| &*message.queue).collect();
+    assert_eq!(queues, ["receipts", "mails", "mails", "collected"]);
+    assert_eq!(trial.published[3].payload_bytes, 6);
+    untouched(db).await;
+    // The pool is whole: the transaction is over.
+    plant(db, "b", 1).await;
+}
+
+async fn a_trial_shows_the_error_that_would_be_stored(db: &Db) {
+    plant(db, "a", 2).await;
+    db.exec("CREATE TABLE done (n bigint)").await;
+    let app = db.app().only([books(db)]);
+    let trial = app.dry_run(letter(db, 1).await).await.unwrap();
+    assert_eq!(trial.outcome, DryOutcome::Dead(FailureReason::RetryTerminal));
+    let (kind, text) = trial.error.unwrap();
+    assert_eq!(kind, "Broken");
+    assert!(text.contains("number one"), "{text}");
+    untouched(db).await;
+    let panics = if db.is_postgres() {
+        Subscriber::new("panics", "a", |ctx: Context| async move {
+            let _tx = Tx::<sqlx::Postgres>::from_context(&ctx).await;
+            if true {
+                panic!("on trial")
+            }
+        })
+        .requires::<Tx<sqlx::Postgres>>()
+    } else {
+        Subscriber::new("panics", "a", |ctx: Context| async move {
+            let _tx = Tx::<sqlx::Sqlite>::from_context(&ctx).await;
+            if true {
+                panic!("on trial")
+            }
+        })
+        .requires::<Tx<sqlx::Sqlite>>()
+    };
+    let app = db.app().only([panics.retry(outbox::retry::NoRetry)]);
+    let trial = app.dry_run(letter(db, 1).await).await.unwrap();
+    assert_eq!(trial.error.unwrap().0, HandlerError::PANIC);
+    untouched(db).await;
+}
+
+async fn a_handler_without_a_transaction_is_not_run(db: &Db) {
+    plant(db, "a", 1).await;
+    let runs = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&runs);
+    let mails = Subscriber::new("mails", "a", move |_: Context| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        async {}
+    });
+    let told = db.app().only([mails]).dry_run(letter(db, 1).await).await.unwrap_err().to_string();
+    assert!(told.contains("`mails`") && told.contains("does not take `Tx`"), "{told}");
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+async fn what_cannot_be_tried_is_told(db: &Db) {
+    plant(db, "other", 1).await;
+    let app = db.app().only([books(db)]);
+    let told = app.dry_run(4711).await.unwrap_err().to_string();
+    assert!(told.contains("no dead letter 4711"), "{told}");
+    let told = app.dry_run(letter(db, 1).await).await.unwrap_err().to_string();
+    assert!(told.contains("no subscriber") && told.contains("`other`"), "{told}");
+}

@@ -1,0 +1,172 @@
+//! A large dead-letter table in months.
+
+use std::time::Duration;
+
+use outbox::TableNames;
+use outbox::dlq::{Filter, Replay, Status};
+use outbox::retry::NoRetry;
+use outbox_tests::backend::unique;
+use outbox_tests::db::Db;
+use outbox_tests::probe::with_result;
+use outbox_tests::{on_both, on_postgres};
+
+use super::{letters, plant};
+
+on_postgres!(
+    a_table_in_months_keeps_its_letters_and_serves_everything,
+    months_come_when_they_are_asked_for_again,
+    old_months_go_with_their_counts_and_open_letters_keep_theirs,
+    what_would_be_left_behind_is_refused,
+    privileges_and_columns_of_others_are_kept,
+);
+on_both!(a_table_without_months_has_none);
+outbox_tests::cases!(sqlite in sqlite_only: sqlite_has_no_months);
+
+const DAY: u64 = 86_400;
+
+/// Letters of `a`, one each 20 days, the oldest 200 days ago.
+async fn over_months(db: &Db) {
+    plant(db, "a", 10).await;
+    let spread =
+        "UPDATE outbox_dlq SET failed_at = now() - (11 - original_id) * interval '20 days'";
+    db.exec(spread).await;
+}
+
+async fn of(db: &Db) -> Vec<(i64, i64)> {
+    let page = letters(db).page(&Filter::new(), None, 1000).await.unwrap();
+    page.letters.iter().map(|letter| (letter.id, letter.original_id)).collect()
+}
+
+async fn a_table_in_months_keeps_its_letters_and_serves_everything(db: &Db) {
+    over_months(db).await;
+    // An id that was given out, to a letter that is gone.
+    plant(db, "gone", 1).await;
+    db.exec("DELETE FROM outbox_dlq WHERE queue = 'gone'").await;
+    let last = db.int("SELECT max(id) + 1 FROM outbox_dlq").await;
+    let before = of(db).await;
+    let done = letters(db).partition(2).await.unwrap();
+    assert!(done.converted && done.moved == 10 && done.made.len() >= 9, "{done:?}");
+    assert_eq!(of(db).await, before);
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq_default").await, 0);
+    let months = letters(db).partitions().await.unwrap();
+    assert_eq!(months.iter().map(|month| month.letters).sum::<u64>(), 10);
+    assert!(months.iter().rev().skip(1).all(|month| month.from < month.until));
+    assert_eq!(months.last().unwrap().name, "outbox_dlq_default");
+
+    // The schema is as it has to be, and migrations still run.
+    outbox::schema::validate_schema(db.pg(), &db.names, true).await.unwrap();
+    db.migrate().await;
+    outbox::schema::validate_schema(db.pg(), &db.names, true).await.unwrap();
+
+    // The engine buries, and everything that operators do works.
+    let (fails, probe) = with_result("fails", "b", |_| Err("it is broken".into()));
+    probe.let_end(100);
+    let running = db.app().only([fails.retry(NoRetry)]).start().await.unwrap();
+    for n in 0..5 {
+        db.publish("b", n).await;
+    }
+    db.drained().await;
+    running.stop().await.unwrap();
+    let b = Filter::new().queue("b");
+    let buried = letters(db).page(&b, None, 10).await.unwrap().letters;
+    assert_eq!(buried.len(), 5);
+    assert!(buried.iter().all(|letter| letter.id > last), "no id comes twice: {last}, {buried:?}");
+    assert_eq!(letters(db).groups(&Filter::new(), 10).await.unwrap().count, 2);
+    assert_eq!(letters(db).replay(&b, &Replay::new().limit(2)).await.unwrap().replayed, 2);
+    assert_eq!(letters(db).resolve(&b, None).await.unwrap(), 3);
+    assert_eq!(letters(db).ignore(&Filter::new().ids([before[0].0]), None).await.unwrap(), 1);
+    assert!(letters(db).open(before[0].0).await.unwrap().is_some());
+    assert_eq!(letters(db).purge(&Filter::new()).await.unwrap(), 6);
+    assert_eq!(letters(db).count(&Filter::new().status(Status::Failed)).await.unwrap(), 9);
+}
+
+async fn months_come_when_they_are_asked_for_again(db: &Db) {
+    plant(db, "a", 2).await;
+    assert_eq!(letters(db).partition(0).await.unwrap().made.len(), 1);
+    let again = letters(db).partition(0).await.unwrap();
+    assert_eq!((again.converted, again.made.len(), again.moved), (false, 0, 0));
+    over_months(db).await;
+    assert!(db.int("SELECT count(*) FROM outbox_dlq_default").await > 0);
+    let before = of(db).await;
+    let later = letters(db).partition(1).await.unwrap();
+    assert!(later.moved > 0 && later.made.len() > 5, "{later:?}");
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq_default").await, 0);
+    assert_eq!(of(db).await, before);
+}
+
+async fn old_months_go_with_their_counts_and_open_letters_keep_theirs(db: &Db) {
+    over_months(db).await;
+    let letters = letters(db);
+    letters.partition(0).await.unwrap();
+    // Letter 1, the oldest, stays open.
+    db.exec("UPDATE outbox_dlq SET status = 'resolved' WHERE original_id <> 1").await;
+    let before = letters.now().await.unwrap() - Duration::from_secs(70 * DAY);
+    let gone = letters.drop_partitions(before, false).await.unwrap();
+    let (kept, dropped): (Vec<_>, Vec<_>) = gone.iter().partition(|month| !month.dropped);
+    assert_eq!((kept.len(), kept[0].open), (1, 1));
+    assert!(dropped.len() >= 3, "{gone:?}");
+    let counted: u64 = dropped.iter().map(|month| month.letters).sum();
+    assert_eq!(db.letters().await.unsigned_abs(), 10 - counted);
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE original_id = 1").await, 1);
+    let forced = letters.drop_partitions(before, true).await.unwrap();
+    assert_eq!((forced.len(), forced[0].dropped, forced[0].open), (1, true, 1));
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE original_id = 1").await, 0);
+    assert_eq!(letters.drop_partitions(before, true).await.unwrap(), []);
+}
+
+async fn what_would_be_left_behind_is_refused(db: &Db) {
+    plant(db, "a", 1).await;
+    db.exec("CREATE VIEW mine AS SELECT id FROM outbox_dlq").await;
+    db.exec("CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        .await;
+    db.exec("CREATE TRIGGER audit AFTER INSERT ON outbox_dlq FOR EACH ROW EXECUTE FUNCTION note()")
+        .await;
+    let told = letters(db).partition(0).await.unwrap_err().to_string();
+    assert!(told.contains("trigger audit") && told.contains("view mine"), "{told}");
+    assert_eq!(letters(db).partitions().await.unwrap(), []);
+    assert_eq!(of(db).await.len(), 1);
+}
+
+async fn privileges_and_columns_of_others_are_kept(db: &Db) {
+    let role = unique("reader");
+    let schema = "other place";
+    db.exec(format!("CREATE SCHEMA \"{schema}\"")).await;
+    let names = TableNames::new("my \"box").unwrap().in_schema(schema).unwrap();
+    let db = db.named(names.with_dlq("d".repeat(46)).unwrap());
+    db.migrate().await;
+    let table = format!("\"{schema}\".\"{}\"", "d".repeat(46));
+    db.exec(format!("CREATE ROLE {role}")).await;
+    db.exec(format!("GRANT SELECT (id, queue) ON {table} TO {role}")).await;
+    db.exec(format!("GRANT DELETE ON {table} TO {role} WITH GRANT OPTION")).await;
+    db.exec(format!("ALTER TABLE {table} ADD COLUMN \"mine too\" text DEFAULT 'x'")).await;
+    db.exec(format!(
+        "INSERT INTO {table} (original_id, queue, payload, deliveries_count, created_at, \
+            failure_reason, \"mine too\") VALUES (1, 'q', '\\x37', 1, now(), 'rejected', 'kept')"
+    ))
+    .await;
+    assert!(letters(&db).partition(1).await.unwrap().converted);
+    let held = format!(
+        "SELECT count(*) FROM (SELECT 1) AS one WHERE has_column_privilege('{role}', '{table}', 'queue', 'SELECT') \
+            AND NOT has_table_privilege('{role}', '{table}', 'SELECT') \
+            AND has_table_privilege('{role}', '{table}', 'DELETE WITH GRANT OPTION')"
+    );
+    assert_eq!(db.int(held).await, 1);
+    assert_eq!(db.texts(format!("SELECT \"mine too\" FROM {table}")).await, ["kept"]);
+    outbox::schema::validate_schema(db.pg(), &db.names, false).await.unwrap();
+    assert_eq!(letters(&db).replay(&Filter::new(), &Replay::new()).await.unwrap().replayed, 1);
+    db.exec(format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+async fn a_table_without_months_has_none(db: &Db) {
+    plant(db, "a", 1).await;
+    assert_eq!(letters(db).partitions().await.unwrap(), []);
+}
+
+async fn sqlite_has_no_months(db: &Db) {
+    let now = letters(db).now().await.unwrap();
+    let told = [
+        letters(db).partition(1).await.unwrap_err().to_string(),
+        letters(db).drop_partitions(now, false).await.unwrap_err().to_string(),
+    ];
+    assert!(told.iter().all(|told| told.contains("purge old letters")), "{told:?}");
+}
