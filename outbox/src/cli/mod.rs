@@ -21,6 +21,7 @@ mod check;
 mod confirm;
 mod dlq;
 mod doctor;
+mod explain;
 mod migrate;
 mod output;
 mod pause;
@@ -138,7 +139,13 @@ pub async fn run(app: App) -> ExitCode {
         Ok(cli) => cli,
         // `--help` is one too. A pipe that is closed does not matter.
         Err(error) => {
-            let _ = error.print();
+            let asked =
+                std::env::args_os().take_while(|one| one != "--").any(|one| one == "--json");
+            if error.use_stderr() && asked {
+                Output::new(true).error(error.render().to_string().trim());
+            } else {
+                let _ = error.print();
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -164,7 +171,7 @@ pub async fn run(app: App) -> ExitCode {
         Ok(Done::Bad) => ExitCode::from(1),
         Err(trouble) => {
             let (code, text) = match trouble {
-                Trouble::Failed(error) => (1, error.to_string()),
+                Trouble::Failed(error) => (1, explain::explain(&context.app, &error).await),
                 Trouble::Usage(text) => (2, text),
                 Trouble::Refused(text) => (3, text),
             };
