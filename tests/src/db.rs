@@ -146,6 +146,7 @@ impl Db {
                 outbox::schema::migrate_tables(pool, &self.names).await.unwrap();
                 if !self.own_server {
                     crate::roles::grant_if_used(pool, &self.names).await;
+                    crate::roles::grant_own_tables_if_used(pool).await;
                 }
             }
             Pool::Sqlite(pool) => {

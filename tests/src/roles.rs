@@ -44,6 +44,19 @@ pub async fn grant_if_used(pool: &PgPool, names: &TableNames) {
     }
 }
 
+/// Tables that are made from now on are those of the handlers, for which an application
+/// has grants of its own.
+///
+/// # Panics
+/// When the server refuses.
+pub async fn grant_own_tables_if_used(pool: &PgPool) {
+    if restricted() {
+        let consumer = roles().consumer;
+        let sql = format!("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {consumer}");
+        pool.execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+}
+
 /// Makes the roles, which may log in, and grants them what they need.
 ///
 /// # Panics

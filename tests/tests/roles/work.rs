@@ -1,5 +1,7 @@
 //! Each role can do its work.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outbox::ops::doctor::Severity;
@@ -40,11 +42,9 @@ async fn a_producer_publishes_in_every_way(db: &Db) {
     let granted = Granted::new(db, &db.names, false).await;
     let (pool, publisher) = (granted.producer(), Publisher::new(db.names.clone()));
     let later = || message("b").delay(Duration::from_secs(60));
-    for messages in [
-        vec![message("a")],
-        vec![message("a"), message("a")],
-        vec![message("a"), later()],
-    ] {
+    for messages in
+        [vec![message("a")], vec![message("a"), message("a")], vec![message("a"), later()]]
+    {
         assert_eq!(published(&pool, &publisher, messages).await, None);
     }
     let mut tx = pool.begin().await.unwrap();
@@ -74,24 +74,32 @@ async fn a_producer_of_timers_moves_and_cancels_them_too(db: &Db) {
     granted.end(&[&pool]).await;
 }
 
+async fn handled(delivery: Context, snoozed: Arc<AtomicBool>) -> Result<Outcome, HandlerError> {
+    let publisher = delivery.publisher();
+    match (delivery.decode::<String>()?.as_str(), delivery.deliveries()) {
+        ("fail", 1) => Err(HandlerError::new("once", "on purpose")),
+        // One that is snoozed has not been delivered.
+        ("snooze", _) if !snoozed.swap(true, Ordering::SeqCst) => {
+            Ok(Outcome::Snooze(Duration::ZERO))
+        }
+        ("reject", _) => Ok(Outcome::reject("on purpose")),
+        ("publish", _) => {
+            publisher.collect(
+                Outgoing::new("other", &1).timer_id("t").on_conflict(TimerConflict::Extend),
+            )?;
+            Ok(Outcome::Ack)
+        }
+        _ => Ok(Outcome::Ack),
+    }
+}
+
 /// Claims, extends, acks, retries, snoozes, buries, publishes with the ack.
 async fn everything_a_consumer_does(db: &Db, names: &TableNames) {
     let granted = Granted::new(db, names, false).await;
     let pool = granted.consumer();
-    let work = Subscriber::new("work", "work", async |delivery: Context| {
-        let publisher = delivery.publisher();
-        match (delivery.decode::<String>()?.as_str(), delivery.deliveries()) {
-            ("fail", 1) => Err(HandlerError::new("once", "on purpose")),
-            ("snooze", 1) => Ok(Outcome::Snooze(Duration::ZERO)),
-            ("reject", _) => Ok(Outcome::reject("on purpose")),
-            ("publish", _) => {
-                publisher.collect(
-                    Outgoing::new("other", &1).timer_id("t").on_conflict(TimerConflict::Extend),
-                )?;
-                Ok(Outcome::Ack)
-            }
-            _ => Ok(Outcome::Ack),
-        }
+    let snoozed = Arc::new(AtomicBool::new(false));
+    let work = Subscriber::new("work", "work", move |delivery: Context| {
+        handled(delivery, Arc::clone(&snoozed))
     });
     let app = App::postgres(pool.clone()).names(names.clone());
     let app = app.only([work.retry(outbox::retry::Constant::new(Duration::from_millis(1)))]);
