@@ -22,7 +22,7 @@ async fn messages_go_through_and_none_is_left(db: &Db) {
 
 async fn handlers_of_the_program_do_not_run(db: &Db) {
     db.send(outbox::Outgoing::new("orders", &serde_json::json!({ "id": 1, "amount": 1 }))).await;
-    let told = ended(shop(db, &["bench", "--messages", "10", "--yes"])).await.good();
+    let told = ended(shop(db, &["bench", "--messages", "3000", "--yes"])).await.good();
     assert!(!told.contains("confirmed"), "{told}");
     assert_eq!(db.rows().await, 1);
 }
