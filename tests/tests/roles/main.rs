@@ -1,6 +1,7 @@
 //! Roles with what each needs and no more (PostgreSQL).
 
 mod matrix;
+mod operating;
 mod work;
 
 use outbox::TableNames;
