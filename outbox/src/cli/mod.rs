@@ -43,13 +43,18 @@ use crate::error::{BoxError, Error};
 use crate::ops::Operator;
 use crate::publish::PublishError;
 
-/// Transactional messaging on the tables that the environment names: DATABASE_URL,
-/// OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE.
+/// Transactional messaging: look at what waits and what failed, and mend it.
+///
+/// The environment names the tables: DATABASE_URL (unset: the SQLite file `outbox.db`
+/// here), OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE.
+///
+/// Exit codes: 0 done, 1 failed or something bad was found, 2 wrong arguments, 3 nobody
+/// agreed.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
     /// Print one JSON document to standard output, and nothing else there.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     json: bool,
     #[command(subcommand)]
     command: Command,
