@@ -38,6 +38,7 @@ pub struct Db {
     pub names: TableNames,
     pub url: String,
     folder: Option<PathBuf>,
+    own_server: bool,
 }
 
 /// Runs every case on both databases.
@@ -95,7 +96,13 @@ impl Db {
         let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
         let options = options.database(&name).application_name("test");
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
-        Some(Self { pool: Pool::Postgres(pool), names: names(), url, folder: None })
+        Some(Self {
+            pool: Pool::Postgres(pool),
+            names: names(),
+            url,
+            folder: None,
+            own_server: false,
+        })
     }
 
     /// On a server of the test's own, with tables.
@@ -104,7 +111,8 @@ impl Db {
         let options = options.application_name("test");
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
         let url = server.url.clone();
-        let db = Self { pool: Pool::Postgres(pool), names: names(), url, folder: None };
+        let pool = Pool::Postgres(pool);
+        let db = Self { pool, names: names(), url, folder: None, own_server: true };
         db.migrate().await;
         db
     }
@@ -121,21 +129,30 @@ impl Db {
         std::fs::create_dir_all(&folder).unwrap();
         let url = format!("sqlite:{}", folder.join("test.db").display());
         let pool = outbox::sqlite::connect(&url).await.unwrap();
-        Some(Self { pool: Pool::Sqlite(pool), names: names(), url, folder: Some(folder) })
+        let pool = Pool::Sqlite(pool);
+        Some(Self { pool, names: names(), url, folder: Some(folder), own_server: false })
     }
 
     /// The same database with other tables.
     #[must_use]
     pub fn named(&self, names: TableNames) -> Self {
-        Self { pool: self.pool.clone(), names, url: self.url.clone(), folder: None }
+        let (pool, url, own_server) = (self.pool.clone(), self.url.clone(), self.own_server);
+        Self { pool, names, url, folder: None, own_server }
     }
 
     pub async fn migrate(&self) {
         match &self.pool {
-            Pool::Postgres(pool) => outbox::schema::migrate_tables(pool, &self.names).await,
-            Pool::Sqlite(pool) => outbox::schema::migrate_tables(pool, &self.names).await,
+            Pool::Postgres(pool) => {
+                outbox::schema::migrate_tables(pool, &self.names).await.unwrap();
+                if !self.own_server {
+                    crate::roles::grant_if_used(pool, &self.names).await;
+                    crate::roles::grant_own_tables_if_used(pool).await;
+                }
+            }
+            Pool::Sqlite(pool) => {
+                outbox::schema::migrate_tables(pool, &self.names).await.unwrap();
+            }
         }
-        .unwrap();
     }
 
     pub fn is_postgres(&self) -> bool {
@@ -155,7 +172,10 @@ impl Db {
     pub fn app(&self) -> App {
         let app = match &self.pool {
             Pool::Postgres(pool) => {
-                let options = (*pool.connect_options()).clone().application_name("engine");
+                let mut options = (*pool.connect_options()).clone().application_name("engine");
+                if !self.own_server {
+                    options = crate::roles::of_engine(options);
+                }
                 App::postgres(PgPoolOptions::new().connect_lazy_with(options))
             }
             Pool::Sqlite(pool) => App::sqlite(pool.clone()),

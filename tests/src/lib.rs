@@ -8,6 +8,7 @@ pub mod hostile;
 pub mod postgres;
 pub mod probe;
 pub mod proxy;
+pub mod roles;
 pub mod server;
 pub mod sqlite;
 pub mod wait;

@@ -58,21 +58,59 @@ impl Server {
         run(self.command("pg_ctl").args(["-m", "immediate", "-w", "stop"]))
     }
 
+    /// A standby whose queries this server waits for, by a slot of this name.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn standby(&self, slot: &str) -> Result<Standby> {
+        let folder = self.folder.join(slot);
+        let mut copy = as_server(self.bin.join("pg_basebackup"));
+        copy.args(["-R", "-C", "-S", slot, "-X", "stream", "-c", "fast", "--no-sync", "-d"]);
+        run(copy.arg(&self.url).arg("-D").arg(&folder))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let options = format!(
+            "-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={} -c fsync=off \
+             -c hot_standby_feedback=on -c wal_receiver_status_interval=1",
+            self.folder.display()
+        );
+        let standby = Standby { program: self.bin.join("pg_ctl"), folder };
+        let mut start = as_server(standby.program.clone());
+        start.args(["-w", "start", "-o", &options, "-D"]).arg(&standby.folder);
+        run(start.arg("-l").arg(self.folder.join("standby.log")))?;
+        Ok(standby)
+    }
+
     /// On its data. A server refuses to run as root.
     fn command(&self, name: &str) -> Command {
-        let program = self.bin.join(name);
-        let root = std::fs::metadata("/proc/self")
-            .is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
-        let mut command = if root {
-            let mut command = Command::new("runuser");
-            command.args(["-u", "postgres", "--"]).arg(program);
-            command
-        } else {
-            Command::new(program)
-        };
+        let mut command = as_server(self.bin.join(name));
         command.arg("-D").arg(self.folder.join("data"));
         command
     }
+}
+
+/// A copy that follows a server; ended when dropped.
+pub struct Standby {
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        let mut stop = as_server(self.program.clone());
+        let _ = run(stop.args(["-m", "immediate", "-w", "stop", "-D"]).arg(&self.folder));
+    }
+}
+
+/// A program of the server, as a user who may run it.
+fn as_server(program: PathBuf) -> Command {
+    let root = std::fs::metadata("/proc/self")
+        .is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+    if !root {
+        return Command::new(program);
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", "postgres", "--"]).arg(program);
+    command
 }
 
 impl Drop for Server {

@@ -30,6 +30,10 @@ use crate::telemetry::{Recorder, Sinks, Stats};
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// How long an operator waits for a server that may be away.
+#[cfg(feature = "postgres")]
+const REACHED_WITHIN: Duration = Duration::from_secs(5);
+
 pub(crate) type Hook =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>> + Send + Sync>;
 
@@ -322,6 +326,11 @@ impl App {
             Database::SqliteUrl(options) => {
                 let options = (**options).clone().create_if_missing(make_file);
                 Database::Sqlite(sqlx::SqlitePool::connect_lazy_with(options))
+            }
+            #[cfg(feature = "postgres")]
+            Database::PostgresUrl(options) => {
+                let pool = sqlx::postgres::PgPoolOptions::new().acquire_timeout(REACHED_WITHIN);
+                Database::Postgres(pool.connect_lazy_with((**options).clone()))
             }
             other => other.with_pool(),
         };

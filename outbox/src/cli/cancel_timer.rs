@@ -6,8 +6,9 @@ use super::output::printable;
 use super::{Context, Done, Trouble};
 use crate::ops::CancelledTimer;
 
-/// Delete the row of a timer, unless somebody works on it. Exits with 1 if there was
-/// nothing to delete.
+/// Delete the row of a timer, unless somebody works on it.
+///
+/// Exits with 1 if there was nothing to delete.
 #[derive(Debug, Args)]
 pub(super) struct CancelTimer {
     /// The queue.

@@ -6,8 +6,10 @@ use serde_json::json;
 use super::{Context, Done, Trouble};
 use crate::error::Error;
 
-/// Compare the tables, their indexes and their vacuum settings with what is needed.
-/// Exits with 1 if something is missing, and prints the SQL that mends it.
+/// Compare the tables with what is needed.
+///
+/// Their columns, indexes and vacuum settings. Exits with 1 if something is missing, and
+/// prints the SQL that mends it.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Leave out the vacuum settings of PostgreSQL.

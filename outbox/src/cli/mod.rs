@@ -21,6 +21,7 @@ mod check;
 mod confirm;
 mod dlq;
 mod doctor;
+mod explain;
 mod migrate;
 mod output;
 mod pause;
@@ -42,13 +43,18 @@ use crate::error::{BoxError, Error};
 use crate::ops::Operator;
 use crate::publish::PublishError;
 
-/// Transactional messaging on the tables that the environment names: DATABASE_URL,
-/// OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE.
+/// Transactional messaging: look at what waits and what failed, and mend it.
+///
+/// The environment names the tables: DATABASE_URL (unset: the SQLite file `outbox.db`
+/// here), OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE.
+///
+/// Exit codes: 0 done, 1 failed or something bad was found, 2 wrong arguments, 3 nobody
+/// agreed.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
     /// Print one JSON document to standard output, and nothing else there.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     json: bool,
     #[command(subcommand)]
     command: Command,
@@ -138,7 +144,13 @@ pub async fn run(app: App) -> ExitCode {
         Ok(cli) => cli,
         // `--help` is one too. A pipe that is closed does not matter.
         Err(error) => {
-            let _ = error.print();
+            let asked =
+                std::env::args_os().take_while(|one| one != "--").any(|one| one == "--json");
+            if error.use_stderr() && asked {
+                Output::new(true).error(error.render().to_string().trim());
+            } else {
+                let _ = error.print();
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -164,7 +176,7 @@ pub async fn run(app: App) -> ExitCode {
         Ok(Done::Bad) => ExitCode::from(1),
         Err(trouble) => {
             let (code, text) = match trouble {
-                Trouble::Failed(error) => (1, error.to_string()),
+                Trouble::Failed(error) => (1, explain::explain(&context.app, &error).await),
                 Trouble::Usage(text) => (2, text),
                 Trouble::Refused(text) => (3, text),
             };

@@ -6,9 +6,10 @@ use serde_json::json;
 use super::output::printable;
 use super::{Context, Done, Trouble, queues};
 
-/// Pause queues, for all processes, until they are resumed. When the command ends, no
-/// claim takes their rows any more; what was claimed before is finished. Publishing goes
-/// on.
+/// Pause queues, for all processes, until they are resumed.
+///
+/// When the command ends, no claim takes their rows any more; what was claimed before is
+/// finished. Publishing goes on.
 #[derive(Debug, Args)]
 pub(super) struct Pause {
     /// The queues.

@@ -12,8 +12,9 @@ use crate::ops::{PeekOptions, Peeked, age};
 /// Characters of a text that are shown unless all are asked for.
 const SHOWN: usize = 1000;
 
-/// Show the first rows of a queue, in the order in which they are claimed. Nothing is
-/// claimed, nothing is changed, and nothing in a payload is executed.
+/// Show the first rows of a queue, in the order in which they are claimed.
+///
+/// Nothing is claimed, nothing is changed, and nothing in a payload is executed.
 #[derive(Debug, Args)]
 pub(super) struct Peek {
     /// The queue.

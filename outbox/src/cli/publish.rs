@@ -14,8 +14,9 @@ use crate::publish::{Outgoing, Published, TimerConflict};
 /// More than a publisher takes, so that it can refuse it.
 const MOST_BYTES: u64 = (16 << 20) + 1;
 
-/// Publish a message, in a transaction of its own. Programs publish in the transaction of
-/// what they report; this is for operators.
+/// Publish a message, in a transaction of its own.
+///
+/// Programs publish in the transaction of what they report; this is for operators.
 #[derive(Debug, Args)]
 pub(super) struct Publish {
     /// The queue.

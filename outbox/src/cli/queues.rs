@@ -12,8 +12,9 @@ use crate::ops::{Operator, QueueInfo};
 /// Queues that are listed.
 const MOST: u32 = 10_000;
 
-/// List the queues that have rows or open dead letters, are paused, or have a
-/// subscriber in this program. Cheap, however many rows there are.
+/// List the queues: with rows, open dead letters, a pause, or a subscriber.
+///
+/// Subscribers are those of this program. Cheap, however many rows there are.
 #[derive(Debug, Args)]
 pub(super) struct Queues {}
 

@@ -6,7 +6,9 @@ use serde_json::json;
 use super::output::printable;
 use super::{Context, Done, Trouble};
 
-/// End the pauses of queues. Whoever reads them is woken.
+/// End the pauses of queues.
+///
+/// Whoever reads them is woken.
 #[derive(Debug, Args)]
 pub(super) struct Resume {
     /// The queues.

@@ -5,6 +5,8 @@ use clap::Args;
 use super::{Context, Done, Trouble};
 
 /// Run the handlers of this program until SIGINT or SIGTERM, then drain.
+///
+/// A second signal ends it at once; what it had claimed comes back when the leases end.
 #[derive(Debug, Args)]
 pub(super) struct Run {}
 

@@ -11,9 +11,10 @@ use tokio::time::sleep;
 use super::{Context, Done, Trouble};
 use crate::ops::{QueueSample, Rates, Sample, SampleOptions, age};
 
-/// Count what is in the tables, queue by queue: waiting, due, leased and retrying rows,
-/// how long the oldest has been due, open dead letters. Counts stop at a bound, shown as
-/// `100000+`.
+/// Count what is in the tables, queue by queue.
+///
+/// Waiting, due, leased and retrying rows, how long the oldest has been due, open dead
+/// letters. Counts stop at a bound, shown as `100000+`.
 #[derive(Debug, Args)]
 pub(super) struct Stats {
     /// These queues only; by default all that have rows or open dead letters, or are

@@ -9,8 +9,10 @@ use super::output::printable;
 use super::{Context, Done, Trouble};
 use crate::ops::{Why as Answered, WhyOptions, WhyRow};
 
-/// Say why a row is where it is: leased, paused, not due yet, locked, read by nobody, a
-/// dead letter, gone, .. Exits with 1 if no message ever had the id.
+/// Say why a row is where it is.
+///
+/// Leased, paused, not due yet, locked, read by nobody, a dead letter, gone, .. Exits with
+/// 1 if no message ever had the id.
 #[derive(Debug, Args)]
 pub(super) struct Why {
     /// The id of the row, as `publish` and the log give it.

@@ -1,8 +1,12 @@
 //! The command line, through the real program, on both databases, as text and as JSON.
 
+mod bench;
 mod dlq_letters;
 mod dlq_months;
 mod dlq_replay;
+mod doctor;
+mod frame;
+mod grants;
 mod migrate;
 mod pauses;
 mod peek;

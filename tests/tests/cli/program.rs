@@ -1,6 +1,6 @@
 //! Running the program `outbox` as a shell does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
 
@@ -57,7 +57,16 @@ fn program() -> &'static PathBuf {
 
 /// The program with these arguments, on this database, with nothing on standard input.
 pub fn command(db: &Db, args: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    on(db, program(), args)
+}
+
+/// The same of the program `shop`, which has handlers.
+pub fn shop(db: &Db, args: &[&str]) -> Command {
+    on(db, env!("CARGO_BIN_EXE_shop").as_ref(), args)
+}
+
+fn on(db: &Db, program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command
         .args(args)
         .env_clear()
@@ -69,7 +78,12 @@ pub fn command(db: &Db, args: &[&str]) -> Command {
 }
 
 pub async fn run(db: &Db, args: &[&str]) -> Ran {
-    let output = command(db, args).output().await.unwrap();
+    ended(command(db, args)).await
+}
+
+/// What a command leaves behind.
+pub async fn ended(mut command: Command) -> Ran {
+    let output = command.output().await.unwrap();
     Ran {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).unwrap(),

@@ -7,6 +7,8 @@ use outbox_tests::backend::require;
 use outbox_tests::db::Db;
 use outbox_tests::server::Server;
 
+use outbox_tests::wait::eventually;
+
 use crate::{by, examine, of, one};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,5 +31,26 @@ async fn a_server_without_autovacuum_and_with_a_prepared_transaction_is_told() {
     let found = one(&report, "snapshots", Severity::Warning);
     assert!(found.what.contains("prepared transaction left'over"), "{found:?}");
     assert!(found.mend.contains("ROLLBACK PREPARED 'left''over'"), "{found:?}");
+    db.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_of_a_standby_that_is_gone_is_told() {
+    if !require("postgres") {
+        return;
+    }
+    let server = Server::start(&[("fsync", "off")]).unwrap();
+    let db = Db::of(&server).await;
+    let standby = server.standby("gone").unwrap();
+    let held = "SELECT count(*) FROM pg_replication_slots WHERE xmin IS NOT NULL";
+    eventually("the standby holds rows back", async || db.int(held).await == 1).await;
+    assert_eq!(by(&of(&db).await, "snapshots").len(), 0);
+    drop(standby);
+    let active = "SELECT count(*) FROM pg_replication_slots WHERE active";
+    eventually("the standby is gone", async || db.int(active).await == 0).await;
+    let report = of(&db).await;
+    let found = one(&report, "snapshots", Severity::Warning);
+    assert!(found.what.contains("the replication slot gone"), "{found:?}");
+    assert!(found.mend.contains("pg_drop_replication_slot('gone')"), "{found:?}");
     db.close().await;
 }

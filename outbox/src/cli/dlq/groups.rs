@@ -8,8 +8,9 @@ use super::shown::{age, count, letters as many, line, time};
 use super::{Context, DeadLetters, Done, Trouble};
 use crate::dlq::Problem;
 
-/// Group open letters by what went wrong: queue, kind of the error, and its message
-/// without numbers and ids.
+/// Group open letters by what went wrong.
+///
+/// That is the queue, the kind of the error, and its message without numbers and ids.
 #[derive(Debug, Args)]
 pub(super) struct Groups {
     #[command(flatten)]

@@ -8,8 +8,9 @@ use super::selection::{Selection, When};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
 
-/// Delete letters for good: resolved and ignored ones, open ones only with
-/// `--status failed`.
+/// Delete letters for good.
+///
+/// Resolved and ignored ones; open ones only with `--status failed`.
 #[derive(Debug, Args)]
 pub(super) struct Purge {
     #[command(flatten)]

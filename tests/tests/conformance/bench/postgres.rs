@@ -24,7 +24,8 @@ pub struct Postgres {
 impl Postgres {
     fn on(schema: PgSchema, pool: PgPool, names: TableNames) -> Self {
         let publisher = Publisher::new(names.clone());
-        let store = PgStore::new(&pool, names.clone());
+        let engine = outbox_tests::roles::of_engine((*pool.connect_options()).clone());
+        let store = PgStore::new(&PgPoolOptions::new().connect_lazy_with(engine), names.clone());
         Self { schema, pool, names, publisher, store }
     }
 
@@ -81,6 +82,7 @@ impl Bench for Postgres {
         let names = TableNames::default().with_dlq("outbox_dlq").unwrap();
         let bench = Self::on(schema.clone(), schema.pool, names);
         migrate_tables(&bench.pool, &bench.names).await.unwrap();
+        outbox_tests::roles::grant_if_used(&bench.pool, &bench.names).await;
         Some(bench)
     }
 

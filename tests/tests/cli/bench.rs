@@ -1,0 +1,73 @@
+//! `bench`.
+
+use std::process::Stdio;
+
+use outbox_tests::db::Db;
+use outbox_tests::wait::{eventually, soon};
+use tokio::process::Command;
+
+use crate::program::{command, ended, json, run, shop};
+
+async fn messages_go_through_and_none_is_left(db: &Db) {
+    db.publish("orders", 1).await;
+    let measured = json(db, &["bench", "--messages", "700", "--payload", "50", "--yes"]).await;
+    for rate in ["published_per_second", "handled_per_second", "commit_median_seconds"] {
+        assert!(measured[rate].as_f64().unwrap() > 0.0, "{measured}");
+    }
+    assert_eq!(measured["left_and_deleted"], 0, "{measured}");
+    assert_eq!((db.rows().await, db.letters().await), (1, 0));
+    let told = run(db, &["bench", "--messages", "1", "--yes"]).await.good();
+    assert!(told.contains("handled") && told.contains("messages a second"), "{told}");
+}
+
+async fn handlers_of_the_program_do_not_run(db: &Db) {
+    db.send(outbox::Outgoing::new("orders", &serde_json::json!({ "id": 1, "amount": 1 }))).await;
+    let told = ended(shop(db, &["bench", "--messages", "3000", "--yes"])).await.good();
+    assert!(!told.contains("confirmed"), "{told}");
+    assert_eq!(db.rows().await, 1);
+}
+
+async fn nothing_is_done_without_consent(db: &Db) {
+    let ran = run(db, &["bench"]).await;
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.err.contains("10000 messages of 100 bytes go through the table outbox"), "{ran:?}");
+    assert!(ran.err.contains("--yes"), "{ran:?}");
+    // Ids tell of rows that are gone, too.
+    assert_eq!(db.publish("orders", 1).await, 1);
+}
+
+async fn when_it_is_interrupted_nothing_is_left(db: &Db) {
+    for signal in ["INT", "TERM"] {
+        let mut bench = command(db, &["bench", "--messages", "1000000", "--yes"]);
+        let bench = bench.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        eventually("messages are published", async || db.rows().await > 1000).await;
+        let id = bench.id().expect("it runs").to_string();
+        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -{signal} {id}")]).status();
+        assert!(kill.await.unwrap().success());
+        let output = soon("it ends", bench.wait_with_output()).await.unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("interrupted"), "{told}");
+        assert_eq!(db.rows().await, 0);
+    }
+}
+
+/// No run can be in the way of it.
+async fn what_is_handled_meanwhile_is_deleted_too(db: &Db) {
+    let mut load = outbox::ops::Load::default();
+    load.messages = 300;
+    let bench = db.app().bench(load).unwrap();
+    bench.interrupt();
+    assert!(bench.run().await.unwrap_err().to_string().contains("interrupted"));
+    db.publish(bench.queue(), 1).await;
+    assert_eq!(bench.clean_up().await.unwrap(), 1);
+    assert_eq!(db.rows().await, 0);
+}
+
+outbox_tests::on_both!(
+    messages_go_through_and_none_is_left,
+    handlers_of_the_program_do_not_run,
+    nothing_is_done_without_consent,
+    when_it_is_interrupted_nothing_is_left,
+    what_is_handled_meanwhile_is_deleted_too,
+);

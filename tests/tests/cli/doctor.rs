@@ -1,0 +1,70 @@
+//! `doctor`, in a program with handlers and in one without.
+
+use outbox::Outgoing;
+use outbox_tests::db::Db;
+use serde_json::json;
+
+use crate::program::{ended, run, shop};
+
+async fn what_this_program_cannot_read_keeps_it_from_being_deployed(db: &Db) {
+    db.send(Outgoing::new("orders", &json!({ "id": 7 }))).await;
+    let told = ended(shop(db, &["doctor"])).await.ended(1);
+    let first = "error (payloads): 1 row of queue `orders` cannot be read by the subscriber \
+                 `confirm` of this program: the payload is not the expected JSON: missing field \
+                 `amount` (ids 1)\n  why: this program would fail them";
+    assert!(told.contains(first), "{told}");
+    assert!(told.contains("\n  do:  ") && told.contains("1 errors, 0 warnings"), "{told}");
+    assert!(!told.contains("confirmed"), "the handler ran: {told}");
+
+    let ran = ended(shop(db, &["doctor", "--json"])).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let report = ran.json();
+    assert_eq!((&report["errors"], &report["warnings"]), (&json!(1), &json!(0)));
+    let finding = &report["findings"][0];
+    assert_eq!((&finding["check"], &finding["severity"]), (&json!("payloads"), &json!("error")));
+    for part in ["what", "why", "mend"] {
+        assert!(!finding[part].as_str().unwrap().is_empty(), "{finding}");
+    }
+    assert!(report["checks"].as_array().unwrap().iter().all(|one| one["said"].is_string()));
+}
+
+async fn warnings_are_errors_only_when_it_is_strict(db: &Db) {
+    db.publish("order", 1).await;
+    let told = ended(shop(db, &["doctor"])).await.good();
+    assert!(told.contains("warning (queues)") && told.contains("was `orders` meant"), "{told}");
+    ended(shop(db, &["doctor", "--strict"])).await.ended(1);
+    db.exec("DELETE FROM outbox").await;
+    ended(shop(db, &["doctor", "--strict"])).await.good();
+}
+
+async fn without_handlers_it_says_where_to_ask(db: &Db) {
+    let told = run(db, &["doctor"]).await.good();
+    assert!(told.contains("note (queues): this program has no handlers"), "{told}");
+}
+
+async fn a_name_of_a_queue_cannot_command_the_terminal(db: &Db) {
+    db.publish("a\u{1b}[2Jb", 1).await;
+    let told = ended(shop(db, &["doctor"])).await.good();
+    assert!(told.contains("`a\\u{1b}[2Jb`") && !told.contains('\u{1b}'), "{told:?}");
+}
+
+async fn its_limits_are_options(db: &Db) {
+    for id in 0..3 {
+        db.send(Outgoing::new("orders", &json!({ "id": id, "amount": 1 }))).await;
+    }
+    let told = ended(shop(db, &["doctor", "--limit", "2"])).await.good();
+    assert!(told.contains("only the oldest 2 of 3 rows were tried"), "{told}");
+    if db.is_postgres() {
+        let many = ["doctor", "--processes", "1000"];
+        assert!(ended(shop(db, &many)).await.ended(1).contains("error (connections)"));
+    }
+    assert!(ended(shop(db, &["doctor", "--snapshot-age", "soon"])).await.code == 2);
+}
+
+outbox_tests::on_both!(
+    what_this_program_cannot_read_keeps_it_from_being_deployed,
+    warnings_are_errors_only_when_it_is_strict,
+    without_handlers_it_says_where_to_ask,
+    a_name_of_a_queue_cannot_command_the_terminal,
+    its_limits_are_options,
+);

@@ -1,0 +1,150 @@
+//! What all commands have in common.
+
+use std::process::Stdio;
+
+use outbox_tests::db::Db;
+use outbox_tests::wait::{eventually, soon};
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::program::{Ran, command, ended, run, shop};
+
+/// The names of the commands, each with a line of its own that says what it does.
+#[track_caller]
+fn commands(help: &str) -> Vec<String> {
+    let listed = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let one = |line: &str| {
+        let (name, about) = line.trim().split_once("  ").unwrap_or((line, ""));
+        let about = about.trim();
+        assert!(!about.is_empty() && about.len() <= 72, "{line}");
+        assert!(!about.ends_with('.') && !about.contains(". "), "{line}");
+        name.to_owned()
+    };
+    listed.trim().lines().map(one).filter(|name| name != "help").collect()
+}
+
+async fn help_says_in_a_line_what_each_command_does(db: &Db) {
+    let top = commands(&run(db, &["--help"]).await.good());
+    for name in ["run", "migrate", "check", "doctor", "bench", "dlq"] {
+        assert!(top.iter().any(|one| one == name), "{top:?}");
+    }
+    let below = commands(&run(db, &["dlq", "--help"]).await.good());
+    let all = top.iter().map(|one| vec![one.as_str()]);
+    for path in all.chain(below.iter().map(|one| vec!["dlq", one])) {
+        let own = run(db, &[path.as_slice(), &["--help"]].concat()).await.good();
+        assert!(own.contains("Usage: outbox") && own.contains("--json"), "{own}");
+    }
+    run(db, &[]).await.ended(2);
+}
+
+fn told(ran: &Ran) -> String {
+    let error: Value = serde_json::from_str(&ran.err).unwrap_or_else(|_| panic!("{ran:?}"));
+    assert!(ran.out.is_empty(), "{ran:?}");
+    error["error"].as_str().unwrap().to_owned()
+}
+
+async fn every_error_is_json_when_that_was_asked_for(db: &Db) {
+    let ran = run(db, &["chekc", "--json"]).await;
+    assert_eq!(ran.code, 2);
+    assert!(told(&ran).contains("unrecognized subcommand 'chekc'"), "{ran:?}");
+    let ran = run(db, &["--json", "bench"]).await;
+    assert_eq!(ran.code, 3);
+    assert!(told(&ran).contains("--yes"), "{ran:?}");
+    let mut command = command(db, &["check", "--json"]);
+    command.env("DATABASE_URL", "mysql://h");
+    let ran = ended(command).await;
+    assert_eq!(ran.code, 1);
+    assert!(told(&ran).contains("DATABASE_URL"), "{ran:?}");
+    // Help is none.
+    assert!(run(db, &["--json", "--help"]).await.good().contains("Usage"));
+}
+
+async fn a_database_that_is_away_is_told_with_the_reason_and_soon(db: &Db) {
+    let away = if db.is_postgres() {
+        "postgres://postgres:hunter2@127.0.0.1:1/none".to_owned()
+    } else {
+        db.url.replace("test.db", "other.db")
+    };
+    for name in ["check", "doctor"] {
+        let mut command = command(db, &[name]);
+        command.env("DATABASE_URL", &away);
+        let ran = soon("it gives up", ended(command)).await;
+        assert_eq!(ran.code, 1, "{ran:?}");
+        let reason = if db.is_postgres() { "Connection refused" } else { "does not exist" };
+        assert!(ran.err.contains(reason) && !ran.err.contains("hunter2"), "{ran:?}");
+    }
+}
+
+async fn tables_that_are_not_there_are_told_with_what_makes_them(db: &Db) {
+    for table in ["outbox", "outbox_dlq"] {
+        db.exec(format!("DROP TABLE {table}")).await;
+    }
+    let ran = run(db, &["bench", "--messages", "1", "--yes"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("`outbox migrate` makes the tables"), "{ran:?}");
+}
+
+async fn a_reader_that_closes_the_pipe_is_no_error(db: &Db) {
+    for args in [["migrate", "--print"].as_slice(), &["check"], &["--help"], &["doctor", "--json"]]
+    {
+        let mut child = command(db, args);
+        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = soon("it ends", child.wait_with_output()).await.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
+    }
+}
+
+/// On a terminal, which `script` makes.
+async fn colours_are_for_terminals_and_not_where_they_are_unwanted(db: &Db) {
+    if Command::new("script").arg("--version").stdout(Stdio::null()).status().await.is_err() {
+        return outbox_tests::backend::skip("script", "the program `script` is not there");
+    }
+    db.exec("DROP INDEX outbox_due_idx").await;
+    let plain = shop(db, &["doctor"]);
+    let line = format!("{} doctor", plain.as_std().get_program().display());
+    let on_terminal = || {
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("DATABASE_URL", &db.url);
+        command.env("OUTBOX_DLQ_TABLE", "outbox_dlq").stdin(Stdio::null()).env_remove("NO_COLOR");
+        command
+    };
+    let bold = "\u{1b}[1mwarning";
+    assert!(ended(on_terminal()).await.out.contains(bold));
+    let mut without = on_terminal();
+    without.env("NO_COLOR", "1");
+    assert!(!ended(without).await.out.contains(bold));
+    assert!(!ended(plain).await.out.contains('\u{1b}'));
+}
+
+async fn a_program_with_handlers_runs_them_by_the_command_run(db: &Db) {
+    let order = serde_json::json!({ "id": 7, "amount": 2 });
+    db.send(outbox::Outgoing::new("orders", &order)).await;
+    let mut child = shop(db, &["run"]);
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the order is handled", async || db.rows().await == 0).await;
+    let id = child.id().expect("it runs").to_string();
+    let kill = Command::new("/bin/sh").args(["-c", &format!("kill -TERM {id}")]).status();
+    assert!(kill.await.unwrap().success());
+    let output = soon("it drains", child.wait_with_output()).await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "confirmed 7 of 2\n");
+}
+
+async fn without_handlers_there_is_nothing_to_run(db: &Db) {
+    let ran = run(db, &["run"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("no subscriber is registered"), "{ran:?}");
+}
+
+outbox_tests::on_both!(
+    help_says_in_a_line_what_each_command_does,
+    every_error_is_json_when_that_was_asked_for,
+    a_database_that_is_away_is_told_with_the_reason_and_soon,
+    tables_that_are_not_there_are_told_with_what_makes_them,
+    a_reader_that_closes_the_pipe_is_no_error,
+    colours_are_for_terminals_and_not_where_they_are_unwanted,
+    a_program_with_handlers_runs_them_by_the_command_run,
+    without_handlers_there_is_nothing_to_run,
+);
