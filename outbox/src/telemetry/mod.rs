@@ -35,3 +35,6 @@ pub use stats::{Stats, SubscriberStats};
 pub(crate) use tell::Teller;
 use told::{dropped_event, panicked_recorder};
 pub(crate) use trace::Trace;
+
+#[cfg(test)]
+mod cost;
