@@ -1,9 +1,6 @@
 //! What the process tells of its work, and to whom.
 //!
-//! [`Stats`](crate::Stats) counts; log lines and spans go through `tracing`; a
-//! [`Recorder`] gets every [`Event`]; with the feature `metrics` an exporter of the
-//! `metrics` crate has counters, histograms and gauges (`METRICS`), and with the feature
-//! `otel` spans are linked to those of publishers.
+#![doc = include_str!("../docs/telemetry.md")]
 
 mod event;
 mod events;
