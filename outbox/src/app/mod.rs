@@ -292,8 +292,8 @@ impl App {
     /// backlog, due, leased, age of the oldest, dead letters. Every minute is often
     /// enough; never more often than every second. Without it the gauges are not there.
     ///
-    /// A look is a statement, or two with dead letters, which reads at most 10,000 rows of
-    /// each queue by an index. Every process of an app that does it tells the same.
+    /// A look is a statement (on SQLite two a queue), which reads at most 10,000 rows and
+    /// dead letters of each queue by an index. Every process of an app that does it tells the same.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn queue_gauges(mut self, every: Duration) -> Self {

@@ -196,7 +196,9 @@ impl<S: Store> Engine<S> {
         let mut loops = Loops::default();
         let settler = || tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(&results)));
         let settlers: Vec<_> = (0..WRITES).map(|_| settler()).collect();
-        settlers.iter().for_each(|settler| loops.add(SETTLERS, settler));
+        for settler in &settlers {
+            loops.add(SETTLERS, settler);
+        }
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));

@@ -281,7 +281,9 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
             for (handled, _) in acks.iter().zip(&landed).filter(|&(_, &hit)| hit) {
                 handled.messages.iter().for_each(|message| tally.add(message, 0));
             }
-            inserted.iter().for_each(|(queue, rows)| tally.rows(queue, *rows, 0));
+            for (queue, rows) in &inserted {
+                tally.rows(queue, *rows, 0);
+            }
             tally.tell(group[0].reader.teller.sinks());
             Ok(landed)
         }

@@ -35,7 +35,8 @@ impl Watchdog {
         let living = Arc::new(());
         let life = Arc::downgrade(&living);
         let watch = move || {
-            let _living = living;
+            // Until the thread ends.
+            let _: &Arc<()> = &living;
             let pace = lease::pace(shortest);
             // Its connections belong to its own runtime: those of the blocked one
             // would never hear an answer.

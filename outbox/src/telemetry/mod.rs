@@ -1,9 +1,6 @@
 //! What the process tells of its work, and to whom.
 //!
-//! [`Stats`](crate::Stats) counts; log lines and spans go through `tracing`; a
-//! [`Recorder`] gets every [`Event`]; with the feature `metrics` an exporter of the
-//! `metrics` crate has counters, histograms and gauges (`METRICS`), and with the feature
-//! `otel` spans are linked to those of publishers.
+#![doc = include_str!("../docs/telemetry.md")]
 
 mod event;
 mod events;
@@ -35,3 +32,6 @@ pub use stats::{Stats, SubscriberStats};
 pub(crate) use tell::Teller;
 use told::{dropped_event, panicked_recorder};
 pub(crate) use trace::Trace;
+
+#[cfg(test)]
+mod cost;

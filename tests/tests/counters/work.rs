@@ -47,6 +47,7 @@ impl Work {
         let lost = claim_of(&[queue.to_owned()], rows, None);
         self.store.claim(std::slice::from_ref(&lost)).await?;
         self.store.abandon(&lost).await?;
+        self.store.depths(&[queue.to_owned(), "empty".to_owned()], 10_000).await?;
         Ok(())
     }
 

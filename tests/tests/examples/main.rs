@@ -254,14 +254,44 @@ fn tracing_shows_what_messages_inherit_and_that_they_expire() {
             "audit: ids AE, correlation web-7",
             "offers: expired",
             "request",
-            "  process orders",
+            "  publish orders",
+            "    process orders",
+            "      create audit",
+            "        process audit",
+            "      create invoices",
+            "        process invoices",
+            "  publish audit",
             "    process audit",
-            "    process invoices",
-            "  process audit",
-            "process offers",
-            "process offers",
+            "publish offers",
+            "  process offers",
+            "  process offers",
         ]
     );
+}
+
+#[test]
+fn metrics_shows_what_prometheus_and_probes_see() {
+    let of = |name: &str, more: &str, value: u32| {
+        format!(r#"outbox_{name}_total{{queue="orders",subscriber="pack"{more}}} {value}"#)
+    };
+    let retry_terminal = r#",reason="retry_terminal""#;
+    let story = Example::new("metrics", "").story();
+    let expected = [
+        "before the start: HTTP/1.1 503 Service Unavailable".to_owned(),
+        "while it runs: HTTP/1.1 200 OK".to_owned(),
+        "sink: row 3 of orders is dead, retry_terminal".to_owned(),
+        "after the stop: HTTP/1.1 503 Service Unavailable".to_owned(),
+        of("acked", "", 3),
+        of("dead_letters_written", retry_terminal, 1),
+        of("dispatched", "", 5),
+        of("exceptions", r#",exception_type="String""#, 2),
+        of("fetched_messages", "", 5),
+        r#"outbox_published_messages_total{queue="orders"} 4"#.to_owned(),
+        r#"outbox_publishes_total{queue="orders",status="success"} 1"#.to_owned(),
+        of("retried", "", 1),
+        of("terminal", retry_terminal, 1),
+    ];
+    assert_eq!(story.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -80,7 +80,7 @@ async fn handlers_that_run_are_told_by_their_queue(db: &Db) {
     db.send_all((0..2).map(|n| Outgoing::new(&queue, &n))).await;
     probe.starts(2).await;
     assert_eq!(gauge(&queue, "outbox_in_process"), Some(2.0));
-    assert_eq!(scrape().alone("outbox_listener_up").is_some(), true);
+    assert!(scrape().alone("outbox_listener_up").is_some());
     probe.let_end(2);
     db.drained().await;
     eventually("none runs", async || gauge(&queue, "outbox_in_process") == Some(0.0)).await;

@@ -36,6 +36,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
 use tokio::time::{Instant, sleep, timeout};
 
+use depth::sample_sql;
 pub(crate) use desk::PgDesk;
 pub(crate) use grants::sql as grants_sql;
 pub(crate) use publish::PublishSql;
@@ -78,7 +79,7 @@ const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, ack, ack_publishing, retry, bury, release, extend, abandon, depth, depth_dlq,
+        claim, ack, ack_publishing, retry, bury, release, extend, abandon,
     }
 }
 
@@ -110,6 +111,7 @@ struct Inner {
     vacuum: Vacuum,
     names: TableNames,
     sql: EngineSql,
+    sample: Arc<str>,
     /// In the place of `sql`, once it is known that there is no table of paused queues.
     unpausable: OnceLock<EngineSql>,
 }
@@ -143,11 +145,11 @@ impl PgStore {
                 })
             })
             .connect_lazy_with((*options).clone());
-        let sql = EngineSql::new(&names);
+        let (sql, sample) = (EngineSql::new(&names), sample_sql(&names));
         let busy = Mutex::new(Instant::now());
         let (listening, vacuum) = (Mutex::default(), Vacuum::new());
         let unpausable = OnceLock::new();
-        let inner = Inner { pool, listening, busy, vacuum, names, sql, unpausable };
+        let inner = Inner { pool, listening, busy, vacuum, names, sql, sample, unpausable };
         Self(Arc::new(inner), commits)
     }
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use metrics::{Counter, Histogram};
+use metrics::{Counter, Histogram, Key, Label};
 
 use super::super::names::metric::{
-    PUBLISH_DURATION, PUBLISH_EXCEPTIONS, PUBLISH_SIZE, PUBLISHED, PUBLISHES,
+    Metric, PUBLISH_DURATION, PUBLISH_EXCEPTIONS, PUBLISH_SIZE, PUBLISHED, PUBLISHES,
 };
-use super::{OTHER, counter, describe, histogram, safely};
+use super::{OTHER, counter, counter_of, describe, histogram_of, key, safely};
 
 /// Queues by name; those of the subscribers, and those that were named.
 static NAMED: LazyLock<RwLock<HashMap<Arc<str>, OfQueue>>> = LazyLock::new(RwLock::default);
@@ -23,15 +23,32 @@ struct OfQueue {
     size: Histogram,
 }
 
+/// The labels of all other queues. A look for what has them makes nothing.
+static OTHERS: [[Label; 2]; 2] = [
+    [Label::from_static_parts("queue", OTHER), Label::from_static_parts("status", "error")],
+    [Label::from_static_parts("queue", OTHER), Label::from_static_parts("status", "success")],
+];
+
 impl OfQueue {
     fn new(queue: &str) -> Self {
         let labels = [("queue", queue)];
+        let calls = ["error", "success"];
+        let calls = calls.map(|status| key(&PUBLISHES, &[labels[0], ("status", status)]));
+        Self::of(|metric| key(metric, &labels), &calls)
+    }
+
+    fn other() -> Self {
+        let calls = [&OTHERS[0], &OTHERS[1]];
+        let calls = calls.map(|labels| Key::from_static_parts(PUBLISHES.name, labels));
+        Self::of(|metric| Key::from_static_parts(metric.name, &OTHERS[0][..1]), &calls)
+    }
+
+    fn of(key: impl Fn(&Metric) -> Key, calls: &[Key; 2]) -> Self {
         Self {
-            messages: counter(&PUBLISHED, &labels),
-            calls: ["error", "success"]
-                .map(|status| counter(&PUBLISHES, &[labels[0], ("status", status)])),
-            duration: histogram(&PUBLISH_DURATION, &labels),
-            size: histogram(&PUBLISH_SIZE, &labels),
+            messages: counter_of(&key(&PUBLISHED)),
+            calls: [counter_of(&calls[0]), counter_of(&calls[1])],
+            duration: histogram_of(&key(&PUBLISH_DURATION)),
+            size: histogram_of(&key(&PUBLISH_SIZE)),
         }
     }
 }
@@ -68,7 +85,7 @@ pub(in crate::telemetry) fn published(
         let named = NAMED.read().unwrap_or_else(PoisonError::into_inner).get(queue).cloned();
         let name = if named.is_some() { queue } else { OTHER };
         // Not kept: an exporter may be installed later.
-        let meters = named.unwrap_or_else(|| OfQueue::new(OTHER));
+        let meters = named.unwrap_or_else(OfQueue::other);
         meters.messages.increment(count as u64);
         meters.calls[usize::from(exception_type.is_none())].increment(1);
         meters.duration.record(duration.as_secs_f64());
