@@ -1,0 +1,81 @@
+//! Every command of `docs/operations.md`, in its order, on tables as they are when
+//! something is wrong.
+
+use std::process::Stdio;
+
+use outbox::Outgoing;
+use outbox_tests::db::Db;
+use serde_json::json;
+
+use crate::plant::plant;
+use crate::program::{ended, shop};
+
+const PAGE: &str = include_str!("../../../docs/operations.md");
+
+/// The words of a command, as a shell takes them apart.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for c in line.chars() {
+        match (c, quote) {
+            ('"' | '\'', None) => quote = Some(c),
+            (c, Some(open)) if c == open => quote = None,
+            (' ', None) => words.push(String::new()),
+            (c, _) => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+struct Line {
+    words: Vec<String>,
+    remark: String,
+}
+
+fn lines() -> Vec<Line> {
+    let blocks = PAGE.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let line = |line: &str| {
+        let (command, remark) = line.split_once("  #").unwrap_or((line, ""));
+        let words = words(command.strip_prefix("outbox ").unwrap_or_else(|| panic!("{line}")));
+        Line { words, remark: remark.into() }
+    };
+    blocks.flat_map(|block| block.lines().map(line)).collect()
+}
+
+async fn every_command_does_what_the_page_says(db: &Db) {
+    for id in 1..=3 {
+        db.send(Outgoing::new("orders", &json!({ "id": id, "amount": 1 }))).await;
+    }
+    plant(db, "orders", 6).await;
+    plant(db, "notes", 2).await;
+    let payload = if db.is_postgres() {
+        "convert_to('{\"id\": 7, \"amount\": 5}', 'UTF8')"
+    } else {
+        "CAST('{\"id\": 7, \"amount\": 5}' AS BLOB)"
+    };
+    db.exec(format!("UPDATE outbox_dlq SET payload = {payload}")).await;
+
+    let mut running = None;
+    let lines = lines();
+    assert!(lines.len() > 25);
+    for Line { words, remark } in &lines {
+        let args: Vec<_> = words.iter().map(String::as_str).collect();
+        if args.starts_with(&["dlq", "replay"]) && running.is_none() {
+            // The cause is mended, and the program runs again.
+            running = Some(shop(db, &["run"]).stdout(Stdio::null()).spawn().unwrap());
+        }
+        let ran = ended(shop(db, &args)).await;
+        let only_postgres = remark.trim_start().starts_with("PostgreSQL") && !db.is_postgres();
+        let bad = remark.contains("exits with 1") || only_postgres;
+        assert_eq!(ran.code, i32::from(bad), "outbox {}: {ran:?}", words.join(" "));
+        if only_postgres {
+            assert!(ran.err.contains("SQLite"), "{ran:?}");
+        }
+    }
+    db.drained().await;
+    let left = "SELECT count(*) FROM outbox_dlq WHERE status = 'failed'";
+    assert_eq!(db.int(left).await, 0, "letters are left");
+    running.unwrap().kill().await.unwrap();
+}
+
+outbox_tests::on_both!(every_command_does_what_the_page_says);
