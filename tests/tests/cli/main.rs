@@ -8,6 +8,7 @@ mod doctor;
 mod frame;
 mod grants;
 mod migrate;
+mod mounted;
 mod pauses;
 mod peek;
 mod plant;
