@@ -8,6 +8,7 @@ mod doctor;
 mod frame;
 mod grants;
 mod migrate;
+mod mounted;
 mod operations;
 mod pauses;
 mod peek;
