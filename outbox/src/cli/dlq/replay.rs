@@ -15,7 +15,7 @@ use crate::dlq::{Canary, CanaryOutcome, Replay, ReplayReport, Replayed};
 /// Letters that are listed one by one; of all others there are counts.
 const LISTED: usize = 1000;
 
-/// Put the messages of open letters back into the outbox, the oldest first.
+/// Put messages of open letters back into the outbox, the oldest first.
 ///
 /// Safe to repeat after an interruption, and to run twice at once.
 #[derive(Debug, Args)]

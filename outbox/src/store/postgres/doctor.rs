@@ -46,7 +46,7 @@ impl PgDesk {
 
     /// In a transaction and unnamed, which a pooler in transaction mode leaves together.
     async fn ask(&self, statement: Statement) -> Result<Vec<PgRow>> {
-        let mut tx = self.pool().begin().await.map_err(failed)?;
+        let mut tx = self.begin("examine").await?;
         let rows = statement.persistent(false).fetch_all(&mut *tx).await.map_err(failed)?;
         tx.rollback().await.map_err(failed)?;
         Ok(rows)
@@ -145,7 +145,7 @@ impl PgDesk {
 
     /// As [`PgDesk::ask`], committed.
     async fn ask_kept(&self, statement: Statement) -> Result<()> {
-        let mut tx = self.pool().begin().await.map_err(failed)?;
+        let mut tx = self.begin("examine").await?;
         statement.persistent(false).execute(&mut *tx).await.map_err(failed)?;
         tx.commit().await.map_err(failed)
     }
@@ -193,7 +193,7 @@ impl PgDesk {
     pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
         let sql = self.sql();
         let text = if page.letters { &sql.letters } else { &sql.rows };
-        let mut tx = self.pool().begin().await.map_err(failed)?;
+        let mut tx = self.begin("examine").await?;
         let statement = query(text)
             .bind(page.after)
             .bind(page.last)
