@@ -221,6 +221,7 @@ async fn letters_that_fail_while_it_runs_are_left_alone(db: &Db) {
     let report = letters(db)
         .replay_with(&Filter::new(), &Replay::new(), |_| {
             batches += 1;
+            assert!(batches < 10, "it replays what it has just replayed");
             let fail_again = db.exec(write.clone());
             tokio::task::block_in_place(|| {
                 tokio::runtime::Handle::current().block_on(fail_again);

@@ -12,7 +12,7 @@ use crate::dlq::{Dropped, Filter};
 
 /// Cut the dead-letter table into months, or make those it lacks.
 ///
-/// PostgreSQL. Run it once a month. Old months are dropped as a whole, by
+/// PostgreSQL only. Run it once a month. Old months are dropped as a whole, by
 /// `dlq drop-partitions`.
 #[derive(Debug, Args)]
 pub(super) struct Cut {
@@ -23,7 +23,9 @@ pub(super) struct Cut {
     consent: Consent,
 }
 
-/// Drop the months that are older than an age, with all that is in them.
+/// Drop months that are long over, with all that is in them.
+///
+/// Says how many letters each had. A month with open letters stays unless `--with-open`.
 #[derive(Debug, Args)]
 pub(super) struct DropMonths {
     /// As `180d`.
