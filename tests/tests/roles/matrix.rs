@@ -39,7 +39,8 @@ const STATEMENTS: &[(&str, u8)] = &[
     ("TRUNCATE outbox", NO),
     ("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE", CONSUMER | OPERATOR),
     ("SELECT payload FROM outbox_dlq", OPERATOR),
-    ("SELECT id FROM outbox_dlq", OPERATOR),
+    ("SELECT id, queue, status, failed_at FROM outbox_dlq", CONSUMER | OPERATOR),
+    ("SELECT headers, last_exception FROM outbox_dlq", OPERATOR),
     (
         "INSERT INTO outbox_dlq (original_id, queue, payload, deliveries_count, created_at, \
             failure_reason) VALUES (1, 'q', '', 1, now(), 'rejected')",

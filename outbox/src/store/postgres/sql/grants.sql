@@ -32,7 +32,9 @@ GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
     SELECT, DELETE
     ON "outbox" TO {consumer};
 GRANT INSERT (original_id, queue, payload, headers, deliveries_count, created_at, failed_at,
-        failure_reason, last_exception, timer_id, error_kind, fingerprint, note)
+        failure_reason, last_exception, timer_id, error_kind, fingerprint, note),
+    -- Gauges count the open ones.
+    SELECT (id, queue, status, failed_at)
     ON "outbox_dlq" TO {consumer};
 GRANT SELECT ON "outbox_paused" TO {consumer};
 
