@@ -1,10 +1,10 @@
-//! What fails for good is kept with its reason, and can be published again.
+//! What fails for good is kept with its reason, and can be put back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox::Outgoing;
+use outbox::dlq::{Filter, Replay};
 use outbox::prelude::*;
-use sqlx::SqlitePool;
+use outbox::{Outgoing, TableNames};
 
 mod support;
 
@@ -44,35 +44,24 @@ async fn main() -> anyhow::Result<()> {
     Outgoing::raw("imports", vec![0xff, 0x00]).publish(&mut tx).await?;
     tx.commit().await?;
 
-    let app = App::sqlite(pool.clone()).dlq("outbox_dlq");
+    let names = TableNames::default().with_dlq("outbox_dlq")?;
+    let app = App::sqlite(pool.clone()).names(names);
     app.clone().run_until(support::no_message_left(&pool)).await?;
-    let dead: Vec<(String, String, Option<String>, Option<String>)> = sqlx::query_as(
-        "SELECT queue, failure_reason, error_kind, note FROM outbox_dlq ORDER BY queue, original_id",
-    )
-    .fetch_all(&pool)
-    .await?;
-    for (queue, reason, kind, note) in dead {
-        let why = note.or(kind).unwrap_or("handler not run again".into());
-        println!("{queue}: {reason} ({why})");
+    let letters = app.operator()?.dead_letters();
+    let mut page = letters.list(&Filter::new(), None, 10).await?.letters;
+    page.sort_by_key(|letter| (letter.queue.clone(), letter.original_id));
+    for one in page {
+        let why = one.note.or(one.error_kind).unwrap_or("handler not run again".into());
+        println!("{}: {} ({why})", one.queue, one.failure_reason);
     }
+    let problems = letters.groups(&Filter::new(), 10).await?;
+    println!("{} letters, {} problems", problems.letters, problems.count);
 
-    println!("The address is known now; the dead invoices are published again.");
+    println!("The address is known now; the dead invoices are put back.");
     ADDRESS_KNOWN.store(true, Ordering::Relaxed);
-    replay(&pool, "invoices").await?;
+    let report = letters.replay(&Filter::new().queue("invoices"), &Replay::new()).await?;
+    println!("replayed: {}", report.replayed);
     app.run_until(support::no_message_left(&pool)).await?;
     println!("left: {}", support::left(&pool).await?);
     Ok(())
-}
-
-/// The new message and the new status commit together.
-async fn replay(pool: &SqlitePool, queue: &str) -> anyhow::Result<()> {
-    let mut tx = outbox::sqlite::begin(pool).await?;
-    let resolve = "UPDATE outbox_dlq SET status = 'resolved', resolved_at = unixepoch() * 1000000
-                   WHERE queue = $1 AND status = 'failed' RETURNING payload";
-    let payloads: Vec<Vec<u8>> =
-        sqlx::query_scalar(resolve).bind(queue).fetch_all(&mut *tx).await?;
-    for payload in payloads {
-        Outgoing::raw(queue, payload).publish(&mut tx).await?;
-    }
-    Ok(tx.commit().await?)
 }

@@ -37,7 +37,8 @@
 //! | [`Stats`], [`telemetry`] | what became of the deliveries, counted; metrics; sinks of your own |
 //! | [`health`] | whether the app is alive and ready, for probes |
 //! | [`migrate`], [`schema`] | the tables |
-//! | [`ops::Operator`] | what is in the tables, and why; pauses |
+//! | [`ops::Operator`], [`dlq`] | what is in the tables, and why; pauses; dead letters put back |
+//! | `cli::run` (feature `cli`) | all of that as commands of your program |
 //! | `testing::TestBroker` (feature `testing`) | the same engine in memory, on virtual time |
 //!
 //! # What is promised
@@ -124,6 +125,7 @@ pub mod sqlite {
 /// The README's programs are doctests.
 #[cfg(all(
     doctest,
+    feature = "cli",
     feature = "macros",
     feature = "postgres",
     feature = "sqlite",

@@ -4,6 +4,7 @@ mod config;
 mod launch;
 mod running;
 mod signals;
+mod telling;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -25,7 +26,7 @@ use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, IntoRouter, Layer, Next, Subscriber, debug_chain,
     registered,
 };
-use crate::telemetry::{Recorder, Sinks, Stats};
+use crate::telemetry::{Sinks, Stats};
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -274,45 +275,6 @@ impl App {
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(self.names.clone()).telling(self.sinks.clone())
-    }
-
-    /// Hands every event to a sink of your own, on a thread of its own. May be called for
-    /// several; see [`Recorder`].
-    ///
-    /// Give it before you take [`App::publisher`]. What [`publish`](crate::publish()) and
-    /// publishers made elsewhere publish is told to the recorders of the app that was
-    /// started last.
-    #[must_use]
-    pub fn recorder(mut self, recorder: impl Recorder) -> Self {
-        self.sinks.add(recorder, &self.stats);
-        self
-    }
-
-    /// Looks into the tables this often, for the gauges of each queue that this app reads:
-    /// backlog, due, leased, age of the oldest, dead letters. Every minute is often
-    /// enough; never more often than every second. Without it the gauges are not there.
-    ///
-    /// A look is a statement (on SQLite two a queue), which reads at most 10,000 rows and
-    /// dead letters of each queue by an index. Every process of an app that does it tells the same.
-    #[cfg(feature = "metrics")]
-    #[must_use]
-    pub fn queue_gauges(mut self, every: Duration) -> Self {
-        self.sample_every = Some(every.max(Duration::from_secs(1)));
-        self
-    }
-
-    /// Whether it is alive and ready. Take it before [`App::run`]; clones of the app have
-    /// one health, that of the last start.
-    #[must_use]
-    pub fn health(&self) -> Health {
-        self.health.clone()
-    }
-
-    /// What becomes of the deliveries of this process, counted. Take it before
-    /// [`App::run`]; clones of the app count together.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.stats.clone()
     }
 
     /// Where its tables are, with a pool that connects when it is first used, and what

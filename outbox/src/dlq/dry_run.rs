@@ -75,7 +75,7 @@ impl App {
     pub async fn dry_run(&self, letter: i64) -> Result<DryRun> {
         let letters: DeadLetters = self.operator()?.dead_letters();
         let refused = |why: String| Err(Error::Config(vec![why]));
-        let Some(opened) = letters.open(letter).await? else {
+        let Some(opened) = letters.show(letter).await? else {
             return refused(format!("there is no dead letter {letter}"));
         };
         let queue = &opened.letter.queue;

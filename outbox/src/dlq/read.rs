@@ -25,16 +25,16 @@ impl DeadLetters {
     /// # async fn all(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
     /// use outbox::dlq::Filter;
     ///
-    /// let mut page = letters.page(&Filter::new(), None, 100).await?;
+    /// let mut page = letters.list(&Filter::new(), None, 100).await?;
     /// while let Some(next) = page.next {
-    ///     page = letters.page(&Filter::new(), Some(next), 100).await?;
+    ///     page = letters.list(&Filter::new(), Some(next), 100).await?;
     /// }
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
-    pub async fn page(&self, filter: &Filter, after: Option<Cursor>, limit: u32) -> Result<Page> {
+    pub async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: u32) -> Result<Page> {
         let after = after.map(|cursor| cursor.0);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut letters = Vec::new();
@@ -63,7 +63,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
-    pub async fn open(&self, id: i64) -> Result<Option<Opened>> {
+    pub async fn show(&self, id: i64) -> Result<Option<Opened>> {
         Ok(on_desk!(self.operator, desk => desk.open_letter(id).await)?)
     }
 

@@ -5,6 +5,7 @@ mod failure;
 mod layer;
 mod options;
 mod outcome;
+mod queues;
 mod registry;
 mod router;
 mod run;
@@ -24,6 +25,7 @@ pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;
 pub(crate) use options::{Batching, Options};
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
+pub use queues::IntoQueues;
 pub use registry::Registered;
 pub(crate) use registry::registered;
 pub use router::{IntoRouter, Router};
@@ -367,35 +369,5 @@ impl fmt::Debug for Subscriber {
             .field("queues", &self.queues)
             .field("origin", &self.origin)
             .finish_non_exhaustive()
-    }
-}
-
-/// One queue name or several.
-pub trait IntoQueues {
-    /// The names, in the order given.
-    fn into_queues(self) -> Vec<String>;
-}
-
-impl IntoQueues for &str {
-    fn into_queues(self) -> Vec<String> {
-        vec![self.to_owned()]
-    }
-}
-
-impl IntoQueues for String {
-    fn into_queues(self) -> Vec<String> {
-        vec![self]
-    }
-}
-
-impl<S: Into<String>, const N: usize> IntoQueues for [S; N] {
-    fn into_queues(self) -> Vec<String> {
-        self.into_iter().map(Into::into).collect()
-    }
-}
-
-impl<S: Into<String>> IntoQueues for Vec<S> {
-    fn into_queues(self) -> Vec<String> {
-        self.into_iter().map(Into::into).collect()
     }
 }

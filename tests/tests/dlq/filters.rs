@@ -33,7 +33,7 @@ async fn varied(db: &Db) {
 
 /// Original ids, the oldest letter first, of both queues.
 async fn found(db: &Db, filter: Filter) -> Vec<(String, i64)> {
-    let page = letters(db).page(&filter, None, 100).await.unwrap();
+    let page = letters(db).list(&filter, None, 100).await.unwrap();
     assert_eq!(page.next, None);
     assert_eq!(letters(db).count(&filter).await.unwrap(), page.letters.len() as u64);
     let mut found: Vec<_> =
@@ -63,7 +63,7 @@ async fn every_word_of_a_filter_finds_what_it_says(db: &Db) {
     assert_eq!(found(db, all().ids(ids)).await, of("b", [2, 4]));
     assert_eq!(found(db, all().ids([])).await, []);
     // Letter n of `a` failed about 11 - n seconds ago.
-    let page = letters(db).page(&all().queue("a"), None, 10).await.unwrap();
+    let page = letters(db).list(&all().queue("a"), None, 10).await.unwrap();
     let at = |n: usize| page.letters[10 - n].failed_at;
     assert_eq!(found(db, all().queue("a").since(at(8))).await, of("a", 8..=10));
     assert_eq!(found(db, all().queue("a").until(at(3))).await, of("a", 1..=2));
@@ -83,7 +83,7 @@ async fn a_letter_opens_with_all_that_is_in_it(db: &Db) {
     plant(db, "a", 2).await;
     db.exec("UPDATE outbox_dlq SET timer_id = 't', note = 'n' WHERE original_id = 2").await;
     let id = db.int("SELECT id FROM outbox_dlq WHERE original_id = 2").await;
-    let opened = letters(db).open(id).await.unwrap().unwrap();
+    let opened = letters(db).show(id).await.unwrap().unwrap();
     assert_eq!(&opened.payload[..], b"2");
     assert_eq!(opened.headers().unwrap().get("tenant"), Some("acme"));
     let letter = &opened.letter;
@@ -98,9 +98,9 @@ async fn a_letter_opens_with_all_that_is_in_it(db: &Db) {
     assert_eq!((letter.resolved_at, letter.replayed_id), (None, None));
     assert_eq!(letter.failed_at, letter.created_at);
     assert!(!format!("{opened:?}").contains("broken"));
-    assert_eq!(letters(db).open(4711).await.unwrap(), None);
+    assert_eq!(letters(db).show(4711).await.unwrap(), None);
     // What a page has is the same.
-    let page = letters(db).page(&Filter::new().ids([id]), None, 1).await.unwrap();
+    let page = letters(db).list(&Filter::new().ids([id]), None, 1).await.unwrap();
     assert_eq!(page.letters, [opened.letter]);
 }
 
@@ -108,8 +108,8 @@ async fn a_missing_table_is_told_with_what_to_do(db: &Db) {
     db.exec("ALTER TABLE outbox_dlq RENAME TO away").await;
     let letters = letters(db);
     let told = [
-        letters.page(&Filter::new(), None, 1).await.unwrap_err().to_string(),
-        letters.open(1).await.unwrap_err().to_string(),
+        letters.list(&Filter::new(), None, 1).await.unwrap_err().to_string(),
+        letters.show(1).await.unwrap_err().to_string(),
         letters.groups(&Filter::new(), 1).await.unwrap_err().to_string(),
         letters.resolve(&Filter::new(), None).await.unwrap_err().to_string(),
         letters.replay(&Filter::new(), &outbox::dlq::Replay::new()).await.unwrap_err().to_string(),

@@ -41,7 +41,7 @@ async fn letters_of_one_problem_are_one_group(db: &Db) {
     assert!(first.sample.as_ref().unwrap().contains("no stock for order"), "{:?}", first.sample);
     assert_eq!((&*first.queue, &*first.failure_reason), ("orders", "retry_terminal"));
     assert!(first.first_seen <= first.last_seen);
-    let opened = letters(db).open(first.newest).await.unwrap().unwrap();
+    let opened = letters(db).show(first.newest).await.unwrap().unwrap();
     assert_eq!(opened.letter.failed_at, first.last_seen);
     let few = letters(db).groups(&Filter::new(), 1).await.unwrap();
     assert_eq!((few.letters, few.count, few.problems), (10, 3, vec![first.clone()]));

@@ -27,14 +27,14 @@ async fn lineage_survives_failures_and_replays(db: &Db) {
     db.drained().await;
     for round in 1..=3 {
         let open = Filter::new().status(Status::Failed);
-        let before = letters(db).page(&open, None, 10).await.unwrap().letters;
+        let before = letters(db).list(&open, None, 10).await.unwrap().letters;
         assert_eq!((before.len(), before[0].replays), (1, round - 1), "{before:?}");
         let report = letters(db).replay(&open, &Replay::new()).await.unwrap();
         assert_eq!(report.replayed, 1);
         db.drained().await;
-        let after = letters(db).page(&open, None, 10).await.unwrap().letters;
+        let after = letters(db).list(&open, None, 10).await.unwrap().letters;
         assert_eq!((after.len(), after[0].replays), (1, round));
-        let opened = letters(db).open(after[0].id).await.unwrap().unwrap();
+        let opened = letters(db).show(after[0].id).await.unwrap().unwrap();
         let headers = opened.headers().unwrap();
         assert_eq!(headers.original_id(), Some(first), "that of the first publish");
         assert_eq!(headers.replays(), round);
@@ -43,7 +43,7 @@ async fn lineage_survives_failures_and_replays(db: &Db) {
         assert_eq!(headers.correlation_id(), Some("c"));
         assert_eq!(opened.letter.timer_id.as_deref(), Some("t"));
         // The way back: the letter before knows the row that failed.
-        let link = letters(db).open(before[0].id).await.unwrap().unwrap().letter.replayed_id;
+        let link = letters(db).show(before[0].id).await.unwrap().unwrap().letter.replayed_id;
         assert_eq!(link, Some(after[0].original_id));
         let said = opened.letter.last_exception.unwrap();
         assert!(said.contains(&format!("run {round} of Some({first})")), "{said}");

@@ -86,7 +86,7 @@ async fn a_million_letters_are_read_and_written_by_their_indexes(db: &Db) {
         let mut after = None;
         for _ in 0..3 {
             let begun = Instant::now();
-            let page = letters.page(&filter, after, 50).await.unwrap();
+            let page = letters.list(&filter, after, 50).await.unwrap();
             assert!(begun.elapsed() < SOON, "{filter:?} took {:?}", begun.elapsed());
             assert!(!page.letters.is_empty());
             let Some(next) = page.next else { break };

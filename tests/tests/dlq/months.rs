@@ -33,7 +33,7 @@ async fn over_months(db: &Db) {
 }
 
 async fn of(db: &Db) -> Vec<(i64, i64)> {
-    let page = letters(db).page(&Filter::new(), None, 1000).await.unwrap();
+    let page = letters(db).list(&Filter::new(), None, 1000).await.unwrap();
     page.letters.iter().map(|letter| (letter.id, letter.original_id)).collect()
 }
 
@@ -68,14 +68,14 @@ async fn a_table_in_months_keeps_its_letters_and_serves_everything(db: &Db) {
     db.drained().await;
     running.stop().await.unwrap();
     let b = Filter::new().queue("b");
-    let buried = letters(db).page(&b, None, 10).await.unwrap().letters;
+    let buried = letters(db).list(&b, None, 10).await.unwrap().letters;
     assert_eq!(buried.len(), 5);
     assert!(buried.iter().all(|letter| letter.id > last), "no id comes twice: {last}, {buried:?}");
     assert_eq!(letters(db).groups(&Filter::new(), 10).await.unwrap().count, 2);
     assert_eq!(letters(db).replay(&b, &Replay::new().limit(2)).await.unwrap().replayed, 2);
     assert_eq!(letters(db).resolve(&b, None).await.unwrap(), 3);
     assert_eq!(letters(db).ignore(&Filter::new().ids([before[0].0]), None).await.unwrap(), 1);
-    assert!(letters(db).open(before[0].0).await.unwrap().is_some());
+    assert!(letters(db).show(before[0].0).await.unwrap().is_some());
     assert_eq!(letters(db).purge(&Filter::new()).await.unwrap(), 6);
     assert_eq!(letters(db).count(&Filter::new().status(Status::Failed)).await.unwrap(), 9);
 }

@@ -18,7 +18,7 @@ on_both!(
 async fn all(db: &Db, filter: &Filter, mut meanwhile: impl AsyncFnMut()) -> Vec<Letter> {
     let (mut after, mut all) = (None, Vec::new());
     loop {
-        let page = letters(db).page(filter, after, 7).await.unwrap();
+        let page = letters(db).list(filter, after, 7).await.unwrap();
         assert!(page.letters.len() == 7 || page.next.is_none());
         all.extend(page.letters);
         let Some(next) = page.next else { return all };
@@ -74,9 +74,9 @@ async fn letters_of_one_moment_are_paged_by_their_ids(db: &Db) {
 
 async fn a_cursor_survives_as_text(db: &Db) {
     plant(db, "a", 3).await;
-    let first = letters(db).page(&Filter::new(), None, 2).await.unwrap();
+    let first = letters(db).list(&Filter::new(), None, 2).await.unwrap();
     let next: Cursor = first.next.unwrap().to_string().parse().unwrap();
-    let second = letters(db).page(&Filter::new(), Some(next), 2).await.unwrap();
+    let second = letters(db).list(&Filter::new(), Some(next), 2).await.unwrap();
     assert_eq!((first.letters.len(), second.letters.len(), second.next), (2, 1, None));
     assert_eq!(second.letters[0].original_id, 1);
 }

@@ -49,7 +49,7 @@ async fn a_replay_puts_messages_back_as_if_they_were_new(db: &Db) {
     };
     assert_eq!(db.int(due).await, 2);
     for Replayed { letter, row } in told {
-        let opened = letters(db).open(letter).await.unwrap().unwrap();
+        let opened = letters(db).show(letter).await.unwrap().unwrap();
         assert_eq!(opened.letter.status, Status::Resolved);
         assert_eq!(opened.letter.replayed_id, Some(row.unwrap()));
         assert!(opened.letter.resolved_at >= Some(opened.letter.failed_at));
@@ -153,7 +153,7 @@ async fn a_replay_may_change_the_payload_and_the_queue(db: &Db) {
     let row = format!("SELECT count(*) FROM outbox WHERE queue = 'b' AND payload = {bytes}");
     assert_eq!(db.int(row).await, 1);
     // The letter tells what failed.
-    assert_eq!(&letters(db).open(id).await.unwrap().unwrap().payload[..], b"1");
+    assert_eq!(&letters(db).show(id).await.unwrap().unwrap().payload[..], b"1");
 }
 
 async fn options_that_make_no_sense_are_refused_at_once(db: &Db) {

@@ -42,9 +42,9 @@ async fn replay(db: &Db, commit: bool) -> usize {
 
 async fn a_replay_counts_when_the_callers_transaction_commits(db: &Db) {
     plant(db, "a", 3).await;
-    let before = letters(db).page(&Filter::new(), None, 10).await.unwrap();
+    let before = letters(db).list(&Filter::new(), None, 10).await.unwrap();
     assert_eq!(replay(db, false).await, 3);
-    assert_eq!(letters(db).page(&Filter::new(), None, 10).await.unwrap(), before);
+    assert_eq!(letters(db).list(&Filter::new(), None, 10).await.unwrap(), before);
     assert_eq!(db.rows().await, 0);
     assert_eq!(replay(db, true).await, 3);
     assert_eq!(db.rows().await, 3);

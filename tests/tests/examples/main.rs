@@ -57,7 +57,7 @@ fn retries_shows_each_strategy() {
 }
 
 #[test]
-fn dead_letter_shows_each_reason_and_publishes_again() {
+fn dead_letter_shows_each_reason_and_replays() {
     assert_lines(
         &Example::new("dead_letter", "").story(),
         &[
@@ -65,7 +65,9 @@ fn dead_letter_shows_each_reason_and_publishes_again() {
             "invoices: retry_terminal (String)",
             "refunds: rejected (the amount is negative)",
             "refunds: retry_terminal (decode)",
-            "The address is known now; the dead invoices are published again.",
+            "4 letters, 4 problems",
+            "The address is known now; the dead invoices are put back.",
+            "replayed: 1",
             "invoice 7 is sent",
             "left: 0",
         ],

@@ -30,8 +30,8 @@ async fn an_operator_looks_at_everything(db: &Db) {
     assert!(operator.why(1001, &WhyOptions::default()).await.unwrap().is_known());
     let dead = operator.dead_letters();
     let all = Filter::new();
-    assert_eq!(dead.page(&all, None, 10).await.unwrap().letters.len(), 3);
-    assert!(dead.open(1).await.unwrap().is_some());
+    assert_eq!(dead.list(&all, None, 10).await.unwrap().letters.len(), 3);
+    assert!(dead.show(1).await.unwrap().is_some());
     assert_eq!(dead.groups(&all, 10).await.unwrap().problems.len(), 1);
     assert_eq!(dead.count(&all).await.unwrap(), 3);
     granted.end(&[&pool]).await;

@@ -54,7 +54,7 @@ impl List {
         if let Some(status) = self.status.status() {
             filter = filter.status(status);
         }
-        let page = letters.page(&filter, self.after, self.limit).await?;
+        let page = letters.list(&filter, self.after, self.limit).await?;
         let now = letters.now().await?;
         let next = page.next.map(|next| next.to_string());
         let listed: Vec<_> = page.letters.iter().map(letter).collect();

@@ -26,7 +26,7 @@ impl Show {
         context: &Context,
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
-        let Some(opened) = letters.open(self.id).await? else {
+        let Some(opened) = letters.show(self.id).await? else {
             return Err(Trouble::Failed(format!("there is no dead letter {}", self.id).into()));
         };
         let now = letters.now().await?;
