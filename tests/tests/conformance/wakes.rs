@@ -1,14 +1,16 @@
 //! A sleeping engine is woken by whatever brings it rows, whatever its table is
 //! called.
 
+use std::future::{Future as _, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use outbox::schema::migrate_tables;
 use outbox::testing::store::{Store, Wake, Wakes, ack_publishing};
 use outbox::{Outgoing, TableNames};
 use outbox_tests::backend::unique;
-use outbox_tests::wait::{begun, soon};
+use outbox_tests::wait::soon;
 use sqlx::postgres::PgListener;
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps};
@@ -114,7 +116,13 @@ async fn a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped(
     b.publisher().send(&mut tx, Outgoing::new(&*queue, &1)).await.unwrap();
     let mut wakes = b.store().listen().await.unwrap();
     wakes.sleep_on(&[&queue]).await.unwrap();
-    begun("the look", pin!(wakes.next())).await;
+    loop {
+        let mut next = pin!(wakes.next());
+        let polled = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
+        // The channel has the name of the table, which is every test's.
+        let Poll::Ready(other) = polled else { break };
+        assert_ne!(other.unwrap(), Wake::Queue(queue.clone()), "the look is over already");
+    }
     b.commit(tx).await;
     woken(&mut wakes, &queue).await;
 }
