@@ -7,13 +7,14 @@ use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
 
 use crate::plant::{id_of, plant};
-use crate::program::{command, json, run};
+use crate::program::{command, ended, json, run, shop};
 
 on_both!(
     a_replay_tells_what_became_of_each_letter,
     many_letters_are_replayed_only_when_somebody_agrees,
     a_replay_may_change_what_is_put_back,
     a_canary_keeps_the_others_back,
+    a_trial_shows_what_a_handler_would_do_and_undoes_it,
     ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is_killed,
 );
 
@@ -35,6 +36,35 @@ async fn a_replay_tells_what_became_of_each_letter(db: &Db) {
     assert_eq!(ran.code, 1);
     assert!(ran.out.starts_with("1 letter replayed, 1 kept\n"), "{}", ran.out);
     assert!(ran.out.contains(&format!("letter {two}: a live row")), "{}", ran.out);
+}
+
+async fn a_trial_shows_what_a_handler_would_do_and_undoes_it(db: &Db) {
+    plant(db, "books", 2).await;
+    for (n, amount) in [(1, 5), (2, -5)] {
+        let payload = format!("{{\"id\": {n}, \"amount\": {amount}}}");
+        let payload = if db.is_postgres() {
+            format!("convert_to('{payload}', 'UTF8')")
+        } else {
+            format!("CAST('{payload}' AS BLOB)")
+        };
+        db.exec(format!("UPDATE outbox_dlq SET payload = {payload} WHERE original_id = {n}")).await;
+    }
+    let (good, bad) = (id_of(db, 1).await.to_string(), id_of(db, 2).await.to_string());
+    let trial = ["dlq", "replay", "--dry-run", "--yes"];
+    let told = ended(shop(db, &[&trial[..], &[&good]].concat())).await.good();
+    assert!(told.contains(&format!("letter {good}: handled by `book`")), "{told}");
+    assert!(told.contains("receipts"), "{told}");
+    let ran = ended(shop(db, &[&trial[..], &[&good, &bad, "--json"]].concat())).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let trials = ran.json()["trials"].clone();
+    assert_eq!(trials[0]["outcome"], "acked");
+    assert_eq!(trials[0]["published"][0]["queue"], "receipts");
+    assert_eq!(
+        (&trials[1]["outcome"], &trials[1]["error_kind"]),
+        (&"retried".into(), &"Amount".into())
+    );
+    let untouched = "SELECT count(*) FROM outbox_dlq WHERE status = 'failed'";
+    assert_eq!((db.rows().await, db.int(untouched).await), (0, 2));
 }
 
 async fn many_letters_are_replayed_only_when_somebody_agrees(db: &Db) {

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 
 use outbox::Outgoing;
-use outbox_tests::db::Db;
+use outbox_tests::db::{Db, Pool};
 use serde_json::json;
 
 use crate::plant::plant;
@@ -78,4 +78,24 @@ async fn every_command_does_what_the_page_says(db: &Db) {
     running.unwrap().kill().await.unwrap();
 }
 
+/// The months by hand: letters stay, the tables pass the check, the commands go on.
+async fn the_recipe_makes_months(db: &Db) {
+    plant(db, "orders", 6).await;
+    let recipe = PAGE.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    let (make, drop) = recipe.split_once("COMMIT;\n").unwrap();
+    let Pool::Postgres(pool) = &db.pool else { panic!("this is SQLite") };
+    let run = async |sql: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(pool).await.unwrap();
+    };
+    run(format!("{make}COMMIT")).await;
+    assert_eq!(db.letters().await, 6);
+    plant(db, "orders", 1).await;
+    assert_eq!(db.int("SELECT max(id) FROM outbox_dlq").await, 8, "an id was given out again");
+    ended(shop(db, &["check"])).await.good();
+    ended(shop(db, &["dlq", "partition", "--yes"])).await.good();
+    ended(shop(db, &["check"])).await.good();
+    run(drop.to_owned()).await;
+}
+
+outbox_tests::on_postgres!(the_recipe_makes_months);
 outbox_tests::on_both!(every_command_does_what_the_page_says);
