@@ -42,6 +42,22 @@ fn lines() -> Vec<Line> {
     blocks.flat_map(|block| block.lines().map(line)).collect()
 }
 
+/// Commands in sentences are of those that are run.
+#[test]
+fn no_command_is_only_mentioned() {
+    let names = |words: &[String]| {
+        let words = words.iter().take_while(|word| word.chars().all(char::is_alphabetic));
+        words.take(2).cloned().collect::<Vec<_>>()
+    };
+    let run: Vec<_> = lines().iter().map(|line| names(&line.words)).collect();
+    let mentioned = PAGE.split("`outbox ").skip(1).filter_map(|rest| rest.split_once('`'));
+    let mentioned: Vec<_> = mentioned.map(|(command, _)| names(&words(command))).collect();
+    assert!(mentioned.len() > 5);
+    for command in mentioned {
+        assert!(run.iter().any(|one| one.starts_with(&command)), "{command:?} is not run");
+    }
+}
+
 async fn every_command_does_what_the_page_says(db: &Db) {
     for id in 1..=3 {
         db.send(Outgoing::new("orders", &json!({ "id": id, "amount": 1 }))).await;
