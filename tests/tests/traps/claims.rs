@@ -126,6 +126,7 @@ async fn a_claim_of_several_queues_reads_each_index_range_in_order(db: &Db) {
         .bind([None::<i64>])
         .bind(["q0", "q1", "q2"].map(String::from))
         .bind([1_i64; 3])
+        .bind("claims of q0")
         .fetch_one(&mut *tx)
         .await
         .unwrap();
