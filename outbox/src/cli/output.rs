@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::future::Future;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -88,6 +90,20 @@ impl Output {
     /// Text that stands out on a terminal.
     pub(super) fn strong(self, text: &str) -> String {
         if self.colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// For one statement that may take long: something that moves on a terminal,
+    /// otherwise nothing.
+    pub(super) async fn waiting<T>(self, what: &'static str, work: impl Future<Output = T>) -> T {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        if !self.json {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        bar.set_message(what);
+        let done = work.await;
+        bar.finish_and_clear();
+        done
     }
 
     /// For work that takes long: a bar on a terminal, otherwise nothing.

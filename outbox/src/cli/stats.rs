@@ -55,7 +55,9 @@ impl Stats {
             };
         }
         let (operator, options) = (context.operator()?, self.options());
-        let mut sample = operator.sample(&options).await?;
+        let first = operator.sample(&options);
+        let mut sample =
+            if self.exact { context.out.waiting("counting", first).await } else { first.await }?;
         let mut rates = None;
         if let Some(over) = self.over {
             let earlier = sample;

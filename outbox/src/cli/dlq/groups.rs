@@ -27,7 +27,8 @@ impl Groups {
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
         let filter = self.selection.filter(letters).await?;
-        let groups = letters.groups(&filter, self.limit).await?;
+        let groups = letters.groups(&filter, self.limit);
+        let groups = context.out.waiting("grouping", groups).await?;
         let now = letters.now().await?;
         let listed: Vec<_> = groups.problems.iter().map(problem).collect();
         let value =

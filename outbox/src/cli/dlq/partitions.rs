@@ -52,7 +52,8 @@ impl Cut {
                  reads or writes letters, and messages that fail wait in the outbox"
             ))?;
         }
-        let done = letters.partition(self.months_ahead).await?;
+        let done = letters.partition(self.months_ahead);
+        let done = context.out.waiting("moving letters", done).await?;
         let value = json!({ "converted": done.converted, "made": done.made, "moved": done.moved });
         context.out.result(&value, || match done.made.len() {
             0 => "every month is there".into(),
@@ -80,7 +81,8 @@ impl DropMonths {
             }
             self.consent.to(&(told + "\n"))?;
         }
-        let gone = letters.drop_partitions(before, self.with_open).await?;
+        let gone = letters.drop_partitions(before, self.with_open);
+        let gone = context.out.waiting("dropping months", gone).await?;
         let listed: Vec<_> = gone
             .iter()
             .map(|month| {
