@@ -38,7 +38,7 @@ pub struct Db {
     pub names: TableNames,
     pub url: String,
     folder: Option<PathBuf>,
-    own_server: bool,
+    pub(crate) own_server: bool,
 }
 
 /// Runs every case on both databases.

@@ -2,12 +2,14 @@
 
 use outbox::TableNames;
 use outbox::ops::{Operator, Roles};
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor};
 use tokio::sync::Mutex;
 
-/// `consumer`: the engine of every test logs in as that role; what tests do beside it
-/// stays the owner's.
+use crate::db::{Db, Pool};
+
+/// `consumer`: the engine of every test logs in as that role. `operator`: so does what
+/// tests do as operators. The rest of what they do stays the owner's.
 pub const ROLE: &str = "OUTBOX_TEST_PG_ROLE";
 
 /// Names that are the server's, so all tests share them.
@@ -20,18 +22,34 @@ pub fn roles() -> Roles {
     roles
 }
 
-fn restricted() -> bool {
+/// The role that is used, if one is.
+fn used() -> Option<&'static str> {
     match std::env::var(ROLE).as_deref() {
-        Ok("consumer") => true,
-        Ok(other) => panic!("{ROLE} is {other:?}; it can be `consumer`"),
-        Err(_) => false,
+        Ok("consumer") => Some("consumer"),
+        Ok("operator") => Some("operator"),
+        Ok(other) => panic!("{ROLE} is {other:?}; it can be `consumer` or `operator`"),
+        Err(_) => None,
     }
 }
 
 /// As the engine logs in.
 #[must_use]
 pub fn of_engine(options: PgConnectOptions) -> PgConnectOptions {
-    if restricted() { options.username(&roles().consumer) } else { options }
+    if used() == Some("consumer") { options.username(&roles().consumer) } else { options }
+}
+
+/// The tables for operators, as they log in.
+#[must_use]
+pub fn operator(db: &Db, names: TableNames) -> Operator {
+    match &db.pool {
+        Pool::Postgres(pool) if used() == Some("operator") && !db.own_server => {
+            let options = (*pool.connect_options()).clone().username(&roles().operator);
+            let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+            Operator::postgres(pool, names)
+        }
+        Pool::Postgres(pool) => Operator::postgres(pool.clone(), names),
+        Pool::Sqlite(pool) => Operator::sqlite(pool.clone(), names),
+    }
 }
 
 /// Grants the roles what they need of tables that were just made, if they are used.
@@ -39,7 +57,7 @@ pub fn of_engine(options: PgConnectOptions) -> PgConnectOptions {
 /// # Panics
 /// When the server refuses.
 pub async fn grant_if_used(pool: &PgPool, names: &TableNames) {
-    if restricted() {
+    if used().is_some() {
         grant(pool, names, &roles()).await;
     }
 }
@@ -50,7 +68,7 @@ pub async fn grant_if_used(pool: &PgPool, names: &TableNames) {
 /// # Panics
 /// When the server refuses.
 pub async fn grant_own_tables_if_used(pool: &PgPool) {
-    if restricted() {
+    if used() == Some("consumer") {
         let consumer = roles().consumer;
         let sql = format!("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {consumer}");
         pool.execute(AssertSqlSafe(sql)).await.unwrap();

@@ -14,7 +14,10 @@ pub(crate) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError
                     .any(|text| refused.message().starts_with(text))
         });
         if missing {
-            let why = format!("{error}; make or upgrade the tables with `outbox migrate`");
+            let why = format!(
+                "{error}; make or upgrade the tables with `outbox migrate`; what is still missing \
+                 then, `outbox check` tells"
+            );
             return StoreError::new(action, why, false);
         }
         StoreError::of(action)(error)

@@ -20,17 +20,11 @@ mod replay;
 mod transaction;
 
 use outbox::dlq::DeadLetters;
-use outbox::ops::Operator;
-use outbox_tests::db::{Db, Pool};
+use outbox_tests::db::Db;
 
 /// What an operator has.
 fn letters(db: &Db) -> DeadLetters {
-    let names = db.names.clone();
-    match &db.pool {
-        Pool::Postgres(pool) => Operator::postgres(pool.clone(), names),
-        Pool::Sqlite(pool) => Operator::sqlite(pool.clone(), names),
-    }
-    .dead_letters()
+    outbox_tests::roles::operator(db, db.names.clone()).dead_letters()
 }
 
 /// The time so many seconds ago, in the database's SQL.

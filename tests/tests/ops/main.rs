@@ -14,14 +14,11 @@ mod why_locked;
 mod why_readers;
 
 use outbox::ops::Operator;
-use outbox_tests::db::{Db, Pool};
+use outbox_tests::db::Db;
 
 /// For the tables of this database.
 fn operator(db: &Db) -> Operator {
-    match &db.pool {
-        Pool::Postgres(pool) => Operator::postgres(pool.clone(), db.names.clone()),
-        Pool::Sqlite(pool) => Operator::sqlite(pool.clone(), db.names.clone()),
-    }
+    outbox_tests::roles::operator(db, db.names.clone())
 }
 
 /// SQL for this long ago, in either database.

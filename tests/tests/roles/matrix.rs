@@ -38,6 +38,8 @@ const STATEMENTS: &[(&str, u8)] = &[
     ("DELETE FROM outbox", CONSUMER | OPERATOR),
     ("TRUNCATE outbox", NO),
     ("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE", CONSUMER | OPERATOR),
+    ("SELECT last_value FROM outbox_id_seq", OPERATOR),
+    ("SELECT nextval('outbox_id_seq')", NO),
     ("SELECT payload FROM outbox_dlq", OPERATOR),
     ("SELECT id, queue, status, failed_at FROM outbox_dlq", CONSUMER | OPERATOR),
     ("SELECT headers, last_exception FROM outbox_dlq", OPERATOR),

@@ -40,11 +40,14 @@ GRANT SELECT ON "outbox_paused" TO {consumer};
 
 -- Operates: looks at everything, publishes, cancels timers, replays, resolves, ignores and
 -- purges dead letters, pauses queues. It cannot claim, nor change what waits.
--- To lock a row, for a look at who has it, takes the right to change a column.
+-- To lock a row, for a look at who has it, takes the right to change a column. To move a
+-- timer takes more: a producer's that may.
 GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
     UPDATE (last_attempt_at),
     SELECT, DELETE
     ON "outbox" TO {operator};
+-- Whether an id was ever given out, and how many a second.
+{ids}
 GRANT UPDATE (status, resolved_at, note, fingerprint, replayed_id), SELECT, DELETE
     ON "outbox_dlq" TO {operator};
 GRANT SELECT, INSERT, UPDATE, DELETE ON "outbox_paused" TO {operator};
