@@ -30,7 +30,7 @@ fn letters(db: &Db) -> DeadLetters {
 /// The time so many seconds ago, in the database's SQL.
 fn ago(db: &Db, seconds: impl std::fmt::Display) -> String {
     if db.is_postgres() {
-        format!("clock_timestamp() - ({seconds}) * interval '1 second'")
+        format!("statement_timestamp() - ({seconds}) * interval '1 second'")
     } else {
         format!("CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ({seconds}) * 1000000")
     }
