@@ -235,27 +235,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::message::Row;
-    use crate::store::Before;
 
     fn job(payload: Bytes) -> Job {
         let (now, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
-        let row = Row {
-            id: 1,
-            queue: "q".into(),
-            payload,
-            attempts_count: 0,
-            deliveries_count: 1,
-            created_at: at,
-            next_attempt_at: at,
-            first_attempt_at: None,
-            last_attempt_at: None,
-            acquired_at: Some(at),
-            acquired_token: None,
-            timer_id: None,
-            headers: None,
-        };
-        Job { claimed: Claimed { row, before: Before::Settled }, claimed_at: now, deadline: now }
+        let claimed = Claimed::of_test(1, at, at, payload);
+        Job { claimed, claimed_at: now, deadline: now }
     }
 
     /// Places that it gives to a claim once it knows its rows, and that they are

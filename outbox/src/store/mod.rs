@@ -135,6 +135,29 @@ pub struct Claimed {
     pub before: Before,
 }
 
+#[cfg(test)]
+impl Claimed {
+    /// Of queue `q`, due and claimed at these times, settled before.
+    pub(crate) fn of_test(id: i64, due: SystemTime, at: SystemTime, payload: bytes::Bytes) -> Self {
+        let row = Row {
+            id,
+            queue: "q".into(),
+            payload,
+            attempts_count: 0,
+            deliveries_count: 1,
+            created_at: due,
+            next_attempt_at: due,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: Some(at),
+            acquired_token: None,
+            timer_id: None,
+            headers: None,
+        };
+        Self { row, before: Before::Settled }
+    }
+}
+
 /// How the row's previous delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
