@@ -337,6 +337,8 @@ mod tests {
     fn after_a_failure_it_begins_at_the_start_and_not_at_once() {
         let (mut look, now) = look();
         look.gets(&rows(10, at(0)), now);
+        look.gets(&rows(9, at(0)), now);
+        assert!(look.poll_at > now + HOUR / 2);
         look.claim(10, now).unwrap();
         look.failed(false, now);
         assert!(look.floor.is_none() && !look.expects_many() && !look.wants(now));
