@@ -178,3 +178,19 @@ fn the_gate_is_shut() {
     assert!(made("let text = format!(\"{SELECTED} of {count}\");").is_empty());
     assert!(made("names.sql_with(\"DROP TABLE {table}\", &values)").is_empty());
 }
+
+#[test]
+fn unsafe_code_is_forbidden_in_every_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let workspace = read("Cargo.toml");
+    assert!(workspace.contains("unsafe_code = \"forbid\""));
+    let members = workspace.split("members = [").nth(1).unwrap().split(']').next().unwrap();
+    let members: Vec<_> = members.split('"').skip(1).step_by(2).collect();
+    assert!(members.len() >= 5, "{members:?}");
+    for member in members {
+        let manifest = read(&format!("{member}/Cargo.toml"));
+        let own = manifest.contains("[lints.rust]\nunsafe_code = \"forbid\"");
+        assert!(own || manifest.contains("[lints]\nworkspace = true"), "{member} may be unsafe");
+    }
+}
