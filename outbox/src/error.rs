@@ -65,7 +65,10 @@ impl fmt::Display for List<'_> {
 }
 
 /// A statement or a connection that failed.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints what `Display` does: a database's own error has more in it, such as
+/// the row that a constraint refused.
+#[derive(thiserror::Error)]
 #[error("{action}: {source}")]
 pub struct StoreError {
     /// What was being done: "claim", "ack", ...
@@ -76,6 +79,12 @@ pub struct StoreError {
     /// a busy file, a server that starts. The call may or may not have happened.
     /// False when the database refused it, so that nothing was written.
     pub transient: bool,
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl StoreError {

@@ -2,6 +2,7 @@
 //! tell what they do, and the log.
 
 pub mod backend;
+pub mod bombs;
 pub mod capture;
 pub mod db;
 pub mod hostile;

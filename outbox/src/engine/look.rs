@@ -18,6 +18,10 @@ const SWEEP_SHARE: u32 = 20;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// A claim from the start that took no longer met no dead rows to speak of.
 const CHEAP: Duration = Duration::from_millis(5);
+/// So many claims in vain may follow one another as fast as somebody wakes; each further
+/// one rests. Anybody who may connect can send wakes.
+const VAIN: u32 = 20;
+const REST: Duration = Duration::from_millis(10);
 /// Transactions commit in another order than their rows are due: it begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
@@ -38,7 +42,9 @@ pub(super) struct Look {
     /// Absent if it is woken in any case.
     awake: Option<Awake>,
     errors: Backoff,
-    /// After a failure.
+    /// Claims that found nothing, one after the other.
+    vain: u32,
+    /// After a failure, or too much in vain.
     not_before: Instant,
     /// Claims in a statement of its own.
     pub(super) alone: bool,
@@ -59,6 +65,7 @@ impl Look {
             poll_wait: Duration::ZERO,
             awake: wakes_only_sleepers.then(Awake::new),
             errors: Backoff::of_errors(),
+            vain: 0,
             not_before: now,
             alone: false,
         }
@@ -133,8 +140,14 @@ impl Look {
             let most = 2 * self.sweep.1.max(CHEAP / 4);
             self.sweep.1 = now.duration_since(sent).min(most);
         }
-        if !taken.rows.is_empty() {
+        if taken.rows.is_empty() {
+            self.vain = self.vain.saturating_add(1);
+        } else {
+            self.vain = 0;
             self.polls.reset();
+        }
+        if self.vain > VAIN {
+            self.not_before = now + REST;
         }
         if let Some(last) = taken.rows.last() {
             let now = last.row.acquired_at.unwrap_or(last.row.next_attempt_at);

@@ -176,7 +176,14 @@ impl PgStore {
                     let _ = connection.close().await;
                     return Ok(());
                 }
-                Ok(Err(error)) => StoreError::of("connect to PostgreSQL")(error),
+                Ok(Err(error)) => {
+                    let lasting = is_of_tls(&error);
+                    let failed = StoreError::of("connect to PostgreSQL")(error);
+                    if lasting {
+                        return Err(failed);
+                    }
+                    failed
+                }
                 Err(_) => StoreError::new("connect to PostgreSQL", "no answer within 5 s", true),
             };
             if !failed.transient || Instant::now() >= give_up {
@@ -184,6 +191,16 @@ impl PgStore {
             }
             sleep(Duration::from_millis(200)).await;
         }
+    }
+}
+
+/// A certificate or a server's lack of TLS, which the next second does not mend.
+fn is_of_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        // As rustls refuses a certificate.
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
     }
 }
 
