@@ -125,6 +125,7 @@ impl Look {
             lease_ttl: subscriber.options.lease_ttl,
             token: new_token(),
             after,
+            max_deliveries: subscriber.options.max_deliveries,
             expected: self.plenty,
         })
     }

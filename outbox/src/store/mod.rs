@@ -95,9 +95,19 @@ pub struct Claim {
     pub token: Uuid,
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
+    /// Of rows delivered more often an abandoned claim makes such that were not: given
+    /// back, they no longer tell that their leases ran out.
+    pub max_deliveries: Option<u64>,
     /// The last one got as many rows as it asked for, so there are more.
     #[cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code))]
     pub expected: bool,
+}
+
+impl Claim {
+    /// What an abandoned row counts as, with the delivery that is taken back.
+    fn most_deliveries(&self) -> u64 {
+        self.max_deliveries.unwrap_or(u64::MAX)
+    }
 }
 
 /// A place in the order of claims.
@@ -219,8 +229,8 @@ pub struct Release {
     pub lease: Lease,
     /// `None` leaves the due time as it is.
     pub due_in: Option<Duration>,
-    /// Takes this delivery back from `deliveries_count`.
-    pub uncount: bool,
+    /// Deliveries taken back from `deliveries_count`.
+    pub uncount: u64,
     /// When the row was claimed, if its handler has started: it is not due again
     /// within a millisecond of that, even if the database's clock was set back. With
     /// the count taken back, only the time tells this claim from the next.

@@ -81,6 +81,7 @@ impl TestBroker {
             lease_ttl: options.lease_ttl,
             token: new_token(),
             after: None,
+            max_deliveries: None,
             expected: false,
         };
         let claimed_at = Instant::now();
@@ -198,6 +199,7 @@ impl TestBroker {
             lease_ttl: reader.subscriber.options.lease_ttl,
             token: new_token(),
             after: None,
+            max_deliveries: None,
             expected: false,
         };
         let looks: Vec<_> = driver.readers.iter().map(look).collect();

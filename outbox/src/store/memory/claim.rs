@@ -2,8 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use uuid::Uuid;
-
 use super::{Stored, Tables, bounded};
 use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
 
@@ -56,13 +54,14 @@ impl Tables {
             .collect()
     }
 
-    pub(super) fn abandon(&mut self, token: Uuid) -> u64 {
+    pub(super) fn abandon(&mut self, claim: &Claim) -> u64 {
         let mut released = 0;
         for stored in self.rows.values_mut() {
-            if stored.row.acquired_token == Some(token) {
+            if stored.row.acquired_token == Some(claim.token) {
                 stored.row.acquired_token = None;
                 stored.row.acquired_at = None;
-                stored.row.deliveries_count = stored.row.deliveries_count.saturating_sub(1);
+                let counted = stored.row.deliveries_count.min(claim.most_deliveries());
+                stored.row.deliveries_count = counted.saturating_sub(1);
                 released += 1;
             }
         }

@@ -160,7 +160,7 @@ impl Store for MemoryStore {
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        Ok(self.tables().abandon(claim.token))
+        Ok(self.tables().abandon(claim))
     }
 
     async fn listen(&self) -> super::Result<NoWakes> {

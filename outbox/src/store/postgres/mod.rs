@@ -300,7 +300,10 @@ impl Store for PgStore {
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        let statement = query(&self.0.sql().abandon).bind(claim.queues.to_vec()).bind(claim.token);
+        let statement = query(&self.0.sql().abandon)
+            .bind(claim.queues.to_vec())
+            .bind(claim.token)
+            .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX));
         let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
         Ok(done.await?.rows_affected())
     }

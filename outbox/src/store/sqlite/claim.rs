@@ -105,7 +105,9 @@ impl SqliteStore {
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
         let mut released = 0;
         for queue in claim.queues.iter() {
-            let statement = query(&self.0.sql().abandon).bind(queue.clone()).bind(claim.token);
+            let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
+            let statement = query(&self.0.sql().abandon);
+            let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
             let done = statement.execute(&self.0.writer).await;
             released += done.map_err(StoreError::of("abandon"))?.rows_affected();
         }
