@@ -3,8 +3,10 @@
 
 pub mod backend;
 pub mod capture;
+pub mod clock;
 pub mod db;
 pub mod hostile;
+pub mod pooler;
 pub mod postgres;
 pub mod probe;
 pub mod proxy;
@@ -12,3 +14,4 @@ pub mod roles;
 pub mod server;
 pub mod sqlite;
 pub mod wait;
+pub mod worker;
