@@ -123,6 +123,10 @@ impl Position {
     }
 }
 
+/// A claim takes no more rows once their payloads come to this. The statements have the
+/// number too.
+pub(crate) const CLAIM_BYTES: usize = 32 << 20;
+
 /// What a claim got.
 #[derive(Debug, Default)]
 pub struct Taken {
@@ -131,7 +135,7 @@ pub struct Taken {
     /// Time until the next row of its queues becomes due or the next lease runs
     /// out; looked for only when the claim got less than it asked for. Rows that are
     /// free and due do not count: they were passed by, because somebody has them
-    /// locked.
+    /// locked. Nothing, if rows were left because those before them are large.
     pub next: Option<Duration>,
     /// Others were claiming from the same queue. Told only where it matters, and to a
     /// claim that expected rows.

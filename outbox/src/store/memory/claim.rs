@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{Stored, Tables, bounded};
-use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
+use crate::store::{Before, CLAIM_BYTES, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl Stored {
     /// When the row can be claimed: at its due time, or when its lease runs out.
@@ -25,9 +25,17 @@ impl Tables {
             .filter(|stored| claim.after.is_none_or(|after| Position::of(&stored.row) > after))
             .collect();
         due.sort_by_key(|stored| Position::of(&stored.row));
+        due.truncate(claim.limit);
+        let mut bytes = 0;
+        let fits = |stored: &&mut Stored| {
+            let before = bytes;
+            bytes += stored.row.payload.len();
+            before < CLAIM_BYTES
+        };
+        let wanted = due.len();
         let rows: Vec<_> = due
             .into_iter()
-            .take(claim.limit)
+            .take_while(fits)
             .map(|stored| {
                 let before = Before::of(stored.row.acquired_token);
                 stored.row.acquired_token = Some(claim.token);
@@ -37,7 +45,11 @@ impl Tables {
             })
             .collect();
         let looks = claim.limit == 0 || rows.len() < claim.limit;
-        let next = if looks { self.next_due(claim) } else { None };
+        let next = match (rows.len() < wanted, looks) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => self.next_due(claim),
+            (false, false) => None,
+        };
         Taken { rows, next, crowded: false }
     }
 

@@ -213,8 +213,7 @@ impl PgStore {
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
         let mut used = Used(None);
-        let connection =
-            used.0.insert(self.0.pool.acquire().await.map_err(StoreError::of(action))?);
+        let connection = used.0.insert(self.acquire().await.map_err(StoreError::of(action))?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
                 if let Some(connection) = used.0.take()
@@ -226,6 +225,19 @@ impl PgStore {
                 result.map_err(StoreError::of(action))
             }
             Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
+        }
+    }
+
+    /// Asks again now and then: who waits for a new connection, which the server may have
+    /// no room for, does not see that another has come free.
+    async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let give_up = Instant::now() + STATEMENT_LIMIT;
+        loop {
+            match timeout(CONNECT_LIMIT, self.0.pool.acquire()).await {
+                Ok(acquired) => return acquired,
+                Err(_) if Instant::now() < give_up => {}
+                Err(_) => return Err(sqlx::Error::PoolTimedOut),
+            }
         }
     }
 
