@@ -351,6 +351,8 @@ mod sealed {
     pub trait Sealed {}
     #[cfg(feature = "testing")]
     impl Sealed for super::memory::MemoryStore {}
+    #[cfg(feature = "testing")]
+    impl Sealed for crate::testing::simulate::FaultyStore {}
     #[cfg(feature = "postgres")]
     impl Sealed for super::postgres::PgStore {}
     #[cfg(feature = "sqlite")]

@@ -13,6 +13,7 @@ on_both!(
     a_row_whose_worker_died_too_often_runs_once_more_and_alone,
     a_row_whose_worker_died_while_it_ran_alone_is_dead_lettered_unrun,
     a_row_that_was_settled_too_often_is_dead_lettered_unrun,
+    a_row_given_back_after_its_workers_died_runs_once_more_and_alone,
     a_row_that_runs_alone_says_so_in_its_token,
     a_suspect_that_is_given_back_unstarted_is_not_condemned,
     a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started,
@@ -58,12 +59,32 @@ async fn a_row_whose_worker_died_while_it_ran_alone_is_dead_lettered_unrun(db: &
 
 async fn a_row_that_was_settled_too_often_is_dead_lettered_unrun(db: &Db) {
     db.publish("q", 1).await;
-    db.exec("UPDATE outbox SET deliveries_count = 3").await;
+    db.exec("UPDATE outbox SET deliveries_count = 3, attempts_count = 1").await;
     let (subscriber, probe) = gated("q");
     let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
     assert_eq!(reason(db).await, "max_deliveries");
     running.stop().await.unwrap();
     assert_eq!((db.rows().await, probe.more().await.len()), (0, 0));
+}
+
+/// Its deliveries ended with their processes; that the claim after them was given back,
+/// unanswered or by a drain, proves nothing.
+async fn a_row_given_back_after_its_workers_died_runs_once_more_and_alone(db: &Db) {
+    db.publish("q", 1).await;
+    db.exec("UPDATE outbox SET deliveries_count = 3").await;
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
+    assert_eq!(probe.start().await.deliveries, 4);
+    let versions = if db.is_postgres() {
+        "SELECT substr(acquired_token::text, 15, 1) FROM outbox"
+    } else {
+        "SELECT substr(hex(acquired_token), 13, 1) FROM outbox"
+    };
+    assert_eq!(db.texts(versions).await, ["8"], "alone");
+    probe.let_end(1);
+    db.drained().await;
+    assert_eq!(db.letters().await, 0, "it is innocent");
+    running.stop().await.unwrap();
 }
 
 /// So that whoever finds its lease expired knows whom to blame. Its lease goes on
