@@ -49,9 +49,9 @@ impl Consumer {
 }
 
 /// How often a queue was claimed from, as the server counts it: each time it is asked
-/// once whether the queue is paused. A session tells its own once a second.
+/// once whether the queue is paused. A session that is idle tells its own within 10 s.
 async fn looks(db: &Db) -> i64 {
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
     let looks =
         "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_paused_pkey'";
     db.int(looks).await
