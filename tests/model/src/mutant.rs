@@ -72,7 +72,8 @@ mutants! {
     RefusedLetterDeletes breaks M1,
     /// Whoever was delivered too often is dead, whoever was to blame.
     InnocentsBuried breaks H5,
-    /// A row delivered too often is given back with nothing taken from what it looks like.
+    /// A row delivered too often is given back as any other, and does not tell any more
+    /// that its leases ran out.
     SuspectsForgotten breaks H5,
     /// A letter whose timer lives is dropped.
     ReplayLosesOnConflict breaks R1,

@@ -1,6 +1,6 @@
 //! How far the checker goes, and the drain at the end of every way.
 
-use crate::{Action, Broken, Property, Rules, State, Verdict, judge};
+use crate::{Action, Property, Rules, State, Verdict, judge};
 
 /// Rules, and bounds that keep the states finite. Time has none: see
 /// [`State::rebased`].
@@ -113,14 +113,6 @@ impl<const K: usize, const S: usize> Scenario<K, S> {
             Property::Z1 => self.drains(state),
             told => !state.broken.has(told),
         }
-    }
-
-    /// All that a state breaks.
-    #[must_use]
-    pub fn broken(&self, state: &State<K, S>) -> Broken {
-        let mut broken = state.broken;
-        broken.unless(Property::Z1, self.drains(state));
-        broken
     }
 }
 

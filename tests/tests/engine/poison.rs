@@ -1,7 +1,7 @@
 //! Rows whose worker died. None is condemned for what another one did: a row that
 //! used up its deliveries that way first runs alone.
 
-use outbox::Outgoing;
+use outbox::{Outcome, Outgoing, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
@@ -16,6 +16,7 @@ on_both!(
     a_row_given_back_after_its_workers_died_runs_once_more_and_alone,
     a_row_that_runs_alone_says_so_in_its_token,
     a_suspect_that_is_given_back_unstarted_is_not_condemned,
+    a_suspect_that_snoozes_is_not_condemned,
     a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started,
 );
 
@@ -133,6 +134,18 @@ async fn a_suspect_that_is_given_back_unstarted_is_not_condemned(db: &Db) {
     probe.let_end(1);
     db.drained().await;
     running.stop().await.unwrap();
+}
+
+/// The same for one that ran alone and asks for more time.
+async fn a_suspect_that_snoozes_is_not_condemned(db: &Db) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let snoozes = Subscriber::new("snoozes", "q", |_| async { Outcome::Snooze(HOUR) });
+    let running = db.app().only([snoozes.max_deliveries(3)]).start().await.unwrap();
+    eventually("it is put off", async || db.leased().await == 0).await;
+    running.stop().await.unwrap();
+    // One more is not too many.
+    assert_eq!((db.rows().await, db.deliveries().await), (1, 2));
 }
 
 async fn a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started(db: &Db) {

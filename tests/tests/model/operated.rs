@@ -1,12 +1,13 @@
 //! What operators do to the stores, and what a sequence needs between two steps.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use outbox::dlq::{Filter, Replay};
 use outbox::ops::Operator;
 use outbox::{Outgoing, Published};
 
 use crate::bench::{Bench, Memory, Postgres, RawLetter, SqlBench, Sqlite, Steps};
+use crate::system::QUEUE;
 
 pub trait Operated: Bench {
     /// The same tables with nothing in them.
@@ -15,11 +16,20 @@ pub trait Operated: Bench {
     async fn replay(&self, letter: &RawLetter) -> bool;
     /// Letters that nobody dealt with, where the store knows of it.
     async fn open_letters(&self) -> Option<i64>;
-    /// Waits until the clock shows another time, so that no two steps have the same.
+    /// Letters are refused from now on, or taken again.
+    async fn refuse_letters(&self, refuse: bool) {
+        if refuse {
+            self.break_dlq().await;
+        } else {
+            self.mend_dlq().await;
+        }
+    }
+
+    /// Until the clock shows another time, so that no two steps have the same. The
+    /// coarsest counts milliseconds.
     async fn tick(&self) {
-        let millis = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
-        let before = millis();
-        while millis() == before {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {
             tokio::task::yield_now().await;
         }
     }
@@ -52,6 +62,16 @@ impl Operated for Memory {
 }
 
 impl Operated for Sqlite {
+    /// By a trigger: when the table is away, sqlx's thread may panic and leave the file
+    /// locked.
+    async fn refuse_letters(&self, refuse: bool) {
+        if refuse {
+            self.refuse_letters_of(QUEUE).await;
+        } else {
+            self.execute("DROP TRIGGER refuse").await;
+        }
+    }
+
     async fn emptied(&self) -> Self {
         self.execute("DELETE FROM outbox; DELETE FROM outbox_dlq").await;
         self.clone()

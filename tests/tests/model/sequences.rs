@@ -35,17 +35,17 @@ pub fn follow<B: Operated>() {
         |(mut reference, steps, taken)| {
             runtime.block_on(async {
                 let mut system = System::begin(&bench).await;
-                let (mut shares, mut seen) = (shares.borrow_mut(), Seen::default());
+                let mut seen = Seen::default();
                 for step in steps {
                     // By this the runner knows which steps were not reached.
                     taken.as_ref().inspect(|taken| _ = taken.fetch_add(1, Ordering::SeqCst));
                     let (next, effects) = reference.take(&step).unwrap();
-                    shares.count(&mut seen, &step, &effects);
+                    shares.borrow_mut().count(&mut seen, &step, &effects);
                     system.take(&step, &effects).await;
                     system.compare(&next.state).await;
                     reference = next;
                 }
-                shares.end(&seen);
+                shares.borrow_mut().end(&seen);
             });
             Ok(())
         },

@@ -55,7 +55,7 @@ pub enum Step {
         verdict: Verdict,
         answered: bool,
     },
-    /// The handler fails for good, and the dead-letter table is away.
+    /// The handler fails for good, and the dead-letter table does not take the letter.
     Refuse {
         slot: u8,
     },

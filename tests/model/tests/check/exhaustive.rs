@@ -25,17 +25,17 @@ fn all<const K: usize, const S: usize>(name: &str, scenario: Scenario<K, S>) -> 
 #[test]
 fn two_workers_keep_every_promise_in_all_states() {
     let states = all("workers", WORKERS);
-    assert!(states >= 4_000_000, "{states} states are too few to be said to be all");
+    assert!(states >= 4_000_000, "{states} states");
 }
 
 #[test]
 fn timers_keep_every_promise_in_all_states() {
     let states = all("timers", TIMERS);
-    assert!(states >= 10_000, "{states}");
+    assert!(states >= 2_000_000, "{states} states");
 }
 
 #[test]
 fn rows_that_are_delivered_too_often_keep_every_promise_in_all_states() {
     let states = all("poison", POISON);
-    assert!(states >= 10_000, "{states}");
+    assert!(states >= 2_000_000, "{states} states");
 }
