@@ -18,6 +18,11 @@ use crate::telemetry::{Sinks, TARGET};
 #[cfg(feature = "postgres")]
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// There a statement may be another one's that some session prepared under its name.
+#[cfg(feature = "postgres")]
+const POOLED: &str = "the connections go through a pooler in transaction mode: connect to the \
+    server itself, or to a pool in session mode";
+
 pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
@@ -28,13 +33,18 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     match database {
         #[cfg(feature = "postgres")]
         Database::Postgres(pool) => {
-            use crate::store::postgres::{Commits, PgStore};
+            use crate::store::postgres::{Commits, PgDesk, PgStore};
 
             let commits = if app.async_settles { Commits::Async } else { Commits::Default };
+            let desk = PgDesk::new(pool.clone(), &names);
             let anew = move || PgStore::with_commits(&pool, names.clone(), commits);
             let store = anew();
             if let Err(error) = store.reach(PATIENCE).await {
                 return Err(refused(reasons, error));
+            }
+            if desk.is_behind_a_pooler().await {
+                reasons.push(POOLED.to_owned());
+                return Err(Error::Launch(reasons));
             }
             start.on(store, anew, reasons).await
         }

@@ -41,6 +41,8 @@ async fn starve(db: &Db, server: &Server, taken: &mut Vec<PgConnection>) {
         WHERE application_name = 'engine'";
     eventually("the engine has no connection", async || {
         db.int(kill).await;
+        // A place is free a moment after its session has gone.
+        sleep(OFTEN).await;
         take_all(server, taken).await;
         db.connections().await == 0
     })
@@ -66,7 +68,6 @@ async fn an_app_without_connections_waits_for_some_and_goes_on() {
     sleep(3 * SECOND).await;
     let tries = refused() - before;
     assert!((1..=60).contains(&tries), "{tries} tries to connect in 3 s");
-    assert!(probe.more().await.is_empty());
     drop(taken);
     let runs = probe.starts(20).await;
     assert!(runs.iter().map(|run| run.n).eq(2..22));
@@ -82,7 +83,10 @@ async fn forty_subscribers_share_what_connections_there_are() {
     let all: Vec<_> = (0..40).map(|n| free("it", &format!("q{n}"))).collect();
     let subscribers = all.iter().map(|(subscriber, _)| subscriber.clone());
     let running = db.app().only(subscribers).start().await.unwrap();
-    take_all(&server, &mut taken).await;
+    // One to listen, and one for everything else.
+    starve(&db, &server, &mut taken).await;
+    taken.truncate(taken.len() - 2);
+    eventually("it has two", async || db.connections().await == 2).await;
     let begun = Instant::now();
     for round in 0..5 {
         db.send_all((0..400).map(|n| Outgoing::new(format!("q{}", n % 40), &round))).await;

@@ -46,9 +46,9 @@ impl Pair {
 
     /// The standby has all; then the server dies, and its address leads to the standby.
     async fn fail_over(&self) {
-        let behind =
-            "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()";
-        eventually("the standby has all", async || self.db.int(behind).await == 0).await;
+        let level =
+            "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()";
+        eventually("the standby has all", async || self.db.int(level).await == 1).await;
         self.server.kill().unwrap();
         self.proxy.lead_to(&self.standby.url);
     }

@@ -93,7 +93,8 @@ async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
 
     holder.close().await.unwrap();
     let listens = async || running.health().check().await.listener_up == Some(true);
-    timeout(Duration::from_secs(60), async {
+    // The waits between its tries have grown to half a minute.
+    timeout(Duration::from_secs(120), async {
         while !listens().await {
             sleep(OFTEN).await;
         }

@@ -105,6 +105,12 @@ impl PgDesk {
         rows.first().map(read).transpose().map_err(failed)
     }
 
+    /// Whether sessions are shared. A server that cannot be asked now says so elsewhere.
+    pub(crate) async fn is_behind_a_pooler(&self) -> bool {
+        let asked = timeout(CONNECT_LIMIT, self.pids()).await;
+        asked.is_ok_and(|pids| pids.is_ok_and(Pids::are_shared))
+    }
+
     /// Two connections take turns: see [`Pids`].
     pub(crate) async fn pids(&self) -> Result<Pids> {
         let (mut first, mut second) = (self.connect().await?, self.connect().await?);

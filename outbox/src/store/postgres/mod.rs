@@ -228,14 +228,15 @@ impl PgStore {
         }
     }
 
-    /// Asks again now and then: who waits for a new connection, which the server may have
-    /// no room for, does not see that another has come free.
+    /// Asks again after a while, and a longer one: who waits for a new connection, which
+    /// the server may have no room for, does not see that another has come free.
     async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let give_up = Instant::now() + STATEMENT_LIMIT;
+        let mut patience = Duration::from_millis(100);
         loop {
-            match timeout(CONNECT_LIMIT, self.0.pool.acquire()).await {
+            match timeout(patience, self.0.pool.acquire()).await {
                 Ok(acquired) => return acquired,
-                Err(_) if Instant::now() < give_up => {}
+                Err(_) if Instant::now() < give_up => patience *= 2,
                 Err(_) => return Err(sqlx::Error::PoolTimedOut),
             }
         }

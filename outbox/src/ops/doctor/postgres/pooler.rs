@@ -15,7 +15,7 @@ pub(crate) struct Pids {
 
 impl Pids {
     /// One session has one process, and no two sessions share it.
-    fn are_shared(self) -> bool {
+    pub(crate) fn are_shared(self) -> bool {
         self.first == self.second || self.first != self.first_again
     }
 }
