@@ -91,7 +91,7 @@ impl States {
         self.lender = Some(lender);
     }
 
-    pub(super) fn lender(&self) -> Option<&Lender> {
+    pub(crate) fn lender(&self) -> Option<&Lender> {
         self.lender.as_ref()
     }
 }

@@ -70,8 +70,8 @@ pub struct SubscriberStats {
     pub lease_lost: u64,
     /// Handlers dropped by a drain whose time was over.
     pub abandoned: u64,
-    /// Claimed rows that were given back unstarted because their leases ran out
-    /// while they waited for a worker.
+    /// Claimed rows that were given back unstarted because less than a third of their
+    /// leases was left when a worker had time for them.
     pub waited_too_long: u64,
     /// How long handlers ran, all together; without those of messages that were acked
     /// first.

@@ -50,6 +50,9 @@ use crate::telemetry::Stats;
 ///
 /// A handler's `timeout` runs on tokio's clock: use
 /// `#[tokio::test(start_paused = true)]` to have it in virtual time too.
+///
+/// Whether handlers stand crashes, lost leases and a database that fails, a
+/// [simulation](Self::simulate) finds out.
 #[derive(Clone)]
 pub struct TestBroker {
     pub(super) store: MemoryStore,
@@ -364,6 +367,8 @@ impl TestBroker {
     pub(super) fn simulated(&self, world: &Arc<World>) {
         let mut setup = self.setup();
         assert!(setup.drive.is_none(), "a simulation comes before the first message");
+        // A database answers on another thread, and virtual time would not wait for it.
+        assert!(setup.states.lender().is_none(), "a simulation lends no transactions");
         setup.world = Some(Arc::clone(world));
     }
 

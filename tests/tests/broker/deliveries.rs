@@ -1,7 +1,10 @@
 //! `max_deliveries`, crashes and poison isolation.
 
+use std::sync::{Arc, Mutex};
+
 use outbox::retry::Constant;
-use outbox::{FailureReason, Outgoing};
+use outbox::{Context, FailureReason, Outgoing};
+use tokio::time::Instant;
 
 use super::*;
 
@@ -15,6 +18,24 @@ async fn delivered_too_often_after_failures_is_judged_without_a_run() {
     assert_eq!(letter.failure_reason, FailureReason::MaxDeliveries);
     assert_eq!(letter.deliveries_count, 3);
     assert_eq!((letter.last_exception, letter.error_kind, letter.note), (None, None, None));
+}
+
+/// What begins with less than that may run out before it is extended for the first time,
+/// and the handler would run on beside the next one.
+#[tokio::test(start_paused = true)]
+async fn no_handler_starts_on_the_last_third_of_a_lease() {
+    let left = Arc::new(Mutex::new(Vec::new()));
+    let saw = Arc::clone(&left);
+    let slow = Subscriber::new("it", "q", move |context: Context| {
+        saw.lock().unwrap().push(context.lease_deadline() - Instant::now());
+        tokio::time::sleep(48 * SECOND)
+    });
+    let broker = TestBroker::with([slow.lease_ttl(60 * SECOND)]);
+    broker.publish_batch([1, 2].map(|n| Outgoing::new("q", &n))).await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(*left.lock().unwrap(), [60 * SECOND; 2], "the second one is claimed anew");
+    let deliveries: Vec<_> = broker.calls("it").iter().map(|call| call.deliveries).collect();
+    assert_eq!(deliveries, [1, 1], "given back as if it had never been claimed");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use outbox::testing::store::{Fault, Place};
 
 use crate::books::{Books, Lease, Move};
+use crate::checks::settling;
 use crate::handlers::ATTEMPTS;
 use crate::journal::{How, What};
 use crate::workload::Ran;
@@ -69,6 +70,11 @@ pub fn count(books: &Books, ran: &Ran, counts: &mut Counts) {
     add("seeds", 1);
     let stats = ran.broker.stats().subscribers();
     add("a buffered row is skipped", stats.iter().map(|one| one.waited_too_long).sum());
+    if let Some(time) = settling(&ran.journal) {
+        let within = [10, 30, 60].into_iter().find(|limit| time.as_secs() < *limit);
+        let within = within.map_or("more".into(), |limit| format!("{limit} s"));
+        add(&format!("all is done after the last fault: {within}"), 1);
+    }
     let mut draining = HashSet::new();
     for entry in &ran.journal {
         match &entry.what {

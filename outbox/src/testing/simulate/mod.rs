@@ -43,8 +43,8 @@ impl Simulation {
     ///
     /// # Panics
     /// When the test panics or returns an error, when a loop of the engine has ended,
-    /// when the broker has published before, or within another runtime: the simulation
-    /// has its own. The seed is printed.
+    /// when the broker has published before or lends transactions, or within another
+    /// runtime: the simulation has its own. The seed is printed.
     pub fn run<T, E>(self, broker: TestBroker, test: T)
     where
         T: AsyncFnOnce(TestBroker) -> Result<(), E>,

@@ -8,6 +8,8 @@ mod leases;
 mod letters;
 mod times;
 
+pub use end::settling;
+
 use crate::books::{Books, Move};
 use crate::journal::{Entry, What};
 use crate::workload::Ran;
