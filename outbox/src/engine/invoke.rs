@@ -15,6 +15,7 @@ use super::settle::{Settlement, Settling};
 use super::{Few, Reader, Shared, quiet};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
+use crate::planted::planted;
 use crate::store::{Before, Store};
 use crate::telemetry::TARGET;
 
@@ -93,7 +94,7 @@ fn admit<'a, S: Store>(
     let mut settling = Settling::of(reader, &job);
     let Job { claimed, claimed_at, deadline } = job;
     let row = claimed.row;
-    if now >= deadline {
+    if now >= deadline && !planted("no-deadline-check") {
         reader.teller.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
@@ -104,7 +105,7 @@ fn admit<'a, S: Store>(
     }
     let case = case(shared, reader, &row, claimed_at);
     let too_often = options.max_deliveries.is_some_and(|max| row.deliveries_count > max);
-    if too_often && claimed.before != Before::Expired {
+    if too_often && (claimed.before != Before::Expired || planted("guilty-by-neighbour")) {
         return Admitted::Not(settling.ruled(case.delivered_too_often()));
     }
     if row.has_expired(now - claimed_at) {

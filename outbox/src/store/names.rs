@@ -203,6 +203,8 @@ impl TableNames {
     /// `"outbox_dlq_…"` names of their indexes and constraints.
     pub(crate) fn sql(&self, template: &str) -> Arc<str> {
         const MARK: &str = "\"outbox";
+        #[cfg(outbox_planted)]
+        let template = &*crate::planted::edited(template);
         let dlq = self.dlq_or_default();
         let mut sql = String::with_capacity(template.len() + 64);
         let mut rest = template;
