@@ -88,9 +88,9 @@ impl Args {
             let all = minutes * 60;
             return Course {
                 calm: seconds(all / 6),
-                faults: seconds(all * 7 / 12),
+                faults: seconds(all / 2),
                 rounds: 1,
-                drains: 2,
+                drains: 3,
                 goals: None,
             };
         }

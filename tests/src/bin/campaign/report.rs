@@ -41,6 +41,8 @@ pub struct Report {
     messages: usize,
     bad: usize,
     faults: BTreeMap<String, usize>,
+    /// Those that handlers made are not counted.
+    injected: usize,
     rates: Rates,
     pub verdicts: Vec<Verdict>,
     counters: Vec<Counter>,
@@ -77,6 +79,7 @@ impl Report {
             messages: history.biz.len(),
             bad: history.biz.values().filter(|biz| biz.act == "Bad").count(),
             faults,
+            injected: history.done.len(),
             rates,
             verdicts: check::all(history),
             counters: sometimes::counters(history),
@@ -96,12 +99,15 @@ impl Report {
                 missed.push(format!("{what}: {has:.1}, and not {wants:.1}"));
             }
         };
-        ask("faults", self.all_faults() as f64, goals.faults as f64);
+        ask("faults", self.injected as f64, goals.faults as f64);
         ask("kinds of faults", self.faults.len() as f64, self.kinds() as f64);
         ask("messages", self.messages as f64, goals.messages as f64);
         ask("messages a second under faults", self.rates.shaken, self.rates.calm * SHARE);
         for counter in &self.counters {
             ask(&counter.name, counter.count as f64, (counter.floor * goals.floors) as f64);
+        }
+        for verdict in &self.verdicts {
+            ask(verdict.id, verdict.tested as f64, 1.0);
         }
         if self.store == "postgres" {
             for cell in &self.cells {
@@ -116,10 +122,6 @@ impl Report {
         if self.store == "postgres" { KINDS } else { KINDS / 2 }
     }
 
-    fn all_faults(&self) -> usize {
-        self.faults.values().sum()
-    }
-
     pub fn violations(&self) -> usize {
         self.verdicts.iter().map(|verdict| verdict.broken.len()).sum()
     }
@@ -131,7 +133,7 @@ impl Report {
         let (calm, shaken) = (rates.calm, rates.shaken);
         let share = 100.0 * shaken / calm.max(f64::MIN_POSITIVE);
         println!("{calm:.1} a second without faults, {shaken:.1} under them: {share:.0} %");
-        println!("{} faults of {} kinds:", self.all_faults(), self.faults.len());
+        println!("{} faults from outside; all {} kinds:", self.injected, self.faults.len());
         self.faults.iter().for_each(|(kind, count)| println!("  {count:5}  {kind}"));
         println!("sometimes:");
         let counts = self.counters.iter().chain(&self.cells);
@@ -158,7 +160,7 @@ impl Report {
             .collect();
         json!({
             "store": self.store, "seed": self.seed, "seconds": self.seconds.round(),
-            "messages": self.messages, "undecodable": self.bad, "faults": self.faults,
+            "messages": self.messages, "undecodable": self.bad, "faults": self.faults, "injected": self.injected,
             "calm_per_second": self.rates.calm, "shaken_per_second": self.rates.shaken,
             "sometimes": counts(&self.counters), "cells": counts(&self.cells),
             "properties": properties, "violations": self.violations(), "missed": self.missed,

@@ -157,12 +157,12 @@ fn plain(message: Message, context: Context) -> Result<Outcome> {
 macro_rules! transactional {
     ($name:ident, $database:ty, $insert:literal) => {
         #[subscriber(
-                                    "tx",
-                                    max_workers = 3,
-                                    lease_ttl = "2s",
-                                    max_poll = "1s",
-                                    retry = Constant("100ms", max_attempts = 3)
-                                )]
+                                                    "tx",
+                                                    max_workers = 3,
+                                                    lease_ttl = "2s",
+                                                    max_poll = "1s",
+                                                    retry = Constant("100ms", max_attempts = 3)
+                                                )]
         async fn $name(
             message: Message,
             context: Context,
