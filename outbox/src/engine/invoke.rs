@@ -66,7 +66,13 @@ pub(crate) async fn deliver<S: Store>(
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
-        let _running = shared.quiet.beside_others(runs.len()).await;
+        let running = shared.quiet.beside_others(runs.len()).await;
+        if running.waited {
+            runs = still_held(runs, &mut settled);
+            if runs.is_empty() {
+                return settled;
+            }
+        }
         let ended = pin!(handle(shared, reader, runs)).await;
         if settled.is_empty() {
             return ended;
@@ -74,6 +80,21 @@ pub(crate) async fn deliver<S: Store>(
         settled.extend(ended);
     }
     settled
+}
+
+/// Those whose leases were over before they could start do not start with the others of
+/// their batch.
+fn still_held<'a>(runs: Few<Run<'a>>, settled: &mut Few<Settling>) -> Few<Run<'a>> {
+    let (now, mut held) = (Instant::now(), Few::new());
+    for mut run in runs {
+        if run.context.delivery().watch.is_lost() || now >= run.context.lease_deadline() {
+            run.end();
+            settled.push(run.settling.ruled(Settlement::Lost));
+        } else {
+            held.push(run);
+        }
+    }
+    held
 }
 
 enum Admitted<'a> {
