@@ -65,7 +65,10 @@ impl fmt::Display for List<'_> {
 }
 
 /// A statement or a connection that failed.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints what `Display` does: a database's own error has more in it, such as
+/// the row that a constraint refused.
+#[derive(thiserror::Error)]
 #[error("{action}: {source}")]
 pub struct StoreError {
     /// What was being done: "claim", "ack", ...
@@ -76,6 +79,12 @@ pub struct StoreError {
     /// a busy file, a server that starts. The call may or may not have happened.
     /// False when the database refused it, so that nothing was written.
     pub transient: bool,
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl StoreError {
@@ -89,13 +98,24 @@ impl StoreError {
     /// For `map_err` on a driver's result.
     pub(crate) fn of(action: &'static str) -> impl Fn(sqlx::Error) -> Self {
         move |error| {
-            let transient = match &error {
-                sqlx::Error::Database(refused) => refused.code().is_some_and(|code| passes(&code)),
-                _ => true,
-            };
-            Self::new(action, error, transient)
+            let code = error.as_database_error().map(|refused| refused.code().unwrap_or_default());
+            let transient = code.as_deref().is_none_or(passes);
+            match code.as_deref().and_then(cause) {
+                Some(cause) => Self::new(action, format!("{error}; {cause}"), transient),
+                None => Self::new(action, error, transient),
+            }
         }
     }
+}
+
+/// What PostgreSQL cannot know of an error.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn cause(code: &str) -> Option<&'static str> {
+    // A prepared statement that is there already, or is not: in another session.
+    matches!(code, "42P05" | "26000").then_some(
+        "the connections go through a pooler in transaction mode: connect to the server \
+         itself, or to a pool in session mode",
+    )
 }
 
 /// Whether a database's error code names a condition that passes by itself.

@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex, Once};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::{Context, Identity, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 /// One log line, or what is said of a span.
@@ -86,9 +87,14 @@ impl Visit for Fields<'_> {
 
 /// Starts to keep what is logged, at every level. May be called often.
 pub fn start() {
+    start_with(Identity::new());
+}
+
+/// The same, for another layer as well. Only the first call of a process counts.
+pub fn start_with(other: impl Layer<Registry> + Send + Sync) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let all = tracing_subscriber::registry().with(Capture);
+        let all = tracing_subscriber::registry().with(other).with(Capture);
         tracing::subscriber::set_global_default(all).unwrap();
     });
 }

@@ -107,10 +107,15 @@ impl Db {
 
     /// On a server of the test's own, with tables.
     pub async fn of(server: &Server) -> Self {
-        let options: PgConnectOptions = server.url.parse().unwrap();
+        Self::at(&server.url).await
+    }
+
+    /// As [`of`](Self::of), by the server's address.
+    pub async fn at(url: &str) -> Self {
+        let options: PgConnectOptions = url.parse().unwrap();
         let options = options.application_name("test");
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
-        let url = server.url.clone();
+        let url = url.to_owned();
         let pool = Pool::Postgres(pool);
         let db = Self { pool, names: names(), url, folder: None, own_server: true };
         db.migrate().await;
@@ -260,6 +265,15 @@ impl Db {
         let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
             AND application_name = 'engine'";
         self.int(open).await
+    }
+
+    /// Opens every connection that the test's pool may have (PostgreSQL).
+    pub async fn open_all(&self) {
+        let pool = self.pg();
+        let mut open = Vec::new();
+        for _ in 0..pool.options().get_max_connections() {
+            open.push(pool.acquire().await.unwrap());
+        }
     }
 
     /// New ones: those that are there stay (PostgreSQL).

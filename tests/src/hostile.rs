@@ -66,3 +66,103 @@ impl Hostile {
         }
     }
 }
+
+/// What is taken for something else somewhere: in SQL and its strings, in the texts that
+/// statements are made of, in formats, on terminals and in file names.
+const PIECES: &[&str] = &[
+    "\"; DROP TABLE biz;--",
+    "'; DROP TABLE biz;--",
+    "$$; DROP TABLE biz; --",
+    "$$",
+    "$outbox1$",
+    "$1",
+    "?1",
+    ":a",
+    "{owner}",
+    "{plain}",
+    "{default}",
+    "{table}",
+    "{names}",
+    "{operator}",
+    "{}",
+    "%",
+    "%s",
+    "%I",
+    "\\",
+    "\\'",
+    "E'\\''",
+    "U&\"\\0041\"",
+    "\"",
+    "\"\"",
+    "'",
+    "`",
+    "[x]",
+    "(",
+    ")",
+    ",",
+    ".",
+    "a.b",
+    ";",
+    "--",
+    "/*",
+    "*/",
+    "-- the filter\n",
+    " -- if ",
+    "outbox",
+    "\"outbox\"",
+    "\"outbox_dlq\"",
+    "_migrations",
+    "select",
+    "table",
+    "user",
+    "NULL",
+    "true",
+    "main",
+    "temp",
+    "sqlite_master",
+    "SQLITE_x",
+    "pg_class",
+    "\u{202e}",
+    "\u{200b}",
+    "\u{feff}",
+    "\u{85}",
+    "\u{7f}",
+    "\u{1b}[31m",
+    "\u{1}probe ",
+    "\0",
+    "\t",
+    "\n",
+    "\r\n",
+    " ",
+    "../../etc/passwd",
+    "C:\\x",
+    "<script>",
+    "😀",
+    "e\u{301}",
+    "İ",
+    "ß",
+    "ﬃ",
+    "死信",
+];
+
+/// 500 names that nobody should give, no two the same whatever their case.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let mut rng = fastrand::Rng::with_seed(6);
+    let mut any =
+        |count| -> String { (0..count).map(|_| PIECES[rng.usize(..PIECES.len())]).collect() };
+    let mut names = vec![String::new()];
+    names.extend(PIECES.iter().map(|&piece| piece.to_owned()));
+    // Around every limit there is, whole and within a character.
+    for limit in [41, 42, 45, 46, 62, 63, 254, 255] {
+        names.extend(["x", "é", "死", "😀"].map(|sign| sign.repeat(limit / sign.len())));
+        names.extend(["é", "死", "😀"].map(|sign| "x".repeat(limit) + sign));
+        names.push("y".repeat(limit + 1));
+    }
+    names.extend((0..400).map(|n| any(1 + n % 3)));
+    names.extend((0..400).map(|n| any(20)[..].chars().take(42 + n).collect::<String>()));
+    let mut seen = std::collections::HashSet::new();
+    names.retain(|name| seen.insert(name.to_lowercase()));
+    names.truncate(500);
+    names
+}

@@ -2,9 +2,12 @@
 //! tell what they do, and the log.
 
 pub mod backend;
+pub mod bombs;
 pub mod capture;
+pub mod clock;
 pub mod db;
 pub mod hostile;
+pub mod pooler;
 pub mod postgres;
 pub mod probe;
 pub mod proxy;
@@ -12,3 +15,4 @@ pub mod roles;
 pub mod server;
 pub mod sqlite;
 pub mod wait;
+pub mod worker;

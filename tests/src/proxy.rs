@@ -1,6 +1,6 @@
 //! A TCP proxy before PostgreSQL whose connections can be frozen: open, but no
-//! byte arrives any more, as after a cable is pulled. Or cut off the moment a commit
-//! is on its way.
+//! byte arrives any more, as after a cable is pulled. Or closed by the other side, reset,
+//! or cut off the moment a commit is on its way.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,9 +11,12 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 pub struct Proxy {
     address: SocketAddr,
+    /// Where new connections lead.
+    server: Arc<Mutex<String>>,
     lines: Arc<Mutex<Vec<Arc<Line>>>>,
     /// How many more connections are cut when they commit.
     cuts: Arc<AtomicUsize>,
@@ -21,22 +24,33 @@ pub struct Proxy {
     hangs: Arc<AtomicBool>,
 }
 
+/// What becomes of a connection.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Fate {
+    #[default]
+    Lives,
+    Frozen,
+    /// The client reads an end, and what it still sends is swallowed.
+    HalfClosed,
+    Reset,
+}
+
 /// A connection through the proxy.
 #[derive(Default)]
 struct Line {
     listens: AtomicBool,
-    frozen: AtomicBool,
+    fate: watch::Sender<Fate>,
     cut: AtomicBool,
     cuts: Arc<AtomicUsize>,
 }
 
 impl Proxy {
     pub async fn before(db: &Db) -> Self {
-        let options = db.pg().connect_options();
-        let server = format!("{}:{}", options.get_host(), options.get_port());
+        let server = Arc::new(Mutex::new(address(&db.pg().connect_options())));
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Self {
             address: socket.local_addr().unwrap(),
+            server: Arc::clone(&server),
             lines: Arc::default(),
             cuts: Arc::default(),
             hangs: Arc::default(),
@@ -45,14 +59,17 @@ impl Proxy {
         let hangs = Arc::clone(&proxy.hangs);
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
-                let Ok(server) = TcpStream::connect(&server).await else { continue };
+                let to = server.lock().unwrap().clone();
+                let Ok(server) = TcpStream::connect(to).await else { continue };
                 let line = Arc::new(Line { cuts: Arc::clone(&cuts), ..Line::default() });
-                line.frozen.store(hangs.load(Ordering::SeqCst), Ordering::SeqCst);
+                if hangs.load(Ordering::SeqCst) {
+                    line.fate.send_replace(Fate::Frozen);
+                }
                 lines.lock().unwrap().push(Arc::clone(&line));
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
-                tokio::spawn(pump(client_in, server_out, Arc::clone(&line)));
-                tokio::spawn(pump(server_in, client_out, line));
+                tokio::spawn(pump(client_in, server_out, Arc::clone(&line), Towards::Server));
+                tokio::spawn(pump(server_in, client_out, line, Towards::Client));
             }
         });
         proxy
@@ -64,6 +81,12 @@ impl Proxy {
         options.host("127.0.0.1").port(self.address.port()).application_name("engine")
     }
 
+    /// Leads new connections to another server.
+    pub fn lead_to(&self, url: &str) {
+        let options: PgConnectOptions = url.parse().unwrap();
+        *self.server.lock().unwrap() = address(&options);
+    }
+
     /// How many connections there were on which somebody listened.
     pub fn listeners(&self) -> usize {
         let lines = self.lines.lock().unwrap();
@@ -72,7 +95,27 @@ impl Proxy {
 
     /// Freezes the connections on which somebody listens.
     pub fn freeze_listeners(&self) {
-        self.freeze(|line| line.listens.load(Ordering::SeqCst));
+        self.end(Fate::Frozen, Line::listens);
+    }
+
+    /// Closes them as a server does that ends, though it reads on.
+    pub fn half_close_listeners(&self) {
+        self.end(Fate::HalfClosed, Line::listens);
+    }
+
+    /// Resets them, as a router does that has forgotten them.
+    pub fn reset_listeners(&self) {
+        self.end(Fate::Reset, Line::listens);
+    }
+
+    /// Closes every connection that there is now in that way.
+    pub fn half_close_all(&self) {
+        self.end(Fate::HalfClosed, |_| true);
+    }
+
+    /// Resets every connection that there is now.
+    pub fn reset_all(&self) {
+        self.end(Fate::Reset, |_| true);
     }
 
     /// Lets the next commit through to the server, and nothing come back of it.
@@ -87,7 +130,7 @@ impl Proxy {
 
     /// Freezes every connection there is now.
     pub fn freeze_all(&self) {
-        self.freeze(|_| true);
+        self.end(Fate::Frozen, |_| true);
     }
 
     /// Freezes every connection, those that are still to come as well.
@@ -96,17 +139,51 @@ impl Proxy {
         self.freeze_all();
     }
 
-    fn freeze(&self, which: impl Fn(&Line) -> bool) {
+    /// New connections live again.
+    pub fn hang_no_more(&self) {
+        self.hangs.store(false, Ordering::SeqCst);
+    }
+
+    fn end(&self, fate: Fate, which: impl Fn(&Line) -> bool) {
         let lines = self.lines.lock().unwrap();
         lines.iter().filter(|line| which(line)).for_each(|line| {
-            line.frozen.store(true, Ordering::SeqCst);
+            line.fate.send_replace(fate);
         });
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>) {
+impl Line {
+    fn listens(&self) -> bool {
+        self.listens.load(Ordering::SeqCst)
+    }
+}
+
+fn address(options: &PgConnectOptions) -> String {
+    format!("{}:{}", options.get_host(), options.get_port())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Towards {
+    Server,
+    Client,
+}
+
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>, way: Towards) {
     let mut bytes = vec![0; 64 * 1024];
-    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+    let mut fate = line.fate.subscribe();
+    loop {
+        let ended = async { fate.wait_for(|fate| *fate != Fate::Lives).await.map(|fate| *fate) };
+        let count = tokio::select! {
+            biased;
+            ended = ended => match ended {
+                Ok(fate) => return end(fate, &from, to, way).await,
+                Err(_) => return,
+            },
+            read = from.read(&mut bytes) => match read {
+                Ok(count @ 1..) => count,
+                _ => return,
+            },
+        };
         let some = &bytes[..count];
         if some.windows(8).any(|word| word == b"LISTEN \"") {
             line.listens.store(true, Ordering::SeqCst);
@@ -120,12 +197,21 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>) 
             let cut = line.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
             line.cut.store(cut.is_ok(), Ordering::SeqCst);
         }
-        if line.frozen.load(Ordering::SeqCst) {
-            // Both sockets stay open for as long as the test runs.
-            std::future::pending::<()>().await;
-        }
         if to.write_all(some).await.is_err() {
             return;
         }
     }
+}
+
+async fn end(fate: Fate, from: &OwnedReadHalf, mut to: OwnedWriteHalf, way: Towards) {
+    if fate == Fate::Reset {
+        let client = if way == Towards::Client { to.as_ref() } else { from.as_ref() };
+        let _ = client.set_zero_linger();
+        return;
+    }
+    if fate == Fate::HalfClosed && way == Towards::Client {
+        let _ = to.shutdown().await;
+    }
+    // Both sockets stay open for as long as the test runs.
+    std::future::pending::<()>().await;
 }

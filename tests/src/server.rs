@@ -12,6 +12,8 @@ pub struct Server {
     pub folder: PathBuf,
     bin: PathBuf,
     options: String,
+    /// The environment of its processes.
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Server {
@@ -20,6 +22,17 @@ impl Server {
     /// # Errors
     /// When PostgreSQL is not installed, or does not start.
     pub fn start(settings: &[(&str, &str)]) -> Result<Self> {
+        Self::start_with(settings, Vec::new())
+    }
+
+    /// As [`start`](Self::start), with these variables in its environment.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with(
+        settings: &[(&str, &str)],
+        variables: Vec<(&'static str, String)>,
+    ) -> Result<Self> {
         let bin = bin().context("PostgreSQL is not installed")?;
         let folder = scratch().join(crate::backend::unique("outbox-server"));
         std::fs::create_dir_all(&folder)?;
@@ -32,7 +45,7 @@ impl Server {
             options.push_str(&format!(" -c {name}={value}"));
         }
         let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        let server = Self { url, folder, bin, options };
+        let server = Self { url, folder, bin, options, variables };
         run(Command::new("chmod").arg("777").arg(&server.folder))?;
         let mut initdb = server.command("initdb");
         run(initdb.args(["--no-sync", "-U", "postgres", "-A", "trust", "-E", "UTF8"]))?;
@@ -47,6 +60,7 @@ impl Server {
     pub fn start_again(&self) -> Result<()> {
         let log = self.folder.join("log");
         let mut start = self.command("pg_ctl");
+        start.envs(self.variables.iter().map(|(name, value)| (name, value)));
         run(start.args(["-w", "start", "-o", &self.options, "-l"]).arg(log))
     }
 
@@ -73,7 +87,8 @@ impl Server {
              -c hot_standby_feedback=on -c wal_receiver_status_interval=1",
             self.folder.display()
         );
-        let standby = Standby { program: self.bin.join("pg_ctl"), folder };
+        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+        let standby = Standby { url, program: self.bin.join("pg_ctl"), folder };
         let mut start = as_server(standby.program.clone());
         start.args(["-w", "start", "-o", &options, "-D"]).arg(&standby.folder);
         run(start.arg("-l").arg(self.folder.join("standby.log")))?;
@@ -90,8 +105,20 @@ impl Server {
 
 /// A copy that follows a server; ended when dropped.
 pub struct Standby {
+    pub url: String,
     program: PathBuf,
     folder: PathBuf,
+}
+
+impl Standby {
+    /// Makes it a server of its own, and waits until it takes writes.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn promote(&self) -> Result<()> {
+        let mut promote = as_server(self.program.clone());
+        run(promote.args(["-w", "promote", "-D"]).arg(&self.folder))
+    }
 }
 
 impl Drop for Standby {

@@ -147,7 +147,7 @@ impl Start<'_> {
             // Nobody could see what they find.
             sample_every: app.sample_every.filter(|_| cfg!(feature = "metrics")),
         };
-        let engine = Engine::start(shared, subscribers, &states, &app.stats, settings, anew);
+        let engine = Engine::start(shared, subscribers, &states, &app.stats, settings, Some(anew));
         let life = Life::begin(engine.vitals());
         app.health.begins(&life);
         let (shutdown, sinks) = (app.shutdown.clone(), app.sinks.clone());

@@ -98,6 +98,13 @@ pub(crate) enum Database {
 impl App {
     /// An app as the environment describes it.
     ///
+    /// `sslmode` in the URL says which connections need TLS, for which the feature `tls` is
+    /// needed, or one of sqlx's own: with `verify-full` the server's certificate has to be
+    /// of an authority that is known, or that `sslrootcert=FILE` names, and for that host.
+    /// `require` encrypts and looks at no certificate. `prefer`, the default, and `allow`
+    /// take a server without TLS. A program built without TLS does not connect where one
+    /// of the first two is asked for.
+    ///
     /// | variable | meaning | unset |
     /// |---|---|---|
     /// | `DATABASE_URL` | `postgres://…` or `sqlite:…` | the file `outbox.db` here |

@@ -1,5 +1,6 @@
 //! What a handler would make of a letter: it runs, and its transaction is rolled back.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::{DeadLetters, Opened};
@@ -9,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::message::{FailureReason, Row};
 use crate::publish::{Due, Prepared};
 
-/// What became of a letter that was handled on trial.
-#[derive(Debug, Clone, PartialEq)]
+/// What became of a letter that was handled on trial. `Debug` prints no text of an error.
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DryRun {
     /// The subscriber that ran.
@@ -21,6 +22,17 @@ pub struct DryRun {
     pub error: Option<(String, String)>,
     /// What the handler published in its transaction or returned, all of it undone.
     pub published: Vec<WouldBe>,
+}
+
+impl fmt::Debug for DryRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DryRun")
+            .field("subscriber", &self.subscriber)
+            .field("outcome", &self.outcome)
+            .field("error_kind", &self.error.as_ref().map(|(kind, _)| kind))
+            .field("published", &self.published)
+            .finish()
+    }
 }
 
 /// How a delivery would end.

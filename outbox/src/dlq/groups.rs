@@ -1,5 +1,6 @@
 //! Letters grouped by what went wrong.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use super::{BATCH, DeadLetters, Filter, Place, Status};
@@ -19,8 +20,8 @@ pub struct Groups {
     pub problems: Vec<Problem>,
 }
 
-/// Letters with the same fingerprint.
-#[derive(Debug, Clone, PartialEq)]
+/// Letters with the same fingerprint. `Debug` prints no text of an error.
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Problem {
     /// What they have in common.
@@ -41,6 +42,19 @@ pub struct Problem {
     pub newest: i64,
     /// The error of the newest letter, its first 500 characters; or its note.
     pub sample: Option<String>,
+}
+
+impl fmt::Debug for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Problem")
+            .field("fingerprint", &self.fingerprint)
+            .field("letters", &self.letters)
+            .field("queue", &self.queue)
+            .field("error_kind", &self.error_kind)
+            .field("failure_reason", &self.failure_reason)
+            .field("newest", &self.newest)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A letter without a fingerprint, as another writer left it.

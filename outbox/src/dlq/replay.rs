@@ -1,6 +1,7 @@
 //! Letters are put back into the outbox.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +24,9 @@ use crate::telemetry::TARGET;
 /// let careful = Replay::new().limit(5_000).per_second(50.0).canary(Canary::new(10, 0.2));
 /// # let _ = careful;
 /// ```
-#[derive(Debug, Clone, Default)]
+///
+/// `Debug` prints sizes.
+#[derive(Clone, Default)]
 #[must_use]
 pub struct Replay {
     pub(super) limit: Option<u64>,
@@ -33,8 +36,20 @@ pub struct Replay {
     pub(super) canary: Option<Canary>,
 }
 
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay")
+            .field("limit", &self.limit)
+            .field("queue", &self.queue)
+            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
+            .field("per_second", &self.per_second)
+            .field("canary", &self.canary)
+            .finish()
+    }
+}
+
 /// What a statement puts in the place of what the letter has.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Put {
     pub(crate) queue: Option<String>,
     pub(crate) payload: Option<Bytes>,

@@ -46,7 +46,7 @@ pub(super) async fn run<S: Store>(
         readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
     let (mut lanes, mut under_way) = (Lanes::default(), FuturesUnordered::new());
     let mut first = 0;
-    loop {
+    while !stop.is_cancelled() {
         let now = Instant::now();
         while lanes.free(under_way.len(), now)
             && let Some(round) = next_round(&mut looks, &mut first, now)

@@ -60,6 +60,7 @@ impl<S: Store> Engine<S> {
             self.shared.sinks.listener(false);
         }
         tokio::select! {
+            biased;
             () = self.shared.store.close() => {}
             () = sleep(LAST_WRITES) => {}
         }

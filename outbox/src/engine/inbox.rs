@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::store::Claimed;
+use crate::store::{CLAIM_BYTES, Claimed};
 use crate::subscriber::{Batching, Few};
 
 /// A claimed row with the time until which it may be started.
@@ -27,7 +27,7 @@ const CLAIM: usize = 1000;
 /// The first rows, of a handler of which nothing is known.
 const FIRST: usize = 10;
 /// Bytes that may wait, going by the size of the last rows.
-const BYTES: usize = 32 << 20;
+const BYTES: usize = CLAIM_BYTES;
 
 pub(crate) struct Inbox {
     /// A std mutex, because it is never held over an await; the critical
@@ -104,6 +104,10 @@ impl Inbox {
     /// nothing is known of the handler, as many as can run, or a few.
     fn capacity(&self, state: &State) -> usize {
         let ahead = self.ahead.min(BYTES / state.size.max(1));
+        if ahead == 0 {
+            // None waits that is larger than all that may.
+            return self.runs;
+        }
         let reached = if state.pace.is_zero() {
             self.runs.max(FIRST).min(ahead)
         } else {
@@ -235,27 +239,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::message::Row;
-    use crate::store::Before;
 
     fn job(payload: Bytes) -> Job {
         let (now, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
-        let row = Row {
-            id: 1,
-            queue: "q".into(),
-            payload,
-            attempts_count: 0,
-            deliveries_count: 1,
-            created_at: at,
-            next_attempt_at: at,
-            first_attempt_at: None,
-            last_attempt_at: None,
-            acquired_at: Some(at),
-            acquired_token: None,
-            timer_id: None,
-            headers: None,
-        };
-        Job { claimed: Claimed { row, before: Before::Settled }, claimed_at: now, deadline: now }
+        let claimed = Claimed::of_test(1, at, at, payload);
+        Job { claimed, claimed_at: now, deadline: now }
     }
 
     /// Places that it gives to a claim once it knows its rows, and that they are
@@ -275,6 +263,7 @@ mod tests {
     fn as_many_rows_wait_as_there_is_memory_for() {
         assert_eq!(room_after(100), Some(CLAIM));
         assert_eq!(room_after(1 << 20), Some(10 + 32));
-        assert_eq!(room_after(100 << 20), Some(10 + 1));
+        assert_eq!(room_after(30 << 20), Some(10 + 1));
+        assert_eq!(room_after(100 << 20), Some(10));
     }
 }

@@ -10,13 +10,13 @@ use tracing::warn;
 use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
-use super::lease::Holding;
+use super::lease::{self, Holding};
 use super::settle::{Settlement, Settling};
 use super::{Few, Reader, Shared, quiet};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
 use crate::planted::planted;
-use crate::store::{Before, Store};
+use crate::store::{Before, Lease, Store, new_alone_token};
 use crate::telemetry::TARGET;
 
 /// A delivery that may run.
@@ -100,7 +100,7 @@ fn still_held<'a>(runs: Few<Run<'a>>, settled: &mut Few<Settling>) -> Few<Run<'a
 enum Admitted<'a> {
     Not(Settling),
     Innocent(Run<'a>),
-    /// Used up its deliveries by leases that ran out; see [`quiet`].
+    /// Used up its deliveries, and was not the one to fail; see [`quiet`].
     Suspect(Run<'a>),
 }
 
@@ -115,18 +115,25 @@ fn admit<'a, S: Store>(
     let mut settling = Settling::of(reader, &job);
     let Job { claimed, claimed_at, deadline } = job;
     let row = claimed.row;
-    if now >= deadline && !planted("no-deadline-check") {
+    if now + lease::margin(options.lease_ttl) > deadline && !planted("no-deadline-check") {
         reader.teller.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
-            "a claimed row waited until its lease ran out and was not started; \
+            "a claimed row waited until its lease had nearly run out and was not started; \
              lower `fetch_batch` or raise `lease_ttl`"
         );
         return Admitted::Not(settling.unstarted());
     }
     let case = case(shared, reader, &row, claimed_at);
     let too_often = options.max_deliveries.is_some_and(|max| row.deliveries_count > max);
-    if too_often && (claimed.before != Before::Expired || planted("guilty-by-neighbour")) {
+    let guilty = match claimed.before {
+        Before::ExpiredAlone => true,
+        // Without a failed run its deliveries ended with their processes, and the last
+        // claim was given back unstarted.
+        Before::Settled => row.attempts_count > 0,
+        Before::Expired => planted("guilty-by-neighbour"),
+    };
+    if too_often && guilty {
         return Admitted::Not(settling.ruled(case.delivered_too_often()));
     }
     if row.has_expired(now - claimed_at) {
@@ -157,12 +164,19 @@ async fn alone<S: Store>(
     let _running = shared.quiet.count(1);
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
     let deadline = run.context.lease_deadline();
-    let marked = quiet::mark(&shared.store, run.settling.lease, deadline).await;
-    let Some(marked) = marked else {
+    let held = run.settling.lease;
+    let marked = Lease { token: new_alone_token(), ..held };
+    let answer = quiet::mark(&shared.store, held, marked, deadline).await;
+    if answer == Some(false) {
         run.settling.report.ended();
         return smallvec![run.settling.ruled(Settlement::Lost)];
-    };
+    }
     run.settling.lease = marked;
+    if answer.is_none() || Instant::now() + lease::margin(ttl) > since + ttl {
+        // It must not be found under that token: nothing of it ran.
+        run.settling.report.ended();
+        return smallvec![run.settling.unstarted()];
+    }
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
     run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));

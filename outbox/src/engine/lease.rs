@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slab::Slab;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use tracing::warn;
 
 use super::Shared;
@@ -115,17 +115,15 @@ impl Leases {
         live.map(|(_, one)| one.since + one.ttl).min()
     }
 
-    /// Waits for the next tick, and gives up every lease at the moment at which it
-    /// runs out: from then on another claim may own the row.
-    async fn tick(&self, ticks: &mut Interval) {
-        // Leases that begin while it waits run out after the next tick.
-        while let Some(end) = self.first_deadline() {
-            if timeout_at(end, ticks.tick()).await.is_ok() {
-                return;
-            }
+    /// Gives up every lease at the moment at which it runs out: from then on another
+    /// claim may own the row.
+    async fn watch(&self, pace: Duration) {
+        loop {
+            // Leases that begin while it waits run out later: see `margin`.
+            let again = Instant::now() + pace;
+            sleep_until(self.first_deadline().map_or(again, |end| end.min(again))).await;
             self.lose_expired(Instant::now());
         }
-        ticks.tick().await;
     }
 
     /// Gives up leases that ran out while they could not be extended.
@@ -158,8 +156,9 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
         }
     };
     tokio::select! {
-        () = keep(&shared.leases, &shared.store, shortest) => {}
+        biased;
         () = beating => {}
+        () = keep(&shared.leases, &shared.store, shortest) => {}
     }
 }
 
@@ -167,15 +166,29 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
 pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duration) {
     let mut ticks = interval(pace(shortest));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        leases.tick(&mut ticks).await;
-        extend(leases, store).await;
+    let extending = async {
+        loop {
+            ticks.tick().await;
+            extend(leases, store).await;
+        }
+    };
+    // Beside each other: while one lease waits for the database, another runs out.
+    tokio::select! {
+        biased;
+        () = leases.watch(pace(shortest)) => {}
+        () = extending => {}
     }
 }
 
 /// How often leases are looked at.
 pub(super) fn pace(shortest: Duration) -> Duration {
     (shortest / 6).max(Duration::from_millis(1))
+}
+
+/// What has to be left of a lease for its handler to start: enough for the lease task
+/// to see it before it runs out.
+pub(super) fn margin(ttl: Duration) -> Duration {
+    ttl / 3
 }
 
 /// Extends what is due, once.
@@ -223,16 +236,9 @@ mod tests {
         let ttl = Duration::from_secs(60);
         let context = Context::of_test("{}");
         let _holding = leases.hold(lease, begun, ttl, &context);
-        let mut ticks = interval(Duration::from_secs(7));
-        let lost = context.delivery().watch.lost();
-        let ticking = async {
-            for _ in 0..20 {
-                leases.tick(&mut ticks).await;
-            }
-        };
         tokio::select! {
-            () = lost => {}
-            () = ticking => {}
+            () = context.delivery().watch.lost() => {}
+            () = leases.watch(Duration::from_secs(7)) => {}
         }
         assert_eq!(begun.elapsed(), ttl);
     }

@@ -18,6 +18,10 @@ const SWEEP_SHARE: u32 = 20;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// A claim from the start that took no longer met no dead rows to speak of.
 const CHEAP: Duration = Duration::from_millis(5);
+/// So many claims in vain may follow one another as fast as somebody wakes; each further
+/// one rests. Anybody who may connect can send wakes.
+const VAIN: u32 = 20;
+const REST: Duration = Duration::from_millis(10);
 /// Transactions commit in another order than their rows are due: it begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
@@ -38,7 +42,9 @@ pub(super) struct Look {
     /// Absent if it is woken in any case.
     awake: Option<Awake>,
     errors: Backoff,
-    /// After a failure.
+    /// Claims that found nothing, one after the other.
+    vain: u32,
+    /// After a failure, or too much in vain.
     not_before: Instant,
     /// Claims in a statement of its own.
     pub(super) alone: bool,
@@ -59,6 +65,7 @@ impl Look {
             poll_wait: Duration::ZERO,
             awake: wakes_only_sleepers.then(Awake::new),
             errors: Backoff::of_errors(),
+            vain: 0,
             not_before: now,
             alone: false,
         }
@@ -118,6 +125,7 @@ impl Look {
             lease_ttl: subscriber.options.lease_ttl,
             token: new_token(),
             after,
+            max_deliveries: subscriber.options.max_deliveries,
             expected: self.plenty,
         })
     }
@@ -133,8 +141,14 @@ impl Look {
             let most = 2 * self.sweep.1.max(CHEAP / 4);
             self.sweep.1 = now.duration_since(sent).min(most);
         }
-        if !taken.rows.is_empty() {
+        if taken.rows.is_empty() {
+            self.vain = self.vain.saturating_add(1);
+        } else {
+            self.vain = 0;
             self.polls.reset();
+        }
+        if self.vain > VAIN {
+            self.not_before = now + REST;
         }
         if let Some(last) = taken.rows.last() {
             let now = last.row.acquired_at.unwrap_or(last.row.next_attempt_at);
@@ -181,5 +195,180 @@ impl Look {
         if !alone {
             self.not_before = now + self.errors.next();
         }
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::time::SystemTime;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::engine::Shared;
+    use crate::extract::States;
+    use crate::store::Claimed;
+    use crate::store::memory::MemoryStore;
+    use crate::subscriber::{Subscriber, debug_chain};
+    use crate::telemetry::Sinks;
+
+    const MS: Duration = Duration::from_millis(1);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Polls once an hour, and has room for thousands of rows.
+    fn look() -> (Look, Instant) {
+        let store = MemoryStore::new(true);
+        let render = Arc::new(debug_chain);
+        let shared = Shared::new(store, render, crate::Publisher::default(), Sinks::default());
+        let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {})
+            .max_workers(5000)
+            .min_poll(HOUR)
+            .max_poll(HOUR);
+        let (states, counts) = (States::default(), crate::Stats::default());
+        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+        let look = Look::new(&Arc::new(reader), false);
+        let begun = look.poll_at;
+        (look, begun)
+    }
+
+    fn at(ms: u32) -> SystemTime {
+        SystemTime::UNIX_EPOCH + HOUR + ms * MS
+    }
+
+    /// So many rows due at that time, claimed a second later.
+    fn rows(count: usize, due: SystemTime) -> Taken {
+        let row = |id| Claimed::of_test(id, due, due + 1000 * MS, Bytes::new());
+        Taken { rows: (1..).take(count).map(row).collect(), ..Taken::default() }
+    }
+
+    impl Look {
+        /// A claim of ten rows that gets these, and takes no time.
+        fn gets(&mut self, taken: &Taken, now: Instant) -> Claim {
+            let claim = self.claim(10, now).unwrap();
+            self.answered(&claim, taken, now, now);
+            claim
+        }
+    }
+
+    #[test]
+    fn who_got_all_it_asked_for_has_two_claims_under_way() {
+        let (mut look, now) = look();
+        assert!(look.wants(now));
+        look.claim(10, now).unwrap();
+        assert!(!look.wants(now), "of one that expects nothing one is enough");
+        let (mut look, now) = self::look();
+        look.gets(&rows(10, at(0)), now);
+        for _ in 0..2 {
+            assert!(look.wants(now) && look.expects_many());
+            look.claim(10, now).unwrap();
+        }
+        assert!(!look.wants(now));
+    }
+
+    #[test]
+    fn who_got_less_rests_until_a_poll_a_wake_or_a_due_row() {
+        let (mut look, now) = look();
+        look.gets(&rows(9, at(0)), now);
+        assert!(!look.wants(now) && !look.expects_many());
+        let polls = look.next(now).unwrap();
+        assert!(polls > now + HOUR / 2 && polls <= now + HOUR && look.wants(polls));
+        look.reader.signal.due_at(now + 70 * MS);
+        assert_eq!(look.next(now), Some(now + 70 * MS));
+        assert!(!look.wants(now + 69 * MS) && look.wants(now + 70 * MS));
+        look.reader.signal.wake();
+        assert!(look.wants(now));
+        let told = Taken { next: Some(40 * MS), ..Taken::default() };
+        look.gets(&told, now);
+        assert_eq!(look.next(now), Some(now + 40 * MS));
+    }
+
+    #[test]
+    fn a_wake_during_a_claim_makes_for_another_one() {
+        let (mut look, now) = look();
+        let claim = look.claim(10, now).unwrap();
+        look.reader.signal.wake();
+        look.answered(&claim, &Taken::default(), now, now);
+        assert!(look.wants(now));
+    }
+
+    #[test]
+    fn a_claim_begins_where_the_last_one_ended_but_for_what_may_still_be_committed() {
+        let (mut look, now) = look();
+        assert_eq!(look.gets(&rows(10, at(0)), now).after, None);
+        let next = look.gets(&rows(10, at(400)), now);
+        assert_eq!(next.after, Some(Position { due: at(0), id: 10 }));
+        // Due within the last half second when they were claimed.
+        let (mut look, now) = self::look();
+        let late = Claimed::of_test(1, at(0), at(100), Bytes::new());
+        look.gets(&Taken { rows: vec![late], ..Taken::default() }, now);
+        assert_eq!(look.floor, Some(Position { due: at(100) - LATE, id: 0 }));
+    }
+
+    #[test]
+    fn no_place_is_given_up_for_an_earlier_one() {
+        let (mut look, now) = look();
+        look.gets(&rows(10, at(400)), now);
+        look.gets(&rows(10, at(0)), now);
+        assert_eq!(look.floor, Some(Position { due: at(400), id: 10 }));
+    }
+
+    #[test]
+    fn while_there_is_plenty_one_in_twenty_of_the_time_goes_to_claims_from_the_start() {
+        let (mut look, now) = look();
+        look.gets(&rows(10, at(0)), now);
+        assert!(look.gets(&rows(10, at(0)), now + 99 * MS).after.is_some());
+        let begun = now + 100 * MS;
+        let sweep = look.claim(10, begun).unwrap();
+        assert_eq!(sweep.after, None, "at most ten a second");
+        // It met dead rows, but one that takes long all at once is not believed in full.
+        look.answered(&sweep, &rows(10, at(0)), begun, begun + HOUR);
+        let took = CHEAP / 2;
+        assert_eq!(look.sweep, (begun, took));
+        assert_eq!(look.sweep_at(), begun + SWEEP_EVERY);
+        look.sweep.1 = 10 * MS;
+        assert_eq!(look.sweep_at(), begun + 200 * MS);
+    }
+
+    #[test]
+    fn who_found_less_behind_its_place_looks_before_it() {
+        let (mut look, now) = look();
+        look.gets(&rows(10, at(0)), now);
+        let short = look.gets(&rows(1, at(0)), now);
+        assert!(short.after.is_some());
+        // A claim from the start cost nothing, so the next one is one, and now.
+        assert!(look.wants(now));
+        assert_eq!(look.claim(10, now).unwrap().after, None);
+
+        let (mut look, now) = self::look();
+        look.gets(&rows(10, at(0)), now);
+        look.sweep.1 = 10 * MS;
+        look.gets(&rows(1, at(0)), now);
+        assert!(!look.wants(now), "it met dead rows");
+        assert_eq!(look.next(now), Some(now + 200 * MS));
+    }
+
+    #[test]
+    fn after_a_failure_it_begins_at_the_start_and_not_at_once() {
+        let (mut look, now) = look();
+        look.gets(&rows(10, at(0)), now);
+        look.gets(&rows(9, at(0)), now);
+        assert!(look.poll_at > now + HOUR / 2);
+        look.claim(10, now).unwrap();
+        look.failed(false, now);
+        assert!(look.floor.is_none() && !look.expects_many() && !look.wants(now));
+        let again = look.next(now).unwrap();
+        assert!(again >= now + 50 * MS && again <= now + 150 * MS);
+        assert!(look.wants(again), "and without a poll or a wake");
+        assert_eq!(look.gets(&rows(10, at(0)), again).after, None);
+    }
+
+    #[test]
+    fn a_refused_statement_for_several_is_tried_for_each_alone_at_once() {
+        let (mut look, now) = look();
+        look.claim(10, now).unwrap();
+        look.failed(true, now);
+        assert!(look.alone && look.wants(now));
+        look.gets(&Taken::default(), now);
+        assert!(!look.alone);
     }
 }

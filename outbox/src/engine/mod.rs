@@ -178,14 +178,14 @@ pub(crate) struct Settings {
 
 impl<S: Store> Engine<S> {
     /// Starts all loops. `anew` makes the store once more, with connections of its
-    /// own.
+    /// own, for a thread that looks after leases; `None` leaves that to the lease task.
     pub(crate) fn start(
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
         states: &States,
         counts: &Stats,
         settings: Settings,
-        anew: impl Fn() -> S + Send + 'static,
+        anew: Option<impl Fn() -> S + Send + 'static>,
     ) -> Self {
         let shared = Arc::new(shared);
         let stop = CancellationToken::new();
@@ -202,7 +202,7 @@ impl<S: Store> Engine<S> {
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
-        let watchdog = Watchdog::start(&shared, shortest, anew);
+        let watchdog = anew.map(|anew| Watchdog::start(&shared, shortest, anew));
         let leases = lease::run(Arc::clone(&shared), shortest);
         let leases = services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
         loops.add(LEASES, &leases);
@@ -229,7 +229,7 @@ impl<S: Store> Engine<S> {
         loops.add(CLAIMS, &tracker.spawn(claims));
         tracker.close();
         services.close();
-        let vitals = Arc::new(Vitals::of(&shared, loops, &watchdog));
+        let vitals = Arc::new(Vitals::of(&shared, loops, watchdog.as_ref()));
         Self {
             shared,
             readers,
@@ -237,7 +237,7 @@ impl<S: Store> Engine<S> {
             subscribers: tracker,
             services,
             services_stop,
-            watchdog: Some(watchdog),
+            watchdog,
             settlers,
             vitals,
             drain_timeout: settings.drain_timeout,

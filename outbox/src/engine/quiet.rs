@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::backoff::Backoff;
-use crate::store::{Extend, Lease, Store, new_alone_token};
+use crate::store::{Extend, Lease, Store};
 
 /// How long others are kept from starting while a row waits to be alone. When
 /// it passes, because some handler runs on, the row runs beside it and nothing
@@ -111,19 +111,23 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Continues a lease under a token that says "alone". `None` when the lease is
-/// lost, or was over before the database answered.
+/// Continues a lease under a token that says "alone". False when the lease is lost;
+/// `None` when the database has not answered, and may have done it or do it yet.
 ///
 /// A try without an answer is repeated: if it had landed unnoticed, the row would
 /// be found guilty later without having been started.
-pub(super) async fn mark<S: Store>(store: &S, lease: Lease, deadline: Instant) -> Option<Lease> {
-    let token = new_alone_token();
-    let marked = Lease { token, ..lease };
+pub(super) async fn mark<S: Store>(
+    store: &S,
+    lease: Lease,
+    marked: Lease,
+    deadline: Instant,
+) -> Option<bool> {
+    let token = marked.token;
     let either = [Extend { lease, token }, Extend { lease: marked, token }];
     let mut backoff = Backoff::of_errors();
     loop {
         match store.extend(&either).await {
-            Ok(landed) => return landed.contains(&true).then_some(marked),
+            Ok(landed) => return Some(landed.contains(&true)),
             Err(failed) if failed.transient && Instant::now() < deadline => {
                 sleep(backoff.next()).await;
             }

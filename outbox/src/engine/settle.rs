@@ -342,11 +342,23 @@ impl Settling {
 
     fn as_release(&self) -> Release {
         let (due_in, uncount) = match self.settlement {
-            Settlement::Release { due_in, uncount } => (due_in, uncount),
-            _ => (None, false),
+            Settlement::Release { due_in, uncount: true } => (due_in, self.taken_back()),
+            Settlement::Release { due_in, uncount: false } => (due_in, 0),
+            _ => (None, 0),
         };
         let claimed_at = self.report.started.and(self.claimed_at);
         Release { lease: self.lease, due_in, uncount, claimed_at }
+    }
+}
+
+impl Settling {
+    /// This delivery; and of a row that was delivered too often so many that it no longer
+    /// was. Given back it does not tell that its leases ran out, and the next claim would
+    /// condemn it unrun.
+    fn taken_back(&self) -> u64 {
+        let most = self.reader.subscriber.options.max_deliveries.unwrap_or(u64::MAX);
+        let deliveries = self.report.deliveries_count;
+        deliveries - deliveries.min(most).saturating_sub(1)
     }
 }
 

@@ -4,6 +4,8 @@ use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
 use tokio::task::{AbortHandle, JoinHandle};
+#[cfg(feature = "testing")]
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::pulse::Reading;
@@ -60,25 +62,28 @@ pub(crate) trait Vital: Send + Sync {
     /// Ends a loop as a panic in it would.
     #[cfg(feature = "testing")]
     fn end_loop(&self, name: &str);
+    /// Ends all of them, as the end of the process would: none is polled again.
+    #[cfg(feature = "testing")]
+    fn end_loops(&self);
 }
 
 pub(super) struct Vitals<S> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) loops: Loops,
-    /// Gone with the thread; `None` if the system refused one.
+    /// Gone with the thread; `None` if there is none, or the system refused it.
     pub(super) watchdog: Option<Weak<()>>,
     #[cfg(feature = "testing")]
-    pub(super) stop_watchdog: tokio_util::sync::CancellationToken,
+    pub(super) stop_watchdog: Option<CancellationToken>,
 }
 
 impl<S: Store> Vitals<S> {
-    pub(super) fn of(shared: &Arc<Shared<S>>, loops: Loops, watchdog: &Watchdog) -> Self {
+    pub(super) fn of(shared: &Arc<Shared<S>>, loops: Loops, watchdog: Option<&Watchdog>) -> Self {
         Self {
             shared: Arc::clone(shared),
             loops,
-            watchdog: watchdog.life(),
+            watchdog: watchdog.and_then(Watchdog::life),
             #[cfg(feature = "testing")]
-            stop_watchdog: watchdog.stop(),
+            stop_watchdog: watchdog.map(Watchdog::stop),
         }
     }
 }
@@ -121,10 +126,15 @@ impl<S: Store> Vital for Vitals<S> {
     #[cfg(feature = "testing")]
     fn end_loop(&self, name: &str) {
         if name == WATCHDOG {
-            self.stop_watchdog.cancel();
+            self.stop_watchdog.iter().for_each(CancellationToken::cancel);
         }
         for (known, tasks) in &self.loops.0 {
             tasks.iter().filter(|_| *known == name).for_each(AbortHandle::abort);
         }
+    }
+
+    #[cfg(feature = "testing")]
+    fn end_loops(&self) {
+        self.loops.0.iter().flat_map(|(_, tasks)| tasks).for_each(AbortHandle::abort);
     }
 }

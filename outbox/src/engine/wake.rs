@@ -62,8 +62,10 @@ async fn heed(wakes: &mut impl Wakes, sleep: &Notify, readers: &[Arc<Reader>]) -
     wake(readers, &Wake::All);
     loop {
         let heard = tokio::select! {
-            heard = wakes.next() => heard.map(|hint| wake(readers, &hint)),
+            // First: it is rare, and many wakes are not to keep it waiting.
+            biased;
             () = sleep.notified() => wakes.sleep_on(&asleep(readers)).await,
+            heard = wakes.next() => heard.map(|hint| wake(readers, &hint)),
         };
         if let Err(error) = heard {
             return error;

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "cbor")]
+use super::count;
+
 use crate::error::BoxError;
 
 /// An encoding of payloads.
@@ -90,7 +93,7 @@ pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<
     }
 }
 
-/// CBOR.
+/// CBOR, of half a million values at most in one message.
 #[cfg(feature = "cbor")]
 #[derive(Debug, Clone, Copy)]
 pub struct Cbor;
@@ -111,14 +114,21 @@ impl Codec for Cbor {
 }
 
 /// Reads CBOR, nested 128 deep at most. It lends nothing: texts may be in pieces.
+///
+/// By way of ciborium's `Value`, of which a byte can make 32: so a payload of very many
+/// values is refused.
 #[cfg(feature = "cbor")]
-pub(super) fn read_cbor<'a, T: Deserialize<'a>>(mut payload: &[u8]) -> Result<T, BoxError> {
-    let value: ciborium::Value = ciborium::de::from_reader_with_recursion_limit(&mut payload, 128)?;
-    if payload.is_empty() {
-        Ok(value.deserialized()?)
-    } else {
-        Err("more follows the value".into())
+pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+    if payload.len() > count::MOST {
+        whole::<count::Values>(payload)?;
     }
+    Ok(whole::<ciborium::Value>(payload)?.deserialized()?)
+}
+
+#[cfg(feature = "cbor")]
+fn whole<T: serde::de::DeserializeOwned>(mut payload: &[u8]) -> Result<T, BoxError> {
+    let value = ciborium::de::from_reader_with_recursion_limit(&mut payload, 128)?;
+    if payload.is_empty() { Ok(value) } else { Err("more follows the value".into()) }
 }
 
 /// A payload of an encoding of the user's own, as the first parameter of a handler.

@@ -6,6 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::publish::PublishError;
+
 /// Name of the header that says how the payload is encoded.
 pub(crate) const CONTENT_TYPE: &str = "content-type";
 /// Name of the header that ties the messages of one piece of work together.
@@ -141,23 +143,34 @@ impl Headers {
     }
 }
 
+/// Nested deeper, a value would be written and never read: serde_json reads 128.
+const MAX_DEPTH: u32 = 100;
+/// A PostgreSQL of a larger object would abort the caller's transaction.
+const MAX_BYTES: usize = 16 << 20;
+
 /// The JSON text that is stored: a publisher's headers, then those that this crate adds,
 /// which most messages have alone.
 pub(crate) struct Text {
     /// An object without its last brace.
     json: Vec<u8>,
     holds_nul: bool,
+    too_deep: bool,
 }
 
 impl Text {
     pub(crate) fn of(headers: &Headers) -> Self {
+        let too_deep = headers.0.values().any(|value| is_deeper(value, MAX_DEPTH));
+        if too_deep {
+            // Not looked at any further: writing it might need more stack than there is.
+            return Self { json: vec![b'{'], holds_nul: false, too_deep };
+        }
         let holds_nul = headers.iter().any(|(name, value)| name.contains('\0') || holds_nul(value));
         // Enough for what is added to most.
         let mut json = Vec::with_capacity(192);
         // Names and values are JSON already: nothing in here fails.
         let _ = serde_json::to_writer(&mut json, &headers.0);
         json.pop();
-        Self { json, holds_nul }
+        Self { json, holds_nul, too_deep }
     }
 
     /// Adds a header, which must not be there yet.
@@ -171,10 +184,29 @@ impl Text {
         let _ = serde_json::to_writer(&mut self.json, value);
     }
 
-    /// `None` when a database refuses it: some name or text holds a NUL.
-    pub(crate) fn end(mut self) -> Option<String> {
+    /// Refused if a database would do so: some name or text holds a NUL, or there is too
+    /// much of it.
+    pub(crate) fn end(mut self) -> Result<String, PublishError> {
         self.json.push(b'}');
-        if self.holds_nul { None } else { String::from_utf8(self.json).ok() }
+        let bytes = self.json.len();
+        if self.too_deep {
+            Err(PublishError::HeaderTooDeep { max: MAX_DEPTH })
+        } else if bytes > MAX_BYTES {
+            Err(PublishError::HeadersTooLarge { bytes, max: MAX_BYTES })
+        } else if self.holds_nul {
+            Err(PublishError::Nul("header"))
+        } else {
+            String::from_utf8(self.json).map_err(|_| PublishError::Nul("header"))
+        }
+    }
+}
+
+fn is_deeper(value: &Value, than: u32) -> bool {
+    let deeper = |inner: &Value| than == 0 || is_deeper(inner, than - 1);
+    match value {
+        Value::Array(items) => items.iter().any(deeper),
+        Value::Object(map) => map.values().any(deeper),
+        _ => false,
     }
 }
 

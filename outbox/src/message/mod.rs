@@ -2,6 +2,8 @@
 
 pub(crate) mod codec;
 mod codecs;
+#[cfg(feature = "cbor")]
+mod count;
 mod fingerprint;
 pub(crate) mod headers;
 pub(crate) mod row;

@@ -1,6 +1,6 @@
 //! A payload for eyes: decoded where it is text or JSON, never executed.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -18,7 +18,9 @@ use serde_json::Value;
 /// assert_eq!(Payload::of(b"hello", 5), Payload::Text("hello".into()));
 /// assert_eq!(Payload::of(&[0xff, 0x00], 2), Payload::Bytes("ff00".into()));
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize)]
+///
+/// `Debug` prints which of them it is.
+#[derive(Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Payload {
@@ -28,6 +30,16 @@ pub enum Payload {
     Text(String),
     /// Anything else, or the beginning of it, as hexadecimal digits.
     Bytes(String),
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Json(_) => "Json(..)",
+            Self::Text(_) => "Text(..)",
+            Self::Bytes(_) => "Bytes(..)",
+        })
+    }
 }
 
 impl Payload {

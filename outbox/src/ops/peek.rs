@@ -1,5 +1,6 @@
 //! What lies in a queue.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -45,8 +46,8 @@ impl PeekOptions {
     }
 }
 
-/// A row as an operator sees it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A row as an operator sees it. `Debug` prints sizes.
+#[derive(Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Peeked {
     /// Its id.
@@ -82,6 +83,21 @@ pub struct Peeked {
     /// When it was looked at, by the database's clock.
     #[serde(skip)]
     pub seen_at: SystemTime,
+}
+
+impl fmt::Debug for Peeked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peeked")
+            .field("id", &self.id)
+            .field("queue", &self.queue)
+            .field("due_at", &self.due_at)
+            .field("attempts", &self.attempts)
+            .field("deliveries", &self.deliveries)
+            .field("leased_at", &self.leased_at)
+            .field("timer_id", &self.timer_id)
+            .field("payload_bytes", &self.payload_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Peeked {

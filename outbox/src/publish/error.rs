@@ -34,6 +34,20 @@ pub enum PublishError {
         /// The limit.
         max: usize,
     },
+    /// A header is nested deeper than it can be read again.
+    #[error("a header is nested more than {max} deep")]
+    HeaderTooDeep {
+        /// The limit.
+        max: u32,
+    },
+    /// The headers together are larger than PostgreSQL is trusted with.
+    #[error("the headers have {bytes} bytes; at most {max} are allowed")]
+    HeadersTooLarge {
+        /// Their size, as JSON.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The value does not serialise.
     #[error("the payload does not serialise: {0}")]
     Encode(#[source] BoxError),
@@ -78,6 +92,8 @@ impl PublishError {
             Self::LongName { .. } => "LongName",
             Self::Nul(_) => "Nul",
             Self::PayloadTooLarge { .. } => "PayloadTooLarge",
+            Self::HeaderTooDeep { .. } => "HeaderTooDeep",
+            Self::HeadersTooLarge { .. } => "HeadersTooLarge",
             Self::Encode(_) => "Encode",
             Self::DelayAndTime => "DelayAndTime",
             Self::TimeOutOfRange(_) => "TimeOutOfRange",

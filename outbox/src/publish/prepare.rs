@@ -86,7 +86,7 @@ impl Outgoing {
             agree(headers, &mut text, EXPIRES_IN, Some(&limit.to_string()))?;
         }
         trail.sign(headers, &mut text, id, self.trace.as_ref());
-        let headers = text.end().ok_or(PublishError::Nul("header"))?;
+        let headers = text.end()?;
         let payload = self.payload.map_err(PublishError::Encode)?;
         if payload.len() > max_payload {
             return Err(PublishError::PayloadTooLarge { bytes: payload.len(), max: max_payload });

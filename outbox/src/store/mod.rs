@@ -99,9 +99,19 @@ pub struct Claim {
     pub token: Uuid,
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
+    /// Of rows delivered more often an abandoned claim makes such that were not: given
+    /// back, they no longer tell that their leases ran out.
+    pub max_deliveries: Option<u64>,
     /// The last one got as many rows as it asked for, so there are more.
     #[cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code))]
     pub expected: bool,
+}
+
+impl Claim {
+    /// What an abandoned row counts as, with the delivery that is taken back.
+    fn most_deliveries(&self) -> u64 {
+        self.max_deliveries.unwrap_or(u64::MAX)
+    }
 }
 
 /// A place in the order of claims.
@@ -117,6 +127,10 @@ impl Position {
     }
 }
 
+/// A claim takes no more rows once their payloads come to this. The statements have the
+/// number too.
+pub(crate) const CLAIM_BYTES: usize = 32 << 20;
+
 /// What a claim got.
 #[derive(Debug, Default)]
 pub struct Taken {
@@ -125,7 +139,7 @@ pub struct Taken {
     /// Time until the next row of its queues becomes due or the next lease runs
     /// out; looked for only when the claim got less than it asked for. Rows that are
     /// free and due do not count: they were passed by, because somebody has them
-    /// locked.
+    /// locked. Nothing, if rows were left because those before them are large.
     pub next: Option<Duration>,
     /// Others were claiming from the same queue. Told only where it matters, and to a
     /// claim that expected rows.
@@ -137,6 +151,29 @@ pub struct Taken {
 pub struct Claimed {
     pub row: Row,
     pub before: Before,
+}
+
+#[cfg(test)]
+impl Claimed {
+    /// Of queue `q`, due and claimed at these times, settled before.
+    pub(crate) fn of_test(id: i64, due: SystemTime, at: SystemTime, payload: bytes::Bytes) -> Self {
+        let row = Row {
+            id,
+            queue: "q".into(),
+            payload,
+            attempts_count: 0,
+            deliveries_count: 1,
+            created_at: due,
+            next_attempt_at: due,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: Some(at),
+            acquired_token: None,
+            timer_id: None,
+            headers: None,
+        };
+        Self { row, before: Before::Settled }
+    }
 }
 
 /// How the row's previous delivery ended.
@@ -200,8 +237,8 @@ pub struct Release {
     pub lease: Lease,
     /// `None` leaves the due time as it is.
     pub due_in: Option<Duration>,
-    /// Takes this delivery back from `deliveries_count`.
-    pub uncount: bool,
+    /// Deliveries taken back from `deliveries_count`.
+    pub uncount: u64,
     /// When the row was claimed, if its handler has started: it is not due again
     /// within a millisecond of that, even if the database's clock was set back. With
     /// the count taken back, only the time tells this claim from the next.
@@ -318,6 +355,8 @@ mod sealed {
     pub trait Sealed {}
     #[cfg(feature = "testing")]
     impl Sealed for super::memory::MemoryStore {}
+    #[cfg(feature = "testing")]
+    impl Sealed for crate::testing::simulate::FaultyStore {}
     #[cfg(feature = "postgres")]
     impl Sealed for super::postgres::PgStore {}
     #[cfg(feature = "sqlite")]

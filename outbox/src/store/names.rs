@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 /// PostgreSQL cuts longer identifiers, so two of them could become one.
 const MAX_IDENTIFIER_BYTES: usize = 63;
+/// What is made beside a table, by what its name ends in; so for the dead letters.
+const BESIDE: [&str; 6] = ["", "_paused", "_paused_pkey", "_due_idx", "_timer_id_uq", "_pkey"];
+const BESIDE_LETTERS: [&str; 6] =
+    ["", "_queue_failed_idx", "_status_idx", "_open_idx", "_group_idx", "_pkey"];
 
 /// Where the tables are: schema, outbox table, dead-letter table.
 ///
@@ -47,14 +51,15 @@ impl TableNames {
     /// no dead-letter table.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL, or has more than 42 bytes: it, the
-    /// names derived from it (indexes, version table, `<table>_dlq` and its
-    /// index) or the NOTIFY channel would be longer than 63.
+    /// When the name is empty, holds NUL, begins with `sqlite_`, or has more than 42
+    /// bytes: it, the names derived from it (indexes, version table, `<table>_dlq` and
+    /// its index) or the NOTIFY channel would be longer than 63.
     pub fn new(table: impl Into<String>) -> Result<Self, NameError> {
         let table = table.into();
         let names = Self { table, ..Self::default() };
         let derived = ["outbox_", "_timer_id_uq", "__migrations", "_dlq_queue_failed_idx"];
         check("table name", &names.table, derived)?;
+        check_kept("table name", &names.table)?;
         Ok(names)
     }
 
@@ -72,17 +77,32 @@ impl TableNames {
     /// Keeps dead letters in this table.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL, has more than 46 bytes (its index has a
-    /// longer one) or is that of the outbox table itself.
+    /// When the name is empty, holds NUL, begins with `sqlite_`, has more than 46 bytes
+    /// (its index has a longer one), or if one of the two tables, or what is made beside
+    /// it, would be called as the other. Names that differ in case alone are one on SQLite.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
         check("dead-letter table name", &dlq, ["_queue_failed_idx", "_status_ck"])?;
-        if dlq == self.table {
-            let why = "is the name of the outbox table itself".into();
+        check_kept("dead-letter table name", &dlq)?;
+        if let Some(why) = self.clash(&dlq) {
             return Err(NameError { what: "dead-letter table name", name: dlq, why });
         }
         self.dlq = Some(dlq);
         Ok(self)
+    }
+
+    /// Why the dead letters cannot be in a table of this name.
+    fn clash(&self, dlq: &str) -> Option<String> {
+        if dlq.eq_ignore_ascii_case(&self.table) {
+            return Some("is the name of the outbox table itself".into());
+        }
+        let mut own = BESIDE.map(|end| format!("{}{end}", self.table)).to_vec();
+        own.push(format!("_{}_migrations", self.table));
+        let mut letters = BESIDE_LETTERS.map(|end| format!("{dlq}{end}")).to_vec();
+        letters.push(format!("_{dlq}_migrations"));
+        let taken =
+            own.into_iter().find(|one| letters.iter().any(|it| it.eq_ignore_ascii_case(one)));
+        taken.map(|name| format!("would make {name:?} twice, beside one table and the other"))
     }
 
     /// Notifies of every message. For a table on which others listen, such as a
@@ -202,31 +222,65 @@ impl TableNames {
     /// `"outbox_dlq"` and `"outbox_paused"` become the qualified tables, `"outbox_…"` and
     /// `"outbox_dlq_…"` names of their indexes and constraints.
     pub(crate) fn sql(&self, template: &str) -> Arc<str> {
-        const MARK: &str = "\"outbox";
         #[cfg(outbox_planted)]
         let template = &*crate::planted::edited(template);
-        let dlq = self.dlq_or_default();
+        self.sql_with(template, &[])
+    }
+
+    /// The same, and puts SQL, such as a quoted name, where its mark stands.
+    ///
+    /// Invariant: what was put in is not looked at again. A name may hold a mark.
+    pub(crate) fn sql_with(&self, template: &str, values: &[(&str, &str)]) -> Arc<str> {
         let mut sql = String::with_capacity(template.len() + 64);
         let mut rest = template;
-        while let Some((before, after)) = rest.split_once(MARK) {
-            let (suffix, tail) = after.split_once('"').unwrap_or((after, ""));
+        while let Some((at, value)) = next_mark(rest, values) {
+            let (before, mark) = rest.split_at(at);
+            let line = template[..template.len() - mark.len()].rsplit('\n').next();
             sql.push_str(before);
-            sql.push_str(&match (suffix, suffix.strip_prefix("_dlq_")) {
-                ("", _) => self.qualified(&self.table),
-                ("_dlq", _) => self.qualified(&dlq),
-                ("_paused", _) => self.qualified(&self.paused()),
-                // An index is made where its table is; dropped, it is named in full.
-                _ if before.ends_with("DROP INDEX IF EXISTS ") => {
-                    self.qualified(&format!("{}{suffix}", self.table))
-                }
-                (_, Some(index)) => quoted(&format!("{dlq}_{index}")),
-                _ => quoted(&format!("{}{suffix}", self.table)),
-            });
-            rest = tail;
+            rest = if line.is_some_and(|line| line.contains("--")) {
+                // A comment, which a name with a line feed would end.
+                sql.push_str(&mark[..1]);
+                &mark[1..]
+            } else if let Some((name, value)) = value {
+                sql.push_str(value);
+                &mark[name.len()..]
+            } else {
+                let (name, tail) = mark[1..].split_once('"').unwrap_or((&mark[1..], ""));
+                sql.push_str(&self.named(name, before));
+                tail
+            };
         }
         sql.push_str(rest);
         sql.into()
     }
+
+    /// What stands for a name in quotes that begins with `outbox`.
+    fn named(&self, name: &str, before: &str) -> String {
+        let dlq = self.dlq_or_default();
+        let (table, rest) = name.split_at("outbox".len());
+        match (rest, rest.strip_prefix("_dlq_")) {
+            ("", _) => self.qualified(&self.table),
+            ("_dlq", _) => self.qualified(&dlq),
+            ("_paused", _) => self.qualified(&self.paused()),
+            // An index is made where its table is; dropped, it is named in full.
+            _ if before.ends_with("DROP INDEX IF EXISTS ") => {
+                self.qualified(&format!("{}{rest}", self.table))
+            }
+            (_, Some(index)) => quoted(&format!("{dlq}_{index}")),
+            _ if rest.starts_with('_') => quoted(&format!("{}{rest}", self.table)),
+            // The name of a header.
+            _ => quoted(&format!("{table}{rest}")),
+        }
+    }
+}
+
+type Mark<'a> = (usize, Option<(&'a str, &'a str)>);
+
+/// Where the next name or value stands.
+fn next_mark<'a>(text: &str, values: &[(&'a str, &'a str)]) -> Option<Mark<'a>> {
+    let values = values.iter().filter_map(|&value| Some((text.find(value.0)?, Some(value))));
+    let name = text.find("\"outbox").map(|at| (at, None));
+    values.chain(name).min_by_key(|(at, _)| *at)
 }
 
 /// An environment variable. One that is not UTF-8 is set all the same: taken for
@@ -237,6 +291,28 @@ pub(crate) fn variable(key: &str) -> Option<String> {
 
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// SQL that runs `body`, whatever the names in it hold.
+#[cfg(feature = "postgres")]
+pub(crate) fn block(body: &str) -> String {
+    let mut tag = "$$".to_owned();
+    let mut number = 0;
+    while body.contains(&tag) {
+        number += 1;
+        tag = format!("$outbox{number}$");
+    }
+    format!("DO {tag} {body} {tag};")
+}
+
+fn check_kept(what: &'static str, name: &str) -> Result<(), NameError> {
+    const KEPT: &[u8] = b"sqlite_";
+    let begin = name.as_bytes().get(..KEPT.len());
+    if begin.is_some_and(|begin| begin.eq_ignore_ascii_case(KEPT)) {
+        let why = "begins with `sqlite_`, which SQLite keeps for itself".into();
+        return Err(NameError { what, name: name.to_owned(), why });
+    }
+    Ok(())
 }
 
 fn check<const N: usize>(
@@ -275,8 +351,19 @@ mod tests {
             "INSERT INTO \"s\".\"my \"\"box\" SELECT \"my \"\"box_due_idx\", \
              \"s\".\"my \"\"box_dlq\", \"my \"\"box_dlq_a_idx\";"
         );
+        let header = "SELECT '$.\"outbox-replays\"'";
+        assert_eq!(&*names.sql(header), header);
         let plain = "SELECT 1 FROM \"outbox\" JOIN \"outbox_dlq\"";
         assert_eq!(&*TableNames::default().sql(plain), plain);
+    }
+
+    #[test]
+    fn what_was_put_in_is_not_looked_at_again() {
+        let names = TableNames::new("{a} {b}").unwrap();
+        let sql = names.sql_with("{a} \"outbox\" {b}", &[("{a}", "\"outbox\""), ("{b}", "{a}")]);
+        assert_eq!(&*sql, "\"outbox\" \"{a} {b}\" {a}");
+        let comment = "-- of \"outbox\", {a}\nSELECT {a}";
+        assert_eq!(&*names.sql_with(comment, &[("{a}", "1")]), "-- of \"outbox\", {a}\nSELECT 1");
     }
 
     #[test]

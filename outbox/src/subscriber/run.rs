@@ -103,6 +103,7 @@ async fn together(
     let mut answered = 0;
     while arrived.len() + answered < count {
         tokio::select! {
+            biased;
             Some((at, result)) = chains.next() => {
                 results[at] = Some(result);
                 answered += 1;

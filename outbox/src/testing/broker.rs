@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::drive::Driver;
+use super::simulate::{Cast, World};
 use crate::error::Result;
 use crate::extract::{Context, States};
 use crate::message::{DeadLetter, FailureReason, Headers, Row};
@@ -63,9 +64,20 @@ pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) states: States,
     pub(super) layers: Vec<Layer>,
-    pub(super) driver: Option<Arc<Driver>>,
+    pub(super) drive: Option<Drive>,
+    /// Whose processes run the handlers, if it is simulated.
+    pub(super) world: Option<Arc<World>>,
     /// Deliveries whose process dies before the result is written.
     pub(super) crashes: Arc<AtomicUsize>,
+}
+
+/// What runs the handlers.
+#[derive(Clone)]
+pub(super) enum Drive {
+    /// The test's own task, step by step.
+    Steps(Arc<Driver>),
+    /// The loops of simulated processes.
+    Loops(Arc<World>),
 }
 
 /// One run of a handler.
@@ -133,7 +145,8 @@ impl TestBroker {
             subscribers: subscribers.into_iter().collect(),
             states: States::default(),
             layers: Vec::new(),
-            driver: None,
+            drive: None,
+            world: None,
             crashes: Arc::default(),
         };
         Self {
@@ -153,7 +166,7 @@ impl TestBroker {
     #[track_caller]
     pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
         let mut setup = self.setup();
-        assert!(setup.driver.is_none(), "`.state(..)` comes before the first message");
+        assert!(setup.drive.is_none(), "`.state(..)` comes before the first message");
         setup.states.insert(value);
         drop(setup);
         self
@@ -170,7 +183,7 @@ impl TestBroker {
         F: Future<Output = HandlerResult> + Send + 'static,
     {
         let mut setup = self.setup();
-        assert!(setup.driver.is_none(), "`.layer(..)` comes before the first message");
+        assert!(setup.drive.is_none(), "`.layer(..)` comes before the first message");
         setup.layers.push(subscriber::layer(layer));
         drop(setup);
         self
@@ -188,7 +201,7 @@ impl TestBroker {
     #[track_caller]
     pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
         let mut setup = self.setup();
-        assert!(setup.driver.is_none(), "`.transactions(..)` comes before the first message");
+        assert!(setup.drive.is_none(), "`.transactions(..)` comes before the first message");
         let crashes = Arc::clone(&setup.crashes);
         setup.states.lend(crate::extract::Lender::elsewhere(pool, crashes));
         drop(setup);
@@ -226,11 +239,12 @@ impl TestBroker {
     /// # Errors
     /// As [`TestBroker::publish`].
     pub async fn publish_with(&self, message: Outgoing) -> Result<Published> {
-        let driver = self.driver()?;
+        let drive = self.drive()?;
         let mut tx = self.store.begin();
         let published = self.publisher.send(&mut tx, message).await?;
+        drive.before_commit().await;
         tx.commit();
-        self.drive(&driver).await;
+        self.run_due(&drive).await;
         Ok(published)
     }
 
@@ -242,11 +256,12 @@ impl TestBroker {
         &self,
         messages: impl IntoIterator<Item = Outgoing>,
     ) -> Result<Vec<Published>> {
-        let driver = self.driver()?;
+        let drive = self.drive()?;
         let mut tx = self.store.begin();
         let published = self.publisher.publish_batch(&mut tx, messages).await?;
+        drive.before_commit().await;
         tx.commit();
-        self.drive(&driver).await;
+        self.run_due(&drive).await;
         Ok(published)
     }
 
@@ -305,8 +320,8 @@ impl TestBroker {
     /// due time to the next.
     ///
     /// # Panics
-    /// When a subscriber lacks something, or after 100,000 steps: then a handler
-    /// snoozes, retries or publishes for ever.
+    /// When a subscriber lacks something, or after 100,000 steps, or 30,000
+    /// statements of a simulation: then a handler snoozes, retries or publishes for ever.
     pub async fn run_until_idle(&self) {
         self.run_to(None).await;
     }
@@ -314,8 +329,13 @@ impl TestBroker {
     /// The next `deliveries` runs end as if their process had died before it
     /// wrote the result: the rows stay leased, and a transaction that was lent to
     /// the handler is rolled back.
+    ///
+    /// # Panics
+    /// In a simulation, which has crashes of its own.
     pub fn crash_next(&self, deliveries: usize) {
-        self.setup().crashes.store(deliveries, Ordering::Relaxed);
+        let setup = self.setup();
+        assert!(setup.world.is_none(), "a simulation has crashes of its own");
+        setup.crashes.store(deliveries, Ordering::Relaxed);
     }
 
     /// Lets every lease run out, as after a crash, and delivers those rows again.
@@ -340,10 +360,17 @@ impl TestBroker {
         self.store.break_dead_letters(broken);
     }
 
-    fn driver(&self) -> Result<Arc<Driver>> {
+    /// Has simulated processes run the handlers.
+    pub(super) fn simulated(&self, world: &Arc<World>) {
         let mut setup = self.setup();
-        if let Some(driver) = &setup.driver {
-            return Ok(Arc::clone(driver));
+        assert!(setup.drive.is_none(), "a simulation comes before the first message");
+        setup.world = Some(Arc::clone(world));
+    }
+
+    fn drive(&self) -> Result<Drive> {
+        let mut setup = self.setup();
+        if let Some(drive) = &setup.drive {
+            return Ok(drive.clone());
         }
         let reasons = crate::app::problems(&setup.subscribers, &setup.states);
         if !reasons.is_empty() {
@@ -353,15 +380,29 @@ impl TestBroker {
         for one in &mut subscribers {
             one.inside(&setup.layers);
         }
-        let render = Arc::new(debug_chain);
-        let publisher = self.publisher.clone();
-        let (store, states) = (self.store.clone(), &setup.states);
-        let driver = Driver::new(store, subscribers, states, &self.stats, render, publisher);
-        Ok(Arc::clone(setup.driver.insert(Arc::new(driver))))
+        let (publisher, stats) = (self.publisher.clone(), self.stats.clone());
+        let drive = if let Some(world) = &setup.world {
+            world.begin(Cast { subscribers, states: setup.states.clone(), stats, publisher });
+            Drive::Loops(Arc::clone(world))
+        } else {
+            let (store, render) = (self.store.clone(), Arc::new(debug_chain));
+            let driver = Driver::new(store, subscribers, &setup.states, &stats, render, publisher);
+            Drive::Steps(Arc::new(driver))
+        };
+        Ok(setup.drive.insert(drive).clone())
     }
 
-    pub(super) fn driver_or_panic(&self) -> Arc<Driver> {
-        self.driver().unwrap_or_else(|error| panic!("{error}"))
+    pub(super) fn drive_or_panic(&self) -> Drive {
+        self.drive().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl Drive {
+    /// A transaction of a simulation stays open while others go on.
+    async fn before_commit(&self) {
+        if let Self::Loops(world) = self {
+            world.others_first().await;
+        }
     }
 }
 

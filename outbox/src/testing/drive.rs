@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
+use super::broker::Drive;
 use super::{Call, Ending, TestBroker};
 use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, keep_leases, settle};
 use crate::extract::States;
@@ -53,8 +54,15 @@ impl Driver {
 }
 
 impl TestBroker {
-    /// Runs everything that is due now.
-    pub(super) async fn drive(&self, driver: &Driver) {
+    /// Runs everything that is due now; in a simulation the processes do.
+    pub(super) async fn run_due(&self, drive: &Drive) {
+        match drive {
+            Drive::Steps(driver) => self.drive_due(driver).await,
+            Drive::Loops(world) => world.others_first().await,
+        }
+    }
+
+    async fn drive_due(&self, driver: &Driver) {
         if IN_HANDLER.try_with(|()| ()).is_ok() {
             return;
         }
@@ -81,6 +89,7 @@ impl TestBroker {
             lease_ttl: options.lease_ttl,
             token: new_token(),
             after: None,
+            max_deliveries: None,
             expected: false,
         };
         let claimed_at = Instant::now();
@@ -167,10 +176,13 @@ impl TestBroker {
 
     /// Runs what becomes due until `end`, or until nothing does.
     pub(super) async fn run_to(&self, end: Option<SystemTime>) {
-        let driver = self.driver_or_panic();
+        let driver = match self.drive_or_panic() {
+            Drive::Steps(driver) => driver,
+            Drive::Loops(world) => return world.run_to(end).await,
+        };
         let mut steps = 0;
         loop {
-            self.drive(&driver).await;
+            self.drive_due(&driver).await;
             let wait = self.wait(&driver).await;
             let now = self.now();
             let next = wait.and_then(|wait| now.checked_add(wait));
@@ -187,7 +199,7 @@ impl TestBroker {
         }
         if let Some(end) = end {
             self.move_to(end);
-            self.drive(&driver).await;
+            self.drive_due(&driver).await;
         }
     }
 
@@ -198,6 +210,7 @@ impl TestBroker {
             lease_ttl: reader.subscriber.options.lease_ttl,
             token: new_token(),
             after: None,
+            max_deliveries: None,
             expected: false,
         };
         let looks: Vec<_> = driver.readers.iter().map(look).collect();

@@ -2,14 +2,18 @@
 
 mod broker;
 mod drive;
+pub(crate) mod simulate;
 
 pub use broker::{Call, Ending, TestBroker};
+pub use simulate::Simulation;
 
 /// The stores themselves, for the conformance suite. Not public API.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod store {
-    pub use crate::store::memory::{MemoryStore, MemoryTransaction};
+    pub use super::simulate::{Fault, Place, Told};
+    use crate::extract::Context;
+    pub use crate::store::memory::{Change, MemoryStore, MemoryTransaction, Statement};
     #[cfg(feature = "postgres")]
     pub use crate::store::postgres::{Commits, PgStore};
     #[cfg(feature = "sqlite")]
@@ -20,6 +24,12 @@ pub mod store {
     };
     use crate::store::{Handled, Result};
     use crate::tracking::Trail;
+
+    /// The token of the claim that a handler runs under.
+    #[must_use]
+    pub fn token_of(context: &Context) -> uuid::Uuid {
+        context.delivery().row.acquired_token.unwrap_or_default()
+    }
 
     /// `Store::ack_publishing` with messages as a handler returns them; what it is
     /// really given is private.

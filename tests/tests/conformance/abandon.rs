@@ -1,6 +1,6 @@
 //! A claim whose answer was lost is given back by its token.
 
-use outbox::testing::store::{Extend, Store, new_token};
+use outbox::testing::store::{Claim, Extend, Store, new_token};
 
 use crate::bench::{Bench, Steps, TTL, lease, retry};
 
@@ -95,6 +95,17 @@ async fn a_lease_continued_under_another_token_is_kept<B: Bench>(b: B) {
     assert_eq!(b.store().abandon(&claim).await.unwrap(), 0);
 }
 
+/// It does not tell any more that its leases ran out, and the next claim would condemn
+/// it for what others may have done.
+async fn a_row_delivered_too_often_that_is_abandoned_no_longer_was<B: Bench>(b: B) {
+    let ids = b.put_many("q", 2).await;
+    b.set_deliveries(ids[0], 5).await;
+    let claim = Claim { max_deliveries: Some(3), ..b.claim_of(&["q"], 10) };
+    b.claim_by(&claim).await;
+    assert_eq!(b.store().abandon(&claim).await.unwrap(), 2);
+    assert_eq!((b.row(ids[0]).await.deliveries, b.row(ids[1]).await.deliveries), (2, 0));
+}
+
 async fn an_abandoned_count_never_goes_below_zero<B: Bench>(b: B) {
     let id = b.put("q").await;
     let claim = b.claim_of(&["q"], 1);
@@ -114,5 +125,6 @@ cases! {
     a_row_taken_over_is_not_given_back,
     settled_rows_of_the_claim_stay_settled,
     a_lease_continued_under_another_token_is_kept,
+    a_row_delivered_too_often_that_is_abandoned_no_longer_was,
     an_abandoned_count_never_goes_below_zero,
 }

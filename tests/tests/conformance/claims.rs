@@ -73,7 +73,7 @@ async fn a_claim_begins_behind_the_place_it_is_given<B: Bench>(b: B) {
     let back = |lease| outbox::testing::store::Release {
         lease,
         due_in: None,
-        uncount: true,
+        uncount: 1,
         claimed_at: None,
     };
     b.store().release(&leases.into_iter().map(back).collect::<Vec<_>>()).await.unwrap();

@@ -86,7 +86,7 @@ async fn an_endless_retry_delay_is_ten_years<B: Bench>(b: B) {
 async fn an_endless_snooze_is_ten_years<B: Bench>(b: B) {
     let id = b.put("q").await;
     let lease = b.take("q").await;
-    let release = Release { lease, due_in: Some(Duration::MAX), uncount: false, claimed_at: None };
+    let release = Release { lease, due_in: Some(Duration::MAX), uncount: 0, claimed_at: None };
     assert_eq!(b.store().release(&[release]).await.unwrap(), [true]);
     about(b.due_in(id).await, TEN_YEARS);
 }

@@ -112,8 +112,7 @@ async fn a_released_row_was_settled<B: Bench>(b: B) {
     b.put("q").await;
     let alone = Claim { token: new_alone_token(), ..b.claim_of(&["q"], 1) };
     let claimed = b.claim_by(&alone).await;
-    let release =
-        Release { lease: lease(&claimed[0]), due_in: None, uncount: true, claimed_at: None };
+    let release = Release { lease: lease(&claimed[0]), due_in: None, uncount: 1, claimed_at: None };
     b.store().release(&[release]).await.unwrap();
     assert_eq!(previous(&b).await, Before::Settled);
 }

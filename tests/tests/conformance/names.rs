@@ -44,8 +44,7 @@ pub async fn every_statement_works<B: SqlBench>(b: &B) {
     assert_eq!(b.store().extend(&[extend]).await.unwrap(), [true]);
     assert_eq!(b.store().ack(&leases[..1]).await.unwrap(), [true]);
     assert_eq!(b.store().retry(&[retry(leases[1], hour)]).await.unwrap(), [true]);
-    let release =
-        Release { lease: leases[2], due_in: Some(hour), uncount: false, claimed_at: None };
+    let release = Release { lease: leases[2], due_in: Some(hour), uncount: 0, claimed_at: None };
     assert_eq!(b.store().release(&[release]).await.unwrap(), [true]);
     assert_eq!(b.store().bury(&[death(leases[3])]).await.unwrap(), [true]);
     assert_eq!(b.rows().await.len(), 2);

@@ -213,7 +213,7 @@ async fn settles_notify_nobody(b: Postgres) {
     let lease = b.take(&queue).await;
     b.store().retry(&[crate::bench::retry(lease, Duration::ZERO)]).await.unwrap();
     let lease = b.take(&queue).await;
-    let release = Release { lease, due_in: None, uncount: false, claimed_at: None };
+    let release = Release { lease, due_in: None, uncount: 0, claimed_at: None };
     b.store().release(&[release]).await.unwrap();
     let lease = b.take(&queue).await;
     b.store().bury(&[death(lease)]).await.unwrap();

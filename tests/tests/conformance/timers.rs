@@ -128,7 +128,7 @@ async fn an_earlier_time_keeps_the_spent_attempts<B: Bench>(b: B) {
 async fn a_released_timer_can_be_extended<B: Bench>(b: B) {
     let id = first(&b, Duration::ZERO).await;
     let lease = b.take("q").await;
-    let release = Release { lease, due_in: None, uncount: true, claimed_at: None };
+    let release = Release { lease, due_in: None, uncount: 1, claimed_at: None };
     b.store().release(&[release]).await.unwrap();
     assert_eq!(b.send(extending(2, HOUR)).await, Published::Extended(id));
     assert!(b.claim(&["q"], 1).await.is_empty());

@@ -97,12 +97,13 @@ fn claim_of(queues: &[String], limit: usize, after: Option<Position>) -> Claim {
         lease_ttl: LEASE,
         token: new_token(),
         after,
+        max_deliveries: None,
         expected: true,
     }
 }
 
 fn release(lease: Lease) -> Release {
-    Release { lease, due_in: Some(Duration::from_secs(1)), uncount: true, claimed_at: None }
+    Release { lease, due_in: Some(Duration::from_secs(1)), uncount: 1, claimed_at: None }
 }
 
 fn death(lease: Lease) -> Death {

@@ -56,6 +56,7 @@ impl<'a> Books<'a> {
             lease_ttl: Duration::from_secs(600),
             token: new_token(),
             after: None,
+            max_deliveries: None,
             expected: false,
         };
         let taken = self.store.claim(std::slice::from_ref(&claim)).await.unwrap().remove(0);

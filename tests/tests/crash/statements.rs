@@ -77,5 +77,5 @@ fn death(lease: Lease) -> Death {
 }
 
 fn release(lease: Lease) -> Release {
-    Release { lease, due_in: None, uncount: false, claimed_at: None }
+    Release { lease, due_in: None, uncount: 0, claimed_at: None }
 }

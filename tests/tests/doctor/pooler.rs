@@ -1,84 +1,15 @@
 //! PgBouncer between the program and the server.
 
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-
-use outbox::App;
 use outbox::ops::doctor::{Limits, Severity};
-use outbox_tests::backend::{skip, unique};
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
-use sqlx::postgres::PgPoolOptions;
+use outbox_tests::pooler::Pooler;
 
 use crate::{by, examine, of};
-
-/// PgBouncer in front of the tests' server; ended when dropped.
-struct Pooler {
-    process: Child,
-    port: u16,
-    folder: std::path::PathBuf,
-}
-
-impl Pooler {
-    /// `None`, after a line that says so, where it is not installed.
-    async fn start(db: &Db, mode: &str) -> Option<Self> {
-        let named = std::env::var("OUTBOX_TEST_PGBOUNCER").unwrap_or("pgbouncer".into());
-        let runs = Command::new(&named).arg("--version").stdout(Stdio::null()).status();
-        if !runs.is_ok_and(|status| status.success()) {
-            skip("pgbouncer", "PgBouncer is not installed (OUTBOX_TEST_PGBOUNCER names it)");
-            return None;
-        }
-        let folder = std::env::temp_dir().join(unique("outbox-pooler"));
-        std::fs::create_dir_all(&folder).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = db.pg().connect_options();
-        let settings = folder.join("pgbouncer.ini");
-        let text = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {port}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n\
-             ignore_startup_parameters = extra_float_digits,options\n\
-             [users]\n",
-            server.get_port()
-        );
-        // With `any`, whoever connects is this user at the server.
-        let text = text.replace("port=", "user=postgres port=");
-        std::fs::write(&settings, text).unwrap();
-        let mut command = Command::new(named);
-        // It refuses to run as root.
-        if std::fs::metadata("/proc/self")
-            .is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-            command.args(["-u", "postgres"]);
-        }
-        let process = command.arg(&settings).stderr(Stdio::null()).spawn().unwrap();
-        let pooler = Self { process, port, folder };
-        eventually("PgBouncer answers", async || TcpStream::connect(("127.0.0.1", port)).is_ok())
-            .await;
-        Some(pooler)
-    }
-
-    fn app(&self, db: &Db) -> App {
-        let options = (*db.pg().connect_options()).clone().port(self.port);
-        let options = options.statement_cache_capacity(0);
-        let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
-        App::postgres(pool).names(db.names.clone()).only([])
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
 
 async fn a_pooler_in_transaction_mode_is_an_error(db: &Db) {
     assert_eq!(by(&of(db).await, "pooler").len(), 0);
     let Some(pooler) = Pooler::start(db, "transaction").await else { return };
-    let report = examine(pooler.app(db), Limits::default()).await;
+    let report = examine(pooler.app(db, 0), Limits::default()).await;
     let found = by(&report, "pooler");
     assert_eq!(found.len(), 1, "{report:#?}");
     assert_eq!(found[0].severity, Severity::Error);
@@ -90,7 +21,7 @@ async fn a_pooler_in_transaction_mode_is_an_error(db: &Db) {
 
 async fn a_pooler_in_session_mode_is_as_good_as_none(db: &Db) {
     let Some(pooler) = Pooler::start(db, "session").await else { return };
-    let report = examine(pooler.app(db), Limits::default()).await;
+    let report = examine(pooler.app(db, 0), Limits::default()).await;
     for check in ["pooler", "listen"] {
         assert_eq!(by(&report, check).len(), 0, "{report:#?}");
     }

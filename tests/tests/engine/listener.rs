@@ -38,22 +38,13 @@ async fn listening(db: &Db) {
     .await;
 }
 
-/// Opens every connection that the test's pool may have.
-async fn open_all(db: &Db) {
-    let pool = db.pg();
-    let mut open = Vec::new();
-    for _ in 0..pool.options().get_max_connections() {
-        open.push(pool.acquire().await.unwrap());
-    }
-}
-
 /// While the app cannot connect, a message is published: no notification tells
 /// of it, only the look that follows every new connection.
 async fn a_killed_listener_is_replaced_and_what_it_missed_is_fetched(db: &Db) {
     let (subscriber, probe) = free("q");
     let running = db.app().only([subscriber]).start().await.unwrap();
     listening(db).await;
-    open_all(db).await;
+    db.open_all().await;
     db.allow_connections(false).await;
     assert_eq!(kill(db, LISTENER).await, 1);
     eventually("it is gone", async || {

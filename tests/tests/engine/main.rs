@@ -6,6 +6,7 @@ mod batches;
 mod blocking;
 mod clock;
 mod commits;
+mod lanes;
 mod leases;
 mod listener;
 mod poison;

@@ -8,7 +8,7 @@ use outbox::{App, Outgoing, Subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::probe::{self, Probe};
 use outbox_tests::wait::eventually;
-use outbox_tests::{capture, on_both};
+use outbox_tests::{capture, on_both, on_postgres};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Postgres, Sqlite, Transaction};
@@ -20,6 +20,8 @@ on_both!(
     a_settle_is_repeated_while_the_database_is_busy,
     one_refused_dead_letter_leaves_the_others_of_its_batch_settled,
 );
+
+on_postgres!(results_are_written_beside_a_write_that_hangs);
 
 /// Nobody else can write while it is held.
 pub(super) enum Lock {
@@ -166,5 +168,27 @@ async fn one_refused_dead_letter_leaves_the_others_of_its_batch_settled(db: &Db)
     probe.let_end(1);
     db.drained().await;
     assert_eq!(db.letters().await, 6);
+    running.stop().await.unwrap();
+}
+
+async fn results_are_written_beside_a_write_that_hangs(db: &Db) {
+    let ((stuck, in_the_way), (other, beside)) = (gated("stuck"), gated("other"));
+    let running = db.app().only([stuck, other]).start().await.unwrap();
+    let locked = db.publish("stuck", 0).await;
+    in_the_way.start().await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let lock = sqlx::query("SELECT FROM outbox WHERE id = $1 FOR UPDATE").bind(locked);
+    lock.execute(&mut *tx).await.unwrap();
+    in_the_way.let_end(1);
+    db.engine_waits().await;
+    for n in 1..=3 {
+        db.publish("other", n).await;
+        beside.start().await;
+        beside.let_end(1);
+        eventually("it is settled", async || db.rows().await == 1).await;
+    }
+    assert_eq!(db.int("SELECT id FROM outbox").await, locked);
+    tx.rollback().await.unwrap();
+    db.drained().await;
     running.stop().await.unwrap();
 }

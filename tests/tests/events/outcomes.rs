@@ -137,7 +137,8 @@ async fn a_snooze(db: &Db) {
 async fn too_many_deliveries(db: &Db) {
     let q = queue();
     let id = db.publish(&q, 1).await;
-    db.exec(format!("UPDATE outbox SET deliveries_count = 9 WHERE id = {id}")).await;
+    db.exec(format!("UPDATE outbox SET deliveries_count = 9, attempts_count = 1 WHERE id = {id}"))
+        .await;
     let running = db.app().only([handler(&q, |_| async {}).max_deliveries(9)]).start().await;
     let running = running.unwrap();
     db.drained().await;

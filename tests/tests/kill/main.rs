@@ -13,7 +13,6 @@ use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
 use points::Lands;
-use worker::Worker;
 
 /// Kills of each handler on each database; `OUTBOX_KILL_ROUNDS` overrides it.
 const ROUNDS: usize = 200;
@@ -67,7 +66,7 @@ async fn survive(db: &Db, handler: &str) {
         println!("{handler}: {} kills at {point}, {all} messages landed before", landed.len());
     }
     books.stock(8).await;
-    let worker = Worker::start(db, handler, None);
+    let worker = worker::start(db, handler, None);
     eventually("all is handled", async || books.waiting().await == 0).await;
     worker.stop().await;
     assert_eq!(books.balance("the end").await, 0);

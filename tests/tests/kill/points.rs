@@ -6,7 +6,7 @@ use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
 
 use super::traps::{Hold, Stage};
-use super::worker::{ABORT, Worker};
+use super::worker::{self, ABORT};
 use super::{BATCH, RETURNING};
 
 #[derive(Clone, Copy, Debug)]
@@ -83,10 +83,10 @@ impl Point {
                     _ if handler == BATCH => 1 + 3 * (cycle % 4),
                     _ => 1 + cycle % 4,
                 };
-                Worker::start(db, handler, Some((step, turn))).died_of(ABORT).await;
+                worker::start(db, handler, Some((step, turn))).died_of(ABORT).await;
             }
             Self::Anytime => {
-                let mut worker = Worker::start(db, handler, None);
+                let mut worker = worker::start(db, handler, None);
                 worker.begun().await;
                 // Finer than the timer of the runtime.
                 std::thread::sleep(Duration::from_micros(round as u64 * 7919 % 30_000));
@@ -94,7 +94,7 @@ impl Point {
             }
             Self::Finished(stage) | Self::Broken(stage) => {
                 let hold = Hold::take(db, stage).await;
-                let worker = Worker::start(db, handler, None);
+                let worker = worker::start(db, handler, None);
                 db.engine_waits().await;
                 worker.kill().await;
                 if matches!(self, Self::Broken(_)) {

@@ -150,7 +150,10 @@ pub async fn publish(db: &Db, prefix: &str) {
         db.send_all(to(queue, count)).await;
     }
     db.send_all(to("expires", 3).map(|one| one.expires_in(Duration::ZERO))).await;
-    db.exec(format!("UPDATE outbox SET deliveries_count = 1 WHERE queue = '{prefix}often'")).await;
+    db.exec(format!(
+        "UPDATE outbox SET deliveries_count = 1, attempts_count = 1 WHERE queue = '{prefix}often'"
+    ))
+    .await;
     let timer =
         |name: &'static str, delay| to("timers", 1).map(move |one| one.timer_id(name).delay(delay));
     db.send_all(timer("a", 5 * MS).chain(timer("b", 5 * MS))).await;

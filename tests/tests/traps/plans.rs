@@ -47,7 +47,9 @@ async fn sqlite_looks_every_row_up_by_its_id() {
 #[tokio::test]
 async fn sqlite_reads_what_is_due_in_the_order_of_its_index() {
     let Some((db, pool)) = grown_since_analyze().await else { return };
-    for (name, sql) in statements!["claim_places", "claim_find", "next_due", "pending"] {
+    for (name, sql) in
+        statements!["claim_places", "claim_fits", "claim_find", "next_due", "pending"]
+    {
         let found = searches(&pool, name, sql).await;
         assert!(!found.is_empty(), "{name}");
         for step in found {

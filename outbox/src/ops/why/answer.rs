@@ -1,5 +1,6 @@
 //! What `why` answers.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -180,8 +181,8 @@ pub struct Session {
     pub open_for: Option<Duration>,
 }
 
-/// A dead letter, in short.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A dead letter, in short. `Debug` prints no text of its error.
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Letter {
     /// Its id in the dead-letter table.
@@ -206,4 +207,18 @@ pub struct Letter {
     pub resolved_at: Option<SystemTime>,
     /// The row that a replay made of it.
     pub replayed_id: Option<i64>,
+}
+
+impl fmt::Debug for Letter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Letter")
+            .field("letter_id", &self.letter_id)
+            .field("original_id", &self.original_id)
+            .field("queue", &self.queue)
+            .field("failure_reason", &self.failure_reason)
+            .field("error_kind", &self.error_kind)
+            .field("status", &self.status)
+            .field("replayed_id", &self.replayed_id)
+            .finish_non_exhaustive()
+    }
 }

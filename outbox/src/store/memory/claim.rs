@@ -2,10 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use uuid::Uuid;
-
 use super::{Stored, Tables, bounded};
-use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
+use crate::store::{Before, CLAIM_BYTES, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl Stored {
     /// When the row can be claimed: at its due time, or when its lease runs out.
@@ -27,9 +25,17 @@ impl Tables {
             .filter(|stored| claim.after.is_none_or(|after| Position::of(&stored.row) > after))
             .collect();
         due.sort_by_key(|stored| Position::of(&stored.row));
+        due.truncate(claim.limit);
+        let mut bytes = 0;
+        let fits = |stored: &&mut Stored| {
+            let before = bytes;
+            bytes += stored.row.payload.len();
+            before < CLAIM_BYTES
+        };
+        let wanted = due.len();
         let rows: Vec<_> = due
             .into_iter()
-            .take(claim.limit)
+            .take_while(fits)
             .map(|stored| {
                 let before = Before::of(stored.row.acquired_token);
                 stored.row.acquired_token = Some(claim.token);
@@ -39,7 +45,11 @@ impl Tables {
             })
             .collect();
         let looks = claim.limit == 0 || rows.len() < claim.limit;
-        let next = if looks { self.next_due(claim) } else { None };
+        let next = match (rows.len() < wanted, looks) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => self.next_due(claim),
+            (false, false) => None,
+        };
         Taken { rows, next, crowded: false }
     }
 
@@ -56,13 +66,14 @@ impl Tables {
             .collect()
     }
 
-    pub(super) fn abandon(&mut self, token: Uuid) -> u64 {
+    pub(super) fn abandon(&mut self, claim: &Claim) -> u64 {
         let mut released = 0;
         for stored in self.rows.values_mut() {
-            if stored.row.acquired_token == Some(token) {
+            if stored.row.acquired_token == Some(claim.token) {
                 stored.row.acquired_token = None;
                 stored.row.acquired_at = None;
-                stored.row.deliveries_count = stored.row.deliveries_count.saturating_sub(1);
+                let counted = stored.row.deliveries_count.min(claim.most_deliveries());
+                stored.row.deliveries_count = counted.saturating_sub(1);
                 released += 1;
             }
         }

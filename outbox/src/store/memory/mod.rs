@@ -1,16 +1,22 @@
 //! The store of the tests: a map under a lock, and a clock that stands still
 //! until it is moved. It is also the executable specification of the other two.
 
+mod audit;
 mod claim;
 mod depth;
 mod publish;
 mod settle;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
+
+pub use audit::{Change, Statement};
 pub use publish::MemoryTransaction;
+
+use audit::{Audit, Locked};
 
 use super::{Store, Wake, Wakes};
 use crate::error::StoreError;
@@ -22,16 +28,21 @@ use crate::schema::SchemaMismatch;
 #[derive(Clone)]
 pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
+    /// Whose statements these are, for the audit.
+    session: u32,
 }
 
 pub(super) struct Tables {
     now: SystemTime,
+    /// Where the clock stood when it began to go with tokio's.
+    runs_since: Option<(SystemTime, Instant)>,
     last_id: i64,
     rows: BTreeMap<i64, Stored>,
     /// `None`: dead letters are not kept.
     dlq: Option<Vec<DeadLetter>>,
     /// Set by tests: the next burial fails as if the table were gone.
     dlq_broken: bool,
+    audit: Option<Audit>,
 }
 
 /// A delay or a lease as the databases bound it: adding one can then not overflow.
@@ -51,16 +62,36 @@ impl MemoryStore {
         let tables = Tables {
             // A fixed date, so that no test depends on the day it runs.
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600),
+            runs_since: None,
             last_id: 0,
             rows: BTreeMap::new(),
             dlq: dead_letters.then(Vec::new),
             dlq_broken: false,
+            audit: None,
         };
-        Self { tables: Arc::new(Mutex::new(tables)) }
+        Self { tables: Arc::new(Mutex::new(tables)), session: 0 }
     }
 
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tables(&self) -> Locked<'_> {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((then, since)) = tables.runs_since {
+            tables.now = then + since.elapsed();
+        }
+        Locked { tables, session: self.session, written: false }
+    }
+
+    /// The same tables under the name of another process.
+    #[must_use]
+    pub fn session(&self, session: u32) -> Self {
+        Self { tables: Arc::clone(&self.tables), session }
+    }
+
+    /// Has the clock go with tokio's from now on, and every statement told that
+    /// changes something. The hook is called under the lock of the tables.
+    pub fn run(&self, hook: impl Fn(&Statement) + Send + Sync + 'static) {
+        let mut tables = self.tables();
+        tables.runs_since = Some((tables.now, Instant::now()));
+        tables.audit = Some(Audit::new(Arc::new(hook)));
     }
 
     pub fn now(&self) -> SystemTime {
@@ -78,6 +109,11 @@ impl MemoryStore {
 
     pub fn break_dead_letters(&self, broken: bool) {
         self.tables().dlq_broken = broken;
+    }
+
+    /// Whether there is such a row.
+    pub fn any(&self, such: impl Fn(&Row) -> bool) -> bool {
+        self.tables().rows.values().any(|stored| such(&stored.row))
     }
 
     pub fn rows(&self) -> Vec<Row> {
@@ -160,7 +196,7 @@ impl Store for MemoryStore {
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        Ok(self.tables().abandon(claim.token))
+        Ok(self.tables().abandon(claim))
     }
 
     async fn listen(&self) -> super::Result<NoWakes> {

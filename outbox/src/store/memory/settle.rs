@@ -97,8 +97,7 @@ impl Tables {
                 row.acquired_at = None;
                 let due = due.unwrap_or(row.next_attempt_at);
                 row.next_attempt_at = release.not_before().map_or(due, |first| due.max(first));
-                row.deliveries_count =
-                    row.deliveries_count.saturating_sub(u64::from(release.uncount));
+                row.deliveries_count = row.deliveries_count.saturating_sub(release.uncount);
                 true
             })
             .collect()

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::TryStreamExt;
-use sqlx::postgres::PgRow;
-use sqlx::{Row as _, ValueRef as _};
+use sqlx::postgres::{PgRow, PgValue, PgValueRef};
+use sqlx::{Connection as _, Row as _, Value, ValueRef};
 use uuid::Uuid;
 
 use super::runs::Runs;
@@ -37,9 +38,15 @@ impl PgStore {
         let claimed = self.bounded("claim", |connection| {
             Box::pin(async move {
                 let mut taken: Vec<_> = tokens.iter().map(|_| Taken::default()).collect();
-                let mut rows = statement.fetch(connection);
+                let mut rows = statement.fetch(&mut *connection);
                 while let Some(row) = rows.try_next().await? {
                     take(&row, &tokens, &mut taken)?;
+                }
+                drop(rows);
+                if taken.iter().flat_map(|one| &one.rows).any(|one| one.row.payload.len() >= LARGE)
+                {
+                    // It would keep as much as it needed for the largest row so far.
+                    connection.shrink_buffers();
                 }
                 for one in &mut taken {
                     // RETURNING promises no order.
@@ -81,13 +88,34 @@ fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::E
     let (Some(one), Some(&own)) = (taken.get_mut(at), tokens.get(at)) else { return Ok(()) };
     if row.try_get_raw(0)?.is_null() {
         let wait: Option<i64> = row.try_get_unchecked(15)?;
-        one.next = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
+        let wait = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
+        one.next = [one.next, wait].into_iter().flatten().min();
     } else {
         let before = Before::of(row.try_get_unchecked(13)?);
         let row = Row { acquired_token: Some(own), ..read(row)? };
         one.rows.push(Claimed { row, before });
     }
     Ok(())
+}
+
+/// A payload of this many bytes is not copied.
+const LARGE: usize = 1 << 20;
+
+/// One that stays in the answer with which it came.
+struct Kept(PgValue);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        Value::as_ref(&self.0).as_bytes().unwrap_or_default()
+    }
+}
+
+fn payload(value: &PgValueRef<'_>) -> Result<Bytes, sqlx::Error> {
+    match value.as_bytes() {
+        Ok(bytes) if bytes.len() < LARGE => Ok(Bytes::copy_from_slice(bytes)),
+        Ok(_) => Ok(Bytes::from_owner(Kept(ValueRef::to_owned(value)))),
+        Err(missing) => Err(sqlx::Error::Decode(missing)),
+    }
 }
 
 /// The columns of a row, in the order in which every statement names them. Their types
@@ -101,7 +129,7 @@ pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
     Ok(Row {
         id: row.try_get_unchecked(0)?,
         queue: row.try_get_unchecked(1)?,
-        payload: row.try_get_unchecked::<Vec<u8>, _>(2)?.into(),
+        payload: payload(&row.try_get_raw(2)?)?,
         headers: row.try_get_unchecked(3)?,
         attempts_count: count(4)?,
         deliveries_count: count(5)?,

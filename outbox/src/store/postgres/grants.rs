@@ -1,30 +1,23 @@
 //! The SQL that gives roles what they need.
 
-use std::borrow::Cow;
-
 use crate::ops::Roles;
-use crate::store::names::{TableNames, quoted};
-use crate::store::statements;
-
-statements! {
-    struct Sql in "sql" { grants, grants_timers }
-}
+use crate::store::names::{TableNames, block, quoted};
 
 /// Resolved where it runs: without a name, the schema is where the tables are found.
-const SCHEMA: &str = "DO $$ BEGIN
+const SCHEMA: &str = "BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO {names}', (
         SELECT nspname FROM pg_catalog.pg_class AS c
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE c.oid = '\"outbox\"'::regclass));
-END $$;";
+        WHERE c.oid = '{table}'::regclass));
+END";
 
 /// The sequence behind the ids, whatever it is called; tables of others may have none.
-const IDS: &str = "DO $$ BEGIN
+const IDS: &str = "BEGIN
     IF pg_get_serial_sequence('{table}', 'id') IS NOT NULL THEN
         EXECUTE format('GRANT SELECT ON SEQUENCE %s TO {operator}',
             pg_get_serial_sequence('{table}', 'id'));
     END IF;
-END $$;";
+END";
 
 /// As part of a string that is a format, where a percent sign and quotes mean something.
 fn in_format(names: &str) -> String {
@@ -32,24 +25,30 @@ fn in_format(names: &str) -> String {
 }
 
 pub(crate) fn sql(names: &TableNames, roles: &Roles) -> String {
-    let Roles { producer, consumer, operator, timers } = roles;
-    let all = [producer, consumer, operator].map(|role| quoted(role)).join(", ");
-    let texts = Sql::new(names);
+    let [producer, consumer, operator] =
+        [&roles.producer, &roles.consumer, &roles.operator].map(|role| quoted(role));
+    let all = [&*producer, &consumer, &operator].join(", ");
     let table = names.qualified(names.table()).replace('\'', "''");
     let schema = if let Some(schema) = names.schema() {
-        format!("GRANT USAGE ON SCHEMA {} TO {all};", quoted(schema))
+        let schema = quoted(schema);
+        let grant = "GRANT USAGE ON SCHEMA {schema} TO {all};";
+        names.sql_with(grant, &[("{schema}", &schema), ("{all}", &all)]).to_string()
     } else {
-        SCHEMA.replace("\"outbox\"", &table).replace("{names}", &in_format(&all))
+        block(&names.sql_with(SCHEMA, &[("{table}", &table), ("{names}", &in_format(&all))]))
     };
-    let ids = IDS.replace("{table}", &table).replace("{operator}", &in_format(&quoted(operator)));
-    let timers: Cow<'_, str> =
-        if *timers { format!("\n{}", texts.grants_timers).into() } else { "".into() };
-    texts
-        .grants
-        .replace("{schema}", &schema)
-        .replace("{timers}", &timers)
-        .replace("{ids}", &ids)
-        .replace("{producer}", &quoted(producer))
-        .replace("{consumer}", &quoted(consumer))
-        .replace("{operator}", &quoted(operator))
+    let marks = [("{table}", &*table), ("{operator}", &in_format(&operator))];
+    let ids = block(&names.sql_with(IDS, &marks));
+    let mut values = vec![
+        ("{schema}", &*schema),
+        ("{ids}", &ids),
+        ("{producer}", &producer),
+        ("{consumer}", &consumer),
+        ("{operator}", &operator),
+    ];
+    let mut timers = String::new();
+    if roles.timers {
+        timers = format!("\n{}", names.sql_with(include_str!("sql/grants_timers.sql"), &values));
+    }
+    values.push(("{timers}", &timers));
+    names.sql_with(include_str!("sql/grants.sql"), &values).to_string()
 }

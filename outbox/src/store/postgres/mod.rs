@@ -176,7 +176,14 @@ impl PgStore {
                     let _ = connection.close().await;
                     return Ok(());
                 }
-                Ok(Err(error)) => StoreError::of("connect to PostgreSQL")(error),
+                Ok(Err(error)) => {
+                    let lasting = is_of_tls(&error);
+                    let failed = StoreError::of("connect to PostgreSQL")(error);
+                    if lasting {
+                        return Err(failed);
+                    }
+                    failed
+                }
                 Err(_) => StoreError::new("connect to PostgreSQL", "no answer within 5 s", true),
             };
             if !failed.transient || Instant::now() >= give_up {
@@ -184,6 +191,16 @@ impl PgStore {
             }
             sleep(Duration::from_millis(200)).await;
         }
+    }
+}
+
+/// A certificate or a server's lack of TLS, which the next second does not mend.
+fn is_of_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        // As rustls refuses a certificate.
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
     }
 }
 
@@ -196,8 +213,7 @@ impl PgStore {
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
         let mut used = Used(None);
-        let connection =
-            used.0.insert(self.0.pool.acquire().await.map_err(StoreError::of(action))?);
+        let connection = used.0.insert(self.acquire().await.map_err(StoreError::of(action))?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
                 if let Some(connection) = used.0.take()
@@ -209,6 +225,19 @@ impl PgStore {
                 result.map_err(StoreError::of(action))
             }
             Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
+        }
+    }
+
+    /// Asks again now and then: who waits for a new connection, which the server may have
+    /// no room for, does not see that another has come free.
+    async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let give_up = Instant::now() + STATEMENT_LIMIT;
+        loop {
+            match timeout(CONNECT_LIMIT, self.0.pool.acquire()).await {
+                Ok(acquired) => return acquired,
+                Err(_) if Instant::now() < give_up => {}
+                Err(_) => return Err(sqlx::Error::PoolTimedOut),
+            }
         }
     }
 
@@ -283,7 +312,10 @@ impl Store for PgStore {
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        let statement = query(&self.0.sql().abandon).bind(claim.queues.to_vec()).bind(claim.token);
+        let statement = query(&self.0.sql().abandon)
+            .bind(claim.queues.to_vec())
+            .bind(claim.token)
+            .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX));
         let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
         Ok(done.await?.rows_affected())
     }

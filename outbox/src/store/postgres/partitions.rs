@@ -18,6 +18,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 const ACTION: &str = "cut the dead letters into months";
 /// Whoever reads or writes letters waits behind one who waits for this lock.
 const PATIENCE: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL enable_seqscan = on";
+const LOCK: &str = "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE";
+const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}";
 const SHAPE: &str = "SELECT relkind = 'p', quote_ident(pg_get_userbyid(relowner)) \
     FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p')";
 const COLUMNS: &str = "SELECT quote_ident(attname) FROM pg_attribute \
@@ -61,11 +63,19 @@ impl PgDesk {
         let mut tx = self.reading(ACTION).await?;
         let mut partitions = Vec::new();
         for month in self.months(&mut tx).await? {
-            let (letters, open) = counts(&mut tx, &month.table).await?;
+            let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
             let Month { name, from, until, .. } = month;
             partitions.push(Partition { name, from, until, letters, open });
         }
         Ok(partitions)
+    }
+
+    /// Letters of a partition, and the open ones among them.
+    async fn letters_in(&self, connection: &mut PgConnection, table: &str) -> Result<(u64, u64)> {
+        let count = self.names.sql_with(COUNT, &[("{table}", table)]);
+        let counted = sqlx::query_as(AssertSqlSafe(count)).fetch_one(connection).await;
+        let counted: (i64, i64) = counted.map_err(failed("count dead letters"))?;
+        Ok((counted.0.unsigned_abs(), counted.1.unsigned_abs()))
     }
 
     async fn months(&self, connection: &mut PgConnection) -> Result<Vec<Month>> {
@@ -89,7 +99,7 @@ impl PgDesk {
         let table = self.letters_table();
         let mut tx = self.begin(ACTION).await?;
         tx.execute(PATIENCE).await.map_err(&failed)?;
-        let lock = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        let lock = self.names.sql_with(LOCK, &[("{table}", &table)]);
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         let shape: Option<(bool, String)> =
             sqlx::query_as(SHAPE).bind(&table).fetch_optional(&mut *tx).await.map_err(&failed)?;
@@ -121,21 +131,24 @@ impl PgDesk {
         let grants = texts(&mut *connection, include_str!("sql/letters_grants.sql")).await?;
         for (number, index) in texts(&mut *connection, INDEXES).await?.iter().enumerate() {
             let (_, name) = self.beside(&format!("default_{number}"));
-            let rename = format!("ALTER INDEX {index} RENAME TO {name}");
+            let values = [("{index}", &**index), ("{name}", &name)];
+            let rename = self.names.sql_with("ALTER INDEX {index} RENAME TO {name}", &values);
             connection.execute(AssertSqlSafe(rename)).await.map_err(&failed)?;
         }
         let next = self.next_letter_id(&mut *connection).await?;
         for key in texts(&mut *connection, PRIMARY_KEY).await? {
-            let drop = format!("ALTER TABLE {table} DROP CONSTRAINT {key}");
+            let values = [("{table}", &*table), ("{key}", &key)];
+            let drop = self.names.sql_with("ALTER TABLE {table} DROP CONSTRAINT {key}", &values);
             connection.execute(AssertSqlSafe(drop)).await.map_err(&failed)?;
         }
         let (default, plain) = self.beside("default");
-        let convert = self.names.sql(include_str!("sql/letters_to_months.sql"));
-        let convert = convert
-            .replace("{default}", &default)
-            .replace("{plain}", &plain)
-            .replace("{owner}", owner)
-            .replace("{next}", &next.to_string());
+        let values = [
+            ("{default}", &*default),
+            ("{plain}", &plain),
+            ("{owner}", owner),
+            ("{next}", &next.to_string()),
+        ];
+        let convert = self.names.sql_with(include_str!("sql/letters_to_months.sql"), &values);
         sqlx::raw_sql(AssertSqlSafe(convert)).execute(&mut *connection).await.map_err(&failed)?;
         for grant in grants {
             connection.execute(AssertSqlSafe(grant)).await.map_err(&failed)?;
@@ -147,7 +160,8 @@ impl PgDesk {
     async fn next_letter_id(&self, connection: &mut PgConnection) -> Result<i64> {
         let failed = failed(ACTION);
         let table = self.letters_table();
-        let most = format!("SELECT coalesce(max(id), 0) + 1 FROM {table}");
+        let most = "SELECT coalesce(max(id), 0) + 1 FROM {table}";
+        let most = self.names.sql_with(most, &[("{table}", &table)]);
         let most: i64 = sqlx::query_scalar(AssertSqlSafe(most))
             .fetch_one(&mut *connection)
             .await
@@ -159,7 +173,8 @@ impl PgDesk {
                 .await
                 .map_err(&failed)?;
         let Some(sequence) = sequence else { return Ok(most) };
-        let next = format!("SELECT last_value + 1 FROM {sequence}");
+        let next = "SELECT last_value + 1 FROM {sequence}";
+        let next = self.names.sql_with(next, &[("{sequence}", &sequence)]);
         let next: i64 =
             sqlx::query_scalar(AssertSqlSafe(next)).fetch_one(connection).await.map_err(&failed)?;
         Ok(most.max(next))
@@ -178,7 +193,7 @@ impl PgDesk {
         let Some(default) = there.iter().find(|month| month.until.is_none()) else {
             return Err(refused(format!("{table} has no default partition: make one")));
         };
-        let months = MONTHS.replace("{default}", &default.table);
+        let months = self.names.sql_with(MONTHS, &[("{default}", &default.table)]);
         let wanted: Vec<(String, String, String)> = sqlx::query_as(AssertSqlSafe(months))
             .bind(i32::try_from(ahead).unwrap_or(i32::MAX).min(120))
             .fetch_all(&mut *connection)
@@ -189,8 +204,7 @@ impl PgDesk {
             .fetch_all(&mut *connection)
             .await
             .map_err(&failed)?;
-        let template = self.names.sql(include_str!("sql/letters_month.sql"));
-        let (before, _) = counts(&mut *connection, &default.table).await?;
+        let (before, _) = self.letters_in(&mut *connection, &default.table).await?;
         let mut made = Vec::new();
         for (suffix, from, until) in wanted {
             let (month, _) = self.beside(&suffix);
@@ -198,17 +212,19 @@ impl PgDesk {
             if there.iter().any(|one| one.name == name) {
                 continue;
             }
-            let text = template
-                .replace("{month}", &month)
-                .replace("{default}", &default.table)
-                .replace("{owner}", owner)
-                .replace("{from}", &from)
-                .replace("{until}", &until)
-                .replace("{columns}", &columns.join(", "));
+            let values = [
+                ("{month}", &*month),
+                ("{default}", &default.table),
+                ("{owner}", owner),
+                ("{from}", &from),
+                ("{until}", &until),
+                ("{columns}", &columns.join(", ")),
+            ];
+            let text = self.names.sql_with(include_str!("sql/letters_month.sql"), &values);
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await.map_err(&failed)?;
             made.push(name);
         }
-        let (after, _) = counts(connection, &default.table).await?;
+        let (after, _) = self.letters_in(connection, &default.table).await?;
         Ok((made, before.saturating_sub(after)))
     }
 
@@ -227,12 +243,12 @@ impl PgDesk {
                 continue;
             }
             // Whoever closes a letter of it comes before the count, or too late.
-            let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", month.table);
+            let lock = self.names.sql_with(LOCK, &[("{table}", &month.table)]);
             tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
-            let (letters, open) = counts(&mut tx, &month.table).await?;
+            let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
             let dropped = with_open || open == 0;
             if dropped {
-                let drop = format!("DROP TABLE {}", month.table);
+                let drop = self.names.sql_with("DROP TABLE {table}", &[("{table}", &month.table)]);
                 tx.execute(AssertSqlSafe(drop)).await.map_err(&failed)?;
             }
             gone.push(Dropped { name: month.name, letters, open, dropped });
@@ -240,15 +256,6 @@ impl PgDesk {
         tx.commit().await.map_err(&failed)?;
         Ok(gone)
     }
-}
-
-/// Letters of a partition, and the open ones among them.
-async fn counts(connection: &mut PgConnection, table: &str) -> Result<(u64, u64)> {
-    let failed = failed("count dead letters");
-    let count = format!("SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}");
-    let counted: (i64, i64) =
-        sqlx::query_as(AssertSqlSafe(count)).fetch_one(connection).await.map_err(failed)?;
-    Ok((counted.0.unsigned_abs(), counted.1.unsigned_abs()))
 }
 
 fn refused(why: String) -> StoreError {

@@ -87,7 +87,8 @@ impl PgStore {
         let runs = Runs::of(releases, |release| release.lease, |a, b| what(a) == what(b));
         let heads = || runs.heads.iter().map(|release| what(release));
         let delays: Vec<_> = heads().map(|(due_in, ..)| due_in.map(delay_micros)).collect();
-        let uncounts: Vec<_> = heads().map(|(_, uncount, _)| i64::from(uncount)).collect();
+        let uncounts: Vec<_> =
+            heads().map(|(_, uncount, _)| i64::try_from(uncount).unwrap_or(i64::MAX)).collect();
         let firsts: Vec<_> = heads().map(|(.., first)| first.map(PgTime)).collect();
         self.write("release", &self.0.sql().release, &runs, |statement| {
             statement.bind(delays).bind(uncounts).bind(firsts)

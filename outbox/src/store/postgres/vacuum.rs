@@ -26,6 +26,8 @@ const TABLE: &str = "SELECT pg_has_role(relowner, 'USAGE'), greatest(reltuples, 
         pg_stat_get_dead_tuples(oid)
     FROM pg_class WHERE oid = $1::regclass";
 
+const VACUUM: &str = "VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) \"outbox\"";
+
 /// When to do it next.
 pub(super) struct Vacuum(Mutex<State>);
 
@@ -107,8 +109,7 @@ impl PgStore {
         }
         // Never in the way of another one, and with no other process's help. Rows come
         // back, so the file keeps its size, which would need a lock to change.
-        let text = format!("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) {table}");
-        let vacuum = sqlx::raw_sql(AssertSqlSafe(text));
+        let vacuum = sqlx::raw_sql(AssertSqlSafe(names.sql(VACUUM)));
         self.bounded("vacuum", |connection| Box::pin(connection.execute(vacuum))).await?;
         let Some(after) = self.found(&table).await? else { return Ok(false) };
         let mut state = self.0.vacuum.state();

@@ -20,21 +20,32 @@ use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
-        let rows = if claim.limit > 0 && (claim.expected || self.any_due(claim).await?) {
+        let (rows, left) = if claim.limit > 0 && (claim.expected || self.any_due(claim).await?) {
             self.take(claim).await?
         } else {
-            Vec::new()
+            (Vec::new(), false)
         };
         let looks = claim.limit == 0 || rows.len() < claim.limit;
-        let next = if looks { self.next_due(claim).await? } else { None };
+        let next = match (left, looks) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => self.next_due(claim).await?,
+            (false, false) => None,
+        };
         Ok(Taken { rows, next, crowded: false })
     }
 
-    async fn take(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+    /// The rows, and whether some were left for their size.
+    async fn take(&self, claim: &Claim) -> Result<(Vec<Claimed>, bool), StoreError> {
         let failed = StoreError::of;
         let mut tx = self.begin("claim").await?;
         let mut found: Vec<(SqliteRow, &str)> = Vec::new();
+        let mut left = false;
         for (queue, limit) in self.shares(claim, &mut tx).await? {
+            let fits = find(&self.0.sql().claim_fits, claim, queue).bind(limit);
+            let row = fits.fetch_one(&mut *tx).await.map_err(failed("claim"))?;
+            let [limit, due] = [0, 1].map(|column| row.try_get_unchecked::<i64, _>(column));
+            let (limit, due) = (limit.map_err(failed("claim"))?, due.map_err(failed("claim"))?);
+            left |= limit < due;
             let find = find(&self.0.sql().claim_find, claim, queue).bind(limit);
             let rows = find.fetch_all(&mut *tx).await.map_err(failed("claim"))?;
             found.extend(rows.into_iter().map(|row| (row, queue)));
@@ -57,7 +68,7 @@ impl SqliteStore {
             claimed.push(read.map_err(failed("read claimed rows"))?);
         }
         claimed.sort_by_key(|claimed| Position::of(&claimed.row));
-        Ok(claimed)
+        Ok((claimed, left))
     }
 
     /// How many rows of each queue are to be read: those that come first among all.
@@ -105,7 +116,9 @@ impl SqliteStore {
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
         let mut released = 0;
         for queue in claim.queues.iter() {
-            let statement = query(&self.0.sql().abandon).bind(queue.clone()).bind(claim.token);
+            let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
+            let statement = query(&self.0.sql().abandon);
+            let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
             let done = statement.execute(&self.0.writer).await;
             released += done.map_err(StoreError::of("abandon"))?.rows_affected();
         }

@@ -45,7 +45,7 @@ use crate::schema::SchemaMismatch;
 
 statements! {
     struct EngineSql in "sql" {
-        claim_places, claim_find, abandon, next_due, depth, depth_dlq,
+        claim_places, claim_fits, claim_find, abandon, next_due, depth, depth_dlq,
     }
 }
 

@@ -76,7 +76,8 @@ impl SqliteStore {
         let row = |release: &Release| {
             let due_in = release.due_in.map(delay_micros);
             let not_before = release.not_before().map_or(0, to_micros);
-            (release.lease.id, due_in, i64::from(release.uncount), not_before)
+            let uncount = i64::try_from(release.uncount).unwrap_or(i64::MAX);
+            (release.lease.id, due_in, uncount, not_before)
         };
         let rows: Vec<_> = releases.iter().map(row).collect();
         let leases = releases.iter().map(|release| release.lease);

@@ -30,7 +30,7 @@ impl Settle {
             Self::Bury => store.bury(&leases.map(death).collect::<Vec<_>>()).await,
             Self::Release => {
                 let release =
-                    |lease| Release { lease, due_in: Some(TTL), uncount: true, claimed_at: None };
+                    |lease| Release { lease, due_in: Some(TTL), uncount: 1, claimed_at: None };
                 store.release(&leases.map(release).collect::<Vec<_>>()).await
             }
             Self::Extend => {
@@ -72,7 +72,7 @@ pub async fn wrong_token<B: Bench>(b: &B, settle: Settle) {
 pub async fn unleased<B: Bench>(b: &B, settle: Settle) {
     b.put("q").await;
     let lease = b.take("q").await;
-    let back = Release { lease, due_in: None, uncount: false, claimed_at: None };
+    let back = Release { lease, due_in: None, uncount: 0, claimed_at: None };
     assert_eq!(b.store().release(&[back]).await.unwrap(), [true]);
     let before = b.rows().await;
     assert_eq!(settle.run(b, &[lease]).await, [false]);

@@ -66,7 +66,15 @@ pub trait Steps: Bench {
     fn claim_of(&self, queues: &[&str], limit: usize) -> Claim {
         let queues: Arc<[String]> = queues.iter().map(|&queue| queue.to_owned()).collect();
         let token = new_token();
-        Claim { queues, limit, lease_ttl: TTL, token, after: None, expected: false }
+        Claim {
+            queues,
+            limit,
+            lease_ttl: TTL,
+            token,
+            after: None,
+            max_deliveries: None,
+            expected: false,
+        }
     }
 
     /// Claims exactly one row.

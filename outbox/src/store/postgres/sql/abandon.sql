@@ -1,12 +1,13 @@
 -- Releases what a claim took whose answer was lost, as if it had taken nothing.
--- $1 queues, $2 token.
+-- $1 queues, $2 token, $3 deliveries that are not too many: of a row with more nobody
+-- would know any more that its leases ran out.
 -- Locks: the rows. Index: "outbox_due_idx": a claim takes the oldest due rows, so
 -- the oldest ten thousand of each queue are looked at. Whatever is missed comes
 -- back when its lease runs out.
 UPDATE "outbox" AS o
 SET acquired_token = NULL,
     acquired_at = NULL,
-    deliveries_count = greatest(o.deliveries_count - 1, 0)
+    deliveries_count = greatest(least(o.deliveries_count, $3) - 1, 0)
 FROM unnest($1::text[]) AS wanted(queue)
 CROSS JOIN LATERAL (
     SELECT t.id, t.acquired_token

@@ -12,6 +12,9 @@
 -- again for every row and claim more than $1. Locked rows stay where they are, so
 -- they are found again by their place, which no index has to be walked for; one that
 -- was written since the statement began is left, as if it were still locked.
+-- The rows behind 32 MiB of payloads are left for the next claim, which may be made at
+-- once: their `wait` is 0. Of large ones more than the caller can hold would come. The
+-- length is known without reading them.
 -- The commit is not waited for: a claim that a crash of the server undoes is a
 -- delivery that is made again.
 -- A claim that got less than it asked for looks ahead: at the first row that is
@@ -32,13 +35,18 @@ WITH clock AS MATERIALIZED (
     SELECT given.queue, given.place FROM unnest($6::text[], $7::bigint[]) AS given(queue, place)
     WHERE NOT EXISTS (SELECT FROM "outbox_paused" AS paused WHERE paused.queue = given.queue)
 ), due AS MATERIALIZED (
-    SELECT candidate.tid, candidate.previous, claims.place, claims.ttl, claims.token
+    SELECT candidate.tid, candidate.previous, candidate.fits, claims.place, claims.ttl,
+        claims.token
     FROM claims
     CROSS JOIN LATERAL (
-        SELECT found.tid, found.acquired_token AS previous
+        SELECT found.tid, found.acquired_token AS previous,
+            coalesce(sum(found.bytes) OVER (
+                ORDER BY found.next_attempt_at, found.id
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < 33554432 AS fits
         FROM wanted
         CROSS JOIN LATERAL (
-            SELECT o.ctid AS tid, o.id, o.acquired_token, o.next_attempt_at
+            SELECT o.ctid AS tid, o.id, o.acquired_token, o.next_attempt_at,
+                octet_length(o.payload) AS bytes
             FROM "outbox" AS o
             WHERE o.queue = wanted.queue
               AND o.next_attempt_at <= (SELECT now FROM clock)
@@ -54,14 +62,16 @@ WITH clock AS MATERIALIZED (
         LIMIT claims.rows
     ) AS candidate
 ), counts AS MATERIALIZED (
-    SELECT due.place, count(*) AS rows FROM due GROUP BY due.place
+    SELECT due.place, count(*) AS rows, NOT bool_and(due.fits) AS left_over
+    FROM due
+    GROUP BY due.place
 ), taken AS (
     UPDATE "outbox" AS o
     SET acquired_token = due.token,
         acquired_at = (SELECT now FROM clock),
         deliveries_count = o.deliveries_count + 1
     FROM due
-    WHERE o.ctid = due.tid
+    WHERE o.ctid = due.tid AND due.fits
       AND (o.acquired_token IS NULL OR o.acquired_at <= (SELECT now FROM clock) - due.ttl)
     RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
         o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,
@@ -100,6 +110,11 @@ CROSS JOIN LATERAL (
 ) AS ahead
 WHERE claims.rows = 0
    OR coalesce((SELECT counts.rows FROM counts WHERE counts.place = claims.place), 0) < claims.rows
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    counts.place, 0::bigint
+FROM counts
+WHERE counts.left_over
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     0::bigint, NULL

@@ -1,10 +1,11 @@
 -- Releases what a claim took whose answer was lost, as if it had taken nothing.
--- ?1 queue, ?2 token. Index: "outbox_due_idx"; the oldest ten thousand due rows
+-- ?1 queue, ?2 token, ?3 deliveries that are not too many: of a row with more nobody
+-- would know any more that its leases ran out. Index: "outbox_due_idx"; the oldest ten thousand due rows
 -- of the queue are looked at.
 UPDATE "outbox"
 SET acquired_token = NULL,
     acquired_at = NULL,
-    deliveries_count = max(deliveries_count - 1, 0)
+    deliveries_count = max(min(deliveries_count, ?3) - 1, 0)
 WHERE acquired_token = ?2 AND id IN (
     SELECT id FROM "outbox"
     WHERE queue = ?1

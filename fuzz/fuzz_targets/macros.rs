@@ -1,0 +1,18 @@
+#![no_main]
+
+#[path = "../../outbox-macros/src/duration.rs"]
+mod duration;
+#[path = "../../outbox-macros/src/errors.rs"]
+mod errors;
+#[path = "../../outbox-macros/src/failure/mod.rs"]
+mod failure;
+#[path = "../../outbox-macros/src/literal.rs"]
+mod literal;
+#[path = "../targets/macros.rs"]
+mod macros;
+#[path = "../../outbox-macros/src/subscriber/mod.rs"]
+mod subscriber;
+#[path = "../../outbox-macros/src/suggest.rs"]
+mod suggest;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| macros::target(data));

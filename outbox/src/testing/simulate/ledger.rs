@@ -1,0 +1,121 @@
+//! The runs of handlers, for `TestBroker::calls`, with what the store says came of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::super::{Call, Ending};
+use crate::extract::Context;
+use crate::store::Lease;
+use crate::store::memory::MemoryStore;
+use crate::subscriber::{Layer, layer};
+
+pub(super) struct Ledger {
+    calls: Arc<Mutex<Vec<Call>>>,
+    leases: Mutex<Leases>,
+    running: AtomicUsize,
+    /// A handler has ended, or a row has changed.
+    pub(super) changed: Notify,
+}
+
+#[derive(Default)]
+struct Leases {
+    /// Where the call of a lease stands.
+    calls: HashMap<Lease, usize>,
+    /// Leases that went on under another token, and how their handlers name them.
+    renamed: HashMap<Lease, Uuid>,
+}
+
+impl Ledger {
+    pub(super) fn new(calls: Arc<Mutex<Vec<Call>>>) -> Self {
+        Self {
+            calls,
+            leases: Mutex::default(),
+            running: AtomicUsize::new(0),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Around every handler.
+    pub(super) fn layer(self: &Arc<Self>, store: &MemoryStore) -> Layer {
+        let (ledger, store) = (Arc::clone(self), store.clone());
+        layer(move |context, next| {
+            let ledger = Arc::clone(&ledger);
+            ledger.begins(&context, &store);
+            let running = Running::begin(ledger);
+            async move {
+                let _running = running;
+                next.run(context).await
+            }
+        })
+    }
+
+    fn begins(&self, context: &Context, store: &MemoryStore) {
+        let delivery = context.delivery();
+        let row = &delivery.row;
+        let call = Call {
+            subscriber: context.subscriber(),
+            id: row.id,
+            queue: row.queue.clone(),
+            payload: row.payload.clone(),
+            headers: context.headers().clone(),
+            deliveries: row.deliveries_count,
+            attempts: row.attempts_count,
+            at: store.now(),
+            // Under `AckFirst` the row is gone already.
+            ending: if delivery.common.collects { Ending::Unwritten } else { Ending::Acked },
+        };
+        let lease = Lease { id: row.id, token: row.acquired_token.unwrap_or_default() };
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        self.leases().calls.insert(lease, calls.len());
+        calls.push(call);
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease goes on under another token.
+    pub(super) fn renamed(&self, old: Lease, token: Uuid) {
+        if old.token != token {
+            self.leases().renamed.insert(Lease { token, ..old }, old.token);
+        }
+    }
+
+    /// What was written for the leases that it landed for.
+    pub(super) fn settled(&self, landed: &[bool], endings: impl Iterator<Item = (Lease, Ending)>) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.leases();
+        for ((lease, ending), _) in endings.zip(landed).filter(|&(_, &hit)| hit) {
+            let token = leases.renamed.remove(&lease).unwrap_or(lease.token);
+            let at = leases.calls.remove(&Lease { token, ..lease });
+            if let Some(call) = at.and_then(|at| calls.get_mut(at)) {
+                call.ending = ending;
+            }
+        }
+    }
+}
+
+/// A handler that runs, until it is dropped.
+struct Running(Arc<Ledger>);
+
+impl Running {
+    fn begin(ledger: Arc<Ledger>) -> Self {
+        ledger.running.fetch_add(1, Ordering::Relaxed);
+        Self(ledger)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.0.changed.notify_waiters();
+    }
+}

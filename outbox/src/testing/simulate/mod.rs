@@ -1,0 +1,98 @@
+//! Simulation: the loops of several processes over one table in memory, with the
+//! schedule and the faults that a seed decides.
+
+mod chance;
+mod idle;
+mod ledger;
+mod process;
+mod store;
+mod told;
+mod wakes;
+mod weather;
+mod world;
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::panicking;
+
+pub(crate) use store::FaultyStore;
+pub use told::{Fault, Place, Told};
+pub(super) use world::{Cast, World};
+
+use super::TestBroker;
+use crate::error::BoxError;
+use world::Watch;
+
+/// A run of the real engine that its seed decides; see [`TestBroker::simulate`].
+#[must_use = "nothing is simulated before `run`"]
+pub struct Simulation {
+    seed: u64,
+    watch: Option<Watch>,
+}
+
+impl TestBroker {
+    #[doc = include_str!("../../docs/simulation.md")]
+    pub fn simulate(seed: u64) -> Simulation {
+        Simulation { seed, watch: None }
+    }
+}
+
+impl Simulation {
+    /// Runs `test` with the broker, whose handlers run in the simulated processes. When
+    /// it is over, faults stop and the processes drain.
+    ///
+    /// # Panics
+    /// When the test panics or returns an error, when a loop of the engine has ended,
+    /// when the broker has published before, or within another runtime: the simulation
+    /// has its own. The seed is printed.
+    pub fn run<T, E>(self, broker: TestBroker, test: T)
+    where
+        T: AsyncFnOnce(TestBroker) -> Result<(), E>,
+        E: Into<BoxError>,
+    {
+        let seed = self.seed;
+        let _told = Seed(seed);
+        // Waits and jitters of the engine; it is this thread's.
+        fastrand::seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap_or_else(|error| panic!("a runtime for the simulation: {error}"));
+        runtime.block_on(async {
+            let world = World::new(seed, &broker, self.watch);
+            broker.simulated(&world);
+            let ended = test(broker).await;
+            if let Err(error) = ended {
+                panic!("the simulated test failed: {}", error.into());
+            }
+            world.end().await;
+        });
+    }
+
+    /// Tells everything that happens, for the tests of the engine. Not public API.
+    #[doc(hidden)]
+    pub fn watch(self, watch: impl Fn(&Told<'_>) + Send + Sync + 'static) -> Self {
+        Self { watch: Some(Arc::new(watch)), ..self }
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// Prints the seed if the run fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if panicking() {
+            let seed = self.0;
+            eprintln!(
+                "the simulation failed with seed {seed}; `TestBroker::simulate({seed})` replays it"
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Wakes that get lost, come late, and break off.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::world::World;
+use crate::error::StoreError;
+use crate::store::{Result, Wake, Wakes};
+
+/// A subscription, as the publishers see it.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    state: Mutex<State>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    wakes: VecDeque<Wake>,
+    /// Who is to be woken, if not everybody.
+    asleep: Option<Vec<String>>,
+    broken: bool,
+}
+
+impl Mailbox {
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether anybody here is to be woken for this queue.
+    pub(super) fn wants(&self, queue: &str) -> bool {
+        self.with(|state| {
+            state.asleep.as_ref().is_none_or(|them| them.iter().any(|it| it == queue))
+        })
+    }
+
+    pub(super) fn put(&self, wake: Wake) {
+        self.with(|state| state.wakes.push_back(wake));
+        self.filled.notify_one();
+    }
+
+    pub(super) fn cut(&self) {
+        self.with(|state| state.broken = true);
+        self.filled.notify_one();
+    }
+}
+
+/// A subscription, as the engine sees it.
+pub(crate) struct FaultyWakes {
+    pub(super) world: Arc<World>,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+impl Wakes for FaultyWakes {
+    async fn next(&mut self) -> Result<Wake> {
+        loop {
+            let (wake, broken) = self.mailbox.with(|state| (state.wakes.pop_front(), state.broken));
+            if broken {
+                return Err(StoreError::new("listen", "the connection broke off", true));
+            }
+            if let Some(wake) = wake {
+                self.world.moment().pass().await;
+                return Ok(wake);
+            }
+            self.mailbox.filled.notified().await;
+        }
+    }
+
+    async fn sleep_on(&mut self, queues: &[&str]) -> Result<()> {
+        self.world.moment().pass().await;
+        if self.world.weather.wakes_only_sleepers {
+            let asleep = queues.iter().map(ToString::to_string).collect();
+            self.mailbox.with(|state| state.asleep = Some(asleep));
+            // Of what was published in between.
+            self.mailbox.put(Wake::All);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! An app for the tests of faults to break: `faulty URL JOB`, until it is asked to end
+//! or dies of a message. Whatever it says goes to standard output.
+
+use std::hint::black_box;
+use std::io::Write;
+use std::sync::Once;
+use std::time::Duration;
+
+use outbox::{App, Bytes, Context, Tx, subscriber};
+use sqlx::sqlite::SqlitePool;
+
+/// A whole line, at once: the process may die the next moment.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// All of a claim have begun before one of them brings the process down.
+#[subscriber(
+    "deadly",
+    max_deliveries = 3,
+    max_workers = 16,
+    fetch_batch = 16,
+    lease_ttl = "1s",
+    min_poll = "100ms",
+    max_poll = "100ms"
+)]
+async fn deadly(what: String) {
+    say(&what);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    match what.as_str() {
+        "abort" => std::process::abort(),
+        "exit" => std::process::exit(3),
+        "stack" => say(&deeper(0).to_string()),
+        // Its address space is limited to less.
+        "memory" => say(&black_box(vec![1_u8; 16 << 30]).len().to_string()),
+        _ => tokio::time::sleep(Duration::from_millis(50)).await,
+    }
+}
+
+fn deeper(depth: u64) -> u64 {
+    let frame = black_box([depth; 512]);
+    if frame[0] == u64::MAX { 0 } else { 1 + deeper(frame[0] + 1) }
+}
+
+#[subscriber("large", max_workers = 1, min_poll = "100ms", max_poll = "100ms")]
+async fn large(body: Bytes, _: Context) {
+    say(&format!("{} bytes", body.len()));
+}
+
+/// Every third one fails at first, and every seventh for good.
+#[subscriber("busy", retry = Constant("10ms", max_attempts = 2), lease_ttl = "2s", max_poll = "1s")]
+async fn busy(n: i64, mut tx: Tx<sqlx::Sqlite>, ctx: Context) -> anyhow::Result<()> {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| say("begun"));
+    anyhow::ensure!(n % 7 > 0, "for good");
+    anyhow::ensure!(n % 3 > 0 || ctx.attempts() > 0, "at first");
+    sqlx::query("INSERT INTO done (n) VALUES (?)").bind(n).execute(&mut *tx).await?;
+    Ok(())
+}
+
+/// Writes a number and publishes it, in one transaction, again and again.
+async fn produce(pool: SqlitePool) -> anyhow::Result<()> {
+    let first = i64::from(std::process::id()) << 24;
+    for n in first.. {
+        let mut tx = outbox::sqlite::begin(&pool).await?;
+        sqlx::query("INSERT INTO biz (n) VALUES (?)").bind(n).execute(&mut *tx).await?;
+        outbox::publish(&mut tx, "busy", &n).await?;
+        tx.commit().await?;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [url, job] = &words[..] else { anyhow::bail!("two words") };
+    let app = if url.starts_with("postgres") {
+        App::postgres(sqlx::PgPool::connect_lazy(url)?)
+    } else {
+        let pool = outbox::sqlite::connect(url).await?;
+        if job == "busy" {
+            // What fails a producer ends the process, and so fails the test.
+            let producing = produce(pool.clone());
+            tokio::spawn(async { producing.await.unwrap_or_else(|error| panic_of(&error)) });
+        }
+        App::sqlite(pool)
+    };
+    let one = match job.as_str() {
+        "deadly" => deadly::subscriber(),
+        "large" => large::subscriber(),
+        _ => busy::subscriber(),
+    };
+    Ok(app.dlq("outbox_dlq").only([one]).run().await?)
+}
+
+fn panic_of(error: &anyhow::Error) {
+    say(&format!("{error:#}"));
+    std::process::exit(4);
+}

@@ -1,0 +1,62 @@
+//! A server's clock that can be stepped while it runs: libfaketime in front of its
+//! processes.
+
+use std::path::{Path, PathBuf};
+
+use crate::backend::{skip, unique};
+use crate::server::{Server, scratch};
+
+const LIBRARY: &str = "faketime/libfaketime.so.1";
+
+/// The clock of one server; its file is removed when dropped.
+pub struct Clock(PathBuf);
+
+impl Clock {
+    /// A server with such a clock. `None`, after a line that says so, where libfaketime
+    /// is not installed.
+    ///
+    /// # Panics
+    /// When the server does not start.
+    #[must_use]
+    pub fn with_server(settings: &[(&str, &str)]) -> Option<(Self, Server)> {
+        let Some(library) = library() else {
+            skip("faketime", "libfaketime is not installed");
+            return None;
+        };
+        let clock = Self(scratch().join(unique("outbox-clock")));
+        clock.set(0);
+        let variables = vec![
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", clock.0.display().to_string()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            // Only what tells the time of day is stepped, as it is in earnest.
+            ("DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ];
+        let server = Server::start_with(settings, variables).unwrap();
+        Some((clock, server))
+    }
+
+    /// So many seconds ahead of the true time from now on, or behind it.
+    ///
+    /// # Panics
+    /// When its file cannot be written.
+    pub fn set(&self, seconds: i64) {
+        // At once: a reader must not find half of it.
+        let next = self.0.with_extension("next");
+        std::fs::write(&next, format!("{seconds:+}")).unwrap();
+        std::fs::rename(next, &self.0).unwrap();
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Where Debian has it, on whichever processor.
+fn library() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let places = folders.map(|folder| folder.path()).chain([Path::new("/usr/lib").to_owned()]);
+    places.map(|place| place.join(LIBRARY)).find(|path| path.exists())
+}

@@ -1,0 +1,124 @@
+//! A stop in the middle of trouble ends in time, and what it could not write comes back.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use outbox::{App, Subscriber};
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::{Probe, free, gated};
+use outbox_tests::proxy::Proxy;
+use outbox_tests::wait::{begun, eventually, soon};
+use sqlx::postgres::PgPoolOptions;
+use tokio::time::Instant;
+
+use super::{OFTEN, SECOND, publish};
+
+on_postgres!(
+    a_drain_whose_connections_were_reset_ends_in_time,
+    a_drain_whose_connections_were_half_closed_ends_in_time,
+    a_drain_behind_a_route_that_swallows_everything_ends_in_time,
+    a_drain_whose_connections_were_killed_ends_in_time,
+    a_drain_on_a_changed_database_ends_in_time,
+);
+
+const LIMIT: Duration = SECOND;
+/// The drain's own time, what `drain` waits for beyond it, and a busy machine.
+const IN_TIME: Duration = Duration::from_secs(1 + 3 * 5 + 5);
+
+/// Stops `app` in the trouble that `begin` makes. Once `end` has ended that, all is handled.
+pub async fn in_trouble(db: &Db, app: App, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) {
+    let stopped = Stopped::in_trouble(db, app, begin).await;
+    end().await;
+    stopped.comes_back_on(db).await;
+}
+
+/// An app that was stopped while a handler ran and four rows waited.
+pub struct Stopped {
+    /// The handler had its end before the stop.
+    finished: bool,
+}
+
+const QUEUE: &str = "stopped in trouble";
+
+fn often((subscriber, probe): (Subscriber, Probe)) -> (Subscriber, Probe) {
+    (subscriber.lease_ttl(2 * SECOND).min_poll(OFTEN).max_poll(OFTEN), probe)
+}
+
+impl Stopped {
+    pub async fn in_trouble(db: &Db, app: App, begin: impl AsyncFnOnce()) -> Self {
+        let (subscriber, probe) = often(gated("in trouble", QUEUE));
+        publish(db, QUEUE, 0..5).await;
+        let app = app.only([subscriber.max_workers(1)]).drain_timeout(LIMIT);
+        let running = app.start().await.unwrap();
+        probe.start().await;
+        eventually("all are claimed", async || db.leased().await == 5).await;
+        begin().await;
+        let at = Instant::now();
+        let mut stop = pin!(running.stop());
+        begun("the stop", stop.as_mut()).await;
+        probe.let_end(1);
+        // Whether it could write all of it depends on the trouble.
+        let _ = soon("the stop ends", stop).await;
+        assert!(at.elapsed() < IN_TIME, "it took {:?}", at.elapsed());
+        assert!(probe.more().await.is_empty(), "nothing is started by a drain");
+        Self { finished: probe.finished() == 1 }
+    }
+
+    /// An app beside it handles what is left, which is at least what was not started.
+    pub async fn comes_back_on(self, db: &Db) {
+        let (subscriber, probe) = often(free("after it", QUEUE));
+        let running = db.app().only([subscriber]).start().await.unwrap();
+        db.drained().await;
+        running.stop().await.unwrap();
+        let handled: BTreeSet<i64> = probe.more().await.iter().map(|run| run.n).collect();
+        let left: BTreeSet<i64> = (i64::from(self.finished)..5).collect();
+        assert!(handled.is_superset(&left), "{handled:?}");
+        assert_eq!(db.letters().await, 0);
+    }
+}
+
+async fn behind_a_proxy(db: &Db, begin: impl AsyncFnOnce(&Proxy), end: impl AsyncFnOnce(&Proxy)) {
+    let proxy = Proxy::before(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let app = App::postgres(pool).names(db.names.clone());
+    in_trouble(db, app, async || begin(&proxy).await, async || end(&proxy).await).await;
+}
+
+async fn a_drain_whose_connections_were_reset_ends_in_time(db: &Db) {
+    behind_a_proxy(db, async |proxy| proxy.reset_all(), async |_| ()).await;
+}
+
+async fn a_drain_whose_connections_were_half_closed_ends_in_time(db: &Db) {
+    behind_a_proxy(db, async |proxy| proxy.half_close_all(), async |_| ()).await;
+}
+
+async fn a_drain_behind_a_route_that_swallows_everything_ends_in_time(db: &Db) {
+    behind_a_proxy(db, async |proxy| proxy.hang(), async |proxy| proxy.hang_no_more()).await;
+}
+
+async fn a_drain_whose_connections_were_killed_ends_in_time(db: &Db) {
+    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'engine'";
+    let begin = async || {
+        for _ in 0..3 {
+            db.int(kill).await;
+        }
+    };
+    in_trouble(db, db.app(), begin, async || ()).await;
+}
+
+/// With other defaults, other plans and another column, which connections meet that are
+/// made from now on.
+async fn a_drain_on_a_changed_database_ends_in_time(db: &Db) {
+    let name = db.pg().connect_options().get_database().unwrap().to_owned();
+    let begin = async || {
+        for set in ["default_transaction_isolation = serializable", "enable_indexscan = off"] {
+            db.exec(format!("ALTER DATABASE {name} SET {set}")).await;
+        }
+        db.exec("ALTER TABLE outbox ADD COLUMN more text DEFAULT 'x'").await;
+        db.exec("ALTER TABLE outbox_dlq ADD COLUMN more text DEFAULT 'x'").await;
+    };
+    in_trouble(db, db.app(), begin, async || ()).await;
+}

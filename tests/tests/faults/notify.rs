@@ -1,0 +1,107 @@
+//! A session that listens and never ends its transaction fills the server's queue of
+//! notifications: from then on every commit that notifies fails.
+
+use std::time::Duration;
+
+use outbox::{Outgoing, Publisher};
+use outbox_tests::backend::require;
+use outbox_tests::db::Db;
+use outbox_tests::probe::free;
+use outbox_tests::server::Server;
+use outbox_tests::wait::eventually;
+use sqlx::{Connection, Executor, PgConnection};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{OFTEN, drain};
+
+/// 8 GiB in the server's folder, until it is full.
+const FILL: [&str; 2] = [
+    "CREATE PROCEDURE fill() LANGUAGE plpgsql AS $$
+     DECLARE pad text := repeat('x', 7980);
+     BEGIN
+         FOR chunk IN 1..2000 LOOP
+             PERFORM pg_notify('held', (chunk * 1000 + n) || pad) FROM generate_series(1, 1000) n;
+             COMMIT;
+         END LOOP;
+     END $$",
+    "CALL fill()",
+];
+
+/// Writes a number and publishes it; false if the commit was refused for the queue.
+async fn produce(db: &Db, n: i64) -> bool {
+    let mut tx = db.pg().begin().await.unwrap();
+    sqlx::query("INSERT INTO biz (n) VALUES ($1)").bind(n).execute(&mut *tx).await.unwrap();
+    Publisher::default().publish_batch(&mut tx, [Outgoing::new("q", &n)]).await.unwrap();
+    match tx.commit().await {
+        Ok(()) => true,
+        Err(refused) => {
+            let text = refused.to_string();
+            assert!(text.contains("too many notifications in the NOTIFY queue"), "{text}");
+            false
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
+    if !require("postgres") {
+        return;
+    }
+    let server = Server::start(&[("fsync", "off")]).unwrap();
+    let db = Db::of(&server).await;
+    db.exec("CREATE TABLE biz (n bigint)").await;
+    let (subscriber, probe) = free("it", "q");
+    let often = Duration::from_secs(1);
+    let running =
+        db.app().only([subscriber.min_poll(often).max_poll(often)]).start().await.unwrap();
+    let mut holder = PgConnection::connect(&server.url).await.unwrap();
+    for sql in ["LISTEN held", "BEGIN", "SELECT 1"] {
+        holder.execute(sql).await.unwrap();
+    }
+    let mut filler = PgConnection::connect(&server.url).await.unwrap();
+    filler.execute(FILL[0]).await.unwrap();
+    let full = filler.execute(FILL[1]).await.unwrap_err().to_string();
+    assert!(full.contains("too many notifications"), "{full}");
+
+    // Until the app finds that its own notifications do not come, a publish is refused
+    // while it sleeps: with the row that belongs to it. Then nobody is notified.
+    let (begun, mut refused) = (Instant::now(), 0);
+    let mut n = 0;
+    loop {
+        n += 1;
+        if produce(&db, n).await {
+            break;
+        }
+        refused += 1;
+        assert!(begun.elapsed() < Duration::from_secs(120), "{refused} were refused");
+        sleep(OFTEN).await;
+    }
+    println!("{refused} publishes were refused in {:?}", begun.elapsed());
+    for _ in 0..50 {
+        n += 1;
+        produce(&db, n).await;
+        sleep(OFTEN / 10).await;
+    }
+    eventually("polling finds them", async || db.rows().await == 0).await;
+    let mut seen: Vec<i64> = probe.more().await.iter().map(|run| run.n).collect();
+    seen.sort_unstable();
+    let written = db.texts("SELECT n::text FROM biz ORDER BY biz.n").await;
+    let written: Vec<i64> = written.iter().map(|n| n.parse().unwrap()).collect();
+    assert_eq!(seen, written, "what was written was handled, and nothing else");
+    assert!(written.len() >= 20, "{written:?}");
+    drain::in_trouble(&db, db.app(), async || (), async || ()).await;
+
+    holder.close().await.unwrap();
+    let listens = async || running.health().check().await.listener_up == Some(true);
+    timeout(Duration::from_secs(60), async {
+        while !listens().await {
+            sleep(OFTEN).await;
+        }
+    })
+    .await
+    .expect("wakes come again");
+    assert!(produce(&db, n + 1).await);
+    assert_eq!(probe.start().await.n, n + 1);
+    running.stop().await.unwrap();
+    db.close().await;
+}

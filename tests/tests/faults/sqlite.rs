@@ -1,0 +1,75 @@
+//! Three processes publish to one file and handle what is in it, and are killed at any
+//! moment, again and again.
+
+use std::time::Duration;
+
+use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
+use outbox_tests::worker::Worker;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+/// Kills of each process; `OUTBOX_KILL_ROUNDS` overrides it.
+const ROUNDS: usize = 20;
+
+fn start(db: &Db, log: &std::path::Path) -> Worker {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
+    let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
+    Worker::spawn({
+        command.args([&db.url, "busy"]).env("RUST_LOG", "warn").stderr(log);
+        command
+    })
+}
+
+/// Nothing of the file is broken, and every number that was written is in one place once:
+/// its message waits, was handled, or is a dead letter, which every seventh is to be.
+async fn balances(db: &Db) {
+    assert_eq!(db.texts("PRAGMA integrity_check").await, ["ok"]);
+    let wrong = "SELECT count(*) FROM (
+        SELECT biz.n, (SELECT count(*) FROM done WHERE done.n = biz.n) AS done,
+            (SELECT count(*) FROM outbox WHERE CAST(payload AS int) = biz.n) AS waiting,
+            (SELECT count(*) FROM outbox_dlq WHERE CAST(payload AS int) = biz.n) AS dead
+        FROM biz) WHERE done + waiting + dead <> 1 OR done > 0 AND n % 7 = 0
+            OR dead > 0 AND n % 7 > 0";
+    assert_eq!(db.int(wrong).await, 0);
+    let foreign = "SELECT count(*) FROM (SELECT n FROM done UNION ALL
+        SELECT CAST(payload AS int) FROM outbox_dlq) WHERE n NOT IN (SELECT n FROM biz)";
+    assert_eq!(db.int(foreign).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_processes_killed_on_one_file_lose_nothing_and_break_nothing() {
+    let db = Db::sqlite().await.unwrap();
+    db.exec("CREATE TABLE biz (n INTEGER PRIMARY KEY)").await;
+    db.exec("CREATE TABLE done (n INTEGER NOT NULL)").await;
+    let rounds = std::env::var("OUTBOX_KILL_ROUNDS");
+    let rounds = rounds.map_or(ROUNDS, |given| given.parse().expect("a number of rounds"));
+    let path = db.url.strip_prefix("sqlite:").unwrap();
+    let log = std::path::Path::new(path).with_extension("log");
+    let mut workers: Vec<_> = (0..3).map(|_| start(&db, &log)).collect();
+    for kill in 0..3 * rounds {
+        sleep(Duration::from_millis(20 + (kill as u64 * 7919) % 230)).await;
+        let next = start(&db, &log);
+        let mut killed = std::mem::replace(&mut workers[kill % 3], next);
+        assert_eq!(killed.ended(), None, "it ended by itself");
+        killed.kill().await;
+        balances(&db).await;
+    }
+    let written = async || db.int("SELECT count(*) FROM biz").await;
+    let before = written().await;
+    eventually("they go on", async || written().await > before + 20).await;
+    for worker in workers {
+        worker.kill().await;
+    }
+    let mut last = start(&db, &log);
+    last.begun().await;
+    let done = "SELECT count(*) FROM done";
+    eventually("all but the newest is handled", async || db.int(done).await > before).await;
+    last.stop().await;
+    balances(&db).await;
+    println!("{} messages, {} kills", written().await, 3 * rounds);
+    let told = std::fs::read_to_string(&log).unwrap();
+    let locked = told.matches("database is locked").count();
+    assert_eq!(locked, 0, "{told}");
+    db.close().await;
+}
