@@ -71,6 +71,7 @@ pub mod health;
 mod message;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod ops;
+mod planted;
 pub mod prelude;
 mod publish;
 pub mod retry;

@@ -38,6 +38,8 @@ pub(crate) struct Quiet {
 pub(super) struct Running<'a> {
     quiet: &'a Quiet,
     these: usize,
+    /// Somebody was alone before.
+    pub(super) waited: bool,
 }
 
 /// No other handler starts as long as it is there.
@@ -54,17 +56,20 @@ impl Quiet {
     /// Counts them, whoever wants to be alone.
     pub(super) fn count(&self, these: usize) -> Running<'_> {
         self.running.fetch_add(these, Ordering::SeqCst);
-        Running { quiet: self, these }
+        Running { quiet: self, these, waited: false }
     }
 
     /// Counts them when nobody wants to be alone.
     pub(super) async fn beside_others(&self, these: usize) -> Running<'_> {
+        let mut waited = false;
         loop {
-            let running = self.count(these);
+            let mut running = self.count(these);
             if self.wanted.load(Ordering::SeqCst) == 0 {
+                running.waited = waited;
                 return running;
             }
             drop(running);
+            waited = true;
             let free = self.free.notified();
             if self.wanted.load(Ordering::SeqCst) > 0 {
                 free.await;

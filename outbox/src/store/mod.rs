@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::message::{FailureReason, Row};
+use crate::planted::planted;
 use crate::publish::Prepared;
 use crate::schema::SchemaMismatch;
 
@@ -71,6 +72,9 @@ const ALONE_VERSION: usize = 8;
 
 /// A fresh lease token.
 pub fn new_token() -> Uuid {
+    if planted("worker-as-token") {
+        return Uuid::from_u128(std::process::id().into());
+    }
     Uuid::new_v4()
 }
 

@@ -9,15 +9,17 @@ use outbox::{
 };
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
-use outbox_tests::{capture, on_both, on_postgres};
+use outbox_tests::{capture, on_both, on_postgres, probe};
 
-use super::SECOND;
+use super::leases::{BESIDE_OTHERS, owned};
+use super::{HOUR, SECOND};
 
 on_both!(
     a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_workers,
     a_batch_takes_what_comes_while_it_waits,
     each_message_of_a_batch_is_settled_in_its_own_way,
     no_more_rows_are_held_than_slow_handlers_will_reach,
+    a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it,
 );
 
 on_postgres!(
@@ -219,4 +221,33 @@ async fn a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_wor
     db.drained().await;
     app.stop().await.unwrap();
     assert_eq!((threads.most.load(Ordering::SeqCst), db.letters().await), (2, 0));
+}
+
+/// It waits while another row runs alone, for longer than a lease if need be.
+async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it(db: &Db) {
+    let suspect = db.publish("suspects", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let (alone, probe) = probe::gated("alone", "suspects");
+    let alone = alone.max_deliveries(3).lease_ttl(4 * SECOND);
+    let started = Arc::<Mutex<Vec<Vec<i64>>>>::default();
+    let seen = Arc::clone(&started);
+    let beside = Subscriber::batches("beside", "q", 10, move |batch: Vec<Context>| {
+        seen.lock().unwrap().push(batch.iter().map(Context::id).collect());
+        async {}
+    });
+    let beside = beside.max_workers(1).lease_ttl(4 * SECOND);
+    let running = db.app().only([alone, beside]).start().await.unwrap();
+    probe.start().await;
+    let messages = db.send_all((0..2).map(|n| Outgoing::new("q", &n))).await;
+    let [lost, kept] = [0, 1].map(|at| messages[at].id().unwrap());
+    eventually("both are claimed", async || db.leased().await == 3).await;
+    owned(db, lost, BESIDE_OTHERS, 2, Duration::ZERO).await;
+    // Leases are extended all at once, so by then the loss is known.
+    let leased = format!("SELECT CAST(acquired_at AS text) FROM outbox WHERE id = {kept}");
+    let before = db.texts(leased.clone()).await;
+    eventually("the lease goes on", async || db.texts(leased.clone()).await != before).await;
+    probe.let_end(1);
+    eventually("the batch starts", async || !started.lock().unwrap().is_empty()).await;
+    assert_eq!(started.lock().unwrap()[0], [kept]);
+    running.stop().await.unwrap();
 }

@@ -13,6 +13,7 @@ use super::time::PgTime;
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
+use crate::planted::planted;
 use crate::publish::{Due, Prepared, Published, sealed};
 use crate::store::names::TableNames;
 use crate::store::statements;
@@ -74,6 +75,9 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             .bind(lock.as_deref());
         if let Some(timer_id) = message.timer_id {
             statement = statement.bind(timer_id);
+        }
+        if planted("publish-outside") {
+            sqlx::query("COMMIT").execute(&mut **self).await.map_err(StoreError::of("publish"))?;
         }
         let row = statement.fetch_optional(&mut **self).await.map_err(StoreError::of("publish"))?;
         let Some(row) = row else { return Ok(Published::Duplicate) };

@@ -11,6 +11,7 @@ use super::time::PgTime;
 use super::{Commits, PgStore, Statement, WAITED};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
+use crate::planted::planted;
 use crate::store::{Death, Handled, Inserted, Landed, Lease, Release, Retry};
 
 impl PgStore {
@@ -71,10 +72,14 @@ impl PgStore {
         let runs = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
         let texts: Vec<_> = runs.heads.iter().map(|death| texts(death)).collect();
         let text = |of: usize| texts.iter().map(|all| all[of]).collect::<Vec<_>>();
-        self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
+        let moved = self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
             statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
-        })
-        .await
+        });
+        if planted("letter-in-two-steps") {
+            moved.await?;
+            return self.delete("delete", deaths, |death| death.lease).await;
+        }
+        moved.await
     }
 
     pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {

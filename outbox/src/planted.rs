@@ -1,0 +1,110 @@
+//! Bugs on purpose, of which the fault campaign has to catch each: a harness that finds
+//! nothing may look nowhere. `scripts/planted` builds them in, and one is on if
+//! `OUTBOX_PLANTED` names it; in every other build there are none.
+
+#[cfg(all(outbox_planted, not(debug_assertions)))]
+compile_error!("`outbox_planted` plants bugs: it is for builds with debug assertions alone");
+
+#[cfg(not(outbox_planted))]
+pub(crate) const fn planted(_: &str) -> bool {
+    false
+}
+
+#[cfg(outbox_planted)]
+pub(crate) use there::{edited, planted};
+
+#[cfg(outbox_planted)]
+mod there {
+    use std::sync::LazyLock;
+
+    static BUG: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("OUTBOX_PLANTED").ok());
+
+    pub(crate) fn planted(bug: &str) -> bool {
+        BUG.as_deref() == Some(bug)
+    }
+
+    /// What stands in a statement, and what the bug makes of it.
+    type Edit = (&'static str, &'static str);
+
+    /// A bug, how the file of its statement begins, and its edits.
+    const STATEMENTS: &[(&str, &str, &[Edit])] = &[
+        ("retry-without-token", "-- Puts failed rows off", &[TOKEN]),
+        ("release-without-token", "-- Gives leases back", &[TOKEN]),
+        ("extend-without-token", "-- Starts leases anew", &[TOKEN]),
+        (
+            "ack-without-token",
+            "-- Deletes handled rows whose lease still holds, and returns which",
+            &[("\n      AND (o.acquired_token = run.token) IS TRUE", "")],
+        ),
+        ("drain-keeps-leases", "-- Gives leases back", &[(TOKEN.0, " AND false")]),
+        ("letter-in-two-steps", "-- Moves rows that failed", &[COPY, RETURNS_NOTHING]),
+        ("letter-without-delete", "-- Moves rows that failed", &[COPY, RETURNS_NOTHING]),
+        (
+            "delete-without-letter",
+            "-- Moves rows that failed",
+            &[("    FROM deleted\n)", "    FROM deleted WHERE false\n)")],
+        ),
+        (
+            "letter-without-headers",
+            "-- Moves rows that failed",
+            &[("SELECT id, queue, payload, headers,", "SELECT id, queue, payload, NULL::jsonb,")],
+        ),
+        (
+            "claim-over-lease",
+            "-- Leases due rows",
+            &[("- claims.ttl)", "- claims.ttl / 2)"), ("- due.ttl)", "- due.ttl / 2)")],
+        ),
+        (
+            "stale-lease",
+            "-- Leases due rows",
+            &[(
+                "now FROM clock),\n        deliveries",
+                "now FROM clock) - interval '1 s',\n        deliveries",
+            )],
+        ),
+        (
+            "early-claim",
+            "-- Leases due rows",
+            &[(
+                "o.next_attempt_at <= (SELECT now FROM clock)\n              AND (o.next",
+                "o.next_attempt_at <= (SELECT now FROM clock) + interval '1 s'\n              AND (o.next",
+            )],
+        ),
+        (
+            "uncounted-delivery",
+            "-- Leases due rows",
+            &[("o.deliveries_count + 1", "o.deliveries_count")],
+        ),
+        (
+            "early-retry",
+            "-- Puts failed rows off",
+            &[("given.delay * interval '1 m", "given.delay * interval '0.5 m")],
+        ),
+    ];
+
+    const TOKEN: Edit = (" AND o.acquired_token = run.token", "");
+    const COPY: Edit = (
+        "DELETE FROM \"outbox\" AS o\n    USING unnest",
+        "SELECT o.id, run.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
+        o.timer_id, run.reason, run.kind, run.exception, run.note, run.fingerprint
+    FROM \"outbox\" AS o, unnest",
+    );
+    const RETURNS_NOTHING: Edit = (
+        "    RETURNING o.id, run.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
+        o.timer_id, run.reason, run.kind, run.exception, run.note, run.fingerprint\n",
+        "",
+    );
+
+    /// The text of a statement of PostgreSQL's with the bug in it, if it is one of that.
+    pub(crate) fn edited(text: &str) -> String {
+        let mut text = text.to_owned();
+        let (own, which) = (|bug| planted(bug), text.clone());
+        for (_, _, edits) in STATEMENTS.iter().filter(|it| own(it.0) && which.starts_with(it.1)) {
+            for (before, after) in *edits {
+                assert!(text.contains(before), "a bug has no place any more: {before}");
+                text = text.replace(before, after);
+            }
+        }
+        text
+    }
+}

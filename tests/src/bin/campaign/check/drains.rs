@@ -1,0 +1,88 @@
+//! Ends: of processes, and of the run.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use super::Verdict;
+use crate::args::Store;
+use crate::fleet::Exit;
+use crate::history::History;
+use crate::lease::{Act, End, ttl};
+use crate::workload::EXIT;
+
+/// A claim that was sent before the signal may still be answered.
+const UNDER_WAY: i64 = 500_000;
+/// `drain_timeout`, and what the machine needs beside it.
+const GRACE: i64 = 8_000_000;
+/// The longest wait of a loop that met errors.
+const BACKOFF: i64 = 30_000_000;
+
+/// Of drains while nothing else was wrong.
+pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
+    let promise = "a drain claims no more, ends well and in time, and leaves no lease";
+    let mut verdict = Verdict::of("G1", promise);
+    let quiet = |at: i64| at >= history.quiet.0;
+    for sent in history.signals.iter().filter(|it| it.signal == "TERM" && quiet(it.at)) {
+        let Some(exit) = history.exit(&sent.app).filter(|_| sent.app.starts_with('w')) else {
+            continue;
+        };
+        let took = exit.at - sent.at;
+        let ended = exit.status.code() == Some(0) && took < GRACE;
+        verdict.test(ended, || format!("{}: {} after {took} us", sent.app, exit.status));
+        if history.store == Store::Sqlite {
+            // Its sessions have no names: nobody knows whose a claim is.
+            continue;
+        }
+        let claims = history.changes.iter().filter(|change| change.act() == Act::Claim);
+        let own = |app: &str| *app == sent.app;
+        let late = claims.filter(|it| own(&it.app) && it.at > sent.at + UNDER_WAY).count();
+        verdict.test(late == 0, || format!("{} took {late} rows when it was draining", sent.app));
+        let left = history.leases.iter().filter(|lease| match lease.end {
+            End::Written(_) => false,
+            End::Reclaimed(_) | End::Open => own(&history.changes[lease.claim].app),
+        });
+        let left = left.filter(|lease| lease.until > exit.at - ttl()).count();
+        verdict.test(left == 0, || format!("{} left {left} leases", sent.app));
+    }
+    verdict
+}
+
+pub(super) fn a_worker_ends_only_when_told(history: &History) -> Verdict {
+    let promise = "a worker that has started ends only by a signal or its own handler";
+    let mut verdict = Verdict::of("W1", promise);
+    for exit in history.exits.iter().filter(|exit| exit.app.starts_with('w')) {
+        verdict.test(explained(history, exit), || format!("{}: {}", exit.app, exit.status));
+    }
+    verdict
+}
+
+fn explained(history: &History, exit: &Exit) -> bool {
+    let sent = |signal| history.signals.iter().any(|it| it.app == exit.app && it.signal == signal);
+    let ready = history.words("ready").any(|line| line.app == exit.app);
+    match (exit.status.signal(), exit.status.code()) {
+        // Abort, in a handler that says so.
+        (Some(6), _) | (_, Some(EXIT)) => true,
+        (Some(9), _) => sent("KILL"),
+        // A signal may come before its handler is set.
+        (Some(15), _) => sent("TERM") && !ready,
+        (_, Some(0 | 1 | 143)) if sent("TERM") => true,
+        // It cannot start without a database.
+        (_, Some(1)) => !ready,
+        _ => false,
+    }
+}
+
+pub(super) fn everything_is_handled_soon(history: &History) -> Verdict {
+    let promise = "when faults end, everything is handled within lease, backoff and 5 s";
+    let mut verdict = Verdict::of("Z1", promise);
+    let (took, left) = (history.quiet.1 - history.quiet.0, history.left.len());
+    let limit = ttl() + BACKOFF + 5_000_000;
+    verdict.test(took <= limit && left == 0, || format!("{left} rows are left after {took} us"));
+    verdict
+}
+
+pub(super) fn the_file_is_sound(history: &History) -> Verdict {
+    let mut verdict = Verdict::of("S1", "the SQLite file is sound after every kill");
+    verdict.tested = history.done.iter().filter(|done| done.kind == "worker killed").count();
+    verdict.broken.clone_from(&history.broken);
+    verdict
+}

@@ -1,0 +1,33 @@
+//! A minute of the fault campaign: the command of the long runs, with whatever seed comes.
+
+use std::process::Command;
+
+use outbox_tests::backend::require;
+
+fn a_minute(store: &str) {
+    let run = Command::new(env!("CARGO_BIN_EXE_campaign"))
+        .args(["--minutes", "1", "--store", store])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    println!("{said}");
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    // Not by having seen nothing.
+    let report = said.lines().last().unwrap();
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    assert!(report["messages"].as_u64() > Some(300), "{report}");
+    assert!(report["properties"]["D1"]["tested"].as_u64() > Some(200), "{report}");
+    assert!(report["faults"].as_object().unwrap().len() > 4, "{report}");
+}
+
+#[test]
+fn a_minute_of_faults_breaks_no_promise_on_postgres() {
+    if require("postgres") {
+        a_minute("postgres");
+    }
+}
+
+#[test]
+fn a_minute_of_faults_breaks_no_promise_on_sqlite() {
+    a_minute("sqlite");
+}
