@@ -15,6 +15,8 @@ pub const SNOOZE: Duration = Duration::from_millis(500);
 pub const RETRY: Duration = Duration::from_secs(2);
 pub const ATTEMPTS: u64 = 3;
 pub const DELIVERIES: u64 = 2;
+/// The queue that has such a limit.
+pub const SUSPECT: &str = "suspect";
 pub const POLL: Duration = Duration::from_secs(5);
 
 const MS: Duration = Duration::from_millis(1);
@@ -77,7 +79,7 @@ pub fn subscriber(queue: &'static str, journal: &Journal) -> Subscriber {
         }),
         "snooze" => snoozing(journal),
         "batch" => batches(journal),
-        "suspect" => one(queue, journal, |_, _| async {
+        SUSPECT => one(queue, journal, |_, _| async {
             sleep(LEASE / 5).await;
             Ok(Outcome::Ack)
         })
