@@ -37,6 +37,23 @@ async fn a_mended_table_takes_the_letter<B: Bench>(b: B) {
     b.assert_empty().await;
 }
 
+/// On SQLite the thread of its connection once ended with a panic, and the file stayed locked.
+async fn a_table_that_comes_and_goes_stops_no_writing<B: Bench>(b: B) {
+    for round in 0..20 {
+        b.put_many("q", 2).await;
+        let leases = b.take_many("q", 2).await;
+        b.break_dlq().await;
+        for _ in 0..2 {
+            let error = b.store().bury(&[death(leases[0])]).await.unwrap_err();
+            assert!(!error.transient, "round {round}: {error}");
+        }
+        assert_eq!(b.store().ack(&leases[1..]).await.unwrap(), [true], "round {round}");
+        b.mend_dlq().await;
+        assert_eq!(b.store().bury(&[death(leases[0])]).await.unwrap(), [true]);
+    }
+    b.assert_empty().await;
+}
+
 async fn the_row_comes_back_when_its_lease_runs_out<B: Bench>(b: B) {
     let id = b.put("q").await;
     let lease = b.take("q").await;
@@ -85,6 +102,7 @@ cases! {
     a_missing_table_leaves_the_row_and_its_lease,
     a_missing_table_is_no_passing_error,
     a_mended_table_takes_the_letter,
+    a_table_that_comes_and_goes_stops_no_writing,
     the_row_comes_back_when_its_lease_runs_out,
     other_settles_go_on,
     one_refused_letter_leaves_the_whole_batch,

@@ -7,7 +7,6 @@ use outbox::ops::Operator;
 use outbox::{Outgoing, Published};
 
 use crate::bench::{Bench, Memory, Postgres, RawLetter, SqlBench, Sqlite, Steps};
-use crate::system::QUEUE;
 
 pub trait Operated: Bench {
     /// The same tables with nothing in them.
@@ -62,16 +61,6 @@ impl Operated for Memory {
 }
 
 impl Operated for Sqlite {
-    /// By a trigger: when the table is away, sqlx's thread may panic and leave the file
-    /// locked.
-    async fn refuse_letters(&self, refuse: bool) {
-        if refuse {
-            self.refuse_letters_of(QUEUE).await;
-        } else {
-            self.execute("DROP TRIGGER refuse").await;
-        }
-    }
-
     async fn emptied(&self) -> Self {
         self.execute("DELETE FROM outbox; DELETE FROM outbox_dlq").await;
         self.clone()

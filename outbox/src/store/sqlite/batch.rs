@@ -10,6 +10,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -37,7 +38,14 @@ const E: &str = "given.value ->> 5";
 const TOKEN: &str = "substr(?2, given.key * 16 + 1, 16)";
 
 /// A statement over ?1, a JSON array with an element a row, and ?2.
-pub(super) struct Batch(pub(super) Arc<str>);
+pub(super) struct Batch {
+    pub(super) sql: Arc<str>,
+    /// Makes SQLite look whether a table is back: a trigger that names it does not. Not
+    /// part of `sql`, of which sqlx resets the first statement before the one that failed,
+    /// finds no error any more, panics, and leaves the file locked.
+    look: Arc<str>,
+    failed: AtomicBool,
+}
 
 pub(super) struct Batches {
     /// What a connection runs first.
@@ -73,17 +81,13 @@ impl Batches {
                  INSERT INTO {lost} SELECT NEW.place WHERE changes() = 0;
                  END;"
             );
-            // The first statement is there because a trigger that names a missing table
-            // does not make SQLite look whether the table is back.
-            let (table, values) = (names.sql("\"outbox\""), values.join(", "));
-            Batch(
-                format!(
-                    "SELECT 0 FROM {table} WHERE 0;
-                     INSERT INTO {view} SELECT given.key, {values} FROM json_each(?1) AS given;
-                     DELETE FROM {lost} RETURNING place"
-                )
-                .into(),
-            )
+            let values = values.join(", ");
+            let sql = format!(
+                "INSERT INTO {view} SELECT given.key, {values} FROM json_each(?1) AS given;
+                 DELETE FROM {lost} RETURNING place"
+            );
+            let look = names.sql("SELECT 0 FROM \"outbox\" WHERE 0");
+            Batch { sql: sql.into(), look, failed: AtomicBool::new(false) }
         };
         Self {
             take: batch("take", &["given.value", "?2", "?3"], &[TAKE]),
@@ -108,8 +112,15 @@ impl Batch {
     ) -> Result<Landed, StoreError> {
         let mut landed = vec![true; leases.len()];
         let tokens: Vec<u8> = leases.flat_map(|lease| lease.token.into_bytes()).collect();
-        let run = query(&self.0).bind(rows).bind(tokens);
-        for lost in run.fetch_all(connection).await.map_err(StoreError::of(action))? {
+        let run = query(&self.sql).bind(rows).bind(tokens);
+        // Until it is known that it went well: this call may be dropped.
+        if self.failed.swap(true, Ordering::Relaxed) {
+            let look = query(&self.look).fetch_all(&mut *connection).await;
+            look.map_err(StoreError::of(action))?;
+        }
+        let lost = run.fetch_all(connection).await.map_err(StoreError::of(action))?;
+        self.failed.store(false, Ordering::Relaxed);
+        for lost in lost {
             let place: i64 = lost.try_get(0).map_err(StoreError::of(action))?;
             if let Some(one) = usize::try_from(place).ok().and_then(|at| landed.get_mut(at)) {
                 *one = false;

@@ -56,7 +56,7 @@ impl SqliteStore {
         }
         let now = found.last().map_or(Ok(0), |(row, _)| row.try_get_unchecked(1));
         let now: i64 = now.map_err(failed("claim"))?;
-        let take = query(&self.0.batches.take.0).bind(json(&ids)).bind(claim.token).bind(now);
+        let take = query(&self.0.batches.take.sql).bind(json(&ids)).bind(claim.token).bind(now);
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
         // Who waits for the connection gets it before the rows are read, which takes as
