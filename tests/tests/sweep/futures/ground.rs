@@ -11,6 +11,7 @@ use outbox_tests::wait::PATIENCE;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use super::super::LEASE;
 
@@ -157,11 +158,21 @@ impl<'a> Ground<'a> {
 
 /// The first row that is due, leased.
 pub async fn claimed<S: Store>(store: &S) -> Lease {
-    let queues = ["q".to_owned()].into();
     let token = new_token();
-    let claim = Claim { queues, limit: 1, lease_ttl: LEASE, token, after: None, expected: true };
-    let taken = store.claim(&[claim]).await.unwrap();
+    let taken = store.claim(&[claim(token)]).await.unwrap();
     Lease { id: taken[0].rows[0].row.id, token }
+}
+
+pub fn claim(token: Uuid) -> Claim {
+    Claim {
+        queues: ["q".to_owned()].into(),
+        limit: 1,
+        lease_ttl: LEASE,
+        token,
+        after: None,
+        expected: true,
+        max_deliveries: None,
+    }
 }
 
 pub fn death(lease: Lease) -> Death {

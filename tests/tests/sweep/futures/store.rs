@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use outbox::testing::store::{
-    Claim, Extend, Lease, PgStore, Release, Retry, SqliteStore, Store, Wakes, ack_publishing,
-    new_token,
+    Extend, Lease, PgStore, Release, Retry, SqliteStore, Store, Wakes, ack_publishing, new_token,
 };
 use outbox::{Outgoing, Publisher};
 use outbox_tests::db::{Db, Pool};
@@ -13,7 +12,7 @@ use outbox_tests::wait::{eventually, soon};
 use tokio::time::timeout;
 
 use super::super::LEASE;
-use super::ground::{Before, Ground, claimed, death};
+use super::ground::{Before, Ground, claim, claimed, death};
 use super::{MOST, polled};
 
 on_both!(a_statement_of_the_engine_may_be_dropped_at_any_point);
@@ -165,7 +164,7 @@ impl Call {
     async fn run<S: Store>(self, store: &S, lease: Lease) {
         let leases = [lease];
         match self {
-            Self::Claim => drop(store.claim(&[claim(lease)]).await.unwrap()),
+            Self::Claim => drop(store.claim(&[claim(lease.token)]).await.unwrap()),
             Self::Ack => drop(store.ack(&leases).await.unwrap()),
             Self::AckPublishing => {
                 let message = vec![Outgoing::new("receipts", &1)];
@@ -179,7 +178,7 @@ impl Call {
                 let token = lease.token;
                 store.extend(&[Extend { lease, token }]).await.unwrap();
             }
-            Self::Abandon => drop(store.abandon(&claim(lease)).await.unwrap()),
+            Self::Abandon => drop(store.abandon(&claim(lease.token)).await.unwrap()),
             Self::Listen => {
                 let mut wakes = store.listen().await.unwrap();
                 wakes.sleep_on(&["q"]).await.unwrap();
@@ -195,11 +194,6 @@ impl Call {
     }
 }
 
-fn claim(lease: Lease) -> Claim {
-    let (queues, token) = (["q".to_owned()].into(), lease.token);
-    Claim { queues, limit: 1, lease_ttl: LEASE, token, after: None, expected: true }
-}
-
 fn release(lease: Lease) -> Release {
-    Release { lease, due_in: Some(LEASE), uncount: false, claimed_at: None }
+    Release { lease, due_in: Some(LEASE), uncount: 0, claimed_at: None }
 }
