@@ -24,10 +24,11 @@ pub const NAMES: [&str; 7] = [
 ];
 
 type Ran<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Call = for<'a> fn(&'a TestBroker) -> Ran<'a>;
 
 const SOON: Duration = Duration::from_secs(1);
 
-fn calls() -> [(&'static str, for<'a> fn(&'a TestBroker) -> Ran<'a>); 7] {
+fn calls() -> [(&'static str, Call); 7] {
     fn two() -> [Outgoing; 2] {
         [1, 2].map(|n| Outgoing::new("q", &n))
     }

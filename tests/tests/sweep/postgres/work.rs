@@ -11,7 +11,7 @@ use sqlx::Postgres;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::fault::{Counts, LONG_LEASE};
+use super::fault::{Counts, FROZEN, LONG_LEASE};
 use super::notes::Notes;
 use super::stage::Stage;
 use super::what::What;
@@ -129,6 +129,8 @@ impl Worker {
             Work::AckPublishing => {
                 context.publisher().collect(Outgoing::new("receipts", &n))?;
             }
+            // A late ack of the run before lands while this one is not over.
+            Work::Ack | Work::BatchAck if !first => sleep(FROZEN * 5 / 6).await,
             Work::Drain => self.gate.acquire().await?.forget(),
             Work::Extend => sleep(self.lease * 3 / 2).await,
             Work::Transaction => self.write(&context, n).await?,
