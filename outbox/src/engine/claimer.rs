@@ -14,6 +14,7 @@ use tracing::error;
 use super::inbox::Job;
 use super::lanes::Lanes;
 use super::look::Look;
+use super::lost::Lost;
 use super::results::Sender;
 use super::settle::Settling;
 use super::{Reader, Shared};
@@ -31,6 +32,8 @@ struct Round {
     readers: Vec<usize>,
     claims: Vec<Claim>,
     sent: Instant,
+    /// Those of its claims that may still have taken rows, though it failed.
+    lost: Vec<Lost>,
 }
 
 /// Claims until `stop`, then closes the inboxes and gives back what nobody has
@@ -45,6 +48,7 @@ pub(super) async fn run<S: Store>(
     let mut looks: Vec<_> =
         readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
     let (mut lanes, mut under_way) = (Lanes::default(), FuturesUnordered::new());
+    let mut lost = FuturesUnordered::new();
     let mut first = 0;
     while !stop.is_cancelled() {
         let now = Instant::now();
@@ -67,16 +71,24 @@ pub(super) async fn run<S: Store>(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some((round, answer)) = under_way.next() => {
+            Some((mut round, answer)) = under_way.next() => {
                 let crowded = answer.iter().flatten().any(|taken| taken.crowded);
                 lanes.answered(crowded, Instant::now());
+                let again = round.lost.drain(..).map(|one| one.keep_trying(&shared, &stop));
+                lost.extend(again);
                 answered(&mut looks, round, answer);
+            }
+            Some(given_back) = lost.next() => {
+                if let Some(at) = given_back {
+                    looks[at].reader.signal.wake();
+                }
             }
             () = changed.notified() => {}
             () = alarm => {}
         }
     }
-    while let Some((round, answer)) = under_way.next().await {
+    while let Some((mut round, answer)) = under_way.next().await {
+        lost.extend(round.lost.drain(..).map(|one| one.keep_trying(&shared, &stop)));
         answered(&mut looks, round, answer);
     }
     for reader in &readers {
@@ -84,6 +96,7 @@ pub(super) async fn run<S: Store>(
             results.send(Settling::of(reader, &job).unstarted()).await;
         }
     }
+    while lost.next().await.is_some() {}
 }
 
 /// The next statement, if somebody wants rows. Whoever came first in the last one
@@ -91,7 +104,7 @@ pub(super) async fn run<S: Store>(
 fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Round> {
     // Who polls takes others along: idle subscribers cost one statement.
     let poll = looks.iter().any(|look| look.polls(now));
-    let mut round = Round { readers: Vec::new(), claims: Vec::new(), sent: now };
+    let mut round = Round { readers: Vec::new(), claims: Vec::new(), sent: now, lost: Vec::new() };
     let (count, mut rows) = (looks.len(), 0);
     for at in (*first..count).chain(0..*first) {
         let look = &mut looks[at];
@@ -124,13 +137,14 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
 
 type Answer = Result<Vec<Taken>, StoreError>;
 
-async fn send<S: Store>(shared: &Shared<S>, round: Round) -> (Round, Answer) {
+async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer) {
     let result = shared.store.claim(&round.claims).await;
     // The rows may be leased all the same: nobody else knows the tokens.
     if result.as_ref().is_err_and(|failed| failed.transient) {
-        for claim in &round.claims {
-            if let Err(again) = shared.store.abandon(claim).await {
-                error!(target: TARGET, error = %again, "a lost claim stays until its lease runs out");
+        for (claim, &reader) in round.claims.iter().zip(&round.readers) {
+            let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
+            if !lost.give_back(shared).await {
+                round.lost.push(lost);
             }
         }
     }
@@ -138,7 +152,7 @@ async fn send<S: Store>(shared: &Shared<S>, round: Round) -> (Round, Answer) {
 }
 
 fn answered(looks: &mut [Look], round: Round, result: Answer) {
-    let Round { readers, claims, sent } = round;
+    let Round { readers, claims, sent, .. } = round;
     let now = Instant::now();
     match result {
         Ok(taken) => {

@@ -16,6 +16,7 @@ mod judge;
 mod lanes;
 mod lease;
 mod look;
+mod lost;
 mod pulse;
 mod quiet;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

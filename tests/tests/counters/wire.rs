@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use outbox_tests::db::Db;
+use outbox_tests::frames::Frames;
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -77,7 +78,7 @@ async fn connection(client: TcpStream, server: TcpStream, counts: Arc<Mutex<Coun
     let (mut client_in, mut client_out) = client.into_split();
     let (mut server_in, mut server_out) = server.into_split();
     let answers = tokio::spawn(async move { copy(&mut server_in, &mut client_out).await });
-    let mut reader = Reader::default();
+    let mut reader = Reader::new();
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = client_in.read(&mut bytes).await {
         for text in reader.read(&bytes[..count]) {
@@ -92,43 +93,34 @@ async fn connection(client: TcpStream, server: TcpStream, counts: Arc<Mutex<Coun
 }
 
 /// Reads the frontend's messages as they come.
-#[derive(Default)]
 struct Reader {
-    rest: Vec<u8>,
-    begun: bool,
+    frames: Frames,
     /// Texts by the name of their prepared statement.
     prepared: HashMap<Vec<u8>, String>,
     bound: String,
 }
 
 impl Reader {
+    fn new() -> Self {
+        Self { frames: Frames::of_client(), prepared: HashMap::new(), bound: String::new() }
+    }
+
     /// The texts of the statements that are executed.
     fn read(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.rest.extend_from_slice(bytes);
-        let (mut at, mut executed) = (0, Vec::new());
-        loop {
-            // The first message has no type.
-            let head = usize::from(self.begun);
-            let Some(length) = self.rest[at..].get(head..head + 4) else { break };
-            let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
-            let Some(message) = self.rest[at..].get(..head + length) else { break };
-            if self.begun {
-                let texts = message[5..].split(|byte| *byte == 0).collect::<Vec<_>>();
-                let text = |at: usize| String::from_utf8_lossy(texts[at]).into_owned();
-                match message[0] {
-                    b'Q' => executed.push(text(0)),
-                    b'P' => {
-                        self.prepared.insert(texts[0].to_vec(), text(1));
-                    }
-                    b'B' => self.bound = self.prepared.get(texts[1]).cloned().unwrap_or_default(),
-                    b'E' => executed.push(self.bound.clone()),
-                    _ => {}
+        let mut executed = Vec::new();
+        for frame in self.frames.read(bytes) {
+            let texts = frame.texts();
+            let text = |at: usize| String::from_utf8_lossy(texts[at]).into_owned();
+            match frame.kind {
+                Some(b'Q') => executed.push(text(0)),
+                Some(b'P') => {
+                    self.prepared.insert(texts[0].to_vec(), text(1));
                 }
+                Some(b'B') => self.bound = self.prepared.get(texts[1]).cloned().unwrap_or_default(),
+                Some(b'E') => executed.push(self.bound.clone()),
+                _ => {}
             }
-            at += head + length;
-            self.begun = true;
         }
-        self.rest.drain(..at);
         executed
     }
 }

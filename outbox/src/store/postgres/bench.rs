@@ -18,7 +18,7 @@ impl PgDesk {
         messages: Vec<Outgoing>,
     ) -> Result<()> {
         let failed = StoreError::of("publish");
-        let mut tx = self.pool().begin().await.map_err(&failed)?;
+        let mut tx = self.writing("publish").await?;
         publisher.publish_batch(&mut tx, messages).await?;
         Ok(tx.commit().await.map_err(failed)?)
     }

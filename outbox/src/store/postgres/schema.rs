@@ -5,6 +5,7 @@ use sqlx::postgres::PgPool;
 
 use super::validate::validate;
 use crate::error::StoreError;
+use crate::ops::begun::begun;
 use crate::schema::{SchemaMismatch, migrator, sealed};
 use crate::store::names::TableNames;
 
@@ -42,7 +43,8 @@ impl sealed::Pool for PgPool {
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
     let migrator = migrator(names, MIGRATIONS);
-    let mut tx = pool.begin().await.map_err(failed("migrate"))?;
+    let users = pool.clone();
+    let mut tx = begun("migrate", async move { users.begin().await }).await?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(MIGRATION_LOCK)
         .execute(&mut *tx)

@@ -1,0 +1,59 @@
+//! Claims whose answer was lost: whatever they took is given back.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::Shared;
+use super::backoff::Backoff;
+use crate::store::{Claim, Store};
+use crate::telemetry::TARGET;
+
+/// How long a drain waits for the last try.
+const LAST_TRY: Duration = Duration::from_secs(2);
+
+/// A claim that nobody heard of again.
+pub(super) struct Lost {
+    pub(super) claim: Claim,
+    /// The number of who sent it.
+    pub(super) reader: usize,
+    /// Whatever it took is anybody's after a lease.
+    pub(super) sent: Instant,
+}
+
+impl Lost {
+    /// True when there is nothing left to give back.
+    pub(super) async fn give_back<S: Store>(&self, shared: &Shared<S>) -> bool {
+        match shared.store.abandon(&self.claim).await {
+            Ok(rows) => rows > 0,
+            Err(failed) => {
+                error!(target: TARGET, error = %failed, "a lost claim could not be given back");
+                false
+            }
+        }
+    }
+
+    /// Tries again, and says whose rows came back. The server learns last that its client
+    /// is gone: it may still work on the claim, and commit it, when the first try has
+    /// found nothing.
+    pub(super) async fn keep_trying<S: Store>(
+        self,
+        shared: &Shared<S>,
+        stop: &CancellationToken,
+    ) -> Option<usize> {
+        let end = self.sent + self.claim.lease_ttl;
+        let mut backoff = Backoff::of_errors();
+        while Instant::now() < end {
+            if timeout(backoff.next(), stop.cancelled()).await.is_ok() {
+                let _ = timeout(LAST_TRY, self.give_back(shared)).await;
+                return None;
+            }
+            if self.give_back(shared).await {
+                return Some(self.reader);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,105 @@
+//! Flows that the engine does: from a claim to the settlement.
+
+use std::time::Instant;
+
+use outbox::App;
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::wait::{eventually, soon};
+use sqlx::postgres::PgConnectOptions;
+
+use super::fault::{Counts, Fault, SHORT_LEASE};
+use super::run::{Flow, Played, sweep};
+use super::stage::Stage;
+use super::work::{PROBE, Work, Worker};
+
+macro_rules! swept {
+    ($($test:ident: $work:ident,)*) => {
+        on_postgres!($($test),*);
+        $(async fn $test(db: &Db) {
+            sweep(db, Work::$work, stringify!($work)).await;
+        })*
+    };
+}
+
+swept! {
+    a_claim_survives_a_fault_at_any_message: Claim,
+    an_ack_survives_a_fault_at_any_message: Ack,
+    a_batch_of_acks_survives_a_fault_at_any_message: BatchAck,
+    an_ack_that_publishes_survives_a_fault_at_any_message: AckPublishing,
+    a_retry_survives_a_fault_at_any_message: Retry,
+    a_dead_letter_survives_a_fault_at_any_message: DeadLetter,
+    a_snooze_survives_a_fault_at_any_message: Snooze,
+    a_drain_survives_a_fault_at_any_message: Drain,
+    an_extension_survives_a_fault_at_any_message: Extend,
+    a_lent_transaction_survives_a_fault_at_any_message: Transaction,
+}
+
+impl Flow for Work {
+    const LEASED: bool = true;
+
+    fn floor(self) -> Counts {
+        self.floor()
+    }
+
+    async fn play(self, database: PgConnectOptions, fault: Option<Fault>) -> Played {
+        let stage = Stage::set(&database).await;
+        let cut = fault.is_none_or(|fault| fault.kind.cuts());
+        let lease = if cut { self.lease() } else { SHORT_LEASE };
+        let worker = Worker::of(self, &stage, lease);
+        let app = App::postgres(stage.pool.clone()).names(stage.names.clone());
+        let app = app.only([worker.subscriber()]);
+        stage.publish(1..=self.messages()).await;
+        stage.proxy.arm(self.what(), fault);
+        let begun = Instant::now();
+        let mut running = soon("it starts", app.start()).await.unwrap();
+        if self == Work::Drain {
+            eventually("a handler runs", async || worker.notes.runs_of(1) > 0).await;
+            worker.gate.add_permits(PERMITS);
+            soon("it stops", running.stop()).await.unwrap();
+            let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
+            assert_eq!(stage.int(leased).await, 0, "a lease is left behind");
+            running = soon("it starts again", app.start()).await.unwrap();
+        }
+        eventually("all is settled", async || stage.rows().await == 0).await;
+        let settled = begun.elapsed();
+        // The answer may still be on its way.
+        let struck = || fault.is_none() || stage.proxy.has_struck();
+        eventually("the fault happens", async || struck()).await;
+        stage.publish([PROBE]).await;
+        worker.gate.add_permits(PERMITS);
+        eventually("it goes on", async || stage.rows().await == 0).await;
+        stage.is_outside_transactions().await;
+        soon("it stops", running.stop()).await.unwrap();
+        let counts = stage.proxy.counts();
+
+        let mut wrong = stage.violations(lease, true).await;
+        let acked = stage.acked().await;
+        wrong.extend(worker.notes.violations(&acked, self != Work::Snooze));
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        self.check(&stage).await;
+        let again = (1..=self.messages()).any(|n| worker.notes.runs_of(n) > self.runs());
+        if cut {
+            assert!(!again || self.may_run_again(), "a handler ran again");
+            assert!(settled < lease || self == Work::Extend, "a lease ran out: {settled:?}");
+        }
+        stage.strike().await;
+        Played { counts, again, struck: true }
+    }
+}
+
+/// More than there are messages.
+const PERMITS: usize = 100;
+
+impl Work {
+    /// What else there is in the end, once for each message.
+    async fn check(self, stage: &Stage) {
+        let receipts = stage.int("SELECT count(*) FROM outbox WHERE queue = 'receipts'").await;
+        let done = stage.int("SELECT count(*) FROM done").await;
+        let letters = stage.int("SELECT count(*) FROM outbox_dlq").await;
+        let of = |holds: bool| if holds { self.messages() } else { 0 };
+        assert_eq!(receipts, of(matches!(self, Self::AckPublishing | Self::Transaction)));
+        assert_eq!(done, of(self == Self::Transaction));
+        assert_eq!(letters, of(self == Self::DeadLetter));
+    }
+}
