@@ -225,8 +225,8 @@ mod tests {
             .min_poll(HOUR)
             .max_poll(HOUR);
         let (states, counts) = (States::default(), crate::Stats::default());
-        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
-        let look = Look::new(&Arc::new(reader), false);
+        let one = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+        let look = Look::new(&Arc::new(one), false);
         let begun = look.poll_at;
         (look, begun)
     }
@@ -241,13 +241,11 @@ mod tests {
         Taken { rows: (1..).take(count).map(row).collect(), ..Taken::default() }
     }
 
-    impl Look {
-        /// A claim of ten rows that gets these, and takes no time.
-        fn gets(&mut self, taken: &Taken, now: Instant) -> Claim {
-            let claim = self.claim(10, now).unwrap();
-            self.answered(&claim, taken, now, now);
-            claim
-        }
+    /// A claim of ten rows that gets these, and takes no time.
+    fn gets(look: &mut Look, taken: &Taken, now: Instant) -> Claim {
+        let claim = look.claim(10, now).expect("there is room");
+        look.answered(&claim, taken, now, now);
+        claim
     }
 
     #[test]
@@ -257,7 +255,7 @@ mod tests {
         look.claim(10, now).unwrap();
         assert!(!look.wants(now), "of one that expects nothing one is enough");
         let (mut look, now) = self::look();
-        look.gets(&rows(10, at(0)), now);
+        gets(&mut look, &rows(10, at(0)), now);
         for _ in 0..2 {
             assert!(look.wants(now) && look.expects_many());
             look.claim(10, now).unwrap();
@@ -268,7 +266,7 @@ mod tests {
     #[test]
     fn who_got_less_rests_until_a_poll_a_wake_or_a_due_row() {
         let (mut look, now) = look();
-        look.gets(&rows(9, at(0)), now);
+        gets(&mut look, &rows(9, at(0)), now);
         assert!(!look.wants(now) && !look.expects_many());
         let polls = look.next(now).unwrap();
         assert!(polls > now + HOUR / 2 && polls <= now + HOUR && look.wants(polls));
@@ -278,7 +276,7 @@ mod tests {
         look.reader.signal.wake();
         assert!(look.wants(now));
         let told = Taken { next: Some(40 * MS), ..Taken::default() };
-        look.gets(&told, now);
+        gets(&mut look, &told, now);
         assert_eq!(look.next(now), Some(now + 40 * MS));
     }
 
@@ -294,29 +292,29 @@ mod tests {
     #[test]
     fn a_claim_begins_where_the_last_one_ended_but_for_what_may_still_be_committed() {
         let (mut look, now) = look();
-        assert_eq!(look.gets(&rows(10, at(0)), now).after, None);
-        let next = look.gets(&rows(10, at(400)), now);
+        assert_eq!(gets(&mut look, &rows(10, at(0)), now).after, None);
+        let next = gets(&mut look, &rows(10, at(400)), now);
         assert_eq!(next.after, Some(Position { due: at(0), id: 10 }));
         // Due within the last half second when they were claimed.
         let (mut look, now) = self::look();
         let late = Claimed::of_test(1, at(0), at(100), Bytes::new());
-        look.gets(&Taken { rows: vec![late], ..Taken::default() }, now);
+        gets(&mut look, &Taken { rows: vec![late], ..Taken::default() }, now);
         assert_eq!(look.floor, Some(Position { due: at(100) - LATE, id: 0 }));
     }
 
     #[test]
     fn no_place_is_given_up_for_an_earlier_one() {
         let (mut look, now) = look();
-        look.gets(&rows(10, at(400)), now);
-        look.gets(&rows(10, at(0)), now);
+        gets(&mut look, &rows(10, at(400)), now);
+        gets(&mut look, &rows(10, at(0)), now);
         assert_eq!(look.floor, Some(Position { due: at(400), id: 10 }));
     }
 
     #[test]
     fn while_there_is_plenty_one_in_twenty_of_the_time_goes_to_claims_from_the_start() {
         let (mut look, now) = look();
-        look.gets(&rows(10, at(0)), now);
-        assert!(look.gets(&rows(10, at(0)), now + 99 * MS).after.is_some());
+        gets(&mut look, &rows(10, at(0)), now);
+        assert!(gets(&mut look, &rows(10, at(0)), now + 99 * MS).after.is_some());
         let begun = now + 100 * MS;
         let sweep = look.claim(10, begun).unwrap();
         assert_eq!(sweep.after, None, "at most ten a second");
@@ -332,17 +330,17 @@ mod tests {
     #[test]
     fn who_found_less_behind_its_place_looks_before_it() {
         let (mut look, now) = look();
-        look.gets(&rows(10, at(0)), now);
-        let short = look.gets(&rows(1, at(0)), now);
+        gets(&mut look, &rows(10, at(0)), now);
+        let short = gets(&mut look, &rows(1, at(0)), now);
         assert!(short.after.is_some());
         // A claim from the start cost nothing, so the next one is one, and now.
         assert!(look.wants(now));
         assert_eq!(look.claim(10, now).unwrap().after, None);
 
         let (mut look, now) = self::look();
-        look.gets(&rows(10, at(0)), now);
+        gets(&mut look, &rows(10, at(0)), now);
         look.sweep.1 = 10 * MS;
-        look.gets(&rows(1, at(0)), now);
+        gets(&mut look, &rows(1, at(0)), now);
         assert!(!look.wants(now), "it met dead rows");
         assert_eq!(look.next(now), Some(now + 200 * MS));
     }
@@ -350,8 +348,8 @@ mod tests {
     #[test]
     fn after_a_failure_it_begins_at_the_start_and_not_at_once() {
         let (mut look, now) = look();
-        look.gets(&rows(10, at(0)), now);
-        look.gets(&rows(9, at(0)), now);
+        gets(&mut look, &rows(10, at(0)), now);
+        gets(&mut look, &rows(9, at(0)), now);
         assert!(look.poll_at > now + HOUR / 2);
         look.claim(10, now).unwrap();
         look.failed(false, now);
@@ -359,7 +357,7 @@ mod tests {
         let again = look.next(now).unwrap();
         assert!(again >= now + 50 * MS && again <= now + 150 * MS);
         assert!(look.wants(again), "and without a poll or a wake");
-        assert_eq!(look.gets(&rows(10, at(0)), again).after, None);
+        assert_eq!(gets(&mut look, &rows(10, at(0)), again).after, None);
     }
 
     #[test]
@@ -368,7 +366,7 @@ mod tests {
         look.claim(10, now).unwrap();
         look.failed(true, now);
         assert!(look.alone && look.wants(now));
-        look.gets(&Taken::default(), now);
+        gets(&mut look, &Taken::default(), now);
         assert!(!look.alone);
     }
 }
