@@ -1,10 +1,15 @@
-//! The tables of the traps name tests that exist, and no trap is missing.
+//! The tables of traps and promises name tests that exist, and none is missing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const TABLE: &str = include_str!("../../traps.md");
 const KNOWN: &str = include_str!("../../known_traps.md");
+const GUARANTEES: &str = include_str!("../../../docs/guarantees.md");
+
+/// By which the history of a run is judged.
+const PROPERTIES: &str = "P1 P2 M1 D1 D2 D3 D4 L1 L2 L3 L4 L5 H1 H2 H3 H4 H5 C1 C2 T1 T2 T3 T4 N1 G1 \
+                          R1 Z1 Z2 Z3 X1 B1";
 
 /// By their subject.
 const SUBJECTS: [&str; 37] = [
@@ -88,9 +93,15 @@ const DRAINS: [&str; 13] = [
     "drain: transaction-mode pooler",
 ];
 
+/// The table of what is promised.
+fn promises() -> &'static str {
+    GUARANTEES.split("\n## ").find(|part| part.starts_with("The promises")).unwrap()
+}
+
 /// `(code, promise, kept by)` of each line.
 fn lines(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.contains("| kept by |"));
+    let head = |line: &str| ["| kept by |", "| properties |"].iter().any(|it| line.contains(it));
+    let rows = table.lines().filter(move |line| line.starts_with("| ") && !head(line));
     rows.map(|row| {
         let mut cells = row.trim_matches('|').split('|').map(str::trim);
         let mut cell = || cells.next().unwrap_or_default();
@@ -117,7 +128,7 @@ fn every_test_that_the_table_names_exists() {
         sources(&root.join(folder), &mut text);
     }
     let mut named = 0;
-    for (code, _, kept) in lines(TABLE).chain(lines(KNOWN)) {
+    for (code, _, kept) in lines(TABLE).chain(lines(KNOWN)).chain(lines(promises())) {
         for test in kept.split('`').skip(1).step_by(2) {
             named += 1;
             let alone = test.strip_suffix(".rs");
@@ -158,4 +169,15 @@ fn no_known_trap_is_missing() {
     let mut wanted: BTreeSet<String> = wanted.map(String::from).collect();
     wanted.extend((1..=10).map(|number| format!("finding {number}")));
     complete(KNOWN, wanted);
+}
+
+#[test]
+fn every_promise_names_a_test_and_no_property_is_missing() {
+    let mut kept = BTreeSet::new();
+    for (promise, properties, tests) in lines(promises()) {
+        assert!(tests.contains('`'), "{promise}");
+        kept.extend(properties.split(' '));
+    }
+    let missing: Vec<_> = PROPERTIES.split_whitespace().filter(|it| !kept.contains(it)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
