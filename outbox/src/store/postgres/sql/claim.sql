@@ -14,7 +14,8 @@
 -- was written since the statement began is left, as if it were still locked.
 -- The rows behind 32 MiB of payloads are left for the next claim, which may be made at
 -- once: their `wait` is 0. Of large ones more than the caller can hold would come. The
--- length is known without reading them.
+-- length is known without reading them; `fitting` is read only where there are so many
+-- bytes, because a window over a thousand rows costs as much as a tenth of the claim.
 -- The commit is not waited for: a claim that a crash of the server undoes is a
 -- delivery that is made again.
 -- A claim that got less than it asked for looks ahead: at the first row that is
@@ -35,14 +36,12 @@ WITH clock AS MATERIALIZED (
     SELECT given.queue, given.place FROM unnest($6::text[], $7::bigint[]) AS given(queue, place)
     WHERE NOT EXISTS (SELECT FROM "outbox_paused" AS paused WHERE paused.queue = given.queue)
 ), due AS MATERIALIZED (
-    SELECT candidate.tid, candidate.previous, candidate.fits, claims.place, claims.ttl,
-        claims.token
+    SELECT candidate.tid, candidate.previous, candidate.bytes, candidate.at, candidate.id,
+        claims.place, claims.ttl, claims.token
     FROM claims
     CROSS JOIN LATERAL (
-        SELECT found.tid, found.acquired_token AS previous,
-            coalesce(sum(found.bytes) OVER (
-                ORDER BY found.next_attempt_at, found.id
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < 33554432 AS fits
+        SELECT found.tid, found.acquired_token AS previous, found.bytes,
+            found.next_attempt_at AS at, found.id
         FROM wanted
         CROSS JOIN LATERAL (
             SELECT o.ctid AS tid, o.id, o.acquired_token, o.next_attempt_at,
@@ -62,16 +61,26 @@ WITH clock AS MATERIALIZED (
         LIMIT claims.rows
     ) AS candidate
 ), counts AS MATERIALIZED (
-    SELECT due.place, count(*) AS rows, NOT bool_and(due.fits) AS left_over
+    SELECT due.place, count(*) AS rows, sum(due.bytes) > 33554432 AS large
     FROM due
     GROUP BY due.place
+), fitting AS MATERIALIZED (
+    SELECT sized.place, sized.tid
+    FROM (SELECT due.place, due.tid,
+              coalesce(sum(due.bytes) OVER (
+                  PARTITION BY due.place ORDER BY due.at, due.id
+                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+          FROM due) AS sized
+    WHERE sized.before < 33554432
 ), taken AS (
     UPDATE "outbox" AS o
     SET acquired_token = due.token,
         acquired_at = (SELECT now FROM clock),
         deliveries_count = o.deliveries_count + 1
     FROM due
-    WHERE o.ctid = due.tid AND due.fits
+    WHERE o.ctid = due.tid
+      AND (NOT (SELECT bool_or(counts.large) FROM counts)
+           OR due.tid IN (SELECT fitting.tid FROM fitting))
       AND (o.acquired_token IS NULL OR o.acquired_at <= (SELECT now FROM clock) - due.ttl)
     RETURNING due.place, o.id, o.queue, o.payload, o.headers::text AS headers, o.attempts_count,
         o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,
@@ -114,7 +123,8 @@ UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     counts.place, 0::bigint
 FROM counts
-WHERE counts.left_over
+WHERE counts.large
+  AND counts.rows > (SELECT count(*) FROM fitting WHERE fitting.place = counts.place)
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     0::bigint, NULL
