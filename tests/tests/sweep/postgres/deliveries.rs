@@ -57,15 +57,22 @@ impl Flow for Work {
             eventually("a handler runs", async || worker.notes.runs_of(1) > 0).await;
             worker.gate.add_permits(PERMITS);
             soon("it stops", running.stop()).await.unwrap();
-            let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
-            assert_eq!(stage.int(leased).await, 0, "a lease is left behind");
+            // A lease that ran out is nobody's.
+            let live = format!(
+                "SELECT count(*) FROM outbox
+                 WHERE acquired_at > clock_timestamp() - {} * interval '1 millisecond'",
+                lease.as_millis()
+            );
+            assert_eq!(stage.int(live).await, 0, "a lease is left behind");
             running = soon("it starts again", app.start()).await.unwrap();
         }
         eventually("all is settled", async || stage.rows().await == 0).await;
         let settled = begun.elapsed();
         // The answer may still be on its way.
-        let struck = || fault.is_none() || stage.proxy.has_struck();
-        eventually("the fault happens", async || struck()).await;
+        let over = || stage.proxy.has_struck() || stage.proxy.is_done();
+        eventually("the messages are exchanged", async || over()).await;
+        // A handler that loses its lease on a busy machine sends fewer of them.
+        let struck = stage.proxy.has_struck();
         stage.publish([PROBE]).await;
         worker.gate.add_permits(PERMITS);
         eventually("it goes on", async || stage.rows().await == 0).await;
@@ -84,7 +91,7 @@ impl Flow for Work {
             assert!(settled < lease || self == Work::Extend, "a lease ran out: {settled:?}");
         }
         stage.strike().await;
-        Played { counts, again, struck: true }
+        Played { counts, again, struck }
     }
 }
 

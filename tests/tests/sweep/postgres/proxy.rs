@@ -75,6 +75,11 @@ impl Proxy {
         self.watch.lock().unwrap().counts
     }
 
+    /// True once it counts no more: what was to be counted is over.
+    pub fn is_done(&self) -> bool {
+        self.watch.lock().unwrap().what.is_none()
+    }
+
     /// True once the fault has happened.
     pub fn has_struck(&self) -> bool {
         self.watch.lock().unwrap().struck
