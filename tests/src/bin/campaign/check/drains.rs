@@ -22,9 +22,9 @@ pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
     let mut verdict = Verdict::of("G1", promise);
     let quiet = |at: i64| at >= history.quiet.0;
     for sent in history.signals.iter().filter(|it| it.signal == "TERM" && quiet(it.at)) {
-        let Some(exit) = history.exit(&sent.app).filter(|_| sent.app.starts_with('w')) else {
-            continue;
-        };
+        let worker = sent.app.starts_with('w');
+        let drained = |exit: &&Exit| worker && !by_its_handler(exit);
+        let Some(exit) = history.exit(&sent.app).filter(drained) else { continue };
         let took = exit.at - sent.at;
         let ended = exit.status.code() == Some(0) && took < GRACE;
         verdict.test(ended, || format!("{}: {} after {took} us", sent.app, exit.status));
@@ -55,12 +55,16 @@ pub(super) fn a_worker_ends_only_when_told(history: &History) -> Verdict {
     verdict
 }
 
+/// One that aborts or exits because its message says so, in the middle of a drain too.
+fn by_its_handler(exit: &Exit) -> bool {
+    exit.status.signal() == Some(6) || exit.status.code() == Some(EXIT)
+}
+
 fn explained(history: &History, exit: &Exit) -> bool {
     let sent = |signal| history.signals.iter().any(|it| it.app == exit.app && it.signal == signal);
     let ready = history.words("ready").any(|line| line.app == exit.app);
     match (exit.status.signal(), exit.status.code()) {
-        // Abort, in a handler that says so.
-        (Some(6), _) | (_, Some(EXIT)) => true,
+        _ if by_its_handler(exit) => true,
         (Some(9), _) => sent("KILL"),
         // A signal may come before its handler is set.
         (Some(15), _) => sent("TERM") && !ready,
