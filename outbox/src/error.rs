@@ -125,7 +125,7 @@ fn passes(code: &str) -> bool {
         // PostgreSQL: connection, read-only transaction (a standby), rollback
         // (deadlock, serialization), resources, lock not available, operator.
         5 => ["08", "25", "40", "53", "55", "57"].iter().any(|class| code.starts_with(class)),
-        // SQLite's extended code: the low byte is BUSY (5) or LOCKED (6).
-        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
+        // SQLite's extended code: the low byte is BUSY (5), LOCKED (6), IOERR (10) or FULL (13).
+        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13)),
     }
 }

@@ -5,9 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, Transaction};
 
-use crate::error::{Result, StoreError};
+use crate::error::StoreError;
 
 /// Opens a SQLite file, made if missing, with write-ahead log and a busy
 /// timeout of 5 s.
@@ -31,7 +31,7 @@ use crate::error::{Result, StoreError};
 ///
 /// # Errors
 /// When the URL cannot be read or the file cannot be opened.
-pub async fn connect(url: &str) -> Result<SqlitePool> {
+pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
     let options = options(url).map_err(StoreError::of("open SQLite"))?;
     let pool = SqlitePool::connect_lazy_with(options);
     open(&pool).await?;
@@ -46,7 +46,7 @@ pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
 }
 
 /// Opens the file, or names it in the error.
-pub(crate) async fn open(pool: &SqlitePool) -> Result<()> {
+pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     let opened = pool.acquire().await.map(drop);
     Ok(opened.map_err(|error| {
         let named = format!("{}: {error}", pool.connect_options().get_filename().display());
@@ -62,6 +62,23 @@ pub(crate) async fn open(pool: &SqlitePool) -> Result<()> {
 ///
 /// # Errors
 /// When another writer holds the lock for longer than the busy timeout.
-pub async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Sqlite>> {
-    Ok(pool.begin_with("BEGIN IMMEDIATE").await.map_err(StoreError::of("begin"))?)
+pub async fn begin(pool: &SqlitePool) -> crate::Result<Transaction<'static, Sqlite>> {
+    Ok(begin_writing(pool).await.map_err(StoreError::of("begin"))?)
+}
+
+/// The same, for any pool.
+///
+/// When SQLite has rolled a transaction back by itself, as on a full disk, sqlx 0.9.0 goes
+/// on counting it, and begins none on that connection any more: such a one is closed.
+pub(super) async fn begin_writing(
+    pool: &SqlitePool,
+) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+    loop {
+        let connection = pool.acquire().await?;
+        if !connection.is_in_transaction() {
+            let begin = "BEGIN IMMEDIATE".into_sql_str();
+            return Transaction::begin(connection, Some(begin)).await;
+        }
+        connection.close().await?;
+    }
 }

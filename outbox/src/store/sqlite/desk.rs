@@ -4,6 +4,7 @@
 use sqlx::sqlite::SqlitePool;
 use sqlx::{Sqlite, Transaction};
 
+use super::connect::begin_writing;
 use crate::error::StoreError;
 use crate::store::names::TableNames;
 
@@ -33,7 +34,7 @@ impl SqliteDesk {
         action: &'static str,
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
         let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { pool.begin_with("BEGIN IMMEDIATE").await }).await;
+        let begun = tokio::spawn(async move { begin_writing(&pool).await }).await;
         let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
         tx.map_err(StoreError::of(action))
     }

@@ -7,6 +7,7 @@ use sqlx::{Executor, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::claim::read;
+use super::connect::begin_writing;
 use super::query;
 use crate::error::StoreError;
 use crate::extract::{Ended, Lender, Open, lends};
@@ -52,7 +53,7 @@ impl lends::Lends for Sqlite {
         }
         // The semaphore is never closed.
         let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
-        let tx = lender.pool.begin_with("BEGIN IMMEDIATE").await;
+        let tx = begin_writing(&lender.pool).await;
         let mut tx = tx.map_err(StoreError::of("begin"))?;
         tx.execute(BEGUN).await.map_err(StoreError::of("begin"))?;
         let elsewhere = lender.elsewhere.as_ref().map(|elsewhere| Arc::clone(&elsewhere.crashes));

@@ -30,6 +30,7 @@ use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 
 use batch::Batches;
+use connect::begin_writing;
 pub use connect::{begin, connect};
 pub(crate) use connect::{open, options};
 pub(crate) use desk::SqliteDesk;
@@ -106,7 +107,7 @@ impl SqliteStore {
         &self,
         action: &'static str,
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        self.0.writer.begin_with("BEGIN IMMEDIATE").await.map_err(StoreError::of(action))
+        begin_writing(&self.0.writer).await.map_err(StoreError::of(action))
     }
 }
 

@@ -3,6 +3,7 @@
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 
+use super::connect::begin_writing;
 use super::validate::validate;
 use crate::error::StoreError;
 use crate::schema::{SchemaMismatch, migrator, sealed};
@@ -43,7 +44,7 @@ impl sealed::Pool for SqlitePool {
 /// Runs the migrations in one transaction that has the write lock.
 pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed("migrate"))?;
+    let mut tx = begin_writing(pool).await.map_err(failed("migrate"))?;
     let letters = names.dlq_or_default();
     let linked = "SELECT count(*) > 0 FROM pragma_table_info(?1) WHERE name = 'replayed_id'";
     let linked = sqlx::query_scalar(linked).bind(letters).fetch_one(&mut *tx).await;

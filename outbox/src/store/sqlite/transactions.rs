@@ -3,6 +3,7 @@
 use sqlx::{Sqlite, Transaction};
 
 use super::SqliteDesk;
+use super::connect::begin_writing;
 use crate::error::StoreError;
 use crate::ops::begun::begun;
 
@@ -13,6 +14,6 @@ impl SqliteDesk {
         action: &'static str,
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
         let pool = self.pool().clone();
-        begun(action, async move { pool.begin_with("BEGIN IMMEDIATE").await }).await
+        begun(action, async move { begin_writing(&pool).await }).await
     }
 }

@@ -16,11 +16,11 @@ const GRACE: i64 = 8_000_000;
 /// The longest wait of a loop that met errors.
 const BACKOFF: i64 = 30_000_000;
 
-/// Of drains while nothing else was wrong.
+/// Of drains while nothing else was wrong, nor had been within a lease.
 pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
     let promise = "a drain claims no more, ends well and in time, and leaves no lease";
     let mut verdict = Verdict::of("G1", promise);
-    let quiet = |at: i64| at >= history.quiet.0;
+    let quiet = |at: i64| at >= history.quiet.0 + ttl();
     for sent in history.signals.iter().filter(|it| it.signal == "TERM" && quiet(it.at)) {
         let worker = sent.app.starts_with('w');
         let drained = |exit: &&Exit| worker && !by_its_handler(exit);

@@ -1,0 +1,61 @@
+//! SQLite rolls a transaction back by itself: the disk is full, or a trigger says so. sqlx goes
+//! on counting it, and would begin none on that connection any more.
+
+use outbox::retry::NoRetry;
+use outbox::{Publisher, sqlite};
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::probe;
+use outbox_tests::wait::eventually;
+
+async fn on_a_file() -> (Db, sqlx::SqlitePool) {
+    let db = Db::sqlite().await.unwrap();
+    let Pool::Sqlite(pool) = &db.pool else { unreachable!() };
+    let pool = pool.clone();
+    (db, pool)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_sqlite_ended_is_no_hindrance_to_the_next_ones() {
+    let (db, pool) = on_a_file().await;
+    let row = "INSERT OR ROLLBACK INTO outbox (id, queue, payload) VALUES (1, 'q', x'31')";
+    db.exec(row).await;
+    // As many as the pool has connections, and one more.
+    let broken = pool.options().get_max_connections() + 1;
+    for n in 0..broken {
+        let mut tx = sqlite::begin(&pool).await.unwrap();
+        sqlx::query(row).execute(&mut *tx).await.unwrap_err();
+        drop(tx);
+        let mut tx = sqlite::begin(&pool).await.unwrap();
+        Publisher::new(db.names.clone()).publish(&mut tx, "q", &n).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    outbox::migrate(&pool).await.unwrap();
+    assert_eq!(db.rows().await, 1 + i64::from(broken));
+    db.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settlement_that_sqlite_rolled_back_keeps_no_other_from_being_written() {
+    let (db, _) = on_a_file().await;
+    db.exec(
+        "CREATE TRIGGER full BEFORE INSERT ON outbox_dlq
+         BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END",
+    )
+    .await;
+    let (failing, failed) = probe::with_result("failing", "failing", |_| Err("no".into()));
+    let (fine, handled) = probe::free("fine", "fine");
+    let failing = failing.retry(NoRetry);
+    let running = db.app().only([failing, fine]).start().await.unwrap();
+    db.publish("failing", 1).await;
+    failed.start().await;
+    failed.let_end(1);
+    eventually("it has ended", async || failed.finished() == 1).await;
+    for n in 0..3 {
+        db.publish("fine", n).await;
+        handled.start().await;
+        eventually("it is acked", async || db.rows().await == 1).await;
+    }
+    assert_eq!(db.letters().await, 0);
+    running.stop().await.unwrap();
+    db.close().await;
+}
