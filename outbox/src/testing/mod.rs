@@ -1,10 +1,12 @@
 //! Tests of handlers: the real engine over rows in memory, on virtual time.
 
 mod broker;
+mod call;
 mod drive;
 pub(crate) mod simulate;
 
-pub use broker::{Call, Ending, TestBroker};
+pub use broker::TestBroker;
+pub use call::{Call, Ending};
 pub use simulate::Simulation;
 
 /// The stores themselves, for the conformance suite. Not public API.
