@@ -79,6 +79,8 @@ pub struct StoreError {
     /// a busy file, a server that starts. The call may or may not have happened.
     /// False when the database refused it, so that nothing was written.
     pub transient: bool,
+    /// False when there was no connection to send it over, so that nothing happened.
+    pub(crate) sent: bool,
 }
 
 impl fmt::Debug for StoreError {
@@ -89,7 +91,7 @@ impl fmt::Debug for StoreError {
 
 impl StoreError {
     pub(crate) fn new(action: &'static str, source: impl Into<BoxError>, transient: bool) -> Self {
-        Self { action, source: source.into(), transient }
+        Self { action, source: source.into(), transient, sent: true }
     }
 }
 

@@ -140,7 +140,7 @@ type Answer = Result<Vec<Taken>, StoreError>;
 async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer) {
     let result = shared.store.claim(&round.claims).await;
     // The rows may be leased all the same: nobody else knows the tokens.
-    if result.as_ref().is_err_and(|failed| failed.transient) {
+    if result.as_ref().is_err_and(|failed| failed.transient && failed.sent) {
         for (claim, &reader) in round.claims.iter().zip(&round.readers) {
             let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
             if !lost.give_back(shared).await {

@@ -213,7 +213,8 @@ impl PgStore {
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
         let mut used = Used(None);
-        let connection = used.0.insert(self.acquire().await.map_err(StoreError::of(action))?);
+        let unsent = |error| StoreError { sent: false, ..StoreError::of(action)(error) };
+        let connection = used.0.insert(self.acquire().await.map_err(unsent)?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
                 if let Some(connection) = used.0.take()
