@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -48,7 +48,7 @@ pub(super) async fn run<S: Store>(
     let mut looks: Vec<_> =
         readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
     let (mut lanes, mut under_way) = (Lanes::default(), FuturesUnordered::new());
-    let mut lost = FuturesUnordered::new();
+    let (turn, mut lost) = (Mutex::new(()), FuturesUnordered::new());
     let mut first = 0;
     while !stop.is_cancelled() {
         let now = Instant::now();
@@ -74,7 +74,7 @@ pub(super) async fn run<S: Store>(
             Some((mut round, answer)) = under_way.next() => {
                 let crowded = answer.iter().flatten().any(|taken| taken.crowded);
                 lanes.answered(crowded, Instant::now());
-                let again = round.lost.drain(..).map(|one| one.keep_trying(&shared, &stop));
+                let again = round.lost.drain(..).map(|one| one.keep_trying(&shared, &turn, &stop));
                 lost.extend(again);
                 answered(&mut looks, round, answer);
             }
@@ -88,7 +88,7 @@ pub(super) async fn run<S: Store>(
         }
     }
     while let Some((mut round, answer)) = under_way.next().await {
-        lost.extend(round.lost.drain(..).map(|one| one.keep_trying(&shared, &stop)));
+        lost.extend(round.lost.drain(..).map(|one| one.keep_trying(&shared, &turn, &stop)));
         answered(&mut looks, round, answer);
     }
     for reader in &readers {

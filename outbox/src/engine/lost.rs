@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -41,11 +42,14 @@ impl Lost {
     pub(super) async fn keep_trying<S: Store>(
         self,
         shared: &Shared<S>,
+        turn: &Mutex<()>,
         stop: &CancellationToken,
     ) -> Option<usize> {
         let end = self.sent + self.claim.lease_ttl;
         let mut backoff = Backoff::of_errors();
         while Instant::now() < end {
+            // One at a time: each asks for a connection, and there may be none.
+            let _turn = turn.lock().await;
             if timeout(backoff.next(), stop.cancelled()).await.is_ok() {
                 let _ = timeout(LAST_TRY, self.give_back(shared)).await;
                 return None;
