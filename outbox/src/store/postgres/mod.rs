@@ -26,6 +26,7 @@ mod vacuum;
 mod validate;
 mod why;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(5);
 /// How long the first connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How soon one that waits for a new connection sees that another is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What the statements of the engine rely on, whatever the database's defaults are.
 ///
@@ -229,16 +232,19 @@ impl PgStore {
         }
     }
 
-    /// Asks again after a while, and a longer one: who waits for a new connection, which
-    /// the server may have no room for, does not see that another has come free.
+    /// Who waits for a new connection, which the server may have no room for, does not see
+    /// that another has come free: so it is looked for meanwhile. The wait itself goes on,
+    /// because sqlx asks the server ever more seldom.
     async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let give_up = Instant::now() + STATEMENT_LIMIT;
-        let mut patience = Duration::from_millis(100);
+        let mut acquiring = pin!(self.0.pool.acquire());
         loop {
-            match timeout(patience, self.0.pool.acquire()).await {
+            match timeout(LOOK_AGAIN, &mut acquiring).await {
                 Ok(acquired) => return acquired,
-                Err(_) if Instant::now() < give_up => patience *= 2,
-                Err(_) => return Err(sqlx::Error::PoolTimedOut),
+                Err(_) => {
+                    if let Some(free) = self.0.pool.try_acquire() {
+                        return Ok(free);
+                    }
+                }
             }
         }
     }
