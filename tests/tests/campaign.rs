@@ -1,13 +1,14 @@
-//! A minute of the fault campaign on PostgreSQL: the command of the long runs, with whatever
-//! seed comes.
+//! A minute of the fault campaign: the command of the long runs, with whatever seed comes.
 
 use std::process::Command;
 
 use outbox_tests::backend::require;
 
-fn a_minute() {
-    let run =
-        Command::new(env!("CARGO_BIN_EXE_campaign")).args(["--minutes", "1"]).output().unwrap();
+fn a_minute(store: &str) {
+    let run = Command::new(env!("CARGO_BIN_EXE_campaign"))
+        .args(["--minutes", "1", "--store", store])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
     println!("{said}");
     assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
@@ -22,6 +23,11 @@ fn a_minute() {
 #[test]
 fn a_minute_of_faults_breaks_no_promise_on_postgres() {
     if require("postgres") {
-        a_minute();
+        a_minute("postgres");
     }
+}
+
+#[test]
+fn a_minute_of_faults_breaks_no_promise_on_sqlite() {
+    a_minute("sqlite");
 }

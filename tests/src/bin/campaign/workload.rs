@@ -5,6 +5,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::args::Store;
+
 /// Of every subscriber. Short, so that leases run out all the time.
 pub const TTL: Duration = Duration::from_secs(2);
 /// Runs of a message that always fails.
@@ -93,8 +95,10 @@ fn weighted<T: Copy>(rng: &mut Rng, choices: &[(T, u32)]) -> T {
     choices[0].0
 }
 
-pub fn draft(rng: &mut Rng, key: String) -> Draft {
+pub fn draft(rng: &mut Rng, key: String, store: Store) -> Draft {
     let queue = weighted(rng, &QUEUES);
+    // A transaction that writes keeps everybody else from the file, for as long as it is open.
+    let alone = queue == "tx" && store == Store::Sqlite;
     let act = match queue {
         "crash" => weighted(rng, &[(Act::Ok, 96), (Act::Abort, 2), (Act::Exit, 2)]),
         "rare" | "timers" => Act::Ok,
@@ -102,6 +106,7 @@ pub fn draft(rng: &mut Rng, key: String) -> Draft {
     };
     let ms = match (act, rng.u32(0..100)) {
         (Act::Block, _) => rng.u64(500..3_000),
+        (_, 0..98) if alone => rng.u64(0..5),
         (_, 0..60) => rng.u64(0..20),
         (_, 60..85) => rng.u64(50..400),
         (_, 85..95) => rng.u64(400..1_500),

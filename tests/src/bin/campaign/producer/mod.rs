@@ -9,7 +9,7 @@ use fastrand::Rng;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::args::Seat;
+use crate::args::{Seat, Store};
 use crate::journal::{EVENTS, Journal};
 use crate::worker::end_with_parent;
 use crate::workload::{draft, waiting};
@@ -27,12 +27,13 @@ const BURST: usize = 20;
 pub async fn produce(seat: Seat) -> Result<()> {
     end_with_parent();
     let events = Journal::open(&seat.folder, EVENTS, &seat.name)?;
-    let pool = if seat.url.starts_with("postgres") {
+    let (store, pool) = if seat.url.starts_with("postgres") {
         let options: PgConnectOptions = seat.url.parse()?;
         let pool = PgPoolOptions::new().max_connections(2).acquire_timeout(PATIENCE);
-        Pool::Postgres(pool.connect_lazy_with(options.application_name(&seat.name)))
+        let pool = pool.connect_lazy_with(options.application_name(&seat.name));
+        (Store::Postgres, Pool::Postgres(pool))
     } else {
-        Pool::Sqlite(outbox::sqlite::connect(&seat.url).await?)
+        (Store::Sqlite, Pool::Sqlite(outbox::sqlite::connect(&seat.url).await?))
     };
     let mut rng = Rng::with_seed(seat.seed);
     let mut timers: Vec<String> = Vec::new();
@@ -41,7 +42,7 @@ pub async fn produce(seat: Seat) -> Result<()> {
     for number in 0_u64.. {
         ticks.tick().await;
         let key = format!("{}:{number}", seat.name);
-        let draft = draft(&mut rng, key.clone());
+        let draft = draft(&mut rng, key.clone(), store);
         let fate = match rng.u32(0..100) {
             0..2 => Fate::RollBack,
             2..4 => Fate::Savepoint,
