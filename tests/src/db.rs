@@ -310,11 +310,16 @@ impl Db {
         crate::wait::eventually("no row is left", async || self.rows().await == 0).await;
     }
 
-    pub async fn close(self) {
-        match self.pool {
+    /// Closes its connections; a file stays until [`close`](Self::close).
+    pub async fn shut(&self) {
+        match &self.pool {
             Pool::Postgres(pool) => pool.close().await,
             Pool::Sqlite(pool) => pool.close().await,
         }
+    }
+
+    pub async fn close(self) {
+        self.shut().await;
         if let Some(folder) = self.folder {
             let _ = std::fs::remove_dir_all(folder);
         }

@@ -3,6 +3,7 @@
 
 mod futures;
 mod postgres;
+mod sqlite;
 
 use std::time::Duration;
 

@@ -1,0 +1,173 @@
+//! A process whose writes are made to fail: `swept URL FLOW FIRST [BUSY]`. It goes through
+//! the flow three times, numbered from `FIRST`, and tells how each ended. `BUSY`: it waits for no lock, and another
+//! connection has it, at first: `call`, when the call is made; `handler`, when a handler
+//! ends.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox::dlq::{Filter, Replay};
+use outbox::ops::Operator;
+use outbox::retry::Constant;
+use outbox::{App, Context, FromContext, Outcome, Outgoing, Publisher, Subscriber, TableNames, Tx};
+use outbox_tests::wait::PATIENCE;
+use sqlx::Sqlite;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
+use tokio::time::{Instant, sleep};
+
+const LEASE: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(10);
+
+fn names() -> TableNames {
+    TableNames::default().with_dlq("outbox_dlq").expect("a name")
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (url, flow) = (&words[0], &*words[1]);
+    let first: i64 = words[2].parse()?;
+    let busy = words.get(3).map(String::as_str);
+    let wait = if busy.is_some() { Duration::ZERO } else { PATIENCE };
+    let options: SqliteConnectOptions = url.parse()?;
+    let options = options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+    let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
+    let pool = pool.connect_lazy_with(options.clone().busy_timeout(wait));
+    let other = Other::of(options, busy);
+    for n in first..first + 3 {
+        if n == first && busy == Some("call") {
+            other.hold().await?;
+        }
+        match run(&pool, &other, flow, n).await {
+            Ok(()) => println!("ended {n}"),
+            Err(why) => {
+                println!("failed {n}: {why:#}");
+                // By then a lock that somebody has is free.
+                sleep(LEASE / 5).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn run(pool: &SqlitePool, other: &Other, flow: &str, n: i64) -> anyhow::Result<()> {
+    let operator = Operator::sqlite(pool.clone(), names());
+    match flow {
+        "publish" => publish(pool, n).await?,
+        "timer" | "cancel" => {
+            let mut tx = outbox::sqlite::begin(pool).await?;
+            if flow == "timer" {
+                let timer = Outgoing::new("timers", &1).timer_id("t").delay(PATIENCE);
+                timer.publish(&mut tx).await?;
+            } else {
+                Publisher::default().cancel_timer(&mut tx, "q", "t").await?;
+            }
+            tx.commit().await?;
+        }
+        "replay" => {
+            operator.dead_letters().replay(&Filter::new(), &Replay::new()).await?;
+        }
+        "purge" => {
+            operator.dead_letters().purge(&Filter::new()).await?;
+        }
+        "pause" => {
+            operator.pause(&["q"], None).await?;
+        }
+        "migrate" => outbox::schema::migrate_tables(pool, &names()).await?,
+        _ => {
+            publish(pool, n).await?;
+            work(pool, other, flow).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Another writer.
+#[derive(Clone)]
+struct Other {
+    pool: SqlitePool,
+    waits: Arc<AtomicBool>,
+}
+
+impl Other {
+    fn of(options: SqliteConnectOptions, busy: Option<&str>) -> Self {
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_lazy_with(options);
+        Self { pool, waits: Arc::new(AtomicBool::new(busy == Some("handler"))) }
+    }
+
+    /// Has the lock for a while.
+    async fn hold(&self) -> anyhow::Result<()> {
+        let tx = outbox::sqlite::begin(&self.pool).await?;
+        println!("busy");
+        tokio::spawn(async move {
+            sleep(LEASE / 10).await;
+            tx.rollback().await
+        });
+        Ok(())
+    }
+
+    async fn hold_once(&self) -> anyhow::Result<()> {
+        if self.waits.swap(false, Ordering::SeqCst) { self.hold().await } else { Ok(()) }
+    }
+}
+
+async fn publish(pool: &SqlitePool, n: i64) -> anyhow::Result<()> {
+    let mut tx = outbox::sqlite::begin(pool).await?;
+    sqlx::query("INSERT INTO biz VALUES (?)").bind(n).execute(&mut *tx).await?;
+    outbox::publish(&mut tx, "q", &n).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Until every message of the queue is settled.
+async fn work(pool: &SqlitePool, other: &Other, flow: &str) -> anyhow::Result<()> {
+    let (flow, other) = (flow.to_owned(), other.clone());
+    let handler = move |context: Context| {
+        let (flow, other) = (flow.clone(), other.clone());
+        async move {
+            let outcome = handle(flow, context).await;
+            other.hold_once().await?;
+            outcome
+        }
+    };
+    let subscriber = Subscriber::new("swept", "q", handler)
+        .lease_ttl(LEASE)
+        .retry(Constant::new(SOON))
+        .min_poll(SOON)
+        .max_poll(SOON * 10);
+    let running = App::sqlite(pool.clone()).names(names()).only([subscriber]).start().await?;
+    let end = Instant::now() + PATIENCE / 2;
+    let left = "SELECT count(*) FROM outbox WHERE queue = 'q'";
+    while sqlx::query_scalar::<_, i64>(left).fetch_one(pool).await.is_ok_and(|left| left > 0) {
+        anyhow::ensure!(Instant::now() < end, "not settled in time");
+        sleep(SOON).await;
+    }
+    Ok(running.stop().await?)
+}
+
+/// True when it is asked for the first time.
+fn is_first(n: i64) -> bool {
+    static SEEN: Mutex<BTreeSet<i64>> = Mutex::new(BTreeSet::new());
+    SEEN.lock().is_ok_and(|mut seen| seen.insert(n))
+}
+
+async fn handle(flow: String, context: Context) -> anyhow::Result<Outcome> {
+    let n: i64 = context.decode()?;
+    match &*flow {
+        "retry" if context.attempts() == 0 => anyhow::bail!("at first"),
+        "dead letter" => return Ok(Outcome::reject("swept")),
+        "snooze" if is_first(n) => return Ok(Outcome::Snooze(SOON)),
+        "ack and publish" => context.publisher().collect(Outgoing::new("receipts", &n))?,
+        "extend" => sleep(LEASE * 6 / 10).await,
+        "transaction" => {
+            let tx = Tx::<Sqlite>::from_context(&context).await;
+            let mut tx = tx.map_err(|why| anyhow::anyhow!("{why:?}"))?;
+            sqlx::query("INSERT INTO done VALUES (?)").bind(n).execute(&mut *tx).await?;
+            outbox::publish(&mut tx, "receipts", &n).await?;
+        }
+        _ => {}
+    }
+    println!("handled {n}");
+    Ok(Outcome::Ack)
+}

@@ -1,0 +1,116 @@
+//! What the program does, and what there is in the end.
+
+use std::collections::BTreeSet;
+
+use outbox::Outgoing;
+use outbox_tests::db::Db;
+use sqlx::SqliteConnection;
+
+use super::super::LEASE;
+
+pub struct Flow {
+    pub name: &'static str,
+    /// Fewer writes, and the flow is not what it was.
+    pub writes: usize,
+    /// A count, and what it is after all calls.
+    whole: (&'static str, i64),
+    /// Each message is handled, and nothing is left of it.
+    handled: bool,
+}
+
+const fn call(name: &'static str, writes: usize, whole: (&'static str, i64)) -> Flow {
+    Flow { name, writes, whole, handled: false }
+}
+
+const fn work(name: &'static str, receipts: (&'static str, i64)) -> Flow {
+    Flow { name, writes: 40, whole: receipts, handled: true }
+}
+
+const NONE: (&str, i64) = ("SELECT count(*) FROM outbox", 0);
+const RECEIPTS: (&str, i64) =
+    ("SELECT count(*) - (SELECT count(*) FROM biz) FROM outbox WHERE queue = 'receipts'", 0);
+const LETTERS: (&str, i64) =
+    ("SELECT count(DISTINCT payload) - (SELECT count(*) FROM biz) FROM outbox_dlq", 0);
+const UNDEALT: (&str, i64) = ("SELECT count(*) FROM outbox_dlq WHERE status <> 'resolved'", 0);
+
+pub const FLOWS: [Flow; 14] = [
+    call("publish", 25, ("SELECT count(*) - (SELECT count(*) FROM biz) FROM outbox", 0)),
+    call("timer", 15, ("SELECT count(*) FROM outbox", 1)),
+    call("cancel", 10, NONE),
+    call("replay", 18, UNDEALT),
+    call("purge", 10, ("SELECT count(*) FROM outbox_dlq", 0)),
+    call("pause", 9, ("SELECT count(*) FROM outbox_paused", 1)),
+    call(
+        "migrate",
+        30,
+        (
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table'
+         AND name IN ('outbox', 'outbox_dlq', 'outbox_paused')",
+            3,
+        ),
+    ),
+    work("ack", NONE),
+    work("ack and publish", RECEIPTS),
+    work("retry", NONE),
+    Flow { name: "dead letter", writes: 40, whole: LETTERS, handled: false },
+    work("snooze", NONE),
+    work("extend", NONE),
+    work("transaction", RECEIPTS),
+];
+
+impl Flow {
+    /// With one, another writer can have the lock when it ends. But in a lent transaction it
+    /// has the lock itself.
+    pub fn has_handler(&self) -> bool {
+        (self.handled || self.name == "dead letter") && self.name != "transaction"
+    }
+
+    /// What there is before it.
+    pub async fn prepare(&self, db: &Db) {
+        if self.name == "migrate" {
+            return;
+        }
+        db.migrate().await;
+        db.exec("CREATE TABLE biz (n INTEGER PRIMARY KEY); CREATE TABLE done (n INTEGER)").await;
+        match self.name {
+            "cancel" => {
+                db.send(Outgoing::new("q", &1).timer_id("t").delay(LEASE)).await;
+            }
+            "replay" | "purge" => {
+                db.send_all((1..=3).map(|n| Outgoing::new("q", &n))).await;
+                let status = if self.name == "purge" { "resolved" } else { "failed" };
+                db.exec(include_str!("bury_all.sql").replace("{status}", status)).await;
+            }
+            _ => {}
+        }
+    }
+
+    pub async fn check(&self, connection: &mut SqliteConnection, lines: &[String]) {
+        let (sql, whole) = self.whole;
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(count, whole, "{sql}: {lines:?}");
+        if self.name == "replay" {
+            let rows = "SELECT count(*) FROM outbox";
+            let rows: i64 = sqlx::query_scalar(rows).fetch_one(&mut *connection).await.unwrap();
+            assert_eq!(rows, 3, "{lines:?}");
+        }
+        if !self.handled {
+            return;
+        }
+        let biz: Vec<i64> =
+            sqlx::query_scalar("SELECT n FROM biz").fetch_all(&mut *connection).await.unwrap();
+        let biz: BTreeSet<i64> = biz.into_iter().collect();
+        let handled = lines.iter().filter_map(|line| line.strip_prefix("handled "));
+        let handled: BTreeSet<i64> = handled.map(|n| n.parse().unwrap()).collect();
+        assert_eq!(handled, biz, "{lines:?}");
+        let left = "SELECT count(*) FROM outbox WHERE queue = 'q'";
+        let left: i64 = sqlx::query_scalar(left).fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(left, 0, "{lines:?}");
+        if self.name == "transaction" {
+            let done = "SELECT n FROM done ORDER BY n";
+            let done: Vec<i64> =
+                sqlx::query_scalar(done).fetch_all(&mut *connection).await.unwrap();
+            assert_eq!(done, biz.into_iter().collect::<Vec<_>>(), "{lines:?}");
+        }
+    }
+}
