@@ -1,5 +1,5 @@
-//! A server's clock that can be stepped while it runs: libfaketime in front of its
-//! processes.
+//! A server's clock that can be stepped while it runs, and a process whose clock is off:
+//! libfaketime in front of them.
 
 use std::path::{Path, PathBuf};
 
@@ -25,13 +25,11 @@ impl Clock {
         };
         let clock = Self(scratch().join(unique("outbox-clock")));
         clock.set(0);
-        let variables = vec![
-            ("LD_PRELOAD", library.display().to_string()),
+        let mut variables = preloaded(&library).to_vec();
+        variables.extend([
             ("FAKETIME_TIMESTAMP_FILE", clock.0.display().to_string()),
             ("FAKETIME_NO_CACHE", "1".to_owned()),
-            // Only what tells the time of day is stepped, as it is in earnest.
-            ("DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ];
+        ]);
         let server = Server::start_with(settings, variables).unwrap();
         Some((clock, server))
     }
@@ -52,6 +50,20 @@ impl Drop for Clock {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// The variables of a process whose clock is so many seconds ahead, or behind, if
+/// libfaketime is installed.
+#[must_use]
+pub fn off_by(seconds: i64) -> Option<Vec<(&'static str, String)>> {
+    let mut variables = preloaded(&library()?).to_vec();
+    variables.push(("FAKETIME", format!("{seconds:+}")));
+    Some(variables)
+}
+
+/// Only what tells the time of day is changed, as it is in earnest.
+fn preloaded(library: &Path) -> [(&'static str, String); 2] {
+    [("LD_PRELOAD", library.display().to_string()), ("DONT_FAKE_MONOTONIC", "1".to_owned())]
 }
 
 /// Where Debian has it, on whichever processor.

@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
+use outbox_tests::clock;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::journal::now;
+use crate::journal::{OFF_BY, now};
 use crate::net::Net;
 
 /// An end of a process.
@@ -39,6 +40,8 @@ pub struct Seat {
     pub net: Option<Net>,
     now: Mutex<Option<(u32, String)>>,
     closed: AtomicBool,
+    /// Seconds by which the clock of the next process is off.
+    pub off_by: AtomicI64,
 }
 
 pub struct Fleet {
@@ -56,7 +59,8 @@ pub struct Fleet {
 impl Seat {
     pub fn new(part: &'static str, number: usize, net: Option<Net>) -> Arc<Self> {
         let name = format!("{}{number}", &part[..1]);
-        Arc::new(Self { part, name, net, now: Mutex::default(), closed: AtomicBool::new(false) })
+        let (now, closed, off_by) = Default::default();
+        Arc::new(Self { part, name, net, now, closed, off_by })
     }
 
     /// The process that sits there.
@@ -126,7 +130,11 @@ impl Fleet {
             .create(true)
             .append(true)
             .open(self.folder.join(format!("{}.log", seat.name)))?;
+        let off_by = seat.off_by.swap(0, Ordering::SeqCst);
+        let clock = if off_by == 0 { None } else { clock::off_by(off_by) };
         let mut child = Command::new(std::env::current_exe()?)
+            .envs(clock.iter().map(|_| (OFF_BY, off_by.to_string())))
+            .envs(clock.into_iter().flatten())
             .args([seat.part, &url, &app])
             .arg(&self.folder)
             .arg((self.seed.wrapping_add(number)).to_string())

@@ -47,6 +47,7 @@ macro_rules! kinds {
 const POSTGRES: &[Kind] = kinds![
     18 "worker killed" processes::kill,
     14 "worker stopped" processes::stop,
+    4 "worker's clock a day off" processes::set_clock,
     6 "worker drained" processes::drain,
     3 "worker told twice" processes::drain_twice,
     6 "producer killed" processes::kill_producer,

@@ -1,9 +1,11 @@
 //! Processes: killed, stopped, told to finish.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
 use fastrand::Rng;
+use outbox_tests::clock;
 use tokio::time::sleep;
 
 use crate::workload::TTL;
@@ -11,6 +13,17 @@ use crate::world::World;
 
 pub(super) async fn kill(world: &World, mut rng: Rng) -> Result<bool> {
     let seat = world.worker(&mut rng);
+    Ok(world.fleet.signal(seat, "KILL").await?.is_some())
+}
+
+/// The process that comes in its place is a day ahead, or behind.
+pub(super) async fn set_clock(world: &World, mut rng: Rng) -> Result<bool> {
+    const DAY: i64 = 86_400;
+    if clock::off_by(DAY).is_none() {
+        return Ok(false);
+    }
+    let seat = world.worker(&mut rng);
+    seat.off_by.store(if rng.bool() { DAY } else { -DAY }, Ordering::SeqCst);
     Ok(world.fleet.signal(seat, "KILL").await?.is_some())
 }
 
