@@ -49,10 +49,20 @@ impl Flow for Work {
         let worker = Worker::of(self, &stage, lease);
         let app = App::postgres(stage.pool.clone()).names(stage.names.clone());
         let app = app.only([worker.subscriber()]);
-        stage.publish(1..=self.messages()).await;
-        stage.proxy.arm(self.what(), fault);
-        let begun = Instant::now();
+        // A start looks, in a transaction, if there is a pooler. No lent one comes before
+        // there is a message.
+        let lent = self == Work::Transaction;
+        if !lent {
+            stage.publish(1..=self.messages()).await;
+            stage.proxy.arm(self.what(), fault);
+        }
+        let mut begun = Instant::now();
         let mut running = soon("it starts", app.start()).await.unwrap();
+        if lent {
+            stage.proxy.arm(self.what(), fault);
+            begun = Instant::now();
+            stage.publish(1..=self.messages()).await;
+        }
         if self == Work::Drain {
             eventually("a handler runs", async || worker.notes.runs_of(1) > 0).await;
             worker.gate.add_permits(PERMITS);
