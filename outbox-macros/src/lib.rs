@@ -13,14 +13,7 @@ mod suggest;
 use proc_macro::TokenStream;
 
 /// Registers an `async fn` as a subscriber. The `outbox` crate re-exports this with
-/// its full documentation: every option with its default, tested.
-///
-/// ```ignore
-/// #[subscriber("orders", retry = Exponential(initial = "1s", max_attempts = 5), timeout = "30s")]
-/// async fn confirm(order: Order, State(mailer): State<Mailer>) -> Result<(), MailError> {
-///     mailer.send(order.id).await
-/// }
-/// ```
+/// its full documentation: every option with its default, and examples that run.
 #[proc_macro_attribute]
 pub fn subscriber(args: TokenStream, item: TokenStream) -> TokenStream {
     subscriber::attribute(args.into(), &item.into()).into()
