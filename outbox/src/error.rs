@@ -79,8 +79,9 @@ pub struct StoreError {
     /// a busy file, a server that starts. The call may or may not have happened.
     /// False when the database refused it, so that nothing was written.
     pub transient: bool,
-    /// False when there was no connection to send it over, so that nothing happened.
-    pub(crate) sent: bool,
+    /// False when nothing happened: there was no connection to send it over, or the
+    /// database has refused it for now.
+    pub(crate) perhaps_done: bool,
 }
 
 impl fmt::Debug for StoreError {
@@ -91,7 +92,7 @@ impl fmt::Debug for StoreError {
 
 impl StoreError {
     pub(crate) fn new(action: &'static str, source: impl Into<BoxError>, transient: bool) -> Self {
-        Self { action, source: source.into(), transient, sent: true }
+        Self { action, source: source.into(), transient, perhaps_done: true }
     }
 }
 
@@ -102,10 +103,12 @@ impl StoreError {
         move |error| {
             let code = error.as_database_error().map(|refused| refused.code().unwrap_or_default());
             let transient = code.as_deref().is_none_or(passes);
-            match code.as_deref().and_then(cause) {
+            let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
+            let failed = match code.as_deref().and_then(cause) {
                 Some(cause) => Self::new(action, format!("{error}; {cause}"), transient),
                 None => Self::new(action, error, transient),
-            }
+            };
+            Self { perhaps_done, ..failed }
         }
     }
 }
@@ -118,6 +121,16 @@ fn cause(code: &str) -> Option<&'static str> {
         "the connections go through a pooler in transaction mode: connect to the server \
          itself, or to a pool in session mode",
     )
+}
+
+/// Whether the database says by it that it has not done what it was asked for, each
+/// statement being a transaction. One whose session ends may have been.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn is_refused(code: &str) -> bool {
+    match code.len() {
+        5 => !["08", "57"].iter().any(|class| code.starts_with(class)),
+        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
+    }
 }
 
 /// Whether a database's error code names a condition that passes by itself.

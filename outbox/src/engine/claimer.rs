@@ -7,14 +7,14 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::inbox::Job;
 use super::lanes::Lanes;
 use super::look::Look;
-use super::lost::Lost;
+use super::lost::{LAST_TRY, Lost};
 use super::results::Sender;
 use super::settle::Settling;
 use super::{Reader, Shared};
@@ -96,7 +96,8 @@ pub(super) async fn run<S: Store>(
             results.send(Settling::of(reader, &job).unstarted()).await;
         }
     }
-    while lost.next().await.is_some() {}
+    drop(results);
+    let _ = timeout(LAST_TRY, async { while lost.next().await.is_some() {} }).await;
 }
 
 /// The next statement, if somebody wants rows. Whoever came first in the last one
@@ -140,7 +141,7 @@ type Answer = Result<Vec<Taken>, StoreError>;
 async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer) {
     let result = shared.store.claim(&round.claims).await;
     // The rows may be leased all the same: nobody else knows the tokens.
-    if result.as_ref().is_err_and(|failed| failed.transient && failed.sent) {
+    if result.as_ref().is_err_and(|failed| failed.transient && failed.perhaps_done) {
         for (claim, &reader) in round.claims.iter().zip(&round.readers) {
             let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
             if !lost.give_back(shared).await {

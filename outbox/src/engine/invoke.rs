@@ -11,6 +11,7 @@ use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::{self, Holding};
+use super::results::Sender;
 use super::settle::{Settlement, Settling};
 use super::{Few, Reader, Shared, quiet};
 use crate::extract::{Context, Delivery, Loan};
@@ -42,6 +43,9 @@ impl Run<'_> {
 /// Runs the handler on claimed rows, one or a batch, but not on those that must
 /// not be run at this moment. Returns what is to be written.
 ///
+/// `early` takes what is to be written of some before the others have run: their leases
+/// are extended no more.
+///
 /// A future is moved in full before it is polled, for every message: so what is rare
 /// is boxed, and what is not is pinned where it is made.
 ///
@@ -52,6 +56,7 @@ pub(crate) async fn deliver<S: Store>(
     reader: &Arc<Reader>,
     jobs: Few<Job>,
     now: Instant,
+    early: Option<&Sender>,
 ) -> Few<Settling> {
     let (mut settled, mut runs, mut suspects) = (Few::new(), Few::new(), Vec::new());
     let loan = (jobs.len() > 1).then(Arc::<Loan>::default);
@@ -63,9 +68,11 @@ pub(crate) async fn deliver<S: Store>(
         }
     }
     for suspect in suspects {
+        hand_over(early, &mut settled).await;
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
+        hand_over(early, &mut settled).await;
         let running = shared.quiet.beside_others(runs.len()).await;
         if running.waited {
             runs = still_held(runs, &mut settled);
@@ -80,6 +87,14 @@ pub(crate) async fn deliver<S: Store>(
         settled.extend(ended);
     }
     settled
+}
+
+async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) {
+    if let Some(early) = early {
+        for settling in settled.drain(..) {
+            early.send(settling).await;
+        }
+    }
 }
 
 /// Those whose leases were over before they could start do not start with the others of
@@ -139,7 +154,9 @@ fn admit<'a, S: Store>(
     if row.has_expired(now - claimed_at) {
         return Admitted::Not(settling.ruled(case.expired()));
     }
-    settling.report.dispatched(now, row.payload.len(), &reader.teller);
+    if !too_often {
+        settling.report.dispatched(now, row.payload.len(), &reader.teller);
+    }
     let context = Context::new(Delivery::new(row, &reader.common, deadline));
     // A suspect runs alone.
     if let Some(loan) = loan.filter(|_| !too_often) {
@@ -148,6 +165,14 @@ fn admit<'a, S: Store>(
     let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
     let run = Run { settling, holding: Some(holding), context, claimed_at };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
+}
+
+impl Run<'_> {
+    /// A suspect starts when it is alone.
+    fn dispatched(&mut self, reader: &Reader) {
+        let bytes = self.context.delivery().row.payload.len();
+        self.settling.report.dispatched(Instant::now(), bytes, &reader.teller);
+    }
 }
 
 /// Runs a suspect with no other handler beside it, under a token that says so; or
@@ -159,6 +184,7 @@ async fn alone<S: Store>(
 ) -> Few<Settling> {
     let Some(_alone) = shared.quiet.alone().await else {
         let _running = shared.quiet.beside_others(1).await;
+        run.dispatched(reader);
         return handle(shared, reader, smallvec![run]).await;
     };
     let _running = shared.quiet.count(1);
@@ -168,18 +194,19 @@ async fn alone<S: Store>(
     let marked = Lease { token: new_alone_token(), ..held };
     let answer = quiet::mark(&shared.store, held, marked, deadline).await;
     if answer == Some(false) {
-        run.settling.report.ended();
         return smallvec![run.settling.ruled(Settlement::Lost)];
     }
     run.settling.lease = marked;
     if answer.is_none() || Instant::now() + lease::margin(ttl) > since + ttl {
-        // It must not be found under that token: nothing of it ran.
-        run.settling.report.ended();
+        // It must not be found under that token: nothing of it ran. The last try may have
+        // begun a lease just now.
+        run.settling.until(Instant::now() + ttl);
         return smallvec![run.settling.unstarted()];
     }
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
     run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
+    run.dispatched(reader);
     handle(shared, reader, smallvec![run]).await
 }
 

@@ -12,8 +12,8 @@ use super::backoff::Backoff;
 use crate::store::{Claim, Store};
 use crate::telemetry::TARGET;
 
-/// How long a drain waits for the last try.
-const LAST_TRY: Duration = Duration::from_secs(2);
+/// How long a drain waits for the last tries.
+pub(super) const LAST_TRY: Duration = Duration::from_secs(2);
 
 /// A claim that nobody heard of again.
 pub(super) struct Lost {
@@ -48,14 +48,14 @@ impl Lost {
         let end = self.sent + self.claim.lease_ttl;
         let mut backoff = Backoff::of_errors();
         while Instant::now() < end {
+            let stopped = timeout(backoff.next(), stop.cancelled()).await.is_ok();
             // One at a time: each asks for a connection, and there may be none.
             let _turn = turn.lock().await;
-            if timeout(backoff.next(), stop.cancelled()).await.is_ok() {
-                let _ = timeout(LAST_TRY, self.give_back(shared)).await;
-                return None;
-            }
             if self.give_back(shared).await {
                 return Some(self.reader);
+            }
+            if stopped {
+                return None;
             }
         }
         None

@@ -288,7 +288,7 @@ async fn work<S: Store>(
             if stop.is_cancelled() {
                 return jobs.iter().map(|job| Settling::of(&reader, job).unstarted()).collect();
             }
-            deliver(&shared, &reader, jobs, started).await
+            deliver(&shared, &reader, jobs, started, Some(&results)).await
         });
         let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
             // Only what the user's code does while it is being dropped gets here.

@@ -39,7 +39,7 @@ struct State {
 }
 
 /// Hands results over. The settlers end when the last one is gone.
-pub(super) struct Sender(Arc<Results>);
+pub(crate) struct Sender(Arc<Results>);
 
 impl Results {
     fn state(&self) -> MutexGuard<'_, State> {

@@ -111,7 +111,7 @@ impl Settling {
         let never_started = self.report.started.is_none();
         let close = |how| self.report.close(how, &self.reader.teller);
         match (&self.settlement, written) {
-            (Settlement::Release { .. }, _) if never_started => {}
+            (Settlement::Release { .. } | Settlement::Lost, _) if never_started => {}
             (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
             (Settlement::Retry { delay }, Written::Landed) => {
                 close(Close::Retried { next_delay: *delay });
@@ -239,7 +239,7 @@ async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
             }
             Err(failed) if failed.transient => {
                 warn!(target: TARGET, error = %failed, rows = group.len(), "settling failed; trying again");
-                unanswered = true;
+                unanswered |= failed.perhaps_done;
                 let now = Instant::now();
                 group.retain(|settling| {
                     let over = now >= settling.deadline;

@@ -103,6 +103,14 @@ impl Options {
                 self.min_poll, self.max_poll
             ));
         }
+        // On the last third of a lease nothing starts, and a row may have waited before.
+        if self.batch.wait > self.lease_ttl / 2 {
+            wrong.push(format!(
+                "`batch_wait` ({:?}) is above half of `lease_ttl` ({:?}): its messages would \
+                 be given back unstarted",
+                self.batch.wait, self.lease_ttl
+            ));
+        }
         if let Err(reason) = self.retry.check() {
             wrong.push(format!("`retry`: {reason}"));
         }

@@ -112,7 +112,7 @@ impl TestBroker {
         let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
         let started = Instant::now();
         let Shared { leases, store, .. } = &driver.shared;
-        let run = IN_HANDLER.scope((), deliver(&driver.shared, reader, jobs, started));
+        let run = IN_HANDLER.scope((), deliver(&driver.shared, reader, jobs, started, None));
         let mut settled = tokio::select! {
             // First: what does not wait needs no timer.
             biased;

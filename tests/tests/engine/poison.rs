@@ -1,10 +1,13 @@
 //! Rows whose worker died. None is condemned for what another one did: a row that
 //! used up its deliveries that way first runs alone.
 
-use outbox::{Outcome, Outgoing, Subscriber};
+use std::sync::Arc;
+
+use outbox::{Context, Outcome, Outgoing, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
+use tokio::sync::Semaphore;
 
 use super::leases::{BESIDE_OTHERS, owned};
 use super::{HOUR, SECOND, gated};
@@ -15,6 +18,7 @@ on_both!(
     a_row_that_was_settled_too_often_is_dead_lettered_unrun,
     a_row_given_back_after_its_workers_died_runs_once_more_and_alone,
     a_row_that_runs_alone_says_so_in_its_token,
+    suspects_of_a_batch_are_settled_as_each_ends,
     a_suspect_that_is_given_back_unstarted_is_not_condemned,
     a_suspect_that_snoozes_is_not_condemned,
     a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started,
@@ -90,6 +94,29 @@ async fn a_row_given_back_after_its_workers_died_runs_once_more_and_alone(db: &D
 
 /// So that whoever finds its lease expired knows whom to blame. Its lease goes on
 /// under that token.
+/// The lease of one that has ended is extended no more, and the others take their time.
+async fn suspects_of_a_batch_are_settled_as_each_ends(db: &Db) {
+    for n in 1..=3 {
+        let suspect = db.publish("q", n).await;
+        owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    }
+    let gate = Arc::new(Semaphore::new(0));
+    let gated = Arc::clone(&gate);
+    let subscriber = Subscriber::batches("it", "q", 3, move |batch: Vec<Context>| {
+        let gate = Arc::clone(&gated);
+        assert_eq!(batch.len(), 1, "it runs alone");
+        async move { gate.acquire().await.unwrap().forget() }
+    });
+    let subscriber = subscriber.max_deliveries(3);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    for left in [2, 1, 0] {
+        gate.add_permits(1);
+        eventually("one is acked", async || db.rows().await == left).await;
+    }
+    running.stop().await.unwrap();
+    assert_eq!(db.letters().await, 0);
+}
+
 async fn a_row_that_runs_alone_says_so_in_its_token(db: &Db) {
     let suspect = db.publish("q", 1).await;
     owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;

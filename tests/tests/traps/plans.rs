@@ -16,7 +16,9 @@ async fn searches(pool: &SqlitePool, name: &str, sql: &str) -> Vec<String> {
     let rows = rows.await.unwrap();
     let steps: Vec<String> = rows.iter().map(|row| row.get(3)).collect();
     assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{name} sorts: {steps:?}");
-    steps.into_iter().filter(|step| step.contains("outbox")).collect()
+    let of_the_table =
+        |step: &String| step.contains("outbox") || step.split(' ').nth(1) == Some("o");
+    steps.into_iter().filter(of_the_table).collect()
 }
 
 async fn grown_since_analyze() -> Option<(Db, SqlitePool)> {
@@ -47,9 +49,7 @@ async fn sqlite_looks_every_row_up_by_its_id() {
 #[tokio::test]
 async fn sqlite_reads_what_is_due_in_the_order_of_its_index() {
     let Some((db, pool)) = grown_since_analyze().await else { return };
-    for (name, sql) in
-        statements!["claim_places", "claim_fits", "claim_find", "next_due", "pending"]
-    {
+    for (name, sql) in statements!["claim_places", "claim_read", "next_due", "pending"] {
         let found = searches(&pool, name, sql).await;
         assert!(!found.is_empty(), "{name}");
         for step in found {

@@ -26,7 +26,6 @@ mod vacuum;
 mod validate;
 mod why;
 
-use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -216,7 +215,7 @@ impl PgStore {
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
         let mut used = Used(None);
-        let unsent = |error| StoreError { sent: false, ..StoreError::of(action)(error) };
+        let unsent = |error| StoreError { perhaps_done: false, ..StoreError::of(action)(error) };
         let connection = used.0.insert(self.acquire().await.map_err(unsent)?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
@@ -235,13 +234,16 @@ impl PgStore {
     /// Who waits for a new connection, which the server may have no room for, does not see
     /// that another has come free: so it is looked for meanwhile. The wait itself goes on,
     /// because sqlx asks the server ever more seldom.
+    /// A new one that then comes too late is for the pool: given up half-way each time,
+    /// one that takes long would never be made.
     async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let mut acquiring = pin!(self.0.pool.acquire());
+        let mut acquiring = Box::pin(self.0.pool.acquire());
         loop {
             match timeout(LOOK_AGAIN, &mut acquiring).await {
                 Ok(acquired) => return acquired,
                 Err(_) => {
                     if let Some(free) = self.0.pool.try_acquire() {
+                        tokio::spawn(acquiring);
                         return Ok(free);
                     }
                 }

@@ -1,7 +1,6 @@
 //! Taking rows, and when to look again.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -16,7 +15,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
 use crate::message::to_micros;
-use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
+use crate::store::{Before, CLAIM_BYTES, Claim, Claimed, Extend, Landed, Position, Taken};
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
@@ -38,79 +37,92 @@ impl SqliteStore {
     async fn take(&self, claim: &Claim) -> Result<(Vec<Claimed>, bool), StoreError> {
         let failed = StoreError::of;
         let mut tx = self.begin("claim").await?;
-        let mut found: Vec<(SqliteRow, &str)> = Vec::new();
-        let mut left = false;
-        for (queue, limit) in self.shares(claim, &mut tx).await? {
-            let fits = find(&self.0.sql().claim_fits, claim, queue).bind(limit);
-            let row = fits.fetch_one(&mut *tx).await.map_err(failed("claim"))?;
-            let [limit, due] = [0, 1].map(|column| row.try_get_unchecked::<i64, _>(column));
-            let (limit, due) = (limit.map_err(failed("claim"))?, due.map_err(failed("claim"))?);
-            left |= limit < due;
-            let find = find(&self.0.sql().claim_find, claim, queue).bind(limit);
-            let rows = find.fetch_all(&mut *tx).await.map_err(failed("claim"))?;
-            found.extend(rows.into_iter().map(|row| (row, queue)));
-        }
-        let mut ids: Vec<i64> = Vec::with_capacity(found.len());
-        for (row, _) in &found {
-            ids.push(row.try_get_unchecked(0).map_err(failed("claim"))?);
-        }
-        let now = found.last().map_or(Ok(0), |(row, _)| row.try_get_unchecked(1));
-        let now: i64 = now.map_err(failed("claim"))?;
-        let take = query(&self.0.batches.take.sql).bind(json(&ids)).bind(claim.token).bind(now);
+        let (mut places, now) = self.places(claim, &mut tx).await?;
+        let due = places.len();
+        let mut before = 0;
+        places.retain(|place| {
+            let fits = before < CLAIM_BYTES;
+            before = before.saturating_add(place.bytes);
+            fits
+        });
+        let ids: Vec<_> = places.iter().map(|place| place.id).collect();
+        let take = query(&self.0.batches.take.sql);
+        let take = take.bind(json(&ids)).bind(claim.token).bind(now);
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
+        // The first of each queue, and so on.
+        places.sort_unstable_by_key(|place| (place.queue, place.due, place.id));
+        let mut rows = Vec::with_capacity(places.len());
+        for places in places.chunk_by(|one, other| one.queue == other.queue) {
+            let read = self.read(claim, places).fetch_all(&mut *tx);
+            rows.extend(read.await.map_err(failed("claim"))?);
+        }
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
         // Who waits for the connection gets it before the rows are read, which takes as
         // long as a write.
         tokio::task::yield_now().await;
-        let mut claimed = Vec::with_capacity(found.len());
-        for ((row, queue), id) in found.iter().zip(ids) {
-            let read = claimed_row(row, id, queue, claim.token, now);
+        let mut claimed = Vec::with_capacity(places.len());
+        for (row, place) in rows.into_iter().zip(&places) {
+            let read = claimed_row(&row, place, claim.token, now);
             claimed.push(read.map_err(failed("read claimed rows"))?);
         }
         claimed.sort_by_key(|claimed| Position::of(&claimed.row));
-        Ok((claimed, left))
+        Ok((claimed, places.len() < due))
     }
 
-    /// How many rows of each queue are to be read: those that come first among all.
-    async fn shares<'a>(
+    /// The rows of all its queues that come first, and the time.
+    async fn places<'a>(
         &self,
         claim: &'a Claim,
         connection: &mut SqliteConnection,
-    ) -> Result<Vec<(&'a str, i64)>, StoreError> {
-        let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
-        if let [only] = &*claim.queues {
-            return Ok(vec![(only, limit)]);
-        }
+    ) -> Result<(Vec<Place<'a>>, i64), StoreError> {
         // A queue may be named twice.
         let queues: BTreeSet<&str> = claim.queues.iter().map(String::as_str).collect();
-        let mut places = Vec::new();
+        let (mut places, mut now) = (Vec::new(), 0);
         for &queue in &queues {
-            let find = find(&self.0.sql().claim_places, claim, queue).bind(limit);
-            let row = find.fetch_one(&mut *connection).await;
-            let found = row.and_then(|row| parsed::<Vec<(i64, i64)>>(&row, 0));
-            let found = found.map_err(StoreError::of("claim"))?;
-            places.extend(found.into_iter().map(|place| (place, queue)));
+            let find = self.find(claim, queue, claim.limit).fetch_one(&mut *connection);
+            let row = find.await.map_err(StoreError::of("claim"))?;
+            let found = found(&row, queue).and_then(|found| Ok((found, row.try_get(1)?)));
+            let (found, at) = found.map_err(StoreError::of("claim"))?;
+            places.extend(found);
+            now = at;
         }
-        places.sort_unstable();
-        places.truncate(claim.limit);
-        let share = |queue| places.iter().filter(|(_, of)| *of == queue).count();
-        let shares = queues.into_iter().map(|queue| (queue, share(queue)));
-        let wanted = shares.filter(|&(_, rows)| rows > 0);
-        Ok(wanted.map(|(queue, rows)| (queue, i64::try_from(rows).unwrap_or(limit))).collect())
+        if queues.len() > 1 {
+            places.sort_unstable_by_key(|place| (place.due, place.id));
+            places.truncate(claim.limit);
+        }
+        Ok((places, now))
     }
 
     /// Looks without the write lock: every commit to the file wakes every claim
     /// loop, and those that have nothing to do must not keep writers waiting.
     async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
         for queue in claim.queues.iter() {
-            let find = find(&self.0.sql().claim_places, claim, queue).bind(1);
-            let row = find.fetch_one(&self.0.reader).await;
-            let found = row.and_then(|row| parsed::<Vec<(i64, i64)>>(&row, 0));
-            if !found.map_err(StoreError::of("claim"))?.is_empty() {
+            let row = self.find(claim, queue, 1).fetch_one(&self.0.reader).await;
+            let found = row.and_then(|row| Ok(!found(&row, queue)?.is_empty()));
+            if found.map_err(StoreError::of("claim"))? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// What was taken of a queue.
+    fn read(&self, claim: &Claim, places: &[Place<'_>]) -> Statement {
+        let (queue, last) = places.last().map_or(("", (0, 0)), |it| (it.queue, (it.due, it.id)));
+        let (due, id) = begins(claim);
+        let read = query(&self.0.sql().claim_read).bind(queue.to_owned()).bind(claim.token);
+        read.bind(due).bind(id).bind(last.0).bind(last.1)
+    }
+
+    /// The due rows of a queue, so many at most.
+    fn find(&self, claim: &Claim, queue: &str, most: usize) -> Statement {
+        let (due, id) = begins(claim);
+        query(&self.0.sql().claim_places)
+            .bind(queue.to_owned())
+            .bind(delay_micros(claim.lease_ttl))
+            .bind(due)
+            .bind(id)
+            .bind(i64::try_from(most).unwrap_or(i64::MAX))
     }
 
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
@@ -147,39 +159,52 @@ impl SqliteStore {
     }
 }
 
-/// Lacks the number of rows.
-fn find(sql: &Arc<str>, claim: &Claim, queue: &str) -> Statement {
-    let after = claim.after.map(|after| (to_micros(after.due), after.id));
-    query(sql)
-        .bind(queue.to_owned())
-        .bind(delay_micros(claim.lease_ttl))
-        .bind(after.map_or(i64::MIN, |(at, _)| at))
-        .bind(after.map_or(0, |(_, id)| id))
+/// The place behind which a claim begins.
+fn begins(claim: &Claim) -> (i64, i64) {
+    claim.after.map_or((i64::MIN, 0), |after| (to_micros(after.due), after.id))
 }
 
-type Numbers = (u64, u64, i64, i64, Option<i64>, Option<i64>, String, Option<String>);
+/// A row that is due.
+struct Place<'a> {
+    queue: &'a str,
+    due: i64,
+    id: i64,
+    bytes: usize,
+    previous: String,
+}
 
-/// A row that claim_find read, as claim_take left it.
+fn found<'a>(row: &SqliteRow, queue: &'a str) -> Result<Vec<Place<'a>>, sqlx::Error> {
+    let found: Vec<(i64, i64, usize, String)> = parsed(row, 0)?;
+    let place = |(due, id, bytes, previous)| Place { queue, due, id, bytes, previous };
+    Ok(found.into_iter().map(place).collect())
+}
+
+type Numbers = (i64, u64, u64, i64, Option<i64>, Option<i64>, Option<String>);
+
+/// A row that claim_read read.
 fn claimed_row(
     row: &SqliteRow,
-    id: i64,
-    queue: &str,
+    place: &Place<'_>,
     token: Uuid,
     now: i64,
 ) -> Result<Claimed, sqlx::Error> {
-    let (attempts, deliveries, created, due, first, last, previous, timer_id): Numbers =
-        parsed(row, 4)?;
+    let (id, attempts, deliveries, created, first, last, timer_id): Numbers = parsed(row, 2)?;
+    if id != place.id {
+        let why = format!("row {id} came in the place of row {}", place.id);
+        return Err(sqlx::Error::Decode(why.into()));
+    }
+    let previous = &place.previous;
     // One of another writer may be no token of ours.
-    let previous = (!previous.is_empty()).then(|| Uuid::try_parse(&previous).unwrap_or_default());
+    let previous = (!previous.is_empty()).then(|| Uuid::try_parse(previous).unwrap_or_default());
     let row = Row {
         id,
-        queue: queue.to_owned(),
-        payload: row.try_get_unchecked::<Vec<u8>, _>(2)?.into(),
-        headers: row.try_get_unchecked(3)?,
+        queue: place.queue.to_owned(),
+        payload: row.try_get_unchecked::<Vec<u8>, _>(0)?.into(),
+        headers: row.try_get_unchecked(1)?,
         attempts_count: attempts,
-        deliveries_count: deliveries + 1,
+        deliveries_count: deliveries,
         created_at: from_micros(created),
-        next_attempt_at: from_micros(due),
+        next_attempt_at: from_micros(place.due),
         first_attempt_at: first.map(from_micros),
         last_attempt_at: last.map(from_micros),
         acquired_at: Some(from_micros(now)),

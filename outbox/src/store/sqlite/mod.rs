@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
+use tracing::warn;
 
 use batch::Batches;
 use connect::begin_writing;
@@ -43,10 +44,11 @@ use super::names::TableNames;
 use super::{Landed, Lease, Store, statements, without_pauses};
 use crate::error::StoreError;
 use crate::schema::SchemaMismatch;
+use crate::telemetry::TARGET;
 
 statements! {
     struct EngineSql in "sql" {
-        claim_places, claim_fits, claim_find, abandon, next_due, depth, depth_dlq,
+        claim_places, claim_read, abandon, next_due, depth, depth_dlq,
     }
 }
 
@@ -126,9 +128,21 @@ impl Store for SqliteStore {
     type Wakes = listen::SqliteWakes;
 
     async fn claim(&self, claims: &[super::Claim]) -> super::Result<Vec<super::Taken>> {
-        let mut taken = Vec::with_capacity(claims.len());
+        let mut taken: Vec<super::Taken> = Vec::with_capacity(claims.len());
         for claim in claims {
-            taken.push(self.claim_rows(claim).await?);
+            match self.claim_rows(claim).await {
+                Ok(rows) => taken.push(rows),
+                // What was taken before it is taken: each claim is a transaction. The next
+                // one fails again, or it has passed.
+                Err(failed)
+                    if !failed.perhaps_done && taken.iter().any(|one| !one.rows.is_empty()) =>
+                {
+                    warn!(target: TARGET, error = %failed, "some rows were not claimed");
+                    taken.resize_with(claims.len(), super::Taken::default);
+                    break;
+                }
+                Err(failed) => return Err(failed),
+            }
         }
         Ok(taken)
     }

@@ -1,4 +1,4 @@
--- Leases one row that claim_find found in the same transaction.
+-- Leases one row that claim_places found in the same transaction.
 -- ?1 id, ?2 token, ?3 the time at which it was found. Index: the primary key.
 UPDATE "outbox"
 SET acquired_token = ?2,
