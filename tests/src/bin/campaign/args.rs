@@ -78,6 +78,8 @@ pub struct Goals {
     pub messages: usize,
     /// Floors of what has to happen now and then, times this.
     pub floors: usize,
+    /// It takes no longer.
+    pub seconds: Option<f64>,
 }
 
 impl Args {
@@ -98,7 +100,7 @@ impl Args {
         if self.long {
             let messages = if file { 15_000 } else { 100_000 };
             let faults = if file { 1_000 } else { 2_000 };
-            let goals = Goals { faults, messages, floors: 10 };
+            let goals = Goals { faults, messages, floors: 10, seconds: None };
             let faults = seconds(64 * 60);
             return Course {
                 calm: seconds(60),
@@ -109,7 +111,7 @@ impl Args {
             };
         }
         let messages = if file { 2_000 } else { 6_000 };
-        let goals = Goals { faults: 110, messages, floors: 1 };
+        let goals = Goals { faults: 110, messages, floors: 1, seconds: Some(480.0) };
         Course { calm: seconds(60), faults: seconds(270), rounds: 1, drains: 6, goals: Some(goals) }
     }
 }

@@ -99,6 +99,8 @@ impl Report {
                 missed.push(format!("{what}: {has:.1}, and not {wants:.1}"));
             }
         };
+        // Negative, because less is better.
+        ask("seconds, against", -self.seconds, goals.seconds.map_or(f64::MIN, |most| -most));
         ask("faults", self.injected as f64, goals.faults as f64);
         ask("kinds of faults", self.faults.len() as f64, self.kinds() as f64);
         ask("messages", self.messages as f64, goals.messages as f64);
@@ -144,6 +146,7 @@ impl Report {
             println!("  {id:3} {tested:7} {:4}  {promise}", broken.len());
             broken.iter().take(TOLD).for_each(|what| println!("        ! {what}"));
         }
+        println!("  not judged here: N1 R1 Z2 Z3 X1 B1, see docs/guarantees.md");
         self.missed.iter().for_each(|what| println!("missed: {what}"));
         let violations = self.violations();
         println!("{violations} violations, {} goals missed", self.missed.len());
@@ -156,7 +159,11 @@ impl Report {
         let properties: Value = self
             .verdicts
             .iter()
-            .map(|it| (it.id.to_owned(), json!({ "tested": it.tested, "broken": it.broken.len() })))
+            .map(|it| {
+                let (broken, first) = (it.broken.len(), it.broken.first());
+                let told = json!({ "tested": it.tested, "broken": broken, "first": first });
+                (it.id.to_owned(), told)
+            })
             .collect();
         json!({
             "store": self.store, "seed": self.seed, "seconds": self.seconds.round(),

@@ -71,15 +71,22 @@ pub fn counters(history: &History) -> Vec<Counter> {
     count("leases lost on the way to a dead letter", dead, 10);
     count("buffered rows not started", history.words("waited").count(), 10);
     let unknown = history.words("lost").filter(|line| line.word(4) == "true").count();
-    count("commits without an answer", unknown + history.words("unknown").count(), 10);
-    let claims =
-        history.words("log").filter(|line| line.words.join(" ").contains("claiming failed"));
+    // Of a producer: it was not told, and the row is there.
+    let committed = history.words("unknown").filter(|line| history.biz.contains_key(line.word(1)));
+    count("commits without an answer", unknown + committed.count(), 10);
+    let claims = history.words("log").filter(|line| has_no_answer(&line.words.join(" ")));
     let [unlistened, polled] = wakes(history);
     let of_postgres = |floor| if history.store == Store::Postgres { floor } else { 0 };
     count("claims without an answer", claims.count(), of_postgres(5));
     count("LISTEN again", unlistened, of_postgres(10));
     count("wakes lost, and found by polling", polled, of_postgres(5));
     counters
+}
+
+/// A claim that was sent, and not refused.
+fn has_no_answer(log: &str) -> bool {
+    let refused = ["error returned from database", "onnection refused", "waiting for an open"];
+    log.contains("claiming failed") && !refused.iter().any(|why| log.contains(why))
 }
 
 /// Of those whose handler had its say.

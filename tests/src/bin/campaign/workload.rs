@@ -36,6 +36,8 @@ pub enum Act {
     /// Keeps a thread of the runtime.
     Block,
     Abort,
+    /// Uses up its stack.
+    Overflow,
     Exit,
 }
 
@@ -100,7 +102,9 @@ pub fn draft(rng: &mut Rng, key: String, store: Store) -> Draft {
     // A transaction that writes keeps everybody else from the file, for as long as it is open.
     let alone = queue == "tx" && store == Store::Sqlite;
     let act = match queue {
-        "crash" => weighted(rng, &[(Act::Ok, 96), (Act::Abort, 2), (Act::Exit, 2)]),
+        "crash" => {
+            weighted(rng, &[(Act::Ok, 96), (Act::Abort, 1), (Act::Overflow, 1), (Act::Exit, 2)])
+        }
         "rare" | "timers" => Act::Ok,
         _ => weighted(rng, &ACTS),
     };

@@ -12,7 +12,7 @@ use crate::workload::EXIT;
 /// A claim that was sent before the signal may still be answered.
 const UNDER_WAY: i64 = 500_000;
 /// `drain_timeout`, and what the machine needs beside it.
-const GRACE: i64 = 8_000_000;
+const GRACE: i64 = 10_000_000;
 /// The longest wait of a loop that met errors.
 const BACKOFF: i64 = 30_000_000;
 

@@ -43,7 +43,7 @@ pub(super) fn an_attempt_is_a_failed_run(history: &History) -> Verdict {
         let failed = matches!(word, Some("fail" | "panic"));
         // A transaction that cannot begin keeps its handler from starting, and one that
         // cannot commit takes back what it said.
-        let undone = &*change.queue == "tx";
+        let undone = &*change.queue == "tx" && matches!(word, None | Some("ok"));
         let bad = act(history, change.key.as_deref()) == "Bad";
         verdict.test(failed || undone || bad, || {
             let (id, queue, app) = (lease.id, &change.queue, &change.app);
@@ -93,10 +93,12 @@ pub(super) fn nothing_is_settled_before_its_run_ends(history: &History) -> Verdi
         let (End::Written(at), Some((ended, word))) = (lease.end, lease.word()) else { continue };
         let change = &history.changes[at];
         // A drain whose time is over leaves behind what blocks its thread.
-        let told =
-            |app: &str| history.signals.iter().any(|it| it.app == app && it.signal == "TERM");
+        let term = |app: &str| {
+            let mut sent = history.signals.iter().filter(|it| it.app == app);
+            sent.any(|it| it.signal == "TERM" && it.at <= change.at)
+        };
         let holds =
-            change.is_behind(ended) || told(&change.app) || told(&history.changes[lease.claim].app);
+            change.is_behind(ended) || term(&change.app) || term(&history.changes[lease.claim].app);
         verdict.test(holds, || {
             let (id, act) = (lease.id, change.act());
             format!("row {id}: {act:?} {} us before its handler said {word}", ended - change.at)

@@ -1,6 +1,6 @@
 //! Named timers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::Verdict;
 use crate::history::{History, Op};
@@ -31,14 +31,25 @@ pub(super) fn a_cancelled_timer_never_starts(history: &History) -> Verdict {
         let last = starts.entry(run.id).or_default();
         *last = run.begun.max(*last);
     }
-    let cancelled: HashSet<_> = history.cancelled.iter().map(String::as_str).collect();
+    let mut cancelled: HashMap<&str, (usize, usize)> = HashMap::new();
+    for name in &history.cancelled {
+        cancelled.entry(name).or_default().0 += 1;
+    }
     let deletes = history.changes.iter().filter(|change| change.op == Op::Delete);
     for delete in deletes.filter(|change| change.old.token.is_none()) {
         let name = delete.timer.as_deref().unwrap_or_default();
-        let known = cancelled.contains(name);
+        let known = cancelled.get_mut(name).is_some_and(|(told, deleted)| {
+            *deleted += 1;
+            deleted <= told
+        });
         let started = starts.get(&delete.id).is_some_and(|last| *last > delete.at);
         verdict.test(known && !started, || {
             format!("row {} ({name}): cancelled {known}, started after {started}", delete.id)
+        });
+    }
+    for (name, (told, deleted)) in cancelled {
+        verdict.test(told == deleted, || {
+            format!("{name}: {told} times told as cancelled, and {deleted} rows gone")
         });
     }
     verdict

@@ -28,6 +28,11 @@ pub(super) async fn statement_timeout(world: &World, _: Rng) -> Result<bool> {
     set(world, &of, "statement_timeout", "50ms", Duration::from_secs(4)).await
 }
 
+pub(super) async fn lock_timeout(world: &World, _: Rng) -> Result<bool> {
+    let of = format!("ROLE {ROLE}");
+    set(world, &of, "lock_timeout", "20ms", Duration::from_secs(6)).await
+}
+
 pub(super) async fn idle_timeout(world: &World, _: Rng) -> Result<bool> {
     let of = format!("ROLE {ROLE}");
     set(world, &of, "idle_session_timeout", "500ms", Duration::from_secs(6)).await

@@ -47,6 +47,12 @@ pub(super) async fn black_hole(world: &World, mut rng: Rng) -> Result<bool> {
     Ok(hit)
 }
 
+/// The server does what it is told, and its answers come when the network is well again.
+pub(super) async fn one_way(world: &World, mut rng: Rng) -> Result<bool> {
+    let time = Duration::from_millis(rng.u64(300..5_000));
+    over(world, &mut rng, 0.4, time, |weather| weather.down = Flow::Held).await
+}
+
 pub(super) async fn reset(world: &World, mut rng: Rng) -> Result<bool> {
     let time = Duration::from_millis(50);
     over(world, &mut rng, 0.5, time, |weather| weather.end = Some(End::Reset)).await

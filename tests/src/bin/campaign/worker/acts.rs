@@ -73,12 +73,23 @@ pub(super) fn end(message: &Message, context: &Context) -> Result<Outcome> {
             Ok(Outcome::Snooze(Duration::from_millis(100)))
         }
         Act::Abort => std::process::abort(),
+        Act::Overflow => {
+            let deep = overflow(message.ms);
+            unreachable!("{deep}")
+        }
         Act::Exit => std::process::exit(EXIT),
         _ => {
             ended(context, "ok");
             Ok(Outcome::Ack)
         }
     }
+}
+
+/// Of which no frame can be left out.
+#[allow(unconditional_recursion, reason = "that is the fault")]
+fn overflow(depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 512]);
+    overflow(frame[0] + 1) + frame[511]
 }
 
 pub(super) async fn play(message: &Message, context: &Context) {

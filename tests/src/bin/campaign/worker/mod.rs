@@ -38,7 +38,7 @@ pub async fn work(seat: Seat) -> Result<()> {
     };
     app.dlq("outbox_dlq")
         .only(handlers::all(postgres))
-        .drain_timeout(Duration::from_secs(4))
+        .drain_timeout(Duration::from_secs(6))
         .recorder(record)
         .on_startup(|| async {
             tell("ready");
