@@ -13,7 +13,9 @@ pub(crate) const fn planted(_: &str) -> bool {
 #[cfg(outbox_planted)]
 pub(crate) use there::{edited, planted};
 
-#[cfg(outbox_planted)]
+// In tests too: they see that each bug has its place.
+#[cfg(any(outbox_planted, test))]
+#[cfg_attr(not(outbox_planted), allow(dead_code, reason = "nothing is planted"))]
 mod there {
     use std::sync::LazyLock;
 
@@ -106,5 +108,20 @@ mod there {
             }
         }
         text
+    }
+
+    #[cfg(test)]
+    #[test]
+    fn every_bug_has_its_place_in_a_statement() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/postgres/sql");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let texts: Vec<_> = files.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+        for (bug, start, edits) in STATEMENTS {
+            let of_it = || texts.iter().filter(|text| text.starts_with(start));
+            assert_ne!(of_it().count(), 0, "{bug}: nothing begins with {start:?}");
+            for (before, _) in *edits {
+                assert!(of_it().all(|text| text.contains(before)), "{bug}: {before}");
+            }
+        }
     }
 }

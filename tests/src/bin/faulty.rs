@@ -21,7 +21,7 @@ fn say(line: &str) {
     max_deliveries = 3,
     max_workers = 16,
     fetch_batch = 16,
-    lease_ttl = "1s",
+    lease_ttl = "3s",
     min_poll = "100ms",
     max_poll = "100ms"
 )]

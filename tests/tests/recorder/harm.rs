@@ -43,6 +43,7 @@ async fn a_sink_that_panics_hurts_no_delivery_and_gets_the_next_event(db: &Db) {
     })
     .await;
     assert_eq!(stats.recorder_dropped(), 0);
+    assert_eq!(stats.recorder_panics(), kept.events().len() as u64, "and not more");
 }
 
 /// More events than may wait for it.

@@ -144,12 +144,14 @@ fn every_test_that_the_table_names_exists() {
 }
 
 /// Each is listed, and has a promise with tests that keep it, or a reason why not.
-fn complete(table: &'static str, wanted: BTreeSet<String>) {
+/// `later`: those whose subject is not there yet.
+fn complete(table: &'static str, wanted: BTreeSet<String>, later: &[&str]) {
     let listed: BTreeSet<String> = lines(table).map(|(code, ..)| code.to_owned()).collect();
     let missing: Vec<_> = wanted.difference(&listed).collect();
     assert!(missing.is_empty(), "{missing:?}");
     for (code, promise, kept) in lines(table) {
-        let reason = ["does not apply: ", "later: "].iter().any(|word| kept.starts_with(word));
+        let reason = kept.starts_with("does not apply: ")
+            || kept.starts_with("later: ") && later.contains(&code);
         assert!(!promise.is_empty() && (kept.contains('`') || reason), "{code}: {kept}");
     }
 }
@@ -160,7 +162,7 @@ fn no_trap_is_missing() {
     for (letter, last) in [("B", 16), ("S", 5), ("P", 35), ("T", 8)] {
         wanted.extend((1..=last).map(|number| format!("{letter}{number}")));
     }
-    complete(TABLE, wanted);
+    complete(TABLE, wanted, &[]);
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn no_known_trap_is_missing() {
     let wanted = SUBJECTS.into_iter().chain(TROUBLE).chain(DRAINS);
     let mut wanted: BTreeSet<String> = wanted.map(String::from).collect();
     wanted.extend((1..=10).map(|number| format!("finding {number}")));
-    complete(KNOWN, wanted);
+    complete(KNOWN, wanted, &["relay"]);
 }
 
 #[test]

@@ -143,7 +143,7 @@ async fn a_look_at_a_running_app_may_be_dropped_at_any_point(db: &Db) {
     let ground = Ground::of(db).await;
     let (running, probe) = busy(&ground).await;
     let health = running.health();
-    for times in 0..MOST {
+    for times in 0.. {
         running.forget_schema();
         let looks = async {
             running.ping().await.unwrap();

@@ -23,7 +23,7 @@ use flow::{FLOWS, Flow};
 const AT_ONCE: usize = 8;
 
 macro_rules! swept {
-    ($($test:ident: $flow:literal,)*) => {
+    ($(fn $test:ident() => $flow:literal;)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
             sweep($flow).await;
@@ -38,20 +38,20 @@ macro_rules! swept {
 }
 
 swept! {
-    a_publish_survives_a_failed_write: "publish",
-    a_timer_survives_a_failed_write: "timer",
-    a_cancel_survives_a_failed_write: "cancel",
-    a_replay_survives_a_failed_write: "replay",
-    a_purge_survives_a_failed_write: "purge",
-    a_pause_survives_a_failed_write: "pause",
-    a_migration_survives_a_failed_write: "migrate",
-    an_ack_survives_a_failed_write: "ack",
-    an_ack_that_publishes_survives_a_failed_write: "ack and publish",
-    a_retry_survives_a_failed_write: "retry",
-    a_dead_letter_survives_a_failed_write: "dead letter",
-    a_snooze_survives_a_failed_write: "snooze",
-    an_extension_survives_a_failed_write: "extend",
-    a_lent_transaction_survives_a_failed_write: "transaction",
+    fn a_publish_survives_a_failed_write() => "publish";
+    fn a_timer_survives_a_failed_write() => "timer";
+    fn a_cancel_survives_a_failed_write() => "cancel";
+    fn a_replay_survives_a_failed_write() => "replay";
+    fn a_purge_survives_a_failed_write() => "purge";
+    fn a_pause_survives_a_failed_write() => "pause";
+    fn a_migration_survives_a_failed_write() => "migrate";
+    fn an_ack_survives_a_failed_write() => "ack";
+    fn an_ack_that_publishes_survives_a_failed_write() => "ack and publish";
+    fn a_retry_survives_a_failed_write() => "retry";
+    fn a_dead_letter_survives_a_failed_write() => "dead letter";
+    fn a_snooze_survives_a_failed_write() => "snooze";
+    fn an_extension_survives_a_failed_write() => "extend";
+    fn a_lent_transaction_survives_a_failed_write() => "transaction";
 }
 
 async fn sweep(name: &str) {
