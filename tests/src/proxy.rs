@@ -207,6 +207,10 @@ async fn end(fate: Fate, from: &OwnedReadHalf, mut to: OwnedWriteHalf, way: Towa
     if fate == Fate::Reset {
         let client = if way == Towards::Client { to.as_ref() } else { from.as_ref() };
         let _ = client.set_zero_linger();
+        if way == Towards::Client {
+            // Dropped, it would say that nothing more comes, before the reset.
+            to.forget();
+        }
         return;
     }
     if fate == Fate::HalfClosed && way == Towards::Client {
