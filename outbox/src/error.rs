@@ -144,3 +144,20 @@ fn passes(code: &str) -> bool {
         _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13)),
     }
 }
+
+#[cfg(all(test, any(feature = "postgres", feature = "sqlite")))]
+mod tests {
+    use super::{is_refused, passes};
+
+    #[test]
+    fn what_is_refused_was_not_done_and_what_lost_its_session_may_have_been() {
+        // A deadlock, a lock that is held, a standby, a full server; a busy file.
+        for code in ["40P01", "55P03", "25006", "53300", "5", "261", "517"] {
+            assert!(passes(code) && is_refused(code), "{code}");
+        }
+        // The server ends, the session was ended; an error of the disk, a full one.
+        for code in ["57P01", "08006", "10", "1034", "13"] {
+            assert!(passes(code) && !is_refused(code), "{code}");
+        }
+    }
+}

@@ -316,7 +316,7 @@ impl Subscriber {
     }
 
     /// How long a run of a handler of batches waits for more messages than there
-    /// are; not at all by default.
+    /// are; not at all by default, and half of the lease at most.
     #[must_use]
     pub fn batch_wait(mut self, wait: Duration) -> Self {
         self.options.batch.wait = wait;

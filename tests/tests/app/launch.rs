@@ -50,6 +50,7 @@ async fn every_reason_is_told_at_once(db: &Db) {
         .min_poll(HOUR)
         .max_poll(SECOND)
         .timeout(Duration::MAX)
+        .batch_wait(SECOND)
         .retry(outbox::retry::Exponential::new(SECOND).multiplier(f64::NAN));
     let app =
         db.app().only([wrong, nothing("other", "q"), nothing("empty", ""), mail::subscriber()]);
@@ -61,6 +62,7 @@ async fn every_reason_is_told_at_once(db: &Db) {
         "lease_ttl",
         "min_poll",
         "`timeout` is above",
+        "`batch_wait` (1s) is above half of `lease_ttl`",
         "multiplier",
         "already has the subscriber",
         "queue name is empty",
