@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Once;
 use std::time::Duration;
 
-use outbox::{App, Bytes, Context, Tx, subscriber};
+use outbox::{App, Bytes, Context, Outgoing, Publisher, Tx, subscriber};
 use sqlx::sqlite::SqlitePool;
 
 /// A whole line, at once: the process may die the next moment.
@@ -59,6 +59,39 @@ async fn busy(n: i64, mut tx: Tx<sqlx::Sqlite>, ctx: Context) -> anyhow::Result<
     Ok(())
 }
 
+/// Notes by its own clock when it handles what. Every third one fails at first.
+#[subscriber(
+    "timed",
+    retry = Constant("1s", max_attempts = 2),
+    lease_ttl = "2s",
+    min_poll = "100ms",
+    max_poll = "100ms"
+)]
+async fn timed(n: i64, mut tx: Tx<sqlx::Sqlite>, ctx: Context) -> anyhow::Result<()> {
+    anyhow::ensure!(n % 3 > 0 || ctx.attempts() > 0, "at first");
+    let note = "INSERT INTO handled (n, at)
+        VALUES (?, CAST(round(unixepoch('subsec') * 1000) AS INTEGER))";
+    sqlx::query(note).bind(n).execute(&mut *tx).await?;
+    Ok(())
+}
+
+/// Publishes numbers from a hundred on, a few of which are due in a second, and notes by
+/// its own clock when each is due.
+async fn produce_timed(pool: SqlitePool) -> anyhow::Result<()> {
+    let publisher = Publisher::from_env()?;
+    for n in 100_i64..130 {
+        let delay = u64::from(n >= 125);
+        let mut tx = outbox::sqlite::begin(&pool).await?;
+        let note = "INSERT INTO published (n, due)
+            VALUES (?, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + 1000 * ?)";
+        sqlx::query(note).bind(n).bind(i64::try_from(delay)?).execute(&mut *tx).await?;
+        let delay = Duration::from_secs(delay);
+        publisher.send(&mut tx, Outgoing::new("timed", &n).delay(delay)).await?;
+        tx.commit().await?;
+    }
+    Ok(())
+}
+
 /// Writes a number and publishes it, in one transaction, again and again.
 async fn produce(pool: SqlitePool) -> anyhow::Result<()> {
     let first = i64::from(std::process::id()) << 24;
@@ -85,16 +118,22 @@ async fn main() -> anyhow::Result<()> {
         App::postgres(sqlx::PgPool::connect_lazy(url)?)
     } else {
         let pool = outbox::sqlite::connect(url).await?;
-        if job == "busy" {
-            // What fails a producer ends the process, and so fails the test.
-            let producing = produce(pool.clone());
-            tokio::spawn(async { producing.await.unwrap_or_else(|error| panic_of(&error)) });
-        }
+        let (job, producers) = (job.clone(), pool.clone());
+        // What fails a producer ends the process, and so fails the test.
+        tokio::spawn(async move {
+            let produced = match job.as_str() {
+                "busy" => produce(producers).await,
+                "timed producer" => produce_timed(producers).await,
+                _ => Ok(()),
+            };
+            produced.unwrap_or_else(|error| panic_of(&error));
+        });
         App::sqlite(pool)
     };
     let one = match job.as_str() {
         "deadly" => deadly::subscriber(),
         "large" => large::subscriber(),
+        "timed" | "timed producer" => timed::subscriber(),
         _ => busy::subscriber(),
     };
     Ok(app.dlq("outbox_dlq").only([one]).run().await?)

@@ -1,13 +1,17 @@
-//! The server's clock is stepped by an hour while an app runs.
+//! The server's clock is stepped by an hour while an app runs; that of a process, which is
+//! the clock of its SQLite file, is off by an hour.
 
 use std::time::Duration;
 
 use outbox::Outgoing;
-use outbox_tests::clock::Clock;
+use outbox_tests::backend::skip;
+use outbox_tests::clock::{Clock, off_by};
 use outbox_tests::db::Db;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::server::Server;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{PATIENCE, eventually};
+use outbox_tests::worker::Worker;
+use tokio::process::Command;
 
 use super::{HOUR, OFTEN, SECOND, drain, publish};
 
@@ -109,4 +113,72 @@ async fn a_drain_while_the_clock_jumps_ends_in_time() {
     drain::in_trouble(&db, db.app(), async || clock.set(3600), async || ()).await;
     drain::in_trouble(&db, db.app(), async || clock.set(-3600), async || clock.set(3600)).await;
     db.close().await;
+}
+
+/// A process of which only the clock is wrong, by so many seconds.
+fn worker(db: &Db, job: &str, seconds: i64) -> Worker {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
+    command.args([&db.url, job]).envs(off_by(seconds).into_iter().flatten());
+    Worker::spawn(command)
+}
+
+/// `None` without libfaketime. Six rows are due, three in half an hour, three in two.
+async fn with_rows_that_wait() -> Option<Db> {
+    if off_by(0).is_none() {
+        skip("faketime", "libfaketime is not installed");
+        return None;
+    }
+    let db = Db::sqlite().await?;
+    db.exec("CREATE TABLE published (n INTEGER PRIMARY KEY, due INTEGER NOT NULL)").await;
+    db.exec("CREATE TABLE handled (n INTEGER NOT NULL, at INTEGER NOT NULL)").await;
+    for n in 0..12 {
+        let delay = [Duration::ZERO, Duration::ZERO, HOUR / 2, 2 * HOUR][n / 3];
+        let now = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
+        let due = format!("{now} + {}", delay.as_millis());
+        db.exec(format!("INSERT INTO published VALUES ({n}, {due})")).await;
+        db.send(Outgoing::new("timed", &n).delay(delay)).await;
+    }
+    Some(db)
+}
+
+async fn handled(db: &Db, which: &str) -> i64 {
+    db.int(format!("SELECT count(*) FROM handled JOIN published USING (n) WHERE {which}")).await
+}
+
+/// What it published itself is handled at once, and so many of the others. The rest is
+/// handled when it is due by the clock of whoever is there.
+async fn a_worker_off_by(db: Db, seconds: i64, others: i64) {
+    let off = worker(&db, "timed producer", seconds);
+    eventually("its own are handled", async || handled(&db, "n >= 100").await == 30).await;
+    let late = format!("n >= 100 AND at > due + {}", PATIENCE.as_millis());
+    assert_eq!(handled(&db, &late).await, 0);
+    eventually("so many others", async || handled(&db, "n < 100").await == others).await;
+    assert_eq!(db.rows().await, 12 - others);
+    off.stop().await;
+    let last = worker(&db, "timed", 4 * 3600);
+    db.drained().await;
+    last.stop().await;
+    assert_eq!(handled(&db, "at < due").await, 0, "handled before it was due");
+    let all = "SELECT count(*) FROM handled";
+    assert_eq!((db.int(all).await, handled(&db, "true").await, db.letters().await), (42, 42, 0));
+    assert_eq!(db.int("SELECT count(DISTINCT n) FROM handled").await, 42);
+    db.close().await;
+}
+
+/// Not promised: that it is in time for others. What they publish it handles an hour late,
+/// and takes over an hour late if they die. Nor that they leave its leases alone: to them
+/// these have run out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_an_hour_behind_on_a_file_handles_its_own_at_once_and_loses_none() {
+    let Some(db) = with_rows_that_wait().await else { return };
+    a_worker_off_by(db, -3600, 0).await;
+}
+
+/// Not promised: that others need not wait an hour for what it publishes, or for what it
+/// held when it died. Nor that it leaves their leases alone: to it they have run out, so it
+/// runs at once what they run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_an_hour_ahead_on_a_file_handles_what_is_due_to_it_and_loses_none() {
+    let Some(db) = with_rows_that_wait().await else { return };
+    a_worker_off_by(db, 3600, 9).await;
 }

@@ -48,19 +48,33 @@ fn often((subscriber, probe): (Subscriber, Probe)) -> (Subscriber, Probe) {
 
 impl Stopped {
     pub async fn in_trouble(db: &Db, app: App, begin: impl AsyncFnOnce()) -> Self {
+        Self::amid(db, app, begin, async || ()).await
+    }
+
+    /// The handler ends when `trouble` is over, which begins after the stop.
+    pub async fn amid(
+        db: &Db,
+        app: App,
+        begin: impl AsyncFnOnce(),
+        trouble: impl AsyncFnOnce(),
+    ) -> Self {
         let (subscriber, probe) = often(gated("in trouble", QUEUE));
         publish(db, QUEUE, 0..5).await;
         let app = app.only([subscriber.max_workers(1)]).drain_timeout(LIMIT);
         let running = app.start().await.unwrap();
         probe.start().await;
-        eventually("all are claimed", async || db.leased().await == 5).await;
+        let claimed = of_queue("outbox", "AND acquired_token IS NOT NULL");
+        eventually("all are claimed", async || db.int(&claimed).await == 5).await;
         begin().await;
         let at = Instant::now();
         let mut stop = pin!(running.stop());
         begun("the stop", stop.as_mut()).await;
-        probe.let_end(1);
+        let trouble = async {
+            trouble().await;
+            probe.let_end(1);
+        };
         // Whether it could write all of it depends on the trouble.
-        let _ = soon("the stop ends", stop).await;
+        let _ = tokio::join!(trouble, soon("the stop ends", stop));
         assert!(at.elapsed() < IN_TIME, "it took {:?}", at.elapsed());
         assert!(probe.more().await.is_empty(), "nothing is started by a drain");
         Self { finished: probe.finished() == 1 }
@@ -70,13 +84,19 @@ impl Stopped {
     pub async fn comes_back_on(self, db: &Db) {
         let (subscriber, probe) = often(free("after it", QUEUE));
         let running = db.app().only([subscriber]).start().await.unwrap();
-        db.drained().await;
+        let rows = of_queue("outbox", "");
+        eventually("no row is left", async || db.int(&rows).await == 0).await;
         running.stop().await.unwrap();
         let handled: BTreeSet<i64> = probe.more().await.iter().map(|run| run.n).collect();
         let left: BTreeSet<i64> = (i64::from(self.finished)..5).collect();
         assert!(handled.is_superset(&left), "{handled:?}");
-        assert_eq!(db.letters().await, 0);
+        assert_eq!(db.int(of_queue("outbox_dlq", "")).await, 0);
     }
+}
+
+/// Others may use the same tables.
+fn of_queue(table: &str, which: &str) -> String {
+    format!("SELECT count(*) FROM {table} WHERE queue = '{QUEUE}' {which}")
 }
 
 async fn behind_a_proxy(db: &Db, begin: impl AsyncFnOnce(&Proxy), end: impl AsyncFnOnce(&Proxy)) {
@@ -98,27 +118,56 @@ async fn a_drain_behind_a_route_that_swallows_everything_ends_in_time(db: &Db) {
     behind_a_proxy(db, async |proxy| proxy.hang(), async |proxy| proxy.hang_no_more()).await;
 }
 
+const KILL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'engine'";
+
 async fn a_drain_whose_connections_were_killed_ends_in_time(db: &Db) {
-    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name = 'engine'";
     let begin = async || {
         for _ in 0..3 {
-            db.int(kill).await;
+            db.int(KILL).await;
         }
     };
     in_trouble(db, db.app(), begin, async || ()).await;
 }
 
-/// With other defaults, other plans and another column, which connections meet that are
-/// made from now on.
+const WRITTEN: &str = "CREATE TABLE written (in_loops boolean);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+        INSERT INTO written SELECT current_setting('enable_hashjoin') = 'off'
+            AND current_setting('enable_mergejoin') = 'off'
+            WHERE current_setting('application_name') = 'engine';
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER note AFTER UPDATE OR DELETE ON outbox
+        FOR EACH STATEMENT EXECUTE FUNCTION note()";
+
+/// With other defaults, plans that are nested loops, and another column. Open sessions keep
+/// their settings, so they are ended; a trigger notes what each write was planned with.
 async fn a_drain_on_a_changed_database_ends_in_time(db: &Db) {
     let name = db.pg().connect_options().get_database().unwrap().to_owned();
+    let written = async |how: &str| {
+        db.int(format!("SELECT count(*) FROM written WHERE {how} in_loops")).await
+    };
+    let mut before = 0;
     let begin = async || {
-        for set in ["default_transaction_isolation = serializable", "enable_indexscan = off"] {
+        for set in [
+            "default_transaction_isolation = serializable",
+            "enable_hashjoin = off",
+            "enable_mergejoin = off",
+            "enable_indexscan = off",
+        ] {
             db.exec(format!("ALTER DATABASE {name} SET {set}")).await;
         }
         db.exec("ALTER TABLE outbox ADD COLUMN more text DEFAULT 'x'").await;
         db.exec("ALTER TABLE outbox_dlq ADD COLUMN more text DEFAULT 'x'").await;
+        db.exec("CREATE TABLE changed AS SELECT clock_timestamp() AS at").await;
+        let kill_old = format!("{KILL} AND backend_start < (SELECT at FROM changed)");
+        eventually("no old session is left", async || db.int(&kill_old).await == 0).await;
+        sqlx::raw_sql(WRITTEN).execute(db.pg()).await.unwrap();
+        eventually("a new one writes", async || written("").await > 0).await;
+        before = written("").await;
     };
-    in_trouble(db, db.app(), begin, async || ()).await;
+    let stopped = Stopped::in_trouble(db, db.app(), begin).await;
+    assert!(written("").await > before, "the drain wrote nothing");
+    assert_eq!(written("NOT").await, 0, "an old session wrote");
+    stopped.comes_back_on(db).await;
 }

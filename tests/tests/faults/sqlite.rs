@@ -1,6 +1,7 @@
 //! Three processes publish to one file and handle what is in it, and are killed at any
 //! moment, again and again.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outbox_tests::db::Db;
@@ -9,10 +10,23 @@ use outbox_tests::worker::Worker;
 use tokio::process::Command;
 use tokio::time::sleep;
 
+use super::drain::Stopped;
+
 /// Kills of each process; `OUTBOX_KILL_ROUNDS` overrides it.
 const ROUNDS: usize = 20;
 
-fn start(db: &Db, log: &std::path::Path) -> Worker {
+async fn with_tables() -> Db {
+    let db = Db::sqlite().await.unwrap();
+    db.exec("CREATE TABLE biz (n INTEGER PRIMARY KEY)").await;
+    db.exec("CREATE TABLE done (n INTEGER NOT NULL)").await;
+    db
+}
+
+fn log_of(db: &Db) -> PathBuf {
+    Path::new(db.url.strip_prefix("sqlite:").unwrap()).with_extension("log")
+}
+
+fn start(db: &Db, log: &Path) -> Worker {
     let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
     let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
     Worker::spawn({
@@ -37,15 +51,18 @@ async fn balances(db: &Db) {
     assert_eq!(db.int(foreign).await, 0);
 }
 
+fn nobody_met_a_lock(log: &Path) {
+    let told = std::fs::read_to_string(log).unwrap();
+    let locked = told.matches("database is locked").count();
+    assert_eq!(locked, 0, "{told}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_killed_on_one_file_lose_nothing_and_break_nothing() {
-    let db = Db::sqlite().await.unwrap();
-    db.exec("CREATE TABLE biz (n INTEGER PRIMARY KEY)").await;
-    db.exec("CREATE TABLE done (n INTEGER NOT NULL)").await;
+    let db = with_tables().await;
     let rounds = std::env::var("OUTBOX_KILL_ROUNDS");
     let rounds = rounds.map_or(ROUNDS, |given| given.parse().expect("a number of rounds"));
-    let path = db.url.strip_prefix("sqlite:").unwrap();
-    let log = std::path::Path::new(path).with_extension("log");
+    let log = log_of(&db);
     let mut workers: Vec<_> = (0..3).map(|_| start(&db, &log)).collect();
     for kill in 0..3 * rounds {
         sleep(Duration::from_millis(20 + (kill as u64 * 7919) % 230)).await;
@@ -68,8 +85,30 @@ async fn three_processes_killed_on_one_file_lose_nothing_and_break_nothing() {
     last.stop().await;
     balances(&db).await;
     println!("{} messages, {} kills", written().await, 3 * rounds);
-    let told = std::fs::read_to_string(&log).unwrap();
-    let locked = told.matches("database is locked").count();
-    assert_eq!(locked, 0, "{told}");
+    nobody_met_a_lock(&log);
+    db.close().await;
+}
+
+/// Killed one after the other while the stop waits for a handler and gives back what was
+/// not started: in the middle of a write, as it happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_beside_writers_that_are_killed_ends_in_time() {
+    let db = with_tables().await;
+    let log = log_of(&db);
+    for _ in 0..5 {
+        let mut writers = [start(&db, &log), start(&db, &log)];
+        for writer in &mut writers {
+            writer.begun().await;
+        }
+        let kill = async || {
+            for writer in writers {
+                writer.kill().await;
+            }
+        };
+        let stopped = Stopped::amid(&db, db.app(), async || (), kill).await;
+        stopped.comes_back_on(&db).await;
+        balances(&db).await;
+    }
+    nobody_met_a_lock(&log);
     db.close().await;
 }

@@ -130,7 +130,7 @@ impl Reference {
             some.map(|(rows, start)| Step::Claim { worker, rows, start })
         });
         let singles: Vec<(u32, Vec<Step>)> = vec![
-            (14, vec![Step::Tick]),
+            (18, vec![Step::Tick]),
             (13, keys(|key| Step::Publish { key })),
             (2, keys(|key| Step::RollBack { key })),
             (5, keys(|key| Step::Cancel { key })),

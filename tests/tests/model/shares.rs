@@ -10,8 +10,8 @@ pub struct Shares {
     sequences: usize,
     steps: usize,
     kinds: BTreeMap<&'static str, usize>,
-    /// Sequences in which somebody wrote under a lease that had run out, and those in
-    /// which another claim had the row by then.
+    /// Sequences in which a delivery was settled under a lease that had run out, and those
+    /// in which another claim had the row by then.
     expired: usize,
     lost: usize,
 }
@@ -28,7 +28,7 @@ impl Shares {
         self.steps += 1;
         *self.kinds.entry(step.kind()).or_default() += 1;
         let Some(before) = effects.first().map(|effect| effect.before) else { return };
-        for slot in step.slots().iter().filter_map(|slot| before.slots[usize::from(*slot)]) {
+        for slot in step.settled().iter().filter_map(|slot| before.slots[usize::from(*slot)]) {
             let lease = before.messages[usize::from(slot.key)].row.and_then(|row| row.lease);
             let own = lease.filter(|lease| lease.claim == slot.claim);
             seen.expired |= own.is_some_and(|lease| lease.is_over(before.now, RULES.ttl));

@@ -108,11 +108,12 @@ impl Step {
         }]
     }
 
-    /// Leases that it writes under.
-    pub fn slots(&self) -> &[u8] {
+    /// Deliveries whose final word it writes. What extends, releases or abandons a lease
+    /// that ran out finds that sooner, and is no proof of what a settlement does then.
+    pub fn settled(&self) -> &[u8] {
         match self {
-            Self::Settle { slots, .. } | Self::Extend { slots } | Self::Release { slots } => slots,
-            Self::Abandon { slot } | Self::Refuse { slot } => std::slice::from_ref(slot),
+            Self::Settle { slots, .. } => slots,
+            Self::Refuse { slot } => std::slice::from_ref(slot),
             _ => &[],
         }
     }
