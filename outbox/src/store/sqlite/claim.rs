@@ -108,10 +108,14 @@ impl SqliteStore {
 
     /// What was taken of a queue.
     fn read(&self, claim: &Claim, places: &[Place<'_>]) -> Statement {
-        let (queue, last) = places.last().map_or(("", (0, 0)), |it| (it.queue, (it.due, it.id)));
+        let queue = places.first().map_or("", |place| place.queue);
         let (due, id) = begins(claim);
-        let read = query(&self.0.sql().claim_read).bind(queue.to_owned()).bind(claim.token);
-        read.bind(due).bind(id).bind(last.0).bind(last.1)
+        query(&self.0.sql().claim_read)
+            .bind(queue.to_owned())
+            .bind(claim.token)
+            .bind(due)
+            .bind(id)
+            .bind(i64::try_from(places.len()).unwrap_or(i64::MAX))
     }
 
     /// The due rows of a queue, so many at most.
