@@ -27,6 +27,8 @@ mod settle;
 mod signal;
 mod sleep;
 mod transaction;
+#[cfg(all(test, feature = "testing"))]
+pub(crate) mod unanswered;
 mod vitals;
 mod wake;
 mod watchdog;

@@ -355,6 +355,8 @@ mod sealed {
     pub trait Sealed {}
     #[cfg(feature = "testing")]
     impl Sealed for super::memory::MemoryStore {}
+    #[cfg(all(test, feature = "testing"))]
+    impl Sealed for crate::engine::unanswered::Unanswered {}
     #[cfg(feature = "testing")]
     impl Sealed for crate::testing::simulate::FaultyStore {}
     #[cfg(feature = "postgres")]
