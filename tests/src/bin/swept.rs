@@ -1,7 +1,7 @@
 //! A process whose writes are made to fail: `swept URL FLOW FIRST [BUSY]`. It goes through
-//! the flow three times, numbered from `FIRST`, and tells how each ended. `BUSY`: it waits for no lock, and another
-//! connection has it, at first: `call`, when the call is made; `handler`, when a handler
-//! ends.
+//! the flow three times, numbered from `FIRST`, and tells how each ended. `BUSY`: it waits for
+//! no lock. Another connection has it at first: `call`, when the call is made; `handler`,
+//! when a handler ends; or nobody has: `impatient`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -17,7 +17,9 @@ pub enum Fault {
     Write(usize),
     /// `SQLITE_IOERR` from a flush.
     Flush(usize),
-    /// `SQLITE_BUSY`, when the call is made.
+    /// `SQLITE_BUSY` from the lock under which somebody writes, and nobody waits for it.
+    Lock(usize),
+    /// The lock is held by another connection, when the call is made.
     Busy,
     /// And when a handler ends.
     BusyHandler,
@@ -27,6 +29,7 @@ pub enum Fault {
 pub struct Calls {
     pub writes: usize,
     pub flushes: usize,
+    pub locks: usize,
 }
 
 /// How it ended.
@@ -39,8 +42,11 @@ pub struct Ended {
 
 impl Calls {
     pub fn min_of(self, other: Self) -> Self {
-        let (writes, flushes) = (other.writes, other.flushes);
-        Self { writes: self.writes.min(writes), flushes: self.flushes.min(flushes) }
+        Self {
+            writes: self.writes.min(other.writes),
+            flushes: self.flushes.min(other.flushes),
+            locks: self.locks.min(other.locks),
+        }
     }
 }
 
@@ -49,7 +55,8 @@ impl Fault {
         let full = (1..=calls.writes).map(Self::Full);
         let write = (1..=calls.writes).map(Self::Write);
         let flush = (1..=calls.flushes).map(Self::Flush);
-        let mut all: Vec<_> = full.chain(write).chain(flush).collect();
+        let lock = (1..=calls.locks).map(Self::Lock);
+        let mut all: Vec<_> = full.chain(write).chain(flush).chain(lock).collect();
         all.push(Self::Busy);
         all.extend(handler.then_some(Self::BusyHandler));
         all
@@ -60,6 +67,7 @@ impl Fault {
         match self {
             Self::Full(at) | Self::Write(at) => at > calls.writes,
             Self::Flush(at) => at > calls.flushes,
+            Self::Lock(at) => at > calls.locks,
             Self::Busy | Self::BusyHandler => false,
         }
     }
@@ -70,6 +78,7 @@ impl Fault {
             Self::Full(at) => Ok(("write", at, "ENOSPC")),
             Self::Write(at) => Ok(("write", at, "EIO")),
             Self::Flush(at) => Ok(("flush", at, "EIO")),
+            Self::Lock(at) => Ok(("lock", at, "EAGAIN")),
             Self::Busy => Err("call"),
             Self::BusyHandler => Err("handler"),
         }
@@ -95,6 +104,7 @@ pub async fn swept(url: &str, flow: &str, first: i64, fault: Option<Fault>) -> E
     match fault.map(Fault::told) {
         Some(Ok((call, at, error))) => {
             command.envs([("FAIL_CALL", call), ("FAIL_AT", &at.to_string()), ("FAIL_WITH", error)]);
+            command.args((call == "lock").then_some("impatient"));
         }
         Some(Err(busy)) => drop(command.arg(busy)),
         None => {}
@@ -108,7 +118,7 @@ pub async fn swept(url: &str, flow: &str, first: i64, fault: Option<Fault>) -> E
     let told = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(log).unwrap();
     let told: Vec<usize> = told.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    let [writes, flushes, struck] = told[..] else { panic!("{told:?}") };
+    let [writes, flushes, locks, struck] = told[..] else { panic!("{told:?}") };
     let struck = struck > 0 || lines.iter().any(|line| line == "busy");
-    Ended { lines, struck, calls: Calls { writes, flushes } }
+    Ended { lines, struck, calls: Calls { writes, flushes, locks } }
 }

@@ -95,7 +95,7 @@ async fn struck(flow: &'static Flow, fault: Fault) -> bool {
         if struck {
             return true;
         }
-        let least = child::Calls { writes: flow.writes, flushes: 0 };
+        let least = child::Calls { writes: flow.writes, flushes: 0, locks: 0 };
         assert!(fault.is_beyond(calls), "{fault:?} did not happen in {calls:?}");
         assert!(fault.is_beyond(least), "{calls:?}: the flow is not what it was");
     }
