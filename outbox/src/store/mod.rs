@@ -4,6 +4,8 @@
 //! sees it through the hidden `testing::store`. Nothing in here knows of
 //! handlers.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod counted;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::{PgStore, query};
 use crate::error::StoreError;
 use crate::store::Depth;
+use crate::store::counted::counted;
 use crate::store::names::TableNames;
 
 const ACTION: &str = "look into the queues";
@@ -31,7 +32,7 @@ impl PgStore {
         most: usize,
     ) -> Result<Vec<Depth>, StoreError> {
         let give_up = Instant::now() + PATIENCE;
-        while self.0.pool.num_idle() == 0 && self.0.pool.size() > 0 && Instant::now() < give_up {
+        while matches!(counted(&self.0.pool), (1.., 0)) && Instant::now() < give_up {
             sleep(Duration::from_millis(20)).await;
         }
         let most = i64::try_from(most).unwrap_or(i64::MAX);

@@ -44,6 +44,7 @@ pub(crate) use schema::sql as schema_sql;
 use vacuum::Vacuum;
 use validate::validate;
 
+use super::counted::counted;
 use super::names::TableNames;
 use super::{Landed, Lease, Store, statements, without_pauses};
 use crate::error::StoreError;
@@ -252,7 +253,7 @@ impl PgStore {
     }
 
     fn has_spare_connections(&self) -> bool {
-        let (open, idle) = (self.0.pool.size() as usize, self.0.pool.num_idle());
+        let (open, idle) = counted(&self.0.pool);
         let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if idle < open {
             *busy = Instant::now();
@@ -357,7 +358,7 @@ impl Store for PgStore {
     }
 
     fn connections(&self) -> super::Connections {
-        let (open, idle) = (self.0.pool.size() as usize, self.0.pool.num_idle());
+        let (open, idle) = counted(&self.0.pool);
         super::Connections { open, idle, most: MAX_CONNECTIONS as usize }
     }
 

@@ -40,6 +40,7 @@ pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 use validate::validate;
 
+use super::counted::counted;
 use super::names::TableNames;
 use super::{Landed, Lease, Store, statements, without_pauses};
 use crate::error::StoreError;
@@ -200,8 +201,7 @@ impl Store for SqliteStore {
     }
 
     fn connections(&self) -> super::Connections {
-        let of = |pool: &SqlitePool| (pool.size() as usize, pool.num_idle());
-        let (reads, writes) = (of(&self.0.reader), of(&self.0.writer));
+        let (reads, writes) = (counted(&self.0.reader), counted(&self.0.writer));
         super::Connections { open: reads.0 + writes.0, idle: reads.1 + writes.1, most: 3 }
     }
 
