@@ -32,6 +32,12 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Its handler is about to start.
+    fn dispatched(&mut self, reader: &Reader, now: Instant) {
+        let bytes = self.context.delivery().row.payload.len();
+        self.settling.report.dispatched(now, bytes, &reader.teller);
+    }
+
     /// Its handler has ended, or was given up.
     pub(super) fn end(&mut self) {
         self.settling.until(self.context.lease_deadline());
@@ -127,7 +133,7 @@ fn admit<'a, S: Store>(
     now: Instant,
 ) -> Admitted<'a> {
     let options = &reader.subscriber.options;
-    let mut settling = Settling::of(reader, &job);
+    let settling = Settling::of(reader, &job);
     let Job { claimed, claimed_at, deadline } = job;
     let row = claimed.row;
     if now + lease::margin(options.lease_ttl) > deadline && !planted("no-deadline-check") {
@@ -154,25 +160,18 @@ fn admit<'a, S: Store>(
     if row.has_expired(now - claimed_at) {
         return Admitted::Not(settling.ruled(case.expired()));
     }
-    if !too_often {
-        settling.report.dispatched(now, row.payload.len(), &reader.teller);
-    }
     let context = Context::new(Delivery::new(row, &reader.common, deadline));
     // A suspect runs alone.
     if let Some(loan) = loan.filter(|_| !too_often) {
         let _ = context.delivery().loan.set(Arc::clone(loan));
     }
     let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
-    let run = Run { settling, holding: Some(holding), context, claimed_at };
-    if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
-}
-
-impl Run<'_> {
-    /// A suspect starts when it is alone.
-    fn dispatched(&mut self, reader: &Reader) {
-        let bytes = self.context.delivery().row.payload.len();
-        self.settling.report.dispatched(Instant::now(), bytes, &reader.teller);
+    let mut run = Run { settling, holding: Some(holding), context, claimed_at };
+    if too_often {
+        return Admitted::Suspect(run);
     }
+    run.dispatched(reader, now);
+    Admitted::Innocent(run)
 }
 
 /// Runs a suspect with no other handler beside it, under a token that says so; or
@@ -184,7 +183,7 @@ async fn alone<S: Store>(
 ) -> Few<Settling> {
     let Some(_alone) = shared.quiet.alone().await else {
         let _running = shared.quiet.beside_others(1).await;
-        run.dispatched(reader);
+        run.dispatched(reader, Instant::now());
         return handle(shared, reader, smallvec![run]).await;
     };
     let _running = shared.quiet.count(1);
@@ -206,7 +205,7 @@ async fn alone<S: Store>(
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
     run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
-    run.dispatched(reader);
+    run.dispatched(reader, Instant::now());
     handle(shared, reader, smallvec![run]).await
 }
 
