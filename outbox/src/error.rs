@@ -124,12 +124,12 @@ fn cause(code: &str) -> Option<&'static str> {
 }
 
 /// Whether the database says by it that it has not done what it was asked for, each
-/// statement being a transaction. One whose session ends may have been.
+/// statement being a transaction. One whose session ends, or whose disk fails, may have been.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn is_refused(code: &str) -> bool {
     match code.len() {
         5 => !["08", "57"].iter().any(|class| code.starts_with(class)),
-        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
+        _ => code.parse::<u32>().is_ok_and(|code| !matches!(code & 0xff, 10 | 13)),
     }
 }
 
@@ -154,6 +154,10 @@ mod tests {
         // A deadlock, a lock that is held, a standby, a full server; a busy file.
         for code in ["40P01", "55P03", "25006", "53300", "5", "261", "517"] {
             assert!(passes(code) && is_refused(code), "{code}");
+        }
+        // For good: a constraint, a file that is none.
+        for code in ["23505", "1811", "26"] {
+            assert!(!passes(code) && is_refused(code), "{code}");
         }
         // The server ends, the session was ended; an error of the disk, a full one.
         for code in ["57P01", "08006", "10", "1034", "13"] {

@@ -59,3 +59,25 @@ async fn a_settlement_that_sqlite_rolled_back_keeps_no_other_from_being_written(
     running.stop().await.unwrap();
     db.close().await;
 }
+
+/// A process claims for all its subscribers in one call, each in a transaction of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_sqlite_refuses_keeps_no_rows_of_another() {
+    let (db, _) = on_a_file().await;
+    db.exec(
+        "CREATE TRIGGER refused BEFORE UPDATE ON outbox WHEN NEW.queue = 'refused'
+         BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+    )
+    .await;
+    db.publish("fine", 1).await;
+    db.publish("refused", 2).await;
+    let (fine, handled) = probe::free("fine", "fine");
+    let (refused, started) = probe::free("refused", "refused");
+    let running = db.app().only([fine, refused]).start().await.unwrap();
+    // Long before its lease would have run out.
+    handled.start().await;
+    eventually("it is acked", async || db.rows().await == 1).await;
+    assert!(started.more().await.is_empty());
+    running.stop().await.unwrap();
+    db.close().await;
+}
