@@ -115,7 +115,7 @@ mod tests {
             ("OUTBOX_DLQ_TABLE", "outbox"),
             ("OUTBOX_DRAIN_TIMEOUT", "soon"),
             ("OUTBOX_ASYNC_SETTLES", "yes"),
-            ("OUTBOX_NOTIFY", "never"),
+            ("OUTBOX_NOTIFY", "sometimes"),
             ("OUTBOX_QUEUE_GAUGES", "often"),
         ]);
         assert_eq!(found.len(), 8, "{found:#?}");

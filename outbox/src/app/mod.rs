@@ -111,7 +111,7 @@ impl App {
     /// | `OUTBOX_TABLE` | outbox table | `outbox` |
     /// | `OUTBOX_SCHEMA` | its schema (PostgreSQL) | the connection's `search_path` |
     /// | `OUTBOX_DLQ_TABLE` | dead-letter table | dead letters are not kept |
-    /// | `OUTBOX_NOTIFY` | `always`: see [`TableNames::always_notify`] (PostgreSQL) | `asleep` |
+    /// | `OUTBOX_NOTIFY` | `always` or `never`: see [`TableNames::always_notify`], [`TableNames::never_notify`] (PostgreSQL) | `asleep` |
     /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s` | 15 s |
     /// | `OUTBOX_ASYNC_SETTLES` | `true`: see [`App::async_settles`] (PostgreSQL) | `false` |
     /// | `OUTBOX_QUEUE_GAUGES` | as `60s`: see `App::queue_gauges` (feature `metrics`) | no gauges of queues |

@@ -13,6 +13,7 @@ pub(crate) mod names;
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+pub(crate) mod template;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Names of tables, and the one place where a name becomes SQL.
+//! Names of tables.
 
-use std::sync::Arc;
+use super::template::quoted;
 
 /// PostgreSQL cuts longer identifiers, so two of them could become one.
 const MAX_IDENTIFIER_BYTES: usize = 63;
@@ -28,7 +28,16 @@ pub struct TableNames {
     schema: Option<String>,
     table: String,
     dlq: Option<String>,
-    always_notify: bool,
+    notify: Notify,
+}
+
+/// When a publish notifies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Notify {
+    #[default]
+    Asleep,
+    Always,
+    Never,
 }
 
 /// A name that cannot be used.
@@ -42,7 +51,7 @@ pub struct NameError {
 
 impl Default for TableNames {
     fn default() -> Self {
-        Self { schema: None, table: "outbox".into(), dlq: None, always_notify: false }
+        Self { schema: None, table: "outbox".into(), dlq: None, notify: Notify::Asleep }
     }
 }
 
@@ -112,12 +121,23 @@ impl TableNames {
     /// every consumer of the table needs it.
     #[must_use]
     pub fn always_notify(self) -> Self {
-        Self { always_notify: true, ..self }
+        Self { notify: Notify::Always, ..self }
+    }
+
+    /// Notifies of no message. For a transaction that is to be prepared for a commit in
+    /// two phases (`PREPARE TRANSACTION`), which PostgreSQL refuses to one that has
+    /// notified; and for a while in which the server's NOTIFY queue is full, when every
+    /// commit that notifies fails. Consumers find what is published at their next poll,
+    /// `max_poll` at the latest. A publisher may have it by itself.
+    #[must_use]
+    pub fn never_notify(self) -> Self {
+        Self { notify: Notify::Never, ..self }
     }
 
     /// The names in `OUTBOX_TABLE` (default `outbox`), `OUTBOX_SCHEMA` and
     /// `OUTBOX_DLQ_TABLE` (unset: dead letters are not kept), and `OUTBOX_NOTIFY`:
-    /// `always` (see [`TableNames::always_notify`]) or `asleep` (the default).
+    /// `always` (see [`TableNames::always_notify`]), `never` (see
+    /// [`TableNames::never_notify`]) or `asleep` (the default).
     ///
     /// # Errors
     /// The first name that cannot be used.
@@ -143,9 +163,10 @@ impl TableNames {
         apply(get("OUTBOX_DLQ_TABLE"), Self::with_dlq);
         apply(get("OUTBOX_NOTIFY"), |names, value| match value.as_str() {
             "always" => Ok(names.always_notify()),
+            "never" => Ok(names.never_notify()),
             "asleep" => Ok(names),
             _ => {
-                let why = "is neither `always` nor `asleep`".into();
+                let why = "is none of `always`, `never` and `asleep`".into();
                 Err(NameError { what: "value of `OUTBOX_NOTIFY`", name: value, why })
             }
         });
@@ -171,8 +192,8 @@ impl TableNames {
     }
 
     #[cfg(feature = "postgres")]
-    pub(crate) fn notifies_always(&self) -> bool {
-        self.always_notify
+    pub(crate) fn notify(&self) -> Notify {
+        self.notify
     }
 
     /// The dead-letter table that a migration makes, kept letters or not.
@@ -215,94 +236,12 @@ impl TableNames {
             None => quoted(name),
         }
     }
-
-    /// Puts the names into the text of a statement.
-    ///
-    /// Statements are written for the default names, in quotes: `"outbox"` and
-    /// `"outbox_dlq"` and `"outbox_paused"` become the qualified tables, `"outbox_…"` and
-    /// `"outbox_dlq_…"` names of their indexes and constraints.
-    pub(crate) fn sql(&self, template: &str) -> Arc<str> {
-        #[cfg(outbox_planted)]
-        let template = &*crate::planted::edited(template);
-        self.sql_with(template, &[])
-    }
-
-    /// The same, and puts SQL, such as a quoted name, where its mark stands.
-    ///
-    /// Invariant: what was put in is not looked at again. A name may hold a mark.
-    pub(crate) fn sql_with(&self, template: &str, values: &[(&str, &str)]) -> Arc<str> {
-        let mut sql = String::with_capacity(template.len() + 64);
-        let mut rest = template;
-        while let Some((at, value)) = next_mark(rest, values) {
-            let (before, mark) = rest.split_at(at);
-            let line = template[..template.len() - mark.len()].rsplit('\n').next();
-            sql.push_str(before);
-            rest = if line.is_some_and(|line| line.contains("--")) {
-                // A comment, which a name with a line feed would end.
-                sql.push_str(&mark[..1]);
-                &mark[1..]
-            } else if let Some((name, value)) = value {
-                sql.push_str(value);
-                &mark[name.len()..]
-            } else {
-                let (name, tail) = mark[1..].split_once('"').unwrap_or((&mark[1..], ""));
-                sql.push_str(&self.named(name, before));
-                tail
-            };
-        }
-        sql.push_str(rest);
-        sql.into()
-    }
-
-    /// What stands for a name in quotes that begins with `outbox`.
-    fn named(&self, name: &str, before: &str) -> String {
-        let dlq = self.dlq_or_default();
-        let (table, rest) = name.split_at("outbox".len());
-        match (rest, rest.strip_prefix("_dlq_")) {
-            ("", _) => self.qualified(&self.table),
-            ("_dlq", _) => self.qualified(&dlq),
-            ("_paused", _) => self.qualified(&self.paused()),
-            // An index is made where its table is; dropped, it is named in full.
-            _ if before.ends_with("DROP INDEX IF EXISTS ") => {
-                self.qualified(&format!("{}{rest}", self.table))
-            }
-            (_, Some(index)) => quoted(&format!("{dlq}_{index}")),
-            _ if rest.starts_with('_') => quoted(&format!("{}{rest}", self.table)),
-            // The name of a header.
-            _ => quoted(&format!("{table}{rest}")),
-        }
-    }
-}
-
-type Mark<'a> = (usize, Option<(&'a str, &'a str)>);
-
-/// Where the next name or value stands.
-fn next_mark<'a>(text: &str, values: &[(&'a str, &'a str)]) -> Option<Mark<'a>> {
-    let values = values.iter().filter_map(|&value| Some((text.find(value.0)?, Some(value))));
-    let name = text.find("\"outbox").map(|at| (at, None));
-    values.chain(name).min_by_key(|(at, _)| *at)
 }
 
 /// An environment variable. One that is not UTF-8 is set all the same: taken for
 /// unset, it would silently mean something else.
 pub(crate) fn variable(key: &str) -> Option<String> {
     std::env::var_os(key).map(|value| value.to_string_lossy().into_owned())
-}
-
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// SQL that runs `body`, whatever the names in it hold.
-#[cfg(feature = "postgres")]
-pub(crate) fn block(body: &str) -> String {
-    let mut tag = "$$".to_owned();
-    let mut number = 0;
-    while body.contains(&tag) {
-        number += 1;
-        tag = format!("$outbox{number}$");
-    }
-    format!("DO {tag} {body} {tag};")
 }
 
 fn check_kept(what: &'static str, name: &str) -> Result<(), NameError> {
@@ -341,30 +280,6 @@ fn check<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn statements_take_any_name() {
-        let names = TableNames::new("my \"box").unwrap().in_schema("s").unwrap();
-        let sql = names.sql("INSERT INTO \"outbox\" SELECT \"outbox_due_idx\", \"outbox_dlq\", \"outbox_dlq_a_idx\";");
-        assert_eq!(
-            &*sql,
-            "INSERT INTO \"s\".\"my \"\"box\" SELECT \"my \"\"box_due_idx\", \
-             \"s\".\"my \"\"box_dlq\", \"my \"\"box_dlq_a_idx\";"
-        );
-        let header = "SELECT '$.\"outbox-replays\"'";
-        assert_eq!(&*names.sql(header), header);
-        let plain = "SELECT 1 FROM \"outbox\" JOIN \"outbox_dlq\"";
-        assert_eq!(&*TableNames::default().sql(plain), plain);
-    }
-
-    #[test]
-    fn what_was_put_in_is_not_looked_at_again() {
-        let names = TableNames::new("{a} {b}").unwrap();
-        let sql = names.sql_with("{a} \"outbox\" {b}", &[("{a}", "\"outbox\""), ("{b}", "{a}")]);
-        assert_eq!(&*sql, "\"outbox\" \"{a} {b}\" {a}");
-        let comment = "-- of \"outbox\", {a}\nSELECT {a}";
-        assert_eq!(&*names.sql_with(comment, &[("{a}", "1")]), "-- of \"outbox\", {a}\nSELECT 1");
-    }
 
     #[test]
     fn names_that_would_be_cut_or_refused_later_are_refused_now() {

@@ -79,6 +79,13 @@ async fn where_others_listen_every_publish_notifies(b: Postgres) {
     assert_eq!(queues, ["batch", "plain", "returned", "timer", "timer", "timer", "timers"]);
 }
 
+async fn who_never_notifies_wakes_nobody(b: Postgres) {
+    let b = with_channel(&b, TableNames::never_notify).await;
+    let mut listener = listen(&b).await;
+    publish_and_extend(&b).await;
+    assert!(heard(&b, &mut listener).await.is_empty());
+}
+
 /// Queues that were notified so far. Schemas share the channel, so only queues of
 /// this case count: they start with its schema's name. Notifications come in
 /// order of commit: the last one is our own.
@@ -264,5 +271,6 @@ cases! {
     nobody_is_notified_while_nobody_sleeps,
     a_publisher_leaves_no_lock_behind,
     where_others_listen_every_publish_notifies,
+    who_never_notifies_wakes_nobody,
     an_ack_that_publishes_nothing_notifies_nobody,
 }

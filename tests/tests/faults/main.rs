@@ -14,6 +14,7 @@ mod memory;
 mod notify;
 mod plans;
 mod pooler;
+mod prepared;
 mod rollback;
 mod sqlite;
 mod texts;

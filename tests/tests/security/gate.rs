@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// What makes statements: names in quotes, where a text has its marks; and for SQLite
 /// triggers, of our own texts.
-const MAKERS: [&str; 2] = ["store/names.rs", "store/sqlite/batch.rs"];
+const MAKERS: [&str; 2] = ["store/sqlite/batch.rs", "store/template.rs"];
 /// What runs texts that were made there: nothing else says `AssertSqlSafe`, without
 /// which sqlx takes constants alone.
 const RUNNERS: [&str; 8] = [

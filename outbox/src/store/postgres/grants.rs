@@ -1,7 +1,8 @@
 //! The SQL that gives roles what they need.
 
 use crate::ops::Roles;
-use crate::store::names::{TableNames, block, quoted};
+use crate::store::names::TableNames;
+use crate::store::template::{block, quoted};
 
 /// Resolved where it runs: without a name, the schema is where the tables are found.
 const SCHEMA: &str = "BEGIN

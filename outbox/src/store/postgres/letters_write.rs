@@ -6,7 +6,7 @@ use sqlx::{Postgres, Row as _, Transaction};
 
 use super::PgDesk;
 use super::letters::{once, place, time_of};
-use super::sleepers::lock_of_sleepers;
+use super::sleepers::notified;
 use crate::dlq::sealed::Moved;
 use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
 use crate::error::StoreError;
@@ -40,6 +40,7 @@ impl PgDesk {
     ) -> Result<Moved> {
         let failed = failed("replay");
         let text = include_str!("sql/letters_replay.sql");
+        let (channel, lock) = notified(&self.names);
         let replay = self
             .over(text, filter, after.is_some())
             .bind(time_of(after))
@@ -47,8 +48,8 @@ impl PgDesk {
             .bind(limit)
             .bind(put.queue.clone())
             .bind(put.payload.as_deref().map(<[u8]>::to_vec))
-            .bind(self.names.channel())
-            .bind(lock_of_sleepers(&self.names));
+            .bind(channel)
+            .bind(lock);
         let rows = replay.fetch_all(connection).await.map_err(&failed)?;
         let moved = |row: &PgRow| Ok((place(row)?, row.try_get(2)?));
         rows.iter().map(|row| moved(row).map_err(&failed)).collect()

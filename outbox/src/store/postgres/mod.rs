@@ -45,7 +45,7 @@ use vacuum::Vacuum;
 use validate::validate;
 
 use super::counted::counted;
-use super::names::TableNames;
+use super::names::{Notify, TableNames};
 use super::{Landed, Lease, Store, statements, without_pauses};
 use crate::error::StoreError;
 use crate::schema::SchemaMismatch;
@@ -363,7 +363,7 @@ impl Store for PgStore {
     }
 
     fn wakes_only_sleepers(&self) -> bool {
-        !self.0.names.notifies_always()
+        self.0.names.notify() != Notify::Always
     }
 
     fn keeps_dead_letters(&self) -> bool {

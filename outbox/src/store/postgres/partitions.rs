@@ -11,7 +11,7 @@ use super::time::PgTime;
 use crate::dlq::{Dropped, Partition, Partitioned};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
-use crate::store::names::quoted;
+use crate::store::template::quoted;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -8,7 +8,7 @@ use sqlx::postgres::{PgConnection, PgRow, Postgres};
 
 use super::claim::read;
 use super::query;
-use super::sleepers::lock_of_sleepers;
+use super::sleepers::notified;
 use super::time::PgTime;
 use crate::error::StoreError;
 use crate::message::Row;
@@ -28,14 +28,16 @@ statements! {
 /// What a publisher sends to PostgreSQL.
 pub(crate) struct PublishSql {
     sql: Sql,
-    channel: String,
+    /// Where it notifies, if ever.
+    channel: Option<String>,
     /// What sleepers lock, if publishers ask.
     lock: Option<String>,
 }
 
 impl PublishSql {
     pub(crate) fn new(names: &TableNames) -> Self {
-        Self { sql: Sql::new(names), channel: names.channel(), lock: lock_of_sleepers(names) }
+        let (channel, lock) = notified(names);
+        Self { sql: Sql::new(names), channel, lock }
     }
 
     pub(super) fn ack(&self) -> &Arc<str> {
@@ -71,7 +73,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             .bind(message.headers)
             .bind(message.due.at())
             .bind(message.due.delay())
-            .bind(channel.as_str())
+            .bind(channel.as_deref())
             .bind(lock.as_deref());
         if let Some(timer_id) = message.timer_id {
             statement = statement.bind(timer_id);
@@ -102,7 +104,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(headers)
                 .bind(first.due.at())
                 .bind(first.due.delay())
-                .bind(channel.as_str())
+                .bind(channel.as_deref())
                 .bind(lock.as_deref());
             statement.fetch_one(&mut **self).await.and_then(|row| inserted(&row))
         } else {
@@ -114,7 +116,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(headers)
                 .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
                 .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
-                .bind(channel.as_str())
+                .bind(channel.as_deref())
                 .bind(lock.as_deref());
             if timers {
                 let statement = statement

@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
 use super::runs::Runs;
-use super::sleepers::lock_of_sleepers;
+use super::sleepers::notified;
 use super::time::PgTime;
 use super::{Commits, PgStore, Statement, WAITED};
 use crate::error::StoreError;
@@ -40,6 +40,7 @@ impl PgStore {
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
         let sql = &self.0.sql().ack_publishing;
+        let (channel, lock) = notified(&self.0.names);
         let written = self.written(ACTION, sql, &runs, |statement| {
             statement
                 .bind(of_each.iter().map(|(lease, _)| lease.id).collect::<Vec<_>>())
@@ -51,8 +52,8 @@ impl PgStore {
                 .bind(of_each.iter().map(|(_, m)| m.due.delay()).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(_, m)| m.timer_id.as_deref()).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(_, m)| m.extend).collect::<Vec<_>>())
-                .bind(self.0.names.channel())
-                .bind(lock_of_sleepers(&self.0.names))
+                .bind(channel)
+                .bind(lock)
         });
         let (landed, row) = written.await?;
         let inserted = inserted(&row).map_err(StoreError::of(ACTION))?;

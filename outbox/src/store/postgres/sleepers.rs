@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::postgres::PgListener;
 use tokio::time::Instant;
 
-use crate::store::names::TableNames;
+use crate::store::names::{Notify, TableNames};
 
 /// The names of the locks: queues share 64 of them, because the server has room for a
 /// limited number.
@@ -31,9 +31,14 @@ const WRITERS: &str = "SELECT DISTINCT virtualtransaction FROM pg_locks
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_secs(20);
 
-/// What the names of the locks are made of; `None` if every publish notifies.
-pub(super) fn lock_of_sleepers(names: &TableNames) -> Option<String> {
-    (!names.notifies_always()).then(|| names.channel())
+/// Where a publish notifies, if ever; and what the names of the locks are made of, if it
+/// asks for them.
+pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<String>) {
+    match names.notify() {
+        Notify::Asleep => (Some(names.channel()), Some(names.channel())),
+        Notify::Always => (Some(names.channel()), None),
+        Notify::Never => (None, None),
+    }
 }
 
 /// The locks of one connection.

@@ -7,7 +7,8 @@ use sqlx::postgres::PgPool;
 
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
-use crate::store::names::{TableNames, quoted};
+use crate::store::names::TableNames;
+use crate::store::template::quoted;
 
 /// Compares the tables with what the statements need.
 pub(super) async fn validate(

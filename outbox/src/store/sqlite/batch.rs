@@ -17,7 +17,8 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::query;
 use crate::error::StoreError;
-use crate::store::names::{TableNames, quoted};
+use crate::store::names::TableNames;
+use crate::store::template::quoted;
 use crate::store::{Landed, Lease};
 
 const TAKE: &str = include_str!("sql/claim_take.sql");

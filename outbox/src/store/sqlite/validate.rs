@@ -8,7 +8,8 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use super::schema::every_table;
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
-use crate::store::names::{TableNames, quoted};
+use crate::store::names::TableNames;
+use crate::store::template::quoted;
 
 /// The default of times, in SQLite's words.
 const NOW_HERE: &str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER))";

@@ -40,6 +40,7 @@ WITH acked AS (
     RETURNING o.queue
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            WHEN $14 IS NULL THEN true
             ELSE pg_notify($14, named.queue) IS NULL END)
     FROM (SELECT DISTINCT queue, hashtextextended($15, hashtext(queue) & 63) AS lock
         FROM inserted) AS named

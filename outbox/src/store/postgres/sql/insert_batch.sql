@@ -14,5 +14,6 @@ WITH clock AS MATERIALIZED (
 )
 SELECT array_agg(id), CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63))
         THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))
+        WHEN $6 IS NULL THEN true
         ELSE pg_notify($6, $1) IS NULL END
 FROM inserted

@@ -29,6 +29,7 @@ WITH m AS MATERIALIZED (
     RETURNING o.id, o.queue, o.timer_id, o.xmax = 0 AS fresh
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            WHEN $6 IS NULL THEN true
             ELSE pg_notify($6, named.queue) IS NULL END)
     FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
         FROM inserted) AS named

@@ -13,6 +13,7 @@ WITH inserted AS (
     RETURNING id, queue
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            WHEN $6 IS NULL THEN true
             ELSE pg_notify($6, named.queue) IS NULL END)
     FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
         FROM inserted) AS named

@@ -7,4 +7,5 @@ VALUES ($1, $2, $3::jsonb, clock_timestamp(),
     coalesce($4, clock_timestamp() + $5 * interval '1 microsecond'), $8)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO NOTHING
 RETURNING id, true, CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63)) THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))
+        WHEN $6 IS NULL THEN true
         ELSE pg_notify($6, $1) IS NULL END

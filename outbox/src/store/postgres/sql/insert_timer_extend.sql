@@ -18,4 +18,5 @@ SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_a
     WHERE excluded.next_attempt_at <= o.next_attempt_at)
 WHERE o.acquired_token IS NULL
 RETURNING o.id, o.xmax = 0, CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63)) THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))
+        WHEN $6 IS NULL THEN true
         ELSE pg_notify($6, $1) IS NULL END

@@ -40,6 +40,7 @@ WITH locked AS MATERIALIZED (
     RETURNING l.id
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
+            WHEN $13 IS NULL THEN true
             ELSE pg_notify($13, named.queue) IS NULL END)
     FROM (SELECT DISTINCT queue, hashtextextended($14, hashtext(queue) & 63) AS lock
         FROM made) AS named
