@@ -202,13 +202,15 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     // An answer may be long in coming: nobody waits for it longer than a lease.
     match timeout_at(first_deadline, store.extend(&extends)).await {
         Ok(Ok(landed)) => {
+            let mut left = Vec::new();
             for (&(key, Extend { lease, .. }), landed) in due.iter().zip(landed) {
                 if landed {
                     leases.extended(key, lease, now);
                 } else {
-                    leases.lose(key, lease);
+                    left.push((key, lease));
                 }
             }
+            give_up(leases, store, &left, first_deadline).await;
         }
         Ok(Err(error)) => {
             warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
@@ -223,6 +225,22 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
         }
     }
     leases.lose_expired(Instant::now());
+}
+
+/// Gives up leases that were not extended, but for those whose rows are locked: the next
+/// tick tries again, until they run out.
+async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[(usize, Lease)], deadline: Instant) {
+    if left.is_empty() {
+        return;
+    }
+    let of: Vec<Lease> = left.iter().map(|&(_, lease)| lease).collect();
+    // Without an answer nothing is known of them, as where they could not be extended.
+    let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else { return };
+    for (&(key, lease), held) in left.iter().zip(held) {
+        if !held {
+            leases.lose(key, lease);
+        }
+    }
 }
 
 #[cfg(test)]

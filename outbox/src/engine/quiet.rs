@@ -127,11 +127,19 @@ pub(super) async fn mark<S: Store>(
     let mut backoff = Backoff::of_errors();
     loop {
         match store.extend(&either).await {
-            Ok(landed) => return Some(landed.contains(&true)),
-            Err(failed) if failed.transient && Instant::now() < deadline => {
-                sleep(backoff.next()).await;
-            }
-            Err(_) => return None,
+            Ok(landed) if landed.contains(&true) => return Some(true),
+            // Or somebody else has the row locked.
+            Ok(_) => match store.held(&[lease, marked]).await {
+                Ok(held) if !held.contains(&true) => return Some(false),
+                Err(failed) if !failed.transient => return None,
+                _ => {}
+            },
+            Err(failed) if !failed.transient => return None,
+            Err(_) => {}
         }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        sleep(backoff.next()).await;
     }
 }

@@ -21,52 +21,14 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use template::{statements, without_pauses};
+
 use crate::error::StoreError;
 use crate::message::{FailureReason, Row};
 use crate::planted::planted;
 use crate::publish::Prepared;
 use crate::schema::SchemaMismatch;
-
-/// Declares the statements of a store: a struct with the text of one file a
-/// field, names put in.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-macro_rules! statements {
-    ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
-        // Fields are called as the files are.
-        #[allow(clippy::struct_field_names)]
-        $vis struct $name {
-            $($field: std::sync::Arc<str>),+
-        }
-
-        impl $name {
-            $vis fn new(names: &$crate::store::names::TableNames) -> Self {
-                Self::with(names, |text| text.into())
-            }
-
-            /// With the texts of the files edited.
-            $vis fn with(
-                names: &$crate::store::names::TableNames,
-                edit: impl Fn(&str) -> std::borrow::Cow<'_, str>,
-            ) -> Self {
-                Self {
-                    $($field: names.sql(&edit(
-                        include_str!(concat!($folder, "/", stringify!($field), ".sql")),
-                    ))),+
-                }
-            }
-        }
-    };
-}
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use statements;
-
-/// The text of a statement for tables without one of paused queues. What reads it stands
-/// in lines of its own.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) fn without_pauses(text: &str) -> std::borrow::Cow<'_, str> {
-    let kept = |line: &&str| !line.contains("\"outbox_paused\"");
-    text.split_inclusive('\n').filter(kept).collect()
-}
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -111,6 +73,12 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The limit, as databases count.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    fn most_rows(&self) -> i64 {
+        i64::try_from(self.limit).unwrap_or(i64::MAX)
+    }
+
     /// What an abandoned row counts as, with the delivery that is taken back.
     fn most_deliveries(&self) -> u64 {
         self.max_deliveries.unwrap_or(u64::MAX)
@@ -315,8 +283,13 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn bury(&self, deaths: &[Death]) -> impl Future<Output = Result<Landed>> + Send;
     /// Gives leases back.
     fn release(&self, releases: &[Release]) -> impl Future<Output = Result<Landed>> + Send;
-    /// Starts leases anew.
+    /// Starts leases anew, but for those whose rows somebody else has locked.
     fn extend(&self, leases: &[Extend]) -> impl Future<Output = Result<Landed>> + Send;
+    /// Which of these, which were not extended, are there all the same: their rows are
+    /// locked, and nobody can claim them until they are not.
+    fn held(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send {
+        std::future::ready(Ok(vec![false; leases.len()]))
+    }
     /// Releases whatever a claim took whose answer was lost.
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
     /// Waits for wakes.

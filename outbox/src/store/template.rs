@@ -4,6 +4,47 @@ use std::sync::Arc;
 
 use super::names::TableNames;
 
+/// Declares the statements of a store: a struct with the text of one file a
+/// field, names put in.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+macro_rules! statements {
+    ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
+        // Fields are called as the files are.
+        #[allow(clippy::struct_field_names)]
+        $vis struct $name {
+            $($field: std::sync::Arc<str>),+
+        }
+
+        impl $name {
+            $vis fn new(names: &$crate::store::names::TableNames) -> Self {
+                Self::with(names, |text| text.into())
+            }
+
+            /// With the texts of the files edited.
+            $vis fn with(
+                names: &$crate::store::names::TableNames,
+                edit: impl Fn(&str) -> std::borrow::Cow<'_, str>,
+            ) -> Self {
+                Self {
+                    $($field: names.sql(&edit(
+                        include_str!(concat!($folder, "/", stringify!($field), ".sql")),
+                    ))),+
+                }
+            }
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use statements;
+
+/// The text of a statement for tables without one of paused queues. What reads it stands
+/// in lines of its own.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn without_pauses(text: &str) -> std::borrow::Cow<'_, str> {
+    let kept = |line: &&str| !line.contains("\"outbox_paused\"");
+    text.split_inclusive('\n').filter(kept).collect()
+}
+
 impl TableNames {
     /// Puts the names into the text of a statement.
     ///

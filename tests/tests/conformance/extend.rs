@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use outbox::testing::store::{Before, Extend, Store, new_alone_token, new_token};
 
-use crate::bench::{Bench, Steps, TTL, about};
+use tokio::time::timeout;
+
+use crate::bench::{Bench, Postgres, Steps, TTL, about};
 
 async fn an_extension_keeps_others_away_for_a_whole_lease<B: Bench>(b: B) {
     let id = b.put("q").await;
@@ -60,10 +62,35 @@ async fn each_row_of_a_batch_gets_its_own_token<B: Bench>(b: B) {
     }
 }
 
+async fn a_row_that_is_locked_is_passed_by_and_told_apart_from_a_lost_one(b: Postgres) {
+    b.put_many("q", 3).await;
+    let leases = b.take_many("q", 3).await;
+    assert_eq!(b.store().ack(&leases[..1]).await.unwrap(), [true]);
+    let mut tx = b.begin().await;
+    let lock = "SELECT FROM outbox WHERE id = $1 FOR UPDATE";
+    sqlx::query(lock).bind(leases[1].id).execute(&mut *tx).await.unwrap();
+    let extends: Vec<_> =
+        leases.iter().map(|&lease| Extend { lease, token: lease.token }).collect();
+    let extend = timeout(TTL, b.store().extend(&extends)).await.expect("nobody waits for it");
+    assert_eq!(extend.unwrap(), [false, false, true]);
+    assert_eq!(b.store().held(&leases).await.unwrap(), [false, true, true]);
+    b.rollback(tx).await;
+    assert_eq!(b.store().extend(&extends).await.unwrap(), [false, true, true]);
+}
+
 cases! {
     an_extension_keeps_others_away_for_a_whole_lease,
     an_extension_changes_nothing_else,
     a_lease_may_go_on_under_another_token,
     a_row_that_goes_on_alone_is_told_so,
     each_row_of_a_batch_gets_its_own_token,
+}
+
+mod locked {
+    use super::a_row_that_is_locked_is_passed_by_and_told_apart_from_a_lost_one;
+
+    cases! {
+        postgres only, "nothing else locks single rows":
+        a_row_that_is_locked_is_passed_by_and_told_apart_from_a_lost_one,
+    }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use outbox::Outgoing;
+use outbox::{Outgoing, Published, Publisher, TimerConflict};
 use outbox_tests::db::Db;
 use outbox_tests::probe::Run;
 use outbox_tests::wait::{eventually, soon};
-use outbox_tests::{capture, on_both, probe};
+use outbox_tests::{capture, on_both, on_postgres, probe};
 use tokio::time::Instant;
 
 use super::{SECOND, gated};
@@ -19,6 +19,8 @@ on_both!(
     a_row_that_waited_past_its_lease_is_not_started,
     the_lease_of_a_dead_owner_is_taken_over_when_it_runs_out,
 );
+
+on_postgres!(a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended);
 
 async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once(db: &Db) {
     let (subscriber, probe) = gated("q");
@@ -35,6 +37,34 @@ async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_on
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!((probe.finished(), probe.dropped()), (1, 0));
+}
+
+/// A timer that is handled is not moved, but its row is locked until the publisher's
+/// transaction is over.
+async fn a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended(db: &Db) {
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.lease_ttl(3 * SECOND)]).start().await.unwrap();
+    let timer = |n| Outgoing::new("q", &n).timer_id("t").on_conflict(TimerConflict::Extend);
+    db.send(timer(1)).await;
+    let locked = probe.start().await;
+    db.publish("q", 2).await;
+    let other = probe.start().await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let moved = Publisher::new(db.names.clone()).send(&mut tx, timer(3)).await.unwrap();
+    assert_eq!(moved, Published::Duplicate);
+    let long = other.lease_deadline + 3 * SECOND;
+    eventually("the other lease goes on", async || other.context.lease_deadline() >= long).await;
+    soon("the locked one runs out", locked.context.cancelled().cancelled()).await;
+    tx.rollback().await.unwrap();
+    probe.let_end(1);
+    eventually("the other is settled", async || db.rows().await == 1).await;
+    assert!(!other.context.cancelled().is_cancelled());
+    // Nobody else has the row: its lease is over, and it is claimed again.
+    assert_eq!(probe.start().await.n, 1);
+    probe.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((probe.finished(), probe.dropped(), db.letters().await), (2, 1, 0));
 }
 
 /// What was told of a lease that a row of the queue lost.

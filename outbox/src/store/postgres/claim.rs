@@ -10,29 +10,18 @@ use uuid::Uuid;
 
 use super::runs::Runs;
 use super::time::PgTime;
-use super::{PgStore, query};
+use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
-use crate::store::{Before, Claim, Claimed, Extend, Landed, Position, Taken};
+use crate::store::{Before, Claim, Claimed, Extend, Landed, Lease, Position, Taken};
 
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
-        let of_each = |claim: fn(&Claim) -> i64| claims.iter().map(claim).collect::<Vec<_>>();
-        let after = || claims.iter().map(|claim| claim.after);
-        let queues = || {
-            let numbered = (1_i64..).zip(claims);
-            numbered.flat_map(|(place, claim)| claim.queues.iter().map(move |one| (place, one)))
+        let statement = match claims {
+            [one] if !one.expected && one.queues.len() == 1 => self.claim_of_one(one),
+            _ => self.claim_of_many(claims),
         };
-        let statement = query(&self.0.sql().claim)
-            .bind(of_each(|claim| i64::try_from(claim.limit).unwrap_or(i64::MAX)))
-            .bind(of_each(|claim| delay_micros(claim.lease_ttl)))
-            .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
-            .bind(after().map(|after| after.map(|it| PgTime(it.due))).collect::<Vec<_>>())
-            .bind(after().map(|after| after.map(|it| it.id)).collect::<Vec<_>>())
-            .bind(queues().map(|(_, queue)| queue.clone()).collect::<Vec<_>>())
-            .bind(queues().map(|(place, _)| place).collect::<Vec<_>>())
-            .bind(self.lanes(claims));
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
         let claimed = self.bounded("claim", |connection| {
@@ -60,6 +49,34 @@ impl PgStore {
         Ok(taken)
     }
 
+    fn claim_of_many(&self, claims: &[Claim]) -> Statement {
+        let of_each = |claim: fn(&Claim) -> i64| claims.iter().map(claim).collect::<Vec<_>>();
+        let after = || claims.iter().map(|claim| claim.after);
+        let queues = || {
+            let numbered = (1_i64..).zip(claims);
+            numbered.flat_map(|(place, claim)| claim.queues.iter().map(move |one| (place, one)))
+        };
+        query(&self.0.sql().claim)
+            .bind(of_each(Claim::most_rows))
+            .bind(of_each(|claim| delay_micros(claim.lease_ttl)))
+            .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
+            .bind(after().map(|after| after.map(|it| PgTime(it.due))).collect::<Vec<_>>())
+            .bind(after().map(|after| after.map(|it| it.id)).collect::<Vec<_>>())
+            .bind(queues().map(|(_, queue)| queue.clone()).collect::<Vec<_>>())
+            .bind(queues().map(|(place, _)| place).collect::<Vec<_>>())
+            .bind(self.lanes(claims))
+    }
+
+    fn claim_of_one(&self, claim: &Claim) -> Statement {
+        query(&self.0.sql().claim_one)
+            .bind(claim.most_rows())
+            .bind(delay_micros(claim.lease_ttl))
+            .bind(claim.token)
+            .bind(claim.after.map(|after| PgTime(after.due)))
+            .bind(claim.after.map(|after| after.id))
+            .bind(claim.queues[0].clone())
+    }
+
     /// What those share that are in each other's way: the table and a queue that has
     /// plenty of rows. Single rows are taken too fast to ask.
     fn lanes(&self, claims: &[Claim]) -> Option<String> {
@@ -71,6 +88,11 @@ impl PgStore {
         let runs = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
         let tokens: Vec<Uuid> = runs.heads.iter().map(|extend| extend.token).collect();
         self.write("extend", &self.0.sql().extend, &runs, |statement| statement.bind(tokens)).await
+    }
+
+    pub(super) async fn held_leases(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
+        let runs = Runs::of(leases, |lease| *lease, |_, _| true);
+        self.write("look at leases", &self.0.sql().held, &runs, |statement| statement).await
     }
 }
 

@@ -82,7 +82,7 @@ const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, ack, ack_publishing, retry, bury, release, extend, abandon,
+        claim, claim_one, ack, ack_publishing, retry, bury, release, extend, held, abandon,
     }
 }
 
@@ -320,6 +320,10 @@ impl Store for PgStore {
 
     async fn extend(&self, leases: &[super::Extend]) -> super::Result<Landed> {
         self.extend_leases(leases).await
+    }
+
+    async fn held(&self, leases: &[Lease]) -> super::Result<Landed> {
+        self.held_leases(leases).await
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {

@@ -1,0 +1,104 @@
+//! PostgreSQL has a shorter statement for a claim of one queue that expects few rows. It
+//! takes the rows that the other one would take, and says the same of what is to come.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use fastrand::Rng;
+use outbox::testing::store::{Before, Claim, Position, Taken};
+
+use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL};
+
+/// One of each kind that a claim tells apart.
+const DUE: [&str; 7] = [
+    "- '1 hour'",
+    "- '1 hour'",
+    "- '2 hours'",
+    "- '1 minute'",
+    "+ '1 hour'",
+    "+ '1 day'",
+    "infinity",
+];
+const LEASE: [&str; 4] = ["NULL", "NULL", "- '1 minute'", "- '1 hour'"];
+/// Behind such a payload a claim ends.
+const LARGE: usize = 33 << 20;
+
+/// `large`: the first row is due for long, and too large for others to come with it.
+async fn fill(b: &Postgres, rng: &mut Rng, large: bool) {
+    b.execute("TRUNCATE outbox; TRUNCATE outbox_paused").await;
+    for (n, queue) in ["q", "q", "q", "q", "q", "q", "q", "q", "other"].into_iter().enumerate() {
+        let large = large && n == 0;
+        if rng.u8(..4) == 0 && !large {
+            continue;
+        }
+        let (due, lease, bytes) = if large {
+            ("- '1 day'", "NULL", LARGE)
+        } else {
+            (rng.choice(DUE).unwrap(), rng.choice(LEASE).unwrap(), 10)
+        };
+        let alone = if rng.bool() { "8" } else { "4" };
+        let token = format!("'00000000-0000-{alone}000-8000-{:012x}'", rng.u32(..));
+        let (token, at) = match lease {
+            "NULL" => ("NULL".to_owned(), "NULL".to_owned()),
+            ago => (token, format!("clock_timestamp() {ago}::interval")),
+        };
+        // Times of whole minutes, so that some are the same.
+        let due = match due {
+            "infinity" => "'infinity'".to_owned(),
+            from_now => format!("date_trunc('minute', clock_timestamp() {from_now}::interval)"),
+        };
+        b.execute(&format!(
+            "INSERT INTO outbox (queue, payload, created_at, next_attempt_at, acquired_token, acquired_at)
+            VALUES ('{queue}', convert_to(repeat('x', {bytes}), 'UTF8'), clock_timestamp(), {due},
+                {token}, {at})"
+        ))
+        .await;
+    }
+    if rng.u8(..8) == 0 {
+        b.execute("INSERT INTO outbox_paused (queue) VALUES ('q')").await;
+    }
+}
+
+/// What it took, what it knows of how their last deliveries ended, and the seconds to wait.
+fn told(taken: &Taken) -> (Vec<(i64, Before)>, Option<u64>) {
+    let rows = taken.rows.iter().map(|claimed| (claimed.row.id, claimed.before)).collect();
+    let wait = taken.next.map(|wait| (wait + Duration::from_secs(30)).as_secs() / 60);
+    (rows, wait)
+}
+
+async fn the_claim_of_one_queue_takes_what_the_claim_of_many_does(b: Postgres) {
+    let mut rng = Rng::with_seed(7);
+    let (mut rows, mut waits, mut cut) = (0, 0, 0);
+    for round in 0..100 {
+        fill(&b, &mut rng, round % 20 == 0).await;
+        b.execute("CREATE TABLE IF NOT EXISTS kept (LIKE outbox); TRUNCATE kept").await;
+        b.execute("INSERT INTO kept SELECT * FROM outbox").await;
+        let hour_ago =
+            "extract(epoch FROM date_trunc('minute', clock_timestamp() - '1 hour'::interval))";
+        let hour_ago = b.number(&format!("SELECT ({hour_ago} * 1000000)::bigint")).await;
+        let id = b.number("SELECT coalesce(max(id), 0) FROM outbox").await - rng.i64(..8);
+        let due = UNIX_EPOCH + Duration::from_micros(hour_ago.unsigned_abs());
+        let after = rng.bool().then_some(Position { due, id });
+        let limit = rng.usize(..9);
+        let claim = Claim { after, ..b.claim_of(&["q"], limit) };
+        let one = b.taken(&claim).await;
+        b.execute("TRUNCATE outbox; INSERT INTO outbox SELECT * FROM kept").await;
+        let many = b.taken(&Claim { expected: true, ..claim.clone() }).await;
+        assert_eq!(told(&one), told(&many), "round {round}: {claim:?}");
+        for (one, many) in one.rows.iter().zip(&many.rows) {
+            let mut same = many.row.clone();
+            same.acquired_at = one.row.acquired_at;
+            assert_eq!(format!("{:?}", one.row), format!("{same:?}"));
+            assert!(one.row.acquired_at < many.row.acquired_at, "each has a lease of its own");
+        }
+        rows += one.rows.len();
+        waits += usize::from(one.next.is_some());
+        cut += usize::from(one.next == Some(Duration::ZERO) && !one.rows.is_empty());
+    }
+    assert!(rows > 80 && waits > 40 && cut > 0, "{rows} rows, {waits} waits, {cut} cut");
+    const { assert!(TTL.as_secs() > 60 && TTL.as_secs() < 3600, "of the leases one holds") };
+}
+
+cases! {
+    postgres only, "the others have one statement":
+    the_claim_of_one_queue_takes_what_the_claim_of_many_does,
+}
