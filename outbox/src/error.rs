@@ -105,12 +105,21 @@ impl StoreError {
             let transient = code.as_deref().is_none_or(passes);
             let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
             let failed = match code.as_deref().and_then(cause) {
-                Some(cause) => Self::new(action, format!("{error}; {cause}"), transient),
+                Some(cause) => Self::new(action, Explained { source: error, cause }, transient),
                 None => Self::new(action, error, transient),
             };
             Self { perhaps_done, ..failed }
         }
     }
+}
+
+/// A driver's error with what the database cannot know of it.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[derive(Debug, thiserror::Error)]
+#[error("{source}; {cause}")]
+struct Explained {
+    source: sqlx::Error,
+    cause: &'static str,
 }
 
 /// What PostgreSQL cannot know of an error.
@@ -147,7 +156,65 @@ fn passes(code: &str) -> bool {
 
 #[cfg(all(test, any(feature = "postgres", feature = "sqlite")))]
 mod tests {
-    use super::{is_refused, passes};
+    use std::borrow::Cow;
+    use std::fmt;
+
+    use sqlx::error::{DatabaseError, ErrorKind};
+
+    use super::{BoxError, StdError, StoreError, is_refused, passes};
+
+    /// As a database says it, with this code.
+    #[derive(Debug)]
+    struct Refused(&'static str);
+
+    impl fmt::Display for Refused {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.message())
+        }
+    }
+
+    impl StdError for Refused {}
+
+    impl DatabaseError for Refused {
+        fn message(&self) -> &'static str {
+            "no such statement"
+        }
+
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.into())
+        }
+
+        fn as_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn StdError + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> BoxError {
+            self
+        }
+
+        fn kind(&self) -> ErrorKind {
+            ErrorKind::Other
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_explained_keeps_the_driver_s_in_its_chain() {
+        for code in ["42P05", "26000", "42601"] {
+            let failed = StoreError::of("claim")(sqlx::Error::Database(Box::new(Refused(code))));
+            let text = failed.to_string();
+            assert!(text.starts_with("claim: ") && text.contains("no such statement"), "{text}");
+            assert_eq!(text.contains("a pooler in transaction mode"), code != "42601", "{text}");
+            let first: Option<&(dyn StdError + 'static)> = Some(&failed);
+            let mut chain = std::iter::successors(first, |error| (*error).source());
+            let driver = chain.find_map(|error| error.downcast_ref::<sqlx::Error>());
+            let told = driver.and_then(sqlx::Error::as_database_error).expect("the driver's");
+            assert_eq!(told.code().as_deref(), Some(code));
+        }
+    }
 
     #[test]
     fn what_is_refused_was_not_done_and_what_lost_its_session_may_have_been() {

@@ -17,7 +17,7 @@ pub enum Database {
     /// PostgreSQL 13 or newer.
     #[cfg(feature = "postgres")]
     Postgres,
-    /// SQLite 3.42 or newer.
+    /// SQLite 3.43 or newer.
     #[cfg(feature = "sqlite")]
     Sqlite,
 }

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::db::Db;
 use sqlx::postgres::PgConnectOptions;
@@ -12,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 pub struct Proxy {
     address: SocketAddr,
@@ -22,6 +24,8 @@ pub struct Proxy {
     cuts: Arc<AtomicUsize>,
     /// New connections are frozen too.
     hangs: Arc<AtomicBool>,
+    /// How long the server takes to hear of new ones.
+    delay: Arc<Mutex<Duration>>,
 }
 
 /// What becomes of a connection.
@@ -54,9 +58,10 @@ impl Proxy {
             lines: Arc::default(),
             cuts: Arc::default(),
             hangs: Arc::default(),
+            delay: Arc::default(),
         };
         let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
-        let hangs = Arc::clone(&proxy.hangs);
+        let (hangs, delay) = (Arc::clone(&proxy.hangs), Arc::clone(&proxy.delay));
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let to = server.lock().unwrap().clone();
@@ -68,7 +73,12 @@ impl Proxy {
                 lines.lock().unwrap().push(Arc::clone(&line));
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
-                tokio::spawn(pump(client_in, server_out, Arc::clone(&line), Towards::Server));
+                let asked = pump(client_in, server_out, Arc::clone(&line), Towards::Server);
+                let delay = *delay.lock().unwrap();
+                tokio::spawn(async move {
+                    sleep(delay).await;
+                    asked.await;
+                });
                 tokio::spawn(pump(server_in, client_out, line, Towards::Client));
             }
         });
@@ -85,6 +95,16 @@ impl Proxy {
     pub fn lead_to(&self, url: &str) {
         let options: PgConnectOptions = url.parse().unwrap();
         *self.server.lock().unwrap() = address(&options);
+    }
+
+    /// How many connections there were.
+    pub fn connections(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    /// The server hears so late of connections from now on.
+    pub fn delay(&self, by: Duration) {
+        *self.delay.lock().unwrap() = by;
     }
 
     /// How many connections there were on which somebody listened.

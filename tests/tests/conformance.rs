@@ -24,6 +24,8 @@ mod broken_dlq;
 mod cancel;
 #[path = "conformance/claim.rs"]
 mod claim;
+#[path = "conformance/claim_bytes.rs"]
+mod claim_bytes;
 #[path = "conformance/claim_one.rs"]
 mod claim_one;
 #[path = "conformance/claims.rs"]

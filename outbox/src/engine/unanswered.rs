@@ -1,14 +1,19 @@
 //! Tests with a database that does what it is asked for, and does not answer.
 
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
+use super::lost::{LAST_TRY, Lost};
+use super::results::{Results, Sender};
 use super::settle::settle;
-use super::{Reader, Shared, deliver};
+use super::{Reader, Shared, claimer, deliver};
 use crate::error::StoreError;
 use crate::extract::States;
 use crate::schema::SchemaMismatch;
@@ -22,7 +27,40 @@ use crate::telemetry::Sinks;
 
 /// Leases are begun anew without an answer, and the first times nothing is given back.
 #[derive(Clone)]
-pub(crate) struct Unanswered(MemoryStore, Arc<AtomicUsize>);
+pub(crate) struct Unanswered {
+    rows: MemoryStore,
+    claims: Claims,
+    asked: Arc<Asked>,
+}
+
+#[derive(Clone, Copy)]
+enum Claims {
+    Answered,
+    Unanswered,
+    /// A deadlock, or a busy file.
+    Refused,
+}
+
+/// How often it was asked for what, and what it does then.
+#[derive(Default)]
+struct Asked {
+    claims: AtomicUsize,
+    releases: AtomicUsize,
+    abandons: AtomicUsize,
+    /// Nothing that is asked for any more has an end.
+    hangs: AtomicBool,
+}
+
+impl Unanswered {
+    fn new(rows: &MemoryStore, claims: Claims) -> Self {
+        Self { rows: rows.clone(), claims, asked: Arc::default() }
+    }
+
+    fn shared(self) -> Shared<Self> {
+        let publisher = crate::Publisher::default();
+        Shared::new(self, Arc::new(debug_chain), publisher, Sinks::default())
+    }
+}
 
 fn away<T>() -> Result<T> {
     Err(StoreError::new("ask", "no answer", true))
@@ -32,71 +70,103 @@ impl Store for Unanswered {
     type Wakes = <MemoryStore as Store>::Wakes;
 
     async fn claim(&self, claims: &[Claim]) -> Result<Vec<Taken>> {
-        self.0.claim(claims).await
+        self.asked.claims.fetch_add(1, Ordering::SeqCst);
+        match self.claims {
+            Claims::Answered => self.rows.claim(claims).await,
+            Claims::Unanswered => away(),
+            Claims::Refused => {
+                let refused = StoreError::new("claim", "deadlock detected", true);
+                Err(StoreError { perhaps_done: false, ..refused })
+            }
+        }
     }
 
     async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
-        self.0.ack(leases).await
+        self.rows.ack(leases).await
     }
 
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
-        self.0.ack_publishing(acks).await
+        self.rows.ack_publishing(acks).await
     }
 
     async fn retry(&self, retries: &[Retry]) -> Result<Landed> {
-        self.0.retry(retries).await
+        self.rows.retry(retries).await
     }
 
     async fn bury(&self, deaths: &[Death]) -> Result<Landed> {
-        self.0.bury(deaths).await
+        self.rows.bury(deaths).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Landed> {
-        match self.1.fetch_add(1, Ordering::SeqCst) {
+        match self.asked.releases.fetch_add(1, Ordering::SeqCst) {
             ..2 => away(),
-            _ => self.0.release(releases).await,
+            _ => self.rows.release(releases).await,
         }
     }
 
     async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
-        self.0.extend(leases).await?;
+        self.rows.extend(leases).await?;
         away()
     }
 
     async fn abandon(&self, claim: &Claim) -> Result<u64> {
-        self.0.abandon(claim).await
+        self.asked.abandons.fetch_add(1, Ordering::SeqCst);
+        if self.asked.hangs.load(Ordering::SeqCst) {
+            pending::<()>().await;
+        }
+        self.rows.abandon(claim).await
     }
 
     async fn listen(&self) -> Result<Self::Wakes> {
-        self.0.listen().await
+        self.rows.listen().await
     }
 
     async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
-        self.0.validate(autovacuum).await
+        self.rows.validate(autovacuum).await
     }
 
     async fn ping(&self) -> Result<()> {
-        self.0.ping().await
+        self.rows.ping().await
     }
 
     async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
-        self.0.depths(queues, most).await
+        self.rows.depths(queues, most).await
     }
 
     fn connections(&self) -> Connections {
-        self.0.connections()
+        self.rows.connections()
     }
 
     fn keeps_dead_letters(&self) -> bool {
-        self.0.keeps_dead_letters()
+        self.rows.keeps_dead_letters()
     }
 
     async fn close(&self) {
-        self.0.close().await;
+        self.rows.close().await;
     }
 }
 
 const TTL: Duration = Duration::from_secs(2);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn claim(lease_ttl: Duration) -> Claim {
+    Claim {
+        queues: Arc::from([String::from("q")]),
+        limit: 1,
+        lease_ttl,
+        token: new_token(),
+        after: None,
+        max_deliveries: Some(1),
+        expected: true,
+    }
+}
+
+fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Reader> {
+    let subscriber = Subscriber::new("s", queue, |_: crate::Context| async {});
+    let subscriber = subscriber.max_deliveries(1).lease_ttl(TTL).max_poll(TTL);
+    let (states, counts) = (States::default(), crate::Stats::default());
+    Arc::new(Reader::new(subscriber, shared, &states, &counts, changed))
+}
 
 /// It would be found under the token of one that died while it ran alone, and condemned.
 #[tokio::test(start_paused = true)]
@@ -106,30 +176,80 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     let mut tx = store.begin();
     crate::Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
     tx.commit();
-    let claim = || Claim {
-        queues: Arc::from([String::from("q")]),
-        limit: 1,
-        lease_ttl: TTL,
-        token: new_token(),
-        after: None,
-        max_deliveries: Some(1),
-        expected: true,
-    };
     // Whoever claimed it first has died.
-    store.claim(&[claim()]).await.unwrap();
+    store.claim(&[claim(TTL)]).await.unwrap();
     sleep(2 * TTL).await;
     let claimed_at = Instant::now();
-    let claimed = store.claim(&[claim()]).await.unwrap().remove(0).rows.remove(0);
-    let silent = Unanswered(store.clone(), Arc::default());
-    let shared =
-        Shared::new(silent, Arc::new(debug_chain), crate::Publisher::default(), Sinks::default());
-    let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
-    let subscriber = subscriber.max_deliveries(1).lease_ttl(TTL);
-    let (states, counts) = (States::default(), crate::Stats::default());
-    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let claimed = store.claim(&[claim(TTL)]).await.unwrap().remove(0).rows.remove(0);
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let reader = reader(&shared, "q", &Arc::default());
     let job = Job { claimed, claimed_at, deadline: claimed_at + TTL };
     let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
     assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
     settle(&shared.store, settled.into_vec()).await;
     assert_eq!(store.rows()[0].acquired_token, None);
+}
+
+/// Lets the claims of twenty subscribers run for so long, and ends them. Says how long
+/// the end took.
+async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
+    let changed = Arc::default();
+    let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
+    let (results, stop) = (Sender::new(&Arc::<Results>::default()), CancellationToken::new());
+    let claims = claimer::run(Arc::clone(shared), readers, changed, results, stop.clone());
+    let end = async {
+        sleep(time).await;
+        shared.store.asked.hangs.store(true, Ordering::SeqCst);
+        stop.cancel();
+        Instant::now()
+    };
+    let ended = timeout(HOUR, async { tokio::join!(end, claims) }).await;
+    ended.map_or(HOUR, |(stopped, ())| stopped.elapsed())
+}
+
+/// Each asks for the last time, and the database answers none.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_all_lost_claims_at_once() {
+    let shared = Arc::new(Unanswered::new(&MemoryStore::new(true), Claims::Unanswered).shared());
+    let took = claimed_for(TTL / 2, &shared).await;
+    assert!(shared.store.asked.abandons.load(Ordering::SeqCst) > 20, "claims were lost");
+    assert!(took <= LAST_TRY + Duration::from_millis(10), "{took:?}");
+}
+
+/// The rests of one that fails grow to half a minute.
+#[tokio::test(start_paused = true)]
+async fn a_lost_claim_waits_for_no_other_one_that_rests() {
+    let store = MemoryStore::new(true);
+    store.run(|_| {});
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let lost = || Lost { claim: claim(HOUR), reader: 0, sent: Instant::now() };
+    let (turn, stop) = (Mutex::new(()), CancellationToken::new());
+    let mut longest = Duration::ZERO;
+    let first = lost().keep_trying(&shared, &turn, &stop);
+    let others = async {
+        for _ in 0..20 {
+            sleep(Duration::from_secs(60)).await;
+            let mut tx = store.begin();
+            crate::Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
+            tx.commit();
+            let other = lost();
+            store.claim(std::slice::from_ref(&other.claim)).await.unwrap();
+            let begun = Instant::now();
+            assert_eq!(other.keep_trying(&shared, &turn, &stop).await, Some(0));
+            longest = longest.max(begun.elapsed());
+        }
+        stop.cancel();
+    };
+    let (none, ()) = tokio::join!(first, others);
+    assert_eq!(none, None);
+    assert!(longest < Duration::from_millis(200), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_the_database_has_refused_is_not_given_back() {
+    let refusing = Unanswered::new(&MemoryStore::new(true), Claims::Refused);
+    let asked = Arc::clone(&refusing.asked);
+    claimed_for(HOUR / 60, &Arc::new(refusing.shared())).await;
+    assert!(asked.claims.load(Ordering::SeqCst) > 5, "it is tried again");
+    assert_eq!(asked.abandons.load(Ordering::SeqCst), 0);
 }

@@ -98,7 +98,7 @@ impl Position {
     }
 }
 
-/// A claim takes no more rows once their payloads come to this. The statements have the
+/// A claim takes no more rows once their payloads and headers come to this. The statements have the
 /// number too.
 pub(crate) const CLAIM_BYTES: usize = 32 << 20;
 

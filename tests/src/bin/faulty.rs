@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Once;
 use std::time::Duration;
 
-use outbox::{App, Bytes, Context, Outgoing, Publisher, Tx, subscriber};
+use outbox::{App, Bytes, Context, Outgoing, Publisher, State, Tx, subscriber};
 use sqlx::sqlite::SqlitePool;
 
 /// A whole line, at once: the process may die the next moment.
@@ -75,6 +75,19 @@ async fn timed(n: i64, mut tx: Tx<sqlx::Sqlite>, ctx: Context) -> anyhow::Result
     Ok(())
 }
 
+/// Runs until each of them runs in two processes. Not in the time of a lease, so that none
+/// is extended, and whoever has lost one learns it from the ack.
+#[subscriber("shared", max_workers = 10, lease_ttl = "60s", min_poll = "100ms", max_poll = "100ms")]
+async fn shared(n: i64, State(pool): State<SqlitePool>) -> anyhow::Result<()> {
+    let run = "INSERT INTO runs (n, process) VALUES (?, ?)";
+    sqlx::query(run).bind(n).bind(std::process::id()).execute(&pool).await?;
+    let alone = "SELECT count(*) FROM (SELECT n FROM runs GROUP BY n HAVING count(*) < 2)";
+    while sqlx::query_scalar::<_, i64>(alone).fetch_one(&pool).await? > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
 /// Publishes numbers from a hundred on, a few of which are due in a second, and notes by
 /// its own clock when each is due.
 async fn produce_timed(pool: SqlitePool) -> anyhow::Result<()> {
@@ -128,11 +141,12 @@ async fn main() -> anyhow::Result<()> {
             };
             produced.unwrap_or_else(|error| panic_of(&error));
         });
-        App::sqlite(pool)
+        App::sqlite(pool.clone()).state(pool)
     };
     let one = match job.as_str() {
         "deadly" => deadly::subscriber(),
         "large" => large::subscriber(),
+        "shared" => shared::subscriber(),
         "timed" | "timed producer" => timed::subscriber(),
         _ => busy::subscriber(),
     };

@@ -50,22 +50,6 @@ async fn a_claim_takes_no_more_than_its_limit<B: Bench>(b: B) {
     assert_eq!(b.claim(&["q"], 3).await.len(), 0);
 }
 
-/// Of large rows more would come than whoever claims them can hold. What is left can be
-/// claimed at once.
-async fn a_claim_takes_no_more_once_it_has_32_mib<B: Bench>(b: B) {
-    let mut ids = Vec::new();
-    for mib in [15, 16, 15, 1, 1] {
-        let message = Outgoing::raw("q", vec![7; mib << 20]);
-        ids.push(b.send(message).await.id().unwrap());
-    }
-    let claim = b.claim_of(&["q"], 4);
-    let taken = b.store().claim(std::slice::from_ref(&claim)).await.unwrap().remove(0);
-    let got: Vec<i64> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
-    assert_eq!((got.as_slice(), taken.next), (&ids[..3], Some(Duration::ZERO)));
-    assert_eq!(b.row(ids[3]).await.token, None);
-    assert_eq!(b.claim_ids(&["q"], 4).await, ids[3..]);
-}
-
 async fn a_claim_of_nothing_takes_nothing<B: Bench>(b: B) {
     b.put("q").await;
     let before = b.rows().await;
@@ -208,7 +192,6 @@ cases! {
     the_oldest_rows_go_first_when_not_all_fit,
     of_rows_due_together_the_first_go_first,
     a_claim_takes_no_more_than_its_limit,
-    a_claim_takes_no_more_once_it_has_32_mib,
     a_claim_of_nothing_takes_nothing,
     a_huge_limit_takes_all,
     a_claim_takes_only_its_queues,

@@ -1,6 +1,7 @@
 //! The server's clock is stepped by an hour while an app runs; that of a process, which is
 //! the clock of its SQLite file, is off by an hour.
 
+use std::path::Path;
 use std::time::Duration;
 
 use outbox::Outgoing;
@@ -181,4 +182,47 @@ async fn a_process_an_hour_behind_on_a_file_handles_its_own_at_once_and_loses_no
 async fn a_process_an_hour_ahead_on_a_file_handles_what_is_due_to_it_and_loses_none() {
     let Some(db) = with_rows_that_wait().await else { return };
     a_worker_off_by(db, 3600, 9).await;
+}
+
+/// How many lines of its log have this in them.
+fn told(log: &Path, what: &str) -> usize {
+    std::fs::read_to_string(log).unwrap().lines().filter(|line| line.contains(what)).count()
+}
+
+/// It runs what another one runs, and both end well: of two acks of a row one lands, and the
+/// other is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_ahead_takes_the_rows_of_another_on_a_file_and_one_of_them_acks_each() {
+    if off_by(0).is_none() {
+        return skip("faketime", "libfaketime is not installed");
+    }
+    let Some(db) = Db::sqlite().await else { return };
+    db.exec("CREATE TABLE runs (n INTEGER NOT NULL, process INTEGER NOT NULL)").await;
+    db.send_all((0..10).map(|n| Outgoing::new("shared", &n))).await;
+    let file = Path::new(db.url.strip_prefix("sqlite:").unwrap());
+    let logged = |seconds: i64, log: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
+        command.args([&db.url, "shared"]).envs(off_by(seconds).into_iter().flatten());
+        command.env("RUST_LOG", "outbox=debug").stderr(std::fs::File::create(log).unwrap());
+        Worker::spawn(command)
+    };
+    let logs = ["right", "ahead"].map(|name| file.with_extension(name));
+    let right = logged(0, &logs[0]);
+    let runs = "SELECT count(*) FROM runs";
+    eventually("all run", async || db.int(runs).await == 10).await;
+    let ahead = logged(3600, &logs[1]);
+    db.drained().await;
+    let lost = "event=\"lease_lost\"";
+    eventually("one has lost them", async || told(&logs[0], lost) == 10).await;
+    right.stop().await;
+    ahead.stop().await;
+    let acked = logs.each_ref().map(|log| told(log, "event=\"acked\""));
+    let refused = logs.each_ref().map(|log| told(log, "unknown=false"));
+    assert_eq!((acked, refused), ([0, 10], [10, 0]));
+    let twice = "SELECT count(*) FROM (SELECT n FROM runs GROUP BY n
+        HAVING count(*) = 2 AND count(DISTINCT process) = 2)";
+    assert_eq!((db.int(runs).await, db.int(twice).await), (20, 10));
+    assert_eq!((db.rows().await, db.letters().await), (0, 0));
+    assert_eq!(db.texts("PRAGMA integrity_check").await, ["ok"]);
+    db.close().await;
 }

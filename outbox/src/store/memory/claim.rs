@@ -29,7 +29,7 @@ impl Tables {
         let mut bytes = 0;
         let fits = |stored: &&mut Stored| {
             let before = bytes;
-            bytes += stored.row.payload.len();
+            bytes += stored.row.bytes();
             before < CLAIM_BYTES
         };
         let wanted = due.len();

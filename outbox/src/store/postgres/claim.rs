@@ -32,8 +32,7 @@ impl PgStore {
                     take(&row, &tokens, &mut taken)?;
                 }
                 drop(rows);
-                if taken.iter().flat_map(|one| &one.rows).any(|one| one.row.payload.len() >= LARGE)
-                {
+                if taken.iter().flat_map(|one| &one.rows).any(|one| one.row.bytes() >= LARGE) {
                     // It would keep as much as it needed for the largest row so far.
                     connection.shrink_buffers();
                 }

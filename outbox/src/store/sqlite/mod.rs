@@ -53,6 +53,13 @@ statements! {
     }
 }
 
+/// What the connections may keep of the file, in KiB: the pages of a claim, and those on
+/// the way to a row. As SQLite is built here, one uses up what all may: with 2 MiB each, its
+/// default, a single large row fills eight, because what lies behind a payload is found by
+/// reading every page of it.
+const WRITER_PAGES: &str = "-1024";
+const READER_PAGES: &str = "-256";
+
 /// The tables of one file, for the engine.
 #[derive(Clone)]
 pub struct SqliteStore(Arc<Inner>);
@@ -100,8 +107,8 @@ impl SqliteStore {
         });
         // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
         let buffered = options.clone().row_buffer_size(1000).pragma("temp_store", "memory");
-        let writer = writer.connect_lazy_with(buffered);
-        let reader = pool(2).connect_lazy_with(options);
+        let writer = writer.connect_lazy_with(buffered.pragma("cache_size", WRITER_PAGES));
+        let reader = pool(2).connect_lazy_with(options.pragma("cache_size", READER_PAGES));
         let unpausable = OnceLock::new();
         Self(Arc::new(Inner { writer, reader, names, sql, unpausable, batches, publish }))
     }

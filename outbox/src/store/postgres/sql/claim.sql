@@ -12,10 +12,14 @@
 -- again for every row and claim more than $1. Locked rows stay where they are, so
 -- they are found again by their place, which no index has to be walked for; one that
 -- was written since the statement began is left, as if it were still locked.
--- The rows behind 32 MiB of payloads are left for the next claim, which may be made at
--- once: their `wait` is 0. Of large ones more than the caller can hold would come. The
--- length is known without reading them; `fitting` is read only where there are so many
--- bytes, because a window over a thousand rows costs as much as a tenth of the claim.
+-- The rows behind 32 MiB of payloads and headers are left for the next claim, which may be
+-- made at once: their `wait` is 0. Of large ones more than the caller can hold would come.
+-- The length of a payload is known without reading it. Headers say only how long they are
+-- as they are stored, perhaps compressed, to a 90th at most by the server's default. Short
+-- ones count as that, because to write them out costs a tenth of the claim; those out of
+-- line as the most they can be, because a thousand of those are not read to take two.
+-- `fitting` is read only where there are so many bytes, because a window over a thousand
+-- rows costs as much as another tenth.
 -- The commit is not waited for: a claim that a crash of the server undoes is a
 -- delivery that is made again.
 -- A claim that got less than it asked for looks ahead: at the first row that is
@@ -45,7 +49,12 @@ WITH clock AS MATERIALIZED (
         FROM wanted
         CROSS JOIN LATERAL (
             SELECT o.ctid AS tid, o.id, o.acquired_token, o.next_attempt_at,
-                octet_length(o.payload) AS bytes
+                octet_length(o.payload) + CASE
+                    WHEN o.headers IS NULL THEN 0
+                    WHEN pg_column_size(o.headers) < 512 THEN pg_column_size(o.headers)
+                    WHEN pg_column_size(o.headers) < 2000 THEN octet_length(o.headers::text)
+                    ELSE least(90 * pg_column_size(o.headers)::bigint, 33554432)::integer
+                END AS bytes
             FROM "outbox" AS o
             WHERE o.queue = wanted.queue
               AND o.next_attempt_at <= (SELECT now FROM clock)

@@ -16,7 +16,12 @@ WITH due AS MATERIALIZED (
     ) AS clock
     LEFT JOIN LATERAL (
         SELECT o.ctid AS tid, o.id, o.acquired_token, o.next_attempt_at,
-            octet_length(o.payload) AS bytes
+            octet_length(o.payload) + CASE
+                WHEN o.headers IS NULL THEN 0
+                WHEN pg_column_size(o.headers) < 512 THEN pg_column_size(o.headers)
+                WHEN pg_column_size(o.headers) < 2000 THEN octet_length(o.headers::text)
+                ELSE least(90 * pg_column_size(o.headers)::bigint, 33554432)::integer
+            END AS bytes
         FROM "outbox" AS o
         WHERE o.queue = $6
           AND o.next_attempt_at <= clock.now

@@ -1,15 +1,16 @@
 -- Finds due rows of one queue, in order, in one JSON array, each with the length of its
--- payload and its last token: free ones and those whose lease ran out. And the time.
+-- payload and headers and its last token: free ones and those whose lease ran out. And the time.
 -- ?1 queue, nothing if it is paused; ?2 lease in microseconds, ?3 and ?4 due time and id to begin behind,
 -- ?5 rows at most.
 -- Without a lock, to see whether there is anything to claim; and in the BEGIN IMMEDIATE
--- transaction of a claim, so that nobody writes before claim_take. The length is known
--- without reading the payload.
+-- transaction of a claim, so that nobody writes before claim_take. The lengths are known
+-- without reading either, as that of a text is only to octet_length.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order.
 SELECT json_group_array(json_array(next_attempt_at, id, bytes, hex(acquired_token))),
     CAST(unixepoch('subsec') * 1000000 AS INTEGER)
 FROM (
-    SELECT next_attempt_at, id, length(payload) AS bytes, acquired_token
+    SELECT next_attempt_at, id, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes,
+        acquired_token
     FROM "outbox"
     WHERE queue = ?1
       AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)

@@ -1,0 +1,49 @@
+//! A claim that the server has refused took nothing, so nothing is given back for it.
+
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::wait::eventually;
+
+use super::free;
+
+on_postgres!(only_a_claim_whose_fate_is_unknown_is_given_back);
+
+/// Whatever was rolled back, sequences keep count.
+const COUNTED: &str = "CREATE FUNCTION counted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF current_query() LIKE '%as if it had taken nothing%' THEN
+            PERFORM nextval('given_back');
+            RETURN NULL;
+        END IF;
+        PERFORM nextval('claims');
+        RAISE SQLSTATE '{code}';
+    END $$";
+
+/// A deadlock, a lock that is held, a serialization that failed, a server that recovers;
+/// and one that ends the session, which tells nothing of what it did before.
+async fn only_a_claim_whose_fate_is_unknown_is_given_back(db: &Db) {
+    db.exec("CREATE SEQUENCE claims").await;
+    db.exec("CREATE SEQUENCE given_back").await;
+    let count = async |name: &str| {
+        let count = format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {name}");
+        db.int(count).await
+    };
+    let (subscriber, probe) = free("q");
+    for code in ["40P01", "55P03", "40001", "25006", "57P01"] {
+        db.exec("ALTER SEQUENCE claims RESTART").await;
+        db.exec("ALTER SEQUENCE given_back RESTART").await;
+        db.exec(COUNTED.replace("{code}", code)).await;
+        db.exec("CREATE TRIGGER counted BEFORE UPDATE ON outbox EXECUTE FUNCTION counted()").await;
+        let app = db.app().only([subscriber.clone()]);
+        let running = app.start().await.unwrap();
+        db.publish("q", 1).await;
+        eventually("it is tried again", async || count("claims").await > 2).await;
+        // An end waits for what is still to be given back.
+        running.stop().await.unwrap();
+        assert_eq!(count("given_back").await > 0, code == "57P01", "{code}");
+        db.exec("DROP FUNCTION counted CASCADE").await;
+        let running = db.app().only([subscriber.clone()]).start().await.unwrap();
+        assert_eq!(probe.start().await.deliveries, 1);
+        db.drained().await;
+        running.stop().await.unwrap();
+    }
+}
