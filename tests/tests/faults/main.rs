@@ -9,6 +9,7 @@ mod connections;
 mod crash;
 mod drain;
 mod failover;
+mod headers;
 mod listener;
 mod memory;
 mod notify;
