@@ -144,7 +144,7 @@ async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer)
     if result.as_ref().is_err_and(|failed| failed.transient && failed.perhaps_done) {
         for (claim, &reader) in round.claims.iter().zip(&round.readers) {
             let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
-            if !lost.give_back(shared).await {
+            if !lost.give_back(shared).await.unwrap_or(false) {
                 round.lost.push(lost);
             }
         }
@@ -171,7 +171,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];
                 look.reader.inbox.fill(claim.limit, std::iter::empty());
-                look.failed(together && !failed.transient, now);
+                look.failed(together, failed.transient, now);
                 error!(
                     target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
                     "claiming failed; trying again"

@@ -185,7 +185,9 @@ impl Look {
         }
     }
 
-    pub(super) fn failed(&mut self, alone: bool, now: Instant) {
+    /// A statement for several that the database refuses is tried for each alone.
+    pub(super) fn failed(&mut self, together: bool, transient: bool, now: Instant) {
+        let alone = together && !transient;
         self.reader.pulse.claim_failed();
         self.under_way -= 1;
         self.plenty = false;
@@ -193,7 +195,7 @@ impl Look {
         self.alone = alone;
         self.reader.signal.wake();
         if !alone {
-            self.not_before = now + self.errors.next();
+            self.not_before = now + self.errors.after(transient);
         }
     }
 }
@@ -352,7 +354,7 @@ mod tests {
         gets(&mut look, &rows(9, at(0)), now);
         assert!(look.poll_at > now + HOUR / 2);
         look.claim(10, now).unwrap();
-        look.failed(false, now);
+        look.failed(true, true, now);
         assert!(look.floor.is_none() && !look.expects_many() && !look.wants(now));
         let again = look.next(now).unwrap();
         assert!(again >= now + 50 * MS && again <= now + 150 * MS);
@@ -364,7 +366,7 @@ mod tests {
     fn a_refused_statement_for_several_is_tried_for_each_alone_at_once() {
         let (mut look, now) = look();
         look.claim(10, now).unwrap();
-        look.failed(true, now);
+        look.failed(true, false, now);
         assert!(look.alone && look.wants(now));
         gets(&mut look, &Taken::default(), now);
         assert!(!look.alone);

@@ -129,7 +129,7 @@ pub(super) async fn mark<S: Store>(
         match store.extend(&either).await {
             Ok(landed) => return Some(landed.contains(&true)),
             Err(failed) if failed.transient && Instant::now() < deadline => {
-                sleep(backoff.next()).await;
+                sleep(backoff.after(failed.transient)).await;
             }
             Err(_) => return None,
         }
