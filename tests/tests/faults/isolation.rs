@@ -12,26 +12,27 @@ use tokio::time::Instant;
 
 on_postgres!(a_database_that_is_serializable_by_default_is_no_slower);
 
-/// In so many claims that those of the two apps meet.
-const ROWS: usize = 4000;
-const BATCH: usize = 25;
+/// In so many claims that those of the apps meet.
+const ROWS: usize = 1500;
+const BATCH: usize = 5;
+const APPS: usize = 4;
 /// Of each kind, by turns.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 /// Of the rate on another database.
 const KEPT: f64 = 0.6;
 
-/// Two apps that read one queue, on connections that begin with this isolation.
-struct Pair {
+/// Apps that read one queue, on connections that begin with this isolation.
+struct Group {
     queue: &'static str,
     probes: Vec<Probe>,
     running: Vec<outbox::RunningApp>,
     took: Vec<Duration>,
 }
 
-impl Pair {
+impl Group {
     async fn start(db: &Db, isolation: &str, queue: &'static str) -> Self {
         let (mut probes, mut running) = (Vec::new(), Vec::new());
-        for _ in 0..2 {
+        for _ in 0..APPS {
             let options = (*db.pg().connect_options()).clone().application_name("engine");
             let options = options.options([("default_transaction_isolation", isolation)]);
             let pool = PgPoolOptions::new().connect_lazy_with(options);
@@ -66,8 +67,8 @@ impl Pair {
 }
 
 async fn a_database_that_is_serializable_by_default_is_no_slower(db: &Db) {
-    let mut usual = Pair::start(db, "read committed", "usual").await;
-    let mut strict = Pair::start(db, "serializable", "strict").await;
+    let mut usual = Group::start(db, "read committed", "usual").await;
+    let mut strict = Group::start(db, "serializable", "strict").await;
     for _ in 0..ROUNDS {
         usual.round(db).await;
         strict.round(db).await;

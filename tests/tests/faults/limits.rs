@@ -26,6 +26,10 @@ on_postgres!(
 const LOOPS: usize = 6;
 /// Of a loop, a second.
 const MOST: usize = 2;
+/// And beside that: the first tries follow one another faster.
+const FIRST: usize = 2;
+/// How a claim begins.
+const CLAIM: &str = "-- Leases due rows";
 const FOR: Duration = Duration::from_secs(4);
 const ROWS: i64 = 20;
 
@@ -65,12 +69,13 @@ async fn asks_seldom(wire: &Wire, time: Duration) {
     let asked: Vec<_> = asked.iter().map(|(text, count)| (*count, first_line(text))).collect();
     println!("in {took:.1} s: {asked:#?}");
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
-    let most = MOST * (took.ceil() as usize);
+    let each = MOST * (took.round() as usize) + FIRST;
     let all: usize = asked.iter().map(|(count, _)| count).sum();
-    assert!(all <= LOOPS * most, "{all} statements in {took:.1} s");
+    assert!(all <= LOOPS * each, "{all} statements in {took:.1} s");
     for (count, what) in asked {
-        // The settling loops are two, and lost claims are given back by two.
-        assert!(count <= 2 * most, "{count} in {took:.1} s: {what}");
+        // Two loops settle, and two give lost claims back.
+        let loops = if what.starts_with(CLAIM) { 1 } else { 2 };
+        assert!(count <= loops * each, "{count} in {took:.1} s: {what}");
     }
 }
 
