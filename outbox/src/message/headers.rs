@@ -284,7 +284,7 @@ mod tests {
             r#"{"content-type": [1e400], "a": 1e400}"#,
             r#"{"content-type": "text/plain", "a": 1e400}"#,
             r#"{"content-type": "with \"quotes\"", "a": 1e400}"#,
-            r#"[1e400]"#,
+            r"[1e400]",
             r#"["text/plain"]"#,
             r#"{"content-type": "text/plain"} and more"#,
             "null",
