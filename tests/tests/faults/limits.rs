@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outbox::App;
+use outbox::{App, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::{free, gated};
@@ -32,6 +32,8 @@ const FIRST: usize = 2;
 const CLAIM: &str = "-- Leases due rows";
 const FOR: Duration = Duration::from_secs(4);
 const ROWS: i64 = 20;
+/// Subscribers that have nothing to do, and look for it all the time.
+const OTHERS: usize = 20;
 
 async fn a_locked_table_is_waited_for_without_a_spin(db: &Db) {
     locked(db, None).await;
@@ -84,8 +86,9 @@ async fn locked(db: &Db, setting: Option<&str>) {
     let (wire, app) = app(db, setting).await;
     let (subscriber, probe) = gated("it", "q");
     let subscriber = subscriber.max_workers(5).fetch_batch(5).lease_ttl(3 * SECOND);
-    let app = app.only([subscriber.min_poll(OFTEN).max_poll(OFTEN)]);
-    let running = app.start().await.unwrap();
+    let often = |one: Subscriber| one.min_poll(OFTEN).max_poll(OFTEN);
+    let others = (0..OTHERS).map(|n| often(free("other", &format!("other {n}")).0));
+    let running = app.only(others.chain([often(subscriber)])).start().await.unwrap();
     publish(db, "q", 0..ROWS).await;
     let mut seen: Vec<i64> = probe.starts(5).await.iter().map(|run| run.n).collect();
     let mut lock = db.pg().begin().await.unwrap();
