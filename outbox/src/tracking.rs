@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::extract::Context;
 use crate::message::Headers;
-use crate::message::headers::{TRACKING_IDS, Text};
+use crate::message::headers::{TRACKING_IDS, Text, is_inherited};
 use crate::telemetry::Trace;
 
 /// Ids that a chain keeps: the first, which names where it began, and the last
@@ -102,7 +102,7 @@ impl Trail {
     pub(crate) fn of(headers: &Headers, correlation_id: String) -> Self {
         Self {
             ids: ids(headers),
-            correlation_id: Some(correlation_id),
+            correlation_id: Some(correlation_id).filter(|id| is_inherited(id)),
             trace: Trace::read(headers).map(Trace::child),
         }
     }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// What passes by itself is tried again no later: whoever waited longer for a server would
+/// not be back when it is.
+const OUTAGE: Duration = Duration::from_millis(1500);
+
 /// Doubles from `first` to `last`, spread so that processes that failed together do
 /// not come back together.
 #[derive(Debug)]
@@ -29,13 +33,22 @@ impl Backoff {
     }
 
     pub(super) fn next(&mut self) -> Duration {
+        self.up_to(self.last)
+    }
+
+    /// After a failure, which may be one that passes by itself.
+    pub(super) fn after(&mut self, transient: bool) -> Duration {
+        self.up_to(if transient { OUTAGE.min(self.last) } else { self.last })
+    }
+
+    fn up_to(&mut self, last: Duration) -> Duration {
         let wait = self.first.saturating_mul(1 << self.steps.min(30));
         self.steps = self.steps.saturating_add(1);
         let (shortest, longest) = self.spread;
-        // Spread first, cut after: the limit is a promise.
-        wait.min(self.last)
+        // The limit is a promise, and who has reached it is still spread.
+        wait.min(last.div_f64(longest))
             .mul_f64(shortest + fastrand::f64() * (longest - shortest))
-            .min(self.last)
+            .min(last)
     }
 
     pub(super) fn reset(&mut self) {
@@ -58,5 +71,16 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.next() <= first * 2);
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_tried_again_every_second_or_so() {
+        let mut backoff = Backoff::of_errors();
+        let waits: Vec<_> = (0..100).map(|_| backoff.after(true)).collect();
+        assert!(waits.iter().all(|wait| *wait <= OUTAGE), "{waits:?}");
+        assert!(waits[4..].iter().all(|wait| *wait >= OUTAGE / 3), "{waits:?}");
+        let at_the_limit = waits.iter().filter(|wait| **wait == OUTAGE).count();
+        assert!(at_the_limit < 10, "{at_the_limit} would come back together");
+        assert!(backoff.after(false) > 6 * OUTAGE, "and what does not pass, less often");
     }
 }

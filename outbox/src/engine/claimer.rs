@@ -105,11 +105,13 @@ pub(super) async fn run<S: Store>(
 fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Round> {
     // Who polls takes others along: idle subscribers cost one statement.
     let poll = looks.iter().any(|look| look.polls(now));
+    let again = looks.iter().any(|look| look.tries_soon(now) && look.wants(now));
     let mut round = Round { readers: Vec::new(), claims: Vec::new(), sent: now, lost: Vec::new() };
     let (count, mut rows) = (looks.len(), 0);
     for at in (*first..count).chain(0..*first) {
         let look = &mut looks[at];
-        if !(look.wants(now) || poll && look.polls_soon(now)) || rows >= ROWS {
+        let along = poll && look.polls_soon(now) || again && look.tries_soon(now);
+        if !(look.wants(now) || along) || rows >= ROWS {
             continue;
         }
         // Of those that looked in vain nobody expects rows, and all but one get a few.
@@ -142,9 +144,13 @@ async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer)
     let result = shared.store.claim(&round.claims).await;
     // The rows may be leased all the same: nobody else knows the tokens.
     if result.as_ref().is_err_and(|failed| failed.transient && failed.perhaps_done) {
+        let mut answers = true;
         for (claim, &reader) in round.claims.iter().zip(&round.readers) {
             let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
-            if !lost.give_back(shared).await {
+            // Where one was in vain, another for each would be as well.
+            let given_back = if answers { lost.give_back(shared).await } else { None };
+            answers = given_back.is_some();
+            if given_back != Some(true) {
                 round.lost.push(lost);
             }
         }
@@ -167,11 +173,15 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             }
         }
         Err(failed) => {
-            let together = readers.len() > 1;
+            // What is refused for several is tried for each alone, at once.
+            let alone = readers.len() > 1 && !failed.transient;
+            let rests = readers.iter().filter(|_| !alone);
+            let rest = rests.map(|&at| looks[at].rest(failed.transient)).max();
+            let until = now + rest.unwrap_or_default();
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];
                 look.reader.inbox.fill(claim.limit, std::iter::empty());
-                look.failed(together && !failed.transient, now);
+                look.failed(alone, until);
                 error!(
                     target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
                     "claiming failed; trying again"

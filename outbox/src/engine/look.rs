@@ -22,6 +22,9 @@ const CHEAP: Duration = Duration::from_millis(5);
 /// one rests. Anybody who may connect can send wakes.
 const VAIN: u32 = 20;
 const REST: Duration = Duration::from_millis(10);
+/// Who tries again after a failure takes others along that would do so within this time:
+/// in an outage a hundred subscribers ask no more often than one.
+const TOGETHER: Duration = Duration::from_millis(750);
 /// Transactions commit in another order than their rows are due: it begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
@@ -46,6 +49,8 @@ pub(super) struct Look {
     vain: u32,
     /// After a failure, or too much in vain.
     not_before: Instant,
+    /// The last claim failed in a way that passes by itself.
+    failing: bool,
     /// Claims in a statement of its own.
     pub(super) alone: bool,
 }
@@ -67,6 +72,7 @@ impl Look {
             errors: Backoff::of_errors(),
             vain: 0,
             not_before: now,
+            failing: false,
             alone: false,
         }
     }
@@ -113,6 +119,8 @@ impl Look {
         let limit = self.reader.inbox.reserve(most)?;
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
+        // Taken along before its time it has rested all the same.
+        self.not_before = self.not_before.min(now);
         self.under_way += 1;
         let after = self.floor.filter(|_| now < self.sweep_at());
         if after.is_none() {
@@ -135,7 +143,7 @@ impl Look {
         self.reader.pulse.claimed(now);
         self.under_way -= 1;
         self.errors.reset();
-        self.alone = false;
+        (self.failing, self.alone) = (false, false);
         if claim.after.is_none() {
             // One that took long for another reason does not count in full.
             let most = 2 * self.sweep.1.max(CHEAP / 4);
@@ -185,16 +193,25 @@ impl Look {
         }
     }
 
-    pub(super) fn failed(&mut self, alone: bool, now: Instant) {
+    /// How long to rest after one more failure.
+    pub(super) fn rest(&mut self, transient: bool) -> Duration {
+        self.failing = transient;
+        self.errors.after(transient)
+    }
+
+    pub(super) fn failed(&mut self, alone: bool, until: Instant) {
         self.reader.pulse.claim_failed();
         self.under_way -= 1;
         self.plenty = false;
         self.floor = None;
         self.alone = alone;
         self.reader.signal.wake();
-        if !alone {
-            self.not_before = now + self.errors.next();
-        }
+        self.not_before = until;
+    }
+
+    /// True when it is to try again soon, and may as well do so now.
+    pub(super) fn tries_soon(&self, now: Instant) -> bool {
+        self.failing && self.rests() && !self.alone && self.not_before <= now + TOGETHER
     }
 }
 
@@ -295,19 +312,14 @@ mod tests {
         assert_eq!(gets(&mut look, &rows(10, at(0)), now).after, None);
         let next = gets(&mut look, &rows(10, at(400)), now);
         assert_eq!(next.after, Some(Position { due: at(0), id: 10 }));
+        // And no place is given up for an earlier one.
+        gets(&mut look, &rows(10, at(0)), now);
+        assert_eq!(look.floor, Some(Position { due: at(400), id: 10 }));
         // Due within the last half second when they were claimed.
         let (mut look, now) = self::look();
         let late = Claimed::of_test(1, at(0), at(100), Bytes::new());
         gets(&mut look, &Taken { rows: vec![late], ..Taken::default() }, now);
         assert_eq!(look.floor, Some(Position { due: at(100) - LATE, id: 0 }));
-    }
-
-    #[test]
-    fn no_place_is_given_up_for_an_earlier_one() {
-        let (mut look, now) = look();
-        gets(&mut look, &rows(10, at(400)), now);
-        gets(&mut look, &rows(10, at(0)), now);
-        assert_eq!(look.floor, Some(Position { due: at(400), id: 10 }));
     }
 
     #[test]
@@ -352,12 +364,27 @@ mod tests {
         gets(&mut look, &rows(9, at(0)), now);
         assert!(look.poll_at > now + HOUR / 2);
         look.claim(10, now).unwrap();
-        look.failed(false, now);
+        let rest = look.rest(true);
+        look.failed(false, now + rest);
         assert!(look.floor.is_none() && !look.expects_many() && !look.wants(now));
         let again = look.next(now).unwrap();
         assert!(again >= now + 50 * MS && again <= now + 150 * MS);
         assert!(look.wants(again), "and without a poll or a wake");
         assert_eq!(gets(&mut look, &rows(10, at(0)), again).after, None);
+    }
+
+    #[test]
+    fn who_rests_after_a_failure_goes_along_with_who_tries_again() {
+        let (mut look, now) = look();
+        look.claim(10, now).unwrap();
+        let until = now + TOGETHER + MS;
+        look.rest(true);
+        look.failed(false, until);
+        assert!(!look.tries_soon(now) && look.tries_soon(now + MS) && !look.wants(now + MS));
+        gets(&mut look, &rows(10, at(0)), now + MS);
+        assert!(look.wants(now + MS) && !look.tries_soon(now + MS), "it rests no more");
+        look.rest(false);
+        assert!(!look.tries_soon(until), "what is refused for good fails the others");
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::backoff::Backoff;
 use crate::store::{Claim, Store};
 use crate::telemetry::TARGET;
 
+/// After a try that failed nobody makes another for so long: in an outage there is a lost
+/// claim more with every try to claim.
+const REST: Duration = Duration::from_secs(1);
 /// How long a drain waits for the last tries.
 pub(super) const LAST_TRY: Duration = Duration::from_secs(2);
 
@@ -25,13 +28,13 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// True when there is nothing left to give back.
-    pub(super) async fn give_back<S: Store>(&self, shared: &Shared<S>) -> bool {
+    /// True when there is nothing left to give back; `None` when that is not known.
+    pub(super) async fn give_back<S: Store>(&self, shared: &Shared<S>) -> Option<bool> {
         match shared.store.abandon(&self.claim).await {
-            Ok(rows) => rows > 0,
+            Ok(rows) => Some(rows > 0),
             Err(failed) => {
                 error!(target: TARGET, error = %failed, "a lost claim could not be given back");
-                false
+                None
             }
         }
     }
@@ -46,16 +49,22 @@ impl Lost {
         stop: &CancellationToken,
     ) -> Option<usize> {
         let end = self.sent + self.claim.lease_ttl;
-        let mut backoff = Backoff::of_errors();
+        let (mut backoff, mut failed) = (Backoff::of_errors(), false);
         while Instant::now() < end {
-            let stopped = timeout(backoff.next(), stop.cancelled()).await.is_ok();
+            let stopped = timeout(backoff.after(failed), stop.cancelled()).await.is_ok();
             // One at a time: each asks for a connection, and there may be none.
             let _turn = turn.lock().await;
-            if self.give_back(shared).await {
+            let given_back = self.give_back(shared).await;
+            if given_back == Some(true) {
                 return Some(self.reader);
             }
             if stopped {
                 return None;
+            }
+            failed = given_back.is_none();
+            if failed {
+                // Within its turn.
+                let _ = timeout(REST, stop.cancelled()).await;
             }
         }
         None

@@ -140,6 +140,6 @@ pub(super) async fn mark<S: Store>(
         if Instant::now() >= deadline {
             return None;
         }
-        sleep(backoff.next()).await;
+        sleep(backoff.after(true)).await;
     }
 }

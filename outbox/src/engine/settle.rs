@@ -249,7 +249,7 @@ async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
                     !over
                 });
                 if !group.is_empty() {
-                    sleep(backoff.next()).await;
+                    sleep(backoff.after(failed.transient)).await;
                 }
             }
             Err(_) if group.len() > 1 => {

@@ -23,7 +23,7 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
     let mut backoff = Backoff::of_errors();
     let mut down = false;
     loop {
-        match shared.store.listen().await {
+        let transient = match shared.store.listen().await {
             Ok(mut wakes) => {
                 tell(&shared, true);
                 if std::mem::take(&mut down) {
@@ -36,14 +36,16 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
                     backoff.reset();
                 }
                 debug!(target: TARGET, error = %lost, "wakes are lost; subscribing again");
+                lost.transient
             }
             Err(error) => {
                 if !std::mem::replace(&mut down, true) {
                     warn!(target: TARGET, %error, "no wakes arrive; polling finds the messages meanwhile");
                 }
+                error.transient
             }
-        }
-        sleep(backoff.next()).await;
+        };
+        sleep(backoff.after(transient)).await;
     }
 }
 

@@ -1,9 +1,11 @@
 //! Headers: a JSON object beside the payload.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::publish::PublishError;
@@ -32,7 +34,7 @@ pub(crate) const TRACESTATE: &str = "tracestate";
 /// In the table they are one JSON object, so a Python consumer reads what Rust
 /// wrote and the other way round. Values written by this crate are strings; a
 /// value of another JSON type, written elsewhere, is kept and can be read with
-/// [`Headers::value`].
+/// [`Headers::value`]. One that no type here can hold, as the number `1e400`, is left out.
 ///
 /// `Debug` prints names only: values may be secrets.
 #[derive(Clone, Default, PartialEq)]
@@ -115,14 +117,34 @@ impl Headers {
         self.get(LETTER)?.parse().ok()
     }
 
-    /// Reads the stored text. SQL `NULL` and JSON `null` are no headers.
+    /// Reads the stored text. SQL `NULL` and JSON `null` are no headers. A value that a
+    /// database holds and nobody here can (a number beyond all floats, a thousand
+    /// brackets) is left out alone.
     pub(crate) fn from_json(text: Option<&str>) -> Result<Self, MalformedHeaders> {
-        match text.map(serde_json::from_str::<Value>) {
-            None | Some(Ok(Value::Null)) => Ok(Self::default()),
-            Some(Ok(Value::Object(map))) => Ok(Self(map)),
-            Some(_) => Err(MalformedHeaders),
+        let Some(text) = text else { return Ok(Self::default()) };
+        match serde_json::from_str::<Value>(text) {
+            Ok(Value::Null) => Ok(Self::default()),
+            Ok(Value::Object(map)) => Ok(Self(map)),
+            Ok(_) => Err(MalformedHeaders),
+            Err(_) => {
+                let each: HashMap<String, &RawValue> =
+                    serde_json::from_str(text).map_err(|_| MalformedHeaders)?;
+                let read = |(name, value): (_, &RawValue)| {
+                    Some((name, serde_json::from_str(value.get()).ok()?))
+                };
+                Ok(Self(each.into_iter().filter_map(read).collect()))
+            }
         }
     }
+}
+
+/// What is handed on to the messages that a handler publishes is no longer.
+const MAX_INHERITED: usize = 8 << 10;
+
+/// Whether a message may hand on this text: with others it would not be stored, and its
+/// handler could not publish.
+pub(crate) fn is_inherited(text: &str) -> bool {
+    text.len() <= MAX_INHERITED && !text.contains('\0')
 }
 
 impl Headers {
@@ -258,6 +280,11 @@ mod tests {
             r#"{"content-type": "first", "content-type": "last"}"#,
             r#"{"content-type": 7}"#,
             r#"{"content-type": null}"#,
+            r#"{"content-type": 1e400, "a": "b"}"#,
+            r#"{"content-type": [1e400], "a": 1e400}"#,
+            r#"{"content-type": "text/plain", "a": 1e400}"#,
+            r#"{"content-type": "with \"quotes\"", "a": 1e400}"#,
+            r"[1e400]",
             r#"["text/plain"]"#,
             r#"{"content-type": "text/plain"} and more"#,
             "null",
@@ -270,5 +297,14 @@ mod tests {
             let of_all = all.as_ref().map(Headers::content_type);
             assert_eq!(alone.as_ref().map(|kind| kind.as_deref()), of_all, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_held_is_left_out_alone() {
+        let text = r#"{"a": "b", "huge": 1e400, "c": 1}"#;
+        let headers = Headers::from_json(Some(text)).unwrap();
+        assert_eq!((headers.get("a"), headers.value("huge")), (Some("b"), None));
+        assert_eq!(headers.len(), 2);
+        assert!(Headers::from_json(Some("[1e400]")).is_err());
     }
 }

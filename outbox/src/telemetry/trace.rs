@@ -1,7 +1,7 @@
 //! W3C Trace Context, as it stands in the headers of a message.
 
 use crate::message::Headers;
-use crate::message::headers::{TRACEPARENT, TRACESTATE, Text};
+use crate::message::headers::{TRACEPARENT, TRACESTATE, Text, is_inherited};
 
 /// A place in a trace.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Trace {
         if version == "00" && parts.next().is_some() {
             return None;
         }
-        let state = headers.get(TRACESTATE).map(str::to_owned);
+        let state = headers.get(TRACESTATE).filter(|state| is_inherited(state)).map(str::to_owned);
         Some(Self { id, parent, flags, state })
     }
 

@@ -21,6 +21,8 @@ pub struct Wire {
 pub struct Counts {
     /// How often each statement was executed, by the first line of its text.
     pub sent: BTreeMap<String, usize>,
+    /// How often the server was asked to prepare or to run each: it may refuse before.
+    pub asked: BTreeMap<String, usize>,
     /// Connections that are open.
     pub open: usize,
     /// The most there were at once.
@@ -63,6 +65,7 @@ impl Wire {
     pub fn begin(&self) {
         let mut counts = self.counts.lock().unwrap();
         counts.sent.clear();
+        counts.asked.clear();
         counts.most = counts.open;
     }
 }
@@ -81,8 +84,15 @@ async fn connection(client: TcpStream, server: TcpStream, counts: Arc<Mutex<Coun
     let mut reader = Reader::new();
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = client_in.read(&mut bytes).await {
-        for text in reader.read(&bytes[..count]) {
-            *counts.lock().unwrap().sent.entry(text).or_default() += 1;
+        let (executed, asked) = reader.read(&bytes[..count]);
+        {
+            let mut counts = counts.lock().unwrap();
+            for text in asked {
+                *counts.asked.entry(text).or_default() += 1;
+            }
+            for text in executed {
+                *counts.sent.entry(text).or_default() += 1;
+            }
         }
         if server_out.write_all(&bytes[..count]).await.is_err() {
             break;
@@ -105,22 +115,29 @@ impl Reader {
         Self { frames: Frames::of_client(), prepared: HashMap::new(), bound: String::new() }
     }
 
-    /// The texts of the statements that are executed.
-    fn read(&mut self, bytes: &[u8]) -> Vec<String> {
-        let mut executed = Vec::new();
+    /// The texts of the statements that are executed, and of those that are asked for.
+    fn read(&mut self, bytes: &[u8]) -> (Vec<String>, Vec<String>) {
+        let (mut executed, mut asked) = (Vec::new(), Vec::new());
         for frame in self.frames.read(bytes) {
             let texts = frame.texts();
             let text = |at: usize| String::from_utf8_lossy(texts[at]).into_owned();
             match frame.kind {
-                Some(b'Q') => executed.push(text(0)),
+                Some(b'Q') => {
+                    executed.push(text(0));
+                    asked.push(text(0));
+                }
                 Some(b'P') => {
                     self.prepared.insert(texts[0].to_vec(), text(1));
+                    asked.push(text(1));
                 }
-                Some(b'B') => self.bound = self.prepared.get(texts[1]).cloned().unwrap_or_default(),
+                Some(b'B') => {
+                    self.bound = self.prepared.get(texts[1]).cloned().unwrap_or_default();
+                    asked.push(self.bound.clone());
+                }
                 Some(b'E') => executed.push(self.bound.clone()),
                 _ => {}
             }
         }
-        executed
+        (executed, asked)
     }
 }

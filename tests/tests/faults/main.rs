@@ -9,16 +9,24 @@ mod connections;
 mod crash;
 mod drain;
 mod failover;
+mod headers;
+mod isolation;
+mod letters;
+mod limits;
 mod listener;
 mod memory;
 mod notify;
 mod plans;
 mod pooler;
 mod prepared;
+mod recovery;
 mod rollback;
 mod sqlite;
 mod texts;
 mod transactions;
+#[path = "../counters/wire.rs"]
+#[allow(dead_code)] // the counters need more of it
+mod wire;
 
 use std::time::Duration;
 

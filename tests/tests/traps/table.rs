@@ -12,7 +12,7 @@ const PROPERTIES: &str = "P1 P2 M1 D1 D2 D3 D4 L1 L2 L3 L4 L5 H1 H2 H3 H4 H5 C1 
                           R1 Z1 Z2 Z3 X1 B1";
 
 /// By their subject.
-const SUBJECTS: [&str; 37] = [
+const SUBJECTS: [&str; 38] = [
     "batch settle",
     "buffered row expires",
     "prefetch and lease",
@@ -38,6 +38,7 @@ const SUBJECTS: [&str; 37] = [
     "migrations lock",
     "standby endpoint",
     "drain",
+    "shutdown and unstarted rows",
     "panics",
     "blocking handlers",
     "retries",
@@ -53,7 +54,7 @@ const SUBJECTS: [&str; 37] = [
 ];
 
 /// What happens to the server, to a connection or to a process.
-const TROUBLE: [&str; 20] = [
+const TROUBLE: [&str; 26] = [
     "abort",
     "stack overflow",
     "out of memory",
@@ -74,6 +75,12 @@ const TROUBLE: [&str; 20] = [
     "clock stepped back",
     "50 MB rows",
     "handlers that block",
+    "server away",
+    "table locked",
+    "statement timeout",
+    "idle sessions ended",
+    "dead letters that cannot be written",
+    "headers of others",
 ];
 
 /// In the middle of which an app is stopped.

@@ -57,7 +57,7 @@ const MAX_CONNECTIONS: u32 = 4;
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 /// After this long with one statement at a time, one connection is enough.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long the first connection may take.
+/// How long a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How soon one that waits for a new connection sees that another is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -132,7 +132,8 @@ impl PgStore {
         let options = users.connect_options();
         let pool = PgPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
-            .acquire_timeout(STATEMENT_LIMIT)
+            // See `PgStore::acquire`.
+            .acquire_timeout(CONNECT_LIMIT)
             // See `Inner::busy`.
             .idle_timeout(None)
             // Saves a round trip a statement; a dead connection shows as an
@@ -233,14 +234,20 @@ impl PgStore {
     }
 
     /// Who waits for a new connection, which the server may have no room for, does not see
-    /// that another has come free: so it is looked for meanwhile. The wait itself goes on,
-    /// because sqlx asks the server ever more seldom.
+    /// that another has come free: so it is looked for meanwhile.
     /// A new one that then comes too late is for the pool: given up half-way each time,
     /// one that takes long would never be made.
+    /// And who waits for a server that is away begins anew now and then: sqlx asks for it
+    /// ever more seldom, after a fifth of what it may take at last, and would sleep on when
+    /// the server is back.
     async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let give_up = Instant::now() + STATEMENT_LIMIT;
         let mut acquiring = Box::pin(self.0.pool.acquire());
         loop {
             match timeout(LOOK_AGAIN, &mut acquiring).await {
+                Ok(Err(sqlx::Error::PoolTimedOut)) if Instant::now() < give_up => {
+                    acquiring = Box::pin(self.0.pool.acquire());
+                }
                 Ok(acquired) => return acquired,
                 Err(_) => {
                     if let Some(free) = self.0.pool.try_acquire() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::args::Store;
+use crate::check::after_ends;
 use crate::history::{History, Op};
 use crate::lease::{Act, End, Lease};
 use crate::workload::MAX_ATTEMPTS;
@@ -69,6 +70,9 @@ pub fn counters(history: &History) -> Vec<Counter> {
     count("leases lost after ok", ok, 40);
     count("leases lost after a failure", failed, 40);
     count("leases lost on the way to a dead letter", dead, 10);
+    let [in_flight, repeated] = after_ends(history);
+    count("rows in flight when their process ended", in_flight, 40);
+    count("of these run again", repeated, 20);
     count("buffered rows not started", history.words("waited").count(), 10);
     let unknown = history.words("lost").filter(|line| line.word(4) == "true").count();
     // Of a producer: it was not told, and the row is there.

@@ -6,12 +6,14 @@ mod drains;
 mod handlers;
 mod leases;
 mod letters;
+mod repeats;
 mod results;
 mod timers;
 mod times;
 
 use crate::args::Store;
 use crate::history::History;
+pub use repeats::after_ends;
 
 /// What was found of a property.
 pub struct Verdict {
@@ -53,6 +55,7 @@ const PROPERTIES: &[Property] = &[
     handlers::an_attempt_is_a_failed_run,
     handlers::no_run_starts_after_its_lease,
     handlers::nothing_is_settled_before_its_run_ends,
+    repeats::the_end_of_a_process_repeats_what_it_had_in_flight,
     handlers::only_the_guilty_become_letters,
     counts::counts_go_up_by_one,
     counts::attempts_are_as_many_as_allowed,
