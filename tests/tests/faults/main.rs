@@ -18,6 +18,7 @@ mod rollback;
 mod sqlite;
 mod texts;
 mod transactions;
+mod wal;
 
 use std::time::Duration;
 
