@@ -113,6 +113,21 @@ impl StoreError {
     }
 }
 
+#[cfg(feature = "postgres")]
+impl StoreError {
+    /// A full disk does not pass by itself where another table's is not to wait for it.
+    pub(crate) fn lasting_if_full(self) -> Self {
+        let full = self.source.downcast_ref().is_some_and(|error| has_code(error, &["53100"]));
+        Self { transient: self.transient && !full, ..self }
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let code = error.as_database_error().and_then(|refused| refused.code());
+    code.is_some_and(|code| codes.contains(&&*code))
+}
+
 /// What PostgreSQL cannot know of an error.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn cause(code: &str) -> Option<&'static str> {

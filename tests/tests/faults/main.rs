@@ -9,6 +9,7 @@ mod connections;
 mod crash;
 mod drain;
 mod failover;
+mod letters;
 mod listener;
 mod memory;
 mod notify;
