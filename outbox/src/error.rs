@@ -122,6 +122,14 @@ impl StoreError {
     }
 }
 
+/// By a server that takes no writes, as a standby, or an old primary that has come back as
+/// one. Its address may lead to another by now, but a connection stays where it is.
+#[cfg(feature = "postgres")]
+pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
+    // To a write, and to a transaction that is to have some.
+    has_code(error, &["25006", "0A000"])
+}
+
 #[cfg(feature = "postgres")]
 fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(|refused| refused.code());

@@ -5,6 +5,7 @@
 mod blocking;
 mod clock;
 mod columns;
+mod comeback;
 mod connections;
 mod crash;
 mod drain;
