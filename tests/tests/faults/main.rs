@@ -16,6 +16,7 @@ mod memory;
 mod notify;
 mod plans;
 mod pooler;
+mod releases;
 mod rollback;
 mod sqlite;
 mod texts;
