@@ -22,6 +22,7 @@ mod sqlite;
 mod texts;
 mod transactions;
 mod wal;
+mod zone;
 
 use std::time::Duration;
 
