@@ -132,7 +132,7 @@ pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
 
 #[cfg(feature = "postgres")]
 fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
-    let code = error.as_database_error().and_then(|refused| refused.code());
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| codes.contains(&&*code))
 }
 

@@ -94,6 +94,35 @@ impl Results {
     pub(super) fn written(&self) {
         self.state().writes -= 1;
     }
+
+    fn is_sent_to(&self) {
+        self.state().senders += 1;
+    }
+
+    fn is_left(&self) {
+        let mut state = self.state();
+        state.senders -= 1;
+        if state.senders == 0 {
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Gives it back if there is no room.
+    fn take_over(&self, settling: Settling) -> Option<Settling> {
+        let mut state = self.state();
+        let length = state.waiting.len();
+        if length >= BACKLOG {
+            return Some(settling);
+        }
+        state.waiting.push(settling);
+        drop(state);
+        // More in between wake nobody: the settlers are busy or awake.
+        if length == 0 || length + 1 == HALF {
+            self.filled.notify_one();
+        }
+        None
+    }
 }
 
 impl Sender {
@@ -122,37 +151,6 @@ impl Sender {
                 drained.await;
             }
         }
-    }
-}
-
-impl Results {
-    fn is_sent_to(&self) {
-        self.state().senders += 1;
-    }
-
-    fn is_left(&self) {
-        let mut state = self.state();
-        state.senders -= 1;
-        if state.senders == 0 {
-            drop(state);
-            self.filled.notify_one();
-        }
-    }
-
-    /// Gives it back if there is no room.
-    fn take_over(&self, settling: Settling) -> Option<Settling> {
-        let mut state = self.state();
-        let length = state.waiting.len();
-        if length >= BACKLOG {
-            return Some(settling);
-        }
-        state.waiting.push(settling);
-        drop(state);
-        // More in between wake nobody: the settlers are busy or awake.
-        if length == 0 || length + 1 == HALF {
-            self.filled.notify_one();
-        }
-        None
     }
 }
 
