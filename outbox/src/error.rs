@@ -113,6 +113,29 @@ impl StoreError {
     }
 }
 
+#[cfg(feature = "postgres")]
+impl StoreError {
+    /// A full disk does not pass by itself where another table's is not to wait for it.
+    pub(crate) fn lasting_if_full(self) -> Self {
+        let full = self.source.downcast_ref().is_some_and(|error| has_code(error, &["53100"]));
+        Self { transient: self.transient && !full, ..self }
+    }
+}
+
+/// By a server that takes no writes, as a standby, or an old primary that has come back as
+/// one. Its address may lead to another by now, but a connection stays where it is.
+#[cfg(feature = "postgres")]
+pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
+    // To a write, and to a transaction that is to have some.
+    has_code(error, &["25006", "0A000"])
+}
+
+#[cfg(feature = "postgres")]
+fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| codes.contains(&&*code))
+}
+
 /// A driver's error with what the database cannot know of it.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,7 @@
 //! libfaketime in front of them.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::backend::{skip, unique};
 use crate::server::{Server, scratch};
@@ -19,6 +20,17 @@ impl Clock {
     /// When the server does not start.
     #[must_use]
     pub fn with_server(settings: &[(&str, &str)]) -> Option<(Self, Server)> {
+        let (clock, variables) = Self::with_variables()?;
+        let server = Server::start_with(settings, variables).unwrap();
+        Some((clock, server))
+    }
+
+    /// The variables of a process with such a clock. `None` as there.
+    ///
+    /// # Panics
+    /// When its file cannot be written.
+    #[must_use]
+    pub fn with_variables() -> Option<(Self, Vec<(&'static str, String)>)> {
         let Some(library) = library() else {
             skip("faketime", "libfaketime is not installed");
             return None;
@@ -30,8 +42,7 @@ impl Clock {
             ("FAKETIME_TIMESTAMP_FILE", clock.0.display().to_string()),
             ("FAKETIME_NO_CACHE", "1".to_owned()),
         ]);
-        let server = Server::start_with(settings, variables).unwrap();
-        Some((clock, server))
+        Some((clock, variables))
     }
 
     /// So many seconds ahead of the true time from now on, or behind it.
@@ -44,6 +55,17 @@ impl Clock {
         std::fs::write(&next, format!("{seconds:+}")).unwrap();
         std::fs::rename(next, &self.0).unwrap();
     }
+}
+
+/// How far ahead of now that second is, counted from 1970.
+///
+/// # Panics
+/// Before 1970.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "libfaketime counts from this machine's clock")]
+pub fn ahead(second: i64) -> i64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    second - i64::try_from(now).unwrap()
 }
 
 impl Drop for Clock {

@@ -6,6 +6,7 @@ pub mod bombs;
 pub mod capture;
 pub mod clock;
 pub mod db;
+pub mod disk;
 pub mod frames;
 pub mod hostile;
 pub mod pooler;

@@ -72,6 +72,33 @@ impl Server {
         run(self.command("pg_ctl").args(["-m", "immediate", "-w", "stop"]))
     }
 
+    /// A tablespace of this name, in a folder of the server's.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn tablespace(&self, name: &str) -> Result<String> {
+        let folder = self.folder.join(name);
+        run(as_server("mkdir".into()).arg(&folder))?;
+        Ok(format!("CREATE TABLESPACE {name} LOCATION '{}'", folder.display()))
+    }
+
+    /// Starts it after a [`kill`](Self::kill) as one that takes no writes.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_as_standby(&self) -> Result<()> {
+        run(as_server("touch".into()).arg(self.folder.join("data/standby.signal")))?;
+        self.start_again()
+    }
+
+    /// What it has logged.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.folder.join("log"))?)
+    }
+
     /// A standby whose queries this server waits for, by a slot of this name.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! no SQL, no database in here.
 //!
 //! A subscriber has `max_workers` workers around an inbox; a process has one
-//! claimer, two settlers, one lease task and one watcher for wakes.
+//! claimer, three settlers, one lease task and one watcher for wakes.
 
 mod at_most_once;
 mod backoff;
@@ -72,7 +72,7 @@ pub(crate) use vitals::Vital;
 use vitals::{CLAIMS, LEASES, Loops, SAMPLES, SETTLERS, Vitals, WAKES, WORKERS};
 use watchdog::Watchdog;
 
-/// Batches of results that are written at once.
+/// Batches of results that are written at once, beside one of dead letters.
 const WRITES: usize = 2;
 
 /// What every delivery of a process shares.
@@ -194,11 +194,13 @@ impl<S: Store> Engine<S> {
         let stop = CancellationToken::new();
         let services_stop = CancellationToken::new();
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
-        let results = Arc::new(Results::default());
-        let sender = Sender::new(&results);
+        let (results, letters) = (Arc::<Results>::default(), Arc::<Results>::default());
+        let sender = Sender::new(&results, &letters);
         let mut loops = Loops::default();
-        let settler = || tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(&results)));
-        let settlers: Vec<_> = (0..WRITES).map(|_| settler()).collect();
+        let settler =
+            |of: &Arc<Results>| tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of)));
+        let mut settlers: Vec<_> = (0..WRITES).map(|_| settler(&results)).collect();
+        settlers.push(settler(&letters));
         for settler in &settlers {
             loops.add(SETTLERS, settler);
         }

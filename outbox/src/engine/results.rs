@@ -39,7 +39,13 @@ struct State {
 }
 
 /// Hands results over. The settlers end when the last one is gone.
-pub(crate) struct Sender(Arc<Results>);
+///
+/// Dead letters have a way of their own: they lie in another table, and what keeps that from
+/// being written, such as a lock or a want of room, is to keep no ack from it.
+pub(crate) struct Sender {
+    results: Arc<Results>,
+    letters: Arc<Results>,
+}
 
 impl Results {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -88,32 +94,23 @@ impl Results {
     pub(super) fn written(&self) {
         self.state().writes -= 1;
     }
-}
 
-impl Sender {
-    pub(super) fn new(results: &Arc<Results>) -> Self {
-        results.state().senders += 1;
-        Self(Arc::clone(results))
+    fn is_sent_to(&self) {
+        self.state().senders += 1;
     }
 
-    /// Hands one over; waits for room while the database is away.
-    ///
-    /// # Cancel safety
-    /// A dropped call has handed over nothing.
-    pub(super) async fn send(&self, settling: Settling) {
-        let mut late = self.hand_over(settling);
-        while let Some(settling) = late {
-            let drained = self.0.drained.notified();
-            late = self.hand_over(settling);
-            if late.is_some() {
-                drained.await;
-            }
+    fn is_left(&self) {
+        let mut state = self.state();
+        state.senders -= 1;
+        if state.senders == 0 {
+            drop(state);
+            self.filled.notify_one();
         }
     }
 
     /// Gives it back if there is no room.
-    fn hand_over(&self, settling: Settling) -> Option<Settling> {
-        let mut state = self.0.state();
+    fn take_over(&self, settling: Settling) -> Option<Settling> {
+        let mut state = self.state();
         let length = state.waiting.len();
         if length >= BACKLOG {
             return Some(settling);
@@ -122,25 +119,49 @@ impl Sender {
         drop(state);
         // More in between wake nobody: the settlers are busy or awake.
         if length == 0 || length + 1 == HALF {
-            self.0.filled.notify_one();
+            self.filled.notify_one();
         }
         None
     }
 }
 
+impl Sender {
+    pub(super) fn new(results: &Arc<Results>, letters: &Arc<Results>) -> Self {
+        let (results, letters) = (Arc::clone(results), Arc::clone(letters));
+        let sender = Self { results, letters };
+        sender.ways().into_iter().for_each(Results::is_sent_to);
+        sender
+    }
+
+    fn ways(&self) -> [&Results; 2] {
+        [&self.results, &self.letters]
+    }
+
+    /// Hands one over; waits for room while the database is away.
+    ///
+    /// # Cancel safety
+    /// A dropped call has handed over nothing.
+    pub(super) async fn send(&self, settling: Settling) {
+        let way = if settling.is_letter() { &self.letters } else { &self.results };
+        let mut late = way.take_over(settling);
+        while let Some(settling) = late {
+            let drained = way.drained.notified();
+            late = way.take_over(settling);
+            if late.is_some() {
+                drained.await;
+            }
+        }
+    }
+}
+
 impl Clone for Sender {
     fn clone(&self) -> Self {
-        Self::new(&self.0)
+        Self::new(&self.results, &self.letters)
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.senders -= 1;
-        if state.senders == 0 {
-            drop(state);
-            self.0.filled.notify_one();
-        }
+        self.ways().into_iter().for_each(Results::is_left);
     }
 }

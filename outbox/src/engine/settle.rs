@@ -91,6 +91,11 @@ impl Settling {
         self
     }
 
+    /// Something of it is written into the table of dead letters.
+    pub(super) fn is_letter(&self) -> bool {
+        matches!(self.settlement, Settlement::Dead { .. })
+    }
+
     /// Failing writes are repeated until then.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;

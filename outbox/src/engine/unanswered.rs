@@ -195,7 +195,8 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
 async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
     let changed = Arc::default();
     let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
-    let (results, stop) = (Sender::new(&Arc::<Results>::default()), CancellationToken::new());
+    let (results, stop) =
+        (Sender::new(&Arc::<Results>::default(), &Arc::default()), CancellationToken::new());
     let claims = claimer::run(Arc::clone(shared), readers, changed, results, stop.clone());
     let end = async {
         sleep(time).await;

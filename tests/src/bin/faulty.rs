@@ -88,12 +88,12 @@ async fn shared(n: i64, State(pool): State<SqlitePool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes numbers from a hundred on, a few of which are due in a second, and notes by
-/// its own clock when each is due.
-async fn produce_timed(pool: SqlitePool) -> anyhow::Result<()> {
+/// Publishes numbers from a hundred on, a few of which are due in so many seconds, and notes
+/// by its own clock when each is due.
+async fn produce_timed(pool: SqlitePool, later: u64) -> anyhow::Result<()> {
     let publisher = Publisher::from_env()?;
     for n in 100_i64..130 {
-        let delay = u64::from(n >= 125);
+        let delay = if n < 125 { 0 } else { later };
         let mut tx = outbox::sqlite::begin(&pool).await?;
         let note = "INSERT INTO published (n, due)
             VALUES (?, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + 1000 * ?)";
@@ -136,7 +136,8 @@ async fn main() -> anyhow::Result<()> {
         tokio::spawn(async move {
             let produced = match job.as_str() {
                 "busy" => produce(producers).await,
-                "timed producer" => produce_timed(producers).await,
+                "timed producer" => produce_timed(producers, 1).await,
+                "later producer" => produce_timed(producers, 5400).await,
                 _ => Ok(()),
             };
             produced.unwrap_or_else(|error| panic_of(&error));
@@ -147,7 +148,7 @@ async fn main() -> anyhow::Result<()> {
         "deadly" => deadly::subscriber(),
         "large" => large::subscriber(),
         "shared" => shared::subscriber(),
-        "timed" | "timed producer" => timed::subscriber(),
+        "timed" | "timed producer" | "later producer" => timed::subscriber(),
         _ => busy::subscriber(),
     };
     Ok(app.dlq("outbox_dlq").only([one]).run().await?)

@@ -14,15 +14,15 @@ use tokio::time::{Instant, sleep};
 use super::{OFTEN, SECOND, drain};
 
 /// A server with a standby, and a proxy that leads to the one or the other.
-struct Pair {
-    proxy: Proxy,
-    standby: Standby,
-    db: Db,
-    server: Server,
+pub struct Pair {
+    pub proxy: Proxy,
+    pub standby: Standby,
+    pub db: Db,
+    pub server: Server,
 }
 
 impl Pair {
-    async fn new() -> Option<Self> {
+    pub async fn new() -> Option<Self> {
         if !require("postgres") {
             return None;
         }
@@ -35,38 +35,53 @@ impl Pair {
     }
 
     /// By the address that stays.
-    fn pool(&self) -> PgPool {
+    pub fn pool(&self) -> PgPool {
         let pool = PgPoolOptions::new().acquire_timeout(5 * SECOND);
         pool.connect_lazy_with(self.proxy.options(&self.db))
     }
 
-    fn app(&self) -> App {
+    pub fn app(&self) -> App {
         App::postgres(self.pool()).names(self.db.names.clone())
     }
 
-    /// The standby has all; then the server dies, and its address leads to the standby.
-    async fn fail_over(&self) {
+    /// The standby has all; then the server dies.
+    pub async fn lose_the_server(&self) {
         let level =
             "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()";
         eventually("the standby has all", async || self.db.int(level).await == 1).await;
         self.server.kill().unwrap();
+    }
+
+    /// And its address leads to the standby.
+    async fn fail_over(&self) {
+        self.lose_the_server().await;
         self.proxy.lead_to(&self.standby.url);
     }
 }
 
 /// Writes a number and publishes it.
-async fn produce(pool: &PgPool, queue: &str, n: i64) -> anyhow::Result<()> {
+pub async fn produce(pool: &PgPool, queue: &str, n: i64) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
     sqlx::query("INSERT INTO biz (n) VALUES ($1)").bind(n).execute(&mut *tx).await?;
     Publisher::default().publish_batch(&mut tx, [Outgoing::new(queue, &n)]).await?;
     Ok(tx.commit().await?)
 }
 
-async fn number(pool: &PgPool, sql: &'static str) -> i64 {
+/// How many claims of a subscriber a standby has refused.
+pub fn refused(subscriber: &str) -> usize {
+    let lines = capture::lines();
+    let told = |line: &&capture::Line| {
+        line.get("subscriber") == Some(subscriber)
+            && line.get("error").is_some_and(|text| text.contains("read-only transaction"))
+    };
+    lines.iter().filter(told).count()
+}
+
+pub async fn number(pool: &PgPool, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
 }
 
-async fn all_are_handled(pool: &PgPool, probe: &Probe, at_least: usize) {
+pub async fn all_are_handled(pool: &PgPool, probe: &Probe, at_least: usize) {
     eventually("all are handled", async || number(pool, "SELECT count(*) FROM outbox").await == 0)
         .await;
     let mut seen: Vec<i64> = probe.more().await.iter().map(|run| run.n).collect();
@@ -84,21 +99,14 @@ async fn an_app_outlives_a_failover_and_waits_while_its_server_is_a_standby() {
     capture::start();
     let queue = unique("failover");
     let pool = pair.pool();
-    let (subscriber, probe) = free("it", &queue);
+    let (subscriber, probe) = free("outlives", &queue);
     let subscriber = subscriber.lease_ttl(2 * SECOND).min_poll(OFTEN).max_poll(OFTEN);
     let running = pair.app().only([subscriber]).start().await.unwrap();
     for n in 0..20 {
         produce(&pool, &queue, n).await.unwrap();
     }
     pair.fail_over().await;
-    let refused = || {
-        let lines = capture::lines();
-        let told = |line: &&capture::Line| {
-            line.get("subscriber") == Some("it")
-                && line.get("error").is_some_and(|text| text.contains("read-only transaction"))
-        };
-        lines.iter().filter(told).count()
-    };
+    let refused = || refused("outlives");
     eventually("claims are refused by the standby", async || refused() > 0).await;
     assert!(produce(&pool, &queue, 1000).await.is_err(), "a standby takes no write");
     let (before, begun) = (refused(), Instant::now());

@@ -5,6 +5,7 @@
 mod blocking;
 mod clock;
 mod columns;
+mod comeback;
 mod connections;
 mod crash;
 mod drain;
@@ -15,18 +16,22 @@ mod letters;
 mod limits;
 mod listener;
 mod memory;
+mod no_room;
 mod notify;
 mod plans;
 mod pooler;
 mod prepared;
 mod recovery;
+mod releases;
 mod rollback;
 mod sqlite;
 mod texts;
 mod transactions;
+mod wal;
 #[path = "../counters/wire.rs"]
 #[allow(dead_code)] // the counters need more of it
 mod wire;
+mod zone;
 
 use std::time::Duration;
 

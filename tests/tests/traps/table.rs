@@ -54,7 +54,7 @@ const SUBJECTS: [&str; 38] = [
 ];
 
 /// What happens to the server, to a connection or to a process.
-const TROUBLE: [&str; 26] = [
+const TROUBLE: [&str; 33] = [
     "abort",
     "stack overflow",
     "out of memory",
@@ -71,6 +71,13 @@ const TROUBLE: [&str; 26] = [
     "NOTIFY queue full",
     "max_connections exhausted",
     "standby after a failover",
+    "old primary back as a standby",
+    "old primary back unfenced",
+    "no room for the log",
+    "no room for dead letters",
+    "dead-letter table locked",
+    "two releases side by side",
+    "summer time",
     "clock stepped forward",
     "clock stepped back",
     "50 MB rows",

@@ -1,16 +1,54 @@
 //! Transactions that are lent to handlers.
 
-use sqlx::Postgres;
+use sqlx::postgres::PgPool;
+use sqlx::{Postgres, Transaction};
+use tokio::time::timeout;
 
+use super::CONNECT_LIMIT;
 use super::runs::Runs;
-use crate::error::StoreError;
+use crate::error::{StoreError, takes_no_writes};
 use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::{Publisher, Tally};
 use crate::store::{Handled, Lease};
 
+/// Every one that is lent ends with a write: a standby is to refuse it before the handler runs.
+const BEGIN: &str = "BEGIN READ WRITE";
+/// While some of its connections are looked at, others lead to the same standby.
+const TRIES: usize = 3;
+
+/// Begins one where it can write. The row was claimed from a server that takes writes, so a
+/// connection to one that does not is a stale one.
+async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let mut tried = 1;
+    loop {
+        match pool.begin_with(BEGIN).await {
+            Err(refused) if tried < TRIES && takes_no_writes(&refused) => {
+                tried += 1;
+                close_stale(pool).await;
+            }
+            begun => return begun,
+        }
+    }
+}
+
+/// Looks at each connection that is idle, and closes those to a standby.
+async fn close_stale(pool: &PgPool) {
+    for _ in 0..pool.options().get_max_connections() {
+        // The one that was refused comes back to the pool on a task of its own.
+        tokio::task::yield_now().await;
+        let Some(mut one) = pool.try_acquire() else { return };
+        let asked = sqlx::query_scalar("SELECT pg_is_in_recovery()").persistent(false);
+        let asked = timeout(CONNECT_LIMIT, asked.fetch_one(&mut *one)).await;
+        if !matches!(asked, Ok(Ok(false))) {
+            // It is of no use in any case.
+            let _ = timeout(CONNECT_LIMIT, one.close()).await;
+        }
+    }
+}
+
 impl lends::Lends for Postgres {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let tx = lender.as_postgres()?.begin().await.map_err(StoreError::of("begin"))?;
+        let tx = begin(lender.as_postgres()?).await.map_err(StoreError::of("begin"))?;
         Ok(Open {
             tx,
             #[cfg(feature = "sqlite")]

@@ -47,7 +47,7 @@ use validate::validate;
 use super::counted::counted;
 use super::names::{Notify, TableNames};
 use super::{Landed, Lease, Store, statements, without_pauses};
-use crate::error::StoreError;
+use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
 
 /// Connections beside the listener. Claims and settles overlap on two; the
@@ -221,8 +221,9 @@ impl PgStore {
         let connection = used.0.insert(self.acquire().await.map_err(unsent)?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
+                let stale = result.as_ref().is_err_and(takes_no_writes);
                 if let Some(connection) = used.0.take()
-                    && spare
+                    && (spare || stale)
                 {
                     // How it ends does not matter.
                     tokio::spawn(timeout(CONNECT_LIMIT, connection.close()));

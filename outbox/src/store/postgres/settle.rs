@@ -73,9 +73,13 @@ impl PgStore {
         let runs = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
         let texts: Vec<_> = runs.heads.iter().map(|death| texts(death)).collect();
         let text = |of: usize| texts.iter().map(|all| all[of]).collect::<Vec<_>>();
-        let moved = self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
-            statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
-        });
+        let moved = async {
+            let moved = self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
+                statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
+            });
+            // Their table may lie on another disk. Whoever makes room there comes late.
+            moved.await.map_err(StoreError::lasting_if_full)
+        };
         if planted("letter-in-two-steps") {
             moved.await?;
             return self.delete("delete", deaths, |death| death.lease).await;

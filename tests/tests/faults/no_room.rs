@@ -1,0 +1,133 @@
+//! No dead letter can be written: there is no room for them, or somebody has their table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outbox::RunningApp;
+use outbox::retry::NoRetry;
+use outbox_tests::backend::{require, unique};
+use outbox_tests::capture;
+use outbox_tests::db::Db;
+use outbox_tests::disk::{Disk, LETTERS};
+use outbox_tests::on_postgres;
+use outbox_tests::probe::{free, with_result};
+use outbox_tests::wait::eventually;
+use tokio::time::Instant;
+
+use super::{OFTEN, publish};
+
+on_postgres!(dead_letters_whose_table_is_locked_hold_up_no_ack);
+
+const ROWS: i64 = 30;
+const LEASE: Duration = Duration::from_secs(4);
+/// From its publishing to its ack, on a machine that is busy with other things.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// A queue of which every message fails for good, and one beside it.
+struct Both {
+    running: RunningApp,
+    failing: String,
+    fine: String,
+}
+
+impl Both {
+    async fn start(db: &Db) -> Self {
+        let (failing, fine) = (unique("failing"), unique("fine"));
+        let (one, failed) = with_result("failing", &failing, |_| Err("for good".into()));
+        let one = one.retry(NoRetry).lease_ttl(LEASE).min_poll(OFTEN).max_poll(OFTEN);
+        let (other, _) = free("fine", &fine);
+        failed.let_end(10_000);
+        let app = db.app().only([one, other.min_poll(OFTEN).max_poll(OFTEN)]);
+        Self { running: app.start().await.unwrap(), failing, fine }
+    }
+
+    /// Messages of the other queue come and go meanwhile.
+    async fn goes_on_beside(&self, db: &Db, time: Duration) {
+        let left = format!("SELECT count(*) FROM outbox WHERE queue = '{}'", self.fine);
+        let end = Instant::now() + time;
+        for n in 0.. {
+            let begun = Instant::now();
+            if begun > end && n > ROWS {
+                return;
+            }
+            publish(db, &self.fine, [n]).await;
+            // More than settlers there are: none of them is to be held up.
+            publish(db, &self.failing, (n < ROWS).then_some(n)).await;
+            eventually("it is acked", async || db.int(&left).await == 0).await;
+            let took = begun.elapsed();
+            assert!(took < AT_ONCE, "the {n}th ack beside it took {took:?}");
+        }
+    }
+
+    async fn count(&self, db: &Db, what: &str) -> i64 {
+        db.int(format!("SELECT {what} FROM outbox WHERE queue = '{}'", self.failing)).await
+    }
+
+    /// Each has one dead letter in the end.
+    async fn each_has_a_letter(self, db: &Db) {
+        eventually("no row is left", async || self.count(db, "count(*)").await == 0).await;
+        let letters = format!("FROM outbox_dlq WHERE queue = '{}'", self.failing);
+        for count in ["count(*)", "count(DISTINCT original_id)", "count(DISTINCT payload)"] {
+            assert_eq!(db.int(format!("SELECT {count} {letters}")).await, ROWS, "{count}");
+        }
+        self.running.stop().await.unwrap();
+    }
+}
+
+/// How often each row was complained of.
+fn complaints() -> BTreeMap<String, usize> {
+    let mut rows = BTreeMap::new();
+    for line in capture::lines() {
+        let full = line.get("error").is_some_and(|error| error.contains("could not extend file"));
+        if full && line.level == tracing::Level::ERROR {
+            *rows.entry(line.get("row_id").unwrap_or("none").to_owned()).or_default() += 1;
+        }
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_without_room_leave_their_rows_and_hold_up_no_ack() {
+    if !require("postgres") {
+        return;
+    }
+    capture::start();
+    let (disk, server) = Disk::with_server(&[("fsync", "off")]);
+    let db = Db::of(&server).await;
+    db.exec(server.tablespace(LETTERS).unwrap()).await;
+    db.exec(format!("ALTER TABLE outbox_dlq SET TABLESPACE {LETTERS}")).await;
+    let both = Both::start(&db).await;
+    disk.fill(LETTERS);
+    let begun = Instant::now();
+    both.goes_on_beside(&db, LEASE * 3 / 2).await;
+    assert_eq!((both.count(&db, "count(*)").await, db.letters().await), (ROWS, 0));
+    let attempts = both.count(&db, "sum(attempts_count)::bigint").await;
+    assert_eq!(attempts, 0, "what was not written is no attempt");
+    // A new lease begins when the last one is over, and no sooner.
+    let leases = 1 + begun.elapsed().as_secs() / LEASE.as_secs();
+    let deliveries = both.count(&db, "max(deliveries_count)").await.unsigned_abs();
+    assert!((2..=leases).contains(&deliveries), "{deliveries} deliveries in {leases} leases");
+    let told = complaints();
+    assert_eq!(told.len(), 30, "{told:?}");
+    assert!(told.values().all(|times| *times as u64 <= leases), "{leases} leases: {told:?}");
+    let tries = server.log().unwrap().matches("could not extend file").count() as u64;
+    assert!(tries <= 2 * ROWS.unsigned_abs() * leases, "{tries} tries in {leases} leases");
+    disk.make_room(LETTERS);
+    both.each_has_a_letter(&db).await;
+    db.close().await;
+}
+
+/// As by `VACUUM FULL`, or by a change of the table that waits for a reader.
+async fn dead_letters_whose_table_is_locked_hold_up_no_ack(db: &Db) {
+    let both = Both::start(db).await;
+    let mut lock = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    both.goes_on_beside(db, LEASE * 3 / 2).await;
+    assert_eq!(both.count(db, "count(*)").await, ROWS);
+    assert_eq!(both.count(db, "sum(attempts_count)::bigint").await, 0);
+    lock.rollback().await.unwrap();
+    both.each_has_a_letter(db).await;
+}
