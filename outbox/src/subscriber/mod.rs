@@ -272,6 +272,13 @@ impl Subscriber {
                 wrong.push(format!("it names the queue `{queue}` twice"));
             }
         }
+        if self.takes_transaction && self.options.ack == AckPolicy::AckFirst {
+            wrong.push(
+                "it takes `Tx`, but under `AckFirst` its message is gone before it runs, and there \
+                 is no transaction to take; remove the parameter or the `ack` policy"
+                    .into(),
+            );
+        }
         wrong.extend(self.checks.iter().filter_map(|check| check(states).err()));
         wrong
     }
