@@ -68,7 +68,9 @@ impl ReplayLetters {
             return super::dry_run::run(context, self.selection.ids(), &self.consent).await;
         }
         let filter = self.selection.filter_or_all(letters, self.all).await?;
-        let open = letters.count(&filter.open()).await?;
+        // Those that are counted, and no others.
+        let filter = letters.open_letters(&filter).await?;
+        let open = letters.count(&filter).await?;
         let most = self.limit.unwrap_or(u64::MAX).min(open);
         let how = self.how()?;
         if most > 1 {
