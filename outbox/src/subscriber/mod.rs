@@ -297,7 +297,8 @@ impl Subscriber {
         self
     }
 
-    /// How many messages are handled at once in this process; 10 by default.
+    /// How many messages are handled at once in this process; 10 by default, 10,000 at
+    /// most.
     #[must_use]
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.options.max_workers = workers;

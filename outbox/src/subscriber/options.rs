@@ -28,6 +28,9 @@ pub enum AckPolicy {
     Manual,
 }
 
+/// Each worker is a task, from the start.
+const MAX_WORKERS: usize = 10_000;
+
 /// Keeps sums with a point in time from overflowing.
 const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -83,6 +86,13 @@ impl Options {
             if zero {
                 wrong.push(format!("`{name}` is 0; it must be at least 1"));
             }
+        }
+        if self.max_workers > MAX_WORKERS {
+            wrong.push(format!(
+                "`max_workers` is {}; it must be at most {MAX_WORKERS}: each is a task of its own, \
+                 from the start",
+                self.max_workers
+            ));
         }
         for (name, value) in [
             ("lease_ttl", Some(self.lease_ttl)),
