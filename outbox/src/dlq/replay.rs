@@ -12,6 +12,7 @@ use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
 use crate::publish::check_name;
+use crate::subscriber::LONGEST;
 use crate::telemetry::TARGET;
 
 /// How letters are replayed: all of the filter, as they are and as fast as they go.
@@ -300,8 +301,8 @@ impl Work<'_> {
             }
             sent += landed as f64;
             if let Some(rate) = self.how.per_second.filter(|_| left > 0) {
-                sleep_until(begun + Duration::try_from_secs_f64(sent / rate).unwrap_or_default())
-                    .await;
+                let took = Duration::try_from_secs_f64(sent / rate).unwrap_or(LONGEST);
+                sleep_until(begun + took.min(LONGEST)).await;
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ pub enum AckPolicy {
 const MAX_WORKERS: usize = 10_000;
 
 /// Keeps sums with a point in time from overflowing.
-const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[derive(Clone)]
 pub(crate) struct Options {
@@ -103,7 +103,7 @@ impl Options {
             if value.is_some_and(|value| value < Duration::from_millis(1)) {
                 wrong.push(format!("`{name}` is below 1 ms"));
             }
-            if value.is_some_and(|value| value > MAX) {
+            if value.is_some_and(|value| value > LONGEST) {
                 wrong.push(format!("`{name}` is above 10 years"));
             }
         }
