@@ -139,8 +139,14 @@ impl Replay {
         self
     }
 
-    /// Everything that speaks against it, before the first statement.
+    /// Refuses it with everything that speaks against it, before the first statement.
     pub(super) fn check(&self, filter: &Filter) -> Result<()> {
+        let wrong = self.problems(filter);
+        if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong)) }
+    }
+
+    /// Everything that speaks against it, a sentence each.
+    pub(crate) fn problems(&self, filter: &Filter) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some(queue) = &self.queue
             && let Err(error) = check_name("queue", queue)
@@ -157,7 +163,7 @@ impl Replay {
         if let Some(canary) = &self.canary {
             wrong.extend(canary.wrong());
         }
-        if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong)) }
+        wrong
     }
 
     pub(super) fn put(&self) -> Put {
