@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
 
-    // `Extend` moves the waiting message to a later time; its payload stays.
+    // `Extend` moves the waiting message to a later time, with the new payload.
     for wait in [50, 150] {
         let message = publisher.message("drafts", "dear ann").delay(Duration::from_millis(wait));
         let message = message.timer_id("draft-1").on_conflict(TimerConflict::Extend);

@@ -45,6 +45,19 @@ pub(super) fn function<'a>(
     params.collect()
 }
 
+/// Invariant: with `AckFirst` no ack is left that a transaction could commit.
+pub(super) fn transaction(options: &Options, params: &[Param<'_>], errors: &mut Errors) {
+    for param in params.iter().filter(|_| options.acked_first) {
+        if let Param::Extractor(ty) = param
+            && params::last_segment(ty).as_deref() == Some("Tx")
+        {
+            let why = "`AckFirst` has acked before there is a transaction to take; remove `Tx` or \
+                       the `ack` policy";
+            errors.at(ty, why);
+        }
+    }
+}
+
 fn attribute_twice(function: &Function, errors: &mut Errors) {
     if let Some(second) = function.second_attribute() {
         errors.at(

@@ -27,6 +27,7 @@ pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
     let options = options::check(&args.settings, &mut errors);
     let params = check::function(&function, &options, &mut errors);
+    check::transaction(&options, &params, &mut errors);
     if options.publish.is_some() {
         returned::check(&function.sig.output, &function.sig.ident, options.batch, &mut errors);
     }

@@ -43,6 +43,8 @@ pub(super) struct Options {
     pub(super) publish: Option<TokenStream>,
     /// The option `batch` is given.
     pub(super) batch: bool,
+    /// The policy is `AckFirst`, as far as can be seen.
+    pub(super) acked_first: bool,
 }
 
 /// A call of a builder method: what a setting becomes.
@@ -89,13 +91,13 @@ pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Options {
         };
         calls.push(Call { method: name.clone(), value });
     }
-    acked_first(settings, errors);
+    let acked_first = acked_first(settings, errors);
     let named = |wanted| settings.iter().map(|setting| &setting.name).find(|name| *name == wanted);
     let batch = named("batch").is_some();
     if let (false, Some(wait)) = (batch, named("batch_wait")) {
         errors.at(wait, "`batch_wait` needs `batch`, as in `batch = 100`");
     }
-    Options { calls, publish, batch }
+    Options { calls, publish, batch, acked_first }
 }
 
 /// A number of at least 1.
@@ -141,12 +143,12 @@ fn policy(path: &Path) -> Option<&Ident> {
 
 /// Invariant: with `AckFirst` the row is gone before a failure could ask, and
 /// before the handler returns anything.
-fn acked_first(settings: &[Setting], errors: &mut Errors) {
+fn acked_first(settings: &[Setting], errors: &mut Errors) -> bool {
     let find = |wanted: &str| settings.iter().find(|setting| setting.name == wanted);
-    let Some(ack) = find("ack") else { return };
-    let Expr::Path(path) = literal::peel(&ack.value) else { return };
+    let Some(ack) = find("ack") else { return false };
+    let Expr::Path(path) = literal::peel(&ack.value) else { return false };
     if policy(&path.path).is_none_or(|policy| policy != "AckFirst") {
-        return;
+        return false;
     }
     if let Some(retry) = find("retry") {
         errors.at(&retry.name, "`AckFirst` never retries; remove `retry` or the `ack` policy");
@@ -156,6 +158,7 @@ fn acked_first(settings: &[Setting], errors: &mut Errors) {
                    `publish` or the `ack` policy";
         errors.at(&publish.name, why);
     }
+    true
 }
 
 fn kind(name: &Ident) -> Option<Kind> {

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -14,7 +16,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result, StoreError};
 use crate::health::{Health, Life, Phase};
 use crate::store::Store;
-use crate::telemetry::Sinks;
+use crate::telemetry::{Sinks, TARGET};
 
 /// How long `ping` may take.
 const PING_LIMIT: Duration = Duration::from_secs(5);
@@ -23,12 +25,22 @@ const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The loops of a started app. Dropping it stops without waiting.
 pub struct RunningApp {
-    /// `None` once stopped.
-    engine: Mutex<Option<Box<dyn AnyEngine>>>,
+    rest: Mutex<Rest>,
     /// Told by a ping at once, without waiting for the drain.
     life: Arc<Life>,
-    shutdown: Vec<Hook>,
     sinks: Sinks,
+}
+
+/// What a stop has still to do, and to tell: a call that is dropped leaves it to the next.
+struct Rest {
+    /// `None` once drained.
+    engine: Option<Box<dyn AnyEngine>>,
+    /// Those that have not begun.
+    hooks: std::vec::IntoIter<Hook>,
+    /// The one that has begun.
+    hook: Option<Answer<'static>>,
+    /// The first.
+    error: Option<Error>,
 }
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
@@ -56,7 +68,9 @@ impl RunningApp {
         shutdown: Vec<Hook>,
         sinks: Sinks,
     ) -> Self {
-        Self { engine: Mutex::new(Some(engine)), life, shutdown, sinks }
+        let hooks = shutdown.into_iter();
+        let rest = Rest { engine: Some(engine), hooks, hook: None, error: None };
+        Self { rest: Mutex::new(rest), life, sinks }
     }
 
     /// Whether it is alive and ready, for probes.
@@ -91,7 +105,7 @@ impl RunningApp {
             return Err(stopped().into());
         }
         let ask = async {
-            match &*self.engine.lock().await {
+            match &self.rest.lock().await.engine {
                 Some(engine) => engine.ping().await,
                 None => Err(stopped().into()),
             }
@@ -102,30 +116,55 @@ impl RunningApp {
     }
 
     /// Drains: claims no more, lets running handlers finish within the drain
-    /// timeout, writes their results, gives unstarted rows back. A second call
-    /// does nothing.
+    /// timeout, writes their results, gives unstarted rows back. Then the shutdown
+    /// hooks run, each of them. A call after its end does nothing.
     ///
     /// # Errors
-    /// When handlers had to be dropped, or a shutdown hook failed.
+    /// The first: when handlers had to be dropped, or a shutdown hook failed.
     ///
     /// # Cancel safety
-    /// A dropped call leaves the drain where it is; call it again to go on.
+    /// A dropped call leaves the drain, or the hook that runs, where it is; call it again
+    /// to go on.
     pub async fn stop(&self) -> Result<()> {
         if self.life.phase() == Phase::Running {
             self.life.enter(Phase::Stopping);
         }
-        let mut slot = self.engine.lock().await;
-        let Some(engine) = slot.as_mut() else { return Ok(()) };
-        let drained = engine.drain().await;
-        // Before the slot is empty: a call that is dropped here goes on when repeated.
-        self.sinks.flush(RECORDERS_LIMIT).await;
-        *slot = None;
-        self.life.enter(Phase::Stopped);
-        for hook in &self.shutdown {
-            hook().await.map_err(|source| Error::Hook { hook: "shutdown", source })?;
+        let mut rest = self.rest.lock().await;
+        let Rest { engine, hooks, hook, error } = &mut *rest;
+        if let Some(running) = engine {
+            let drained = running.drain().await;
+            // Before the engine is gone: a call that is dropped here goes on when repeated.
+            self.sinks.flush(RECORDERS_LIMIT).await;
+            *error = drained.err();
+            *engine = None;
+            self.life.enter(Phase::Stopped);
         }
-        drained
+        loop {
+            if hook.is_none() {
+                *hook = hooks.next().map(begin);
+            }
+            let Some(running) = hook else { break };
+            let ended = running.await;
+            *hook = None;
+            match ended {
+                Err(failed) if error.is_none() => *error = Some(failed),
+                Err(_) => tracing::error!(
+                    target: TARGET, "a shutdown hook failed as well; the first error is returned"
+                ),
+                Ok(()) => {}
+            }
+        }
+        error.take().map_or(Ok(()), Err)
     }
+}
+
+/// One that panics fails, so that the others run.
+fn begin(hook: Hook) -> Answer<'static> {
+    let run = AssertUnwindSafe(async move { hook().await }).catch_unwind();
+    Box::pin(async move {
+        let ended = run.await.unwrap_or_else(|_| Err("it panicked".into()));
+        ended.map_err(|source| Error::Hook { hook: "shutdown", source })
+    })
 }
 
 impl fmt::Debug for RunningApp {

@@ -46,7 +46,9 @@ impl Migrate {
         if self.print || self.print_grants {
             let operator = context.operator()?;
             let sql = if self.print_grants {
-                operator.grants(&self.roles.into())?
+                let roles: Roles = self.roles.into();
+                Trouble::usage(&roles.problems())?;
+                operator.grants(&roles)?
             } else {
                 operator.migration_sql()
             };

@@ -98,6 +98,13 @@ enum Trouble {
     Refused(String),
 }
 
+impl Trouble {
+    /// Of arguments that are wrong, if any are; a sentence each.
+    fn usage(wrong: &[String]) -> Result<(), Self> {
+        if wrong.is_empty() { Ok(()) } else { Err(Self::Usage(wrong.join("; "))) }
+    }
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error {

@@ -8,8 +8,8 @@ use super::{Context, Done, Trouble, queues};
 
 /// Pause queues, for all processes, until they are resumed.
 ///
-/// When the command ends, no claim takes their rows any more; what was claimed before is
-/// finished. Publishing goes on.
+/// Claims that begin later take no rows of them; those under way are waited for, up to a
+/// second. What was claimed before is finished. Publishing goes on.
 #[derive(Debug, Args)]
 pub(super) struct Pause {
     /// The queues.

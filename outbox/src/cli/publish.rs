@@ -49,7 +49,8 @@ pub(super) struct Publish {
     /// A timer name: at most one live row of the queue has it.
     #[arg(long, value_name = "NAME")]
     timer: Option<String>,
-    /// If the timer is there, move it to the new time, with the new payload.
+    /// If the timer is there and due earlier, move it to the new time, with the new
+    /// payload and headers.
     #[arg(long, requires = "timer")]
     extend: bool,
 }
@@ -74,7 +75,10 @@ impl Publish {
         let queue = super::output::printable(&self.queue).into_owned();
         context.out.result(&value, || match published {
             Published::Inserted(id) => format!("published row {id} to the queue {queue}"),
-            Published::Extended(id) => format!("the timer was there: row {id} was moved"),
+            Published::Extended(id) => format!(
+                "the timer was there: row {id} has the new time and payload, unless it was due \
+                 then or later already"
+            ),
             Published::Duplicate => "nothing was published: a live row has the timer name \
                                      (`--extend` moves one that nobody works on)"
                 .into(),

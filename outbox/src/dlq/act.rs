@@ -75,7 +75,8 @@ impl DeadLetters {
     }
 
     /// Deletes letters for good, the oldest first, and says how many. Without a status
-    /// in the filter: those that are resolved or ignored, never open ones.
+    /// in the filter: those that are resolved or ignored, never open ones. Letters that
+    /// fail while it runs are left alone.
     ///
     /// # Examples
     /// ```no_run
@@ -106,7 +107,7 @@ impl DeadLetters {
     /// As [`purge`](Self::purge).
     pub async fn purge_with(&self, filter: &Filter, mut done: impl FnMut(u64)) -> Result<u64> {
         let mut purged = 0;
-        for part in Self::purged(filter) {
+        for part in Self::purged(&self.failed_by_now(filter).await?) {
             loop {
                 let batch = i64::from(BATCH);
                 let count = on_desk!(self.operator, desk => desk.purge(&part, batch).await)?;
@@ -127,7 +128,7 @@ impl DeadLetters {
     /// As [`count`](Self::count).
     pub async fn count_purged(&self, filter: &Filter) -> Result<u64> {
         let mut count = 0;
-        for part in Self::purged(filter) {
+        for part in Self::purged(&self.failed_by_now(filter).await?) {
             count += self.count(&part).await?;
         }
         Ok(count)
@@ -143,18 +144,24 @@ impl DeadLetters {
         }
     }
 
-    /// The open letters of a filter that have failed by now: those that fail while the
-    /// work goes on are not its own, or it might never end.
+    /// The open letters of a filter that have failed by now.
     pub(crate) async fn open_letters(&self, filter: &Filter) -> Result<Filter> {
         if filter.fingerprint.is_some() {
             self.fingerprint_all().await?;
         }
-        let open = filter.open();
-        if open.ids.is_some() {
-            return Ok(open);
+        self.failed_by_now(&filter.open()).await
+    }
+
+    /// The letters of a filter that have failed by now: those that fail while the work
+    /// goes on are not its own. It might never end, and nobody has seen or counted them.
+    pub(crate) async fn failed_by_now(&self, filter: &Filter) -> Result<Filter> {
+        let filter = filter.clone();
+        if filter.ids.is_some() {
+            return Ok(filter);
         }
         // SQLite's clock has milliseconds: what failed just now has the same time.
         let now = self.now().await? + Duration::from_micros(1);
-        Ok(open.until(filter.until.map_or(now, |until| until.min(now))))
+        let until = filter.until.map_or(now, |until| until.min(now));
+        Ok(filter.until(until))
     }
 }

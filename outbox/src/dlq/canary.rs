@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::DeadLetters;
 use crate::error::Result;
 use crate::ops::on_desk;
+use crate::subscriber::LONGEST;
 
 /// How long the outcomes are waited for, unless told otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ impl DeadLetters {
         rows: &[i64],
         since: SystemTime,
     ) -> Result<CanaryOutcome> {
-        let end = Instant::now() + canary.patience;
+        let end = Instant::now() + canary.patience.min(LONGEST);
         let mut pause = LOOK_FIRST;
         loop {
             // In this order: what leaves the outbox in between is a letter by then.

@@ -91,7 +91,8 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// When there is no dead-letter table, or a statement fails.
+    /// When there is no dead-letter table, or a statement fails; where nothing may be
+    /// written, as on a standby, if there are letters without a fingerprint.
     ///
     /// # Cancel safety
     /// A dropped call may have written some fingerprints.

@@ -97,7 +97,9 @@ impl DeadLetters {
     }
 
     /// Drops months whose letters all failed before a time, and says how many letters
-    /// each had. One with open letters stays unless `with_open`. PostgreSQL only.
+    /// each had. One with open letters stays unless `with_open`. PostgreSQL only. In one
+    /// transaction, in which nobody else reads or writes letters: it counts those of the
+    /// months.
     ///
     /// # Errors
     /// On SQLite; when others keep the table locked; when a statement fails.

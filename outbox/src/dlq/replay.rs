@@ -12,6 +12,7 @@ use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
 use crate::publish::check_name;
+use crate::subscriber::LONGEST;
 use crate::telemetry::TARGET;
 
 /// How letters are replayed: all of the filter, as they are and as fast as they go.
@@ -138,8 +139,14 @@ impl Replay {
         self
     }
 
-    /// Everything that speaks against it, before the first statement.
+    /// Refuses it with everything that speaks against it, before the first statement.
     pub(super) fn check(&self, filter: &Filter) -> Result<()> {
+        let wrong = self.problems(filter);
+        if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong)) }
+    }
+
+    /// Everything that speaks against it, a sentence each.
+    pub(crate) fn problems(&self, filter: &Filter) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some(queue) = &self.queue
             && let Err(error) = check_name("queue", queue)
@@ -156,7 +163,7 @@ impl Replay {
         if let Some(canary) = &self.canary {
             wrong.extend(canary.wrong());
         }
-        if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong)) }
+        wrong
     }
 
     pub(super) fn put(&self) -> Put {
@@ -300,8 +307,8 @@ impl Work<'_> {
             }
             sent += landed as f64;
             if let Some(rate) = self.how.per_second.filter(|_| left > 0) {
-                sleep_until(begun + Duration::try_from_secs_f64(sent / rate).unwrap_or_default())
-                    .await;
+                let took = Duration::try_from_secs_f64(sent / rate).unwrap_or(LONGEST);
+                sleep_until(begun + took.min(LONGEST)).await;
             }
         }
         Ok(())

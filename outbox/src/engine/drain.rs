@@ -23,9 +23,8 @@ impl<S: Store> Engine<S> {
     /// When handlers had to be dropped; their rows are given back.
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.stop.cancel();
-        let mut dropped = 0;
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
-            dropped = self.shared.quiet.running();
+            self.dropped = self.dropped.max(self.shared.quiet.running());
             for reader in &self.readers {
                 let handlers = reader.inbox.in_hand();
                 if handlers > 0 {
@@ -64,7 +63,10 @@ impl<S: Store> Engine<S> {
             () = self.shared.store.close() => {}
             () = sleep(LAST_WRITES) => {}
         }
-        if dropped == 0 { Ok(()) } else { Err(Error::DrainTimeout(dropped)) }
+        match self.dropped {
+            0 => Ok(()),
+            dropped => Err(Error::DrainTimeout(dropped)),
+        }
     }
 }
 

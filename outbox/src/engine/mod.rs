@@ -169,6 +169,9 @@ pub(crate) struct Engine<S> {
     /// Health checks hold it weakly.
     vitals: Arc<Vitals<S>>,
     drain_timeout: Duration,
+    /// Handlers that the drain gave up: a drain that goes on when called again still
+    /// tells of them.
+    dropped: usize,
 }
 
 /// The settings of an engine.
@@ -246,6 +249,7 @@ impl<S: Store> Engine<S> {
             settlers,
             vitals,
             drain_timeout: settings.drain_timeout,
+            dropped: 0,
         }
     }
 

@@ -16,6 +16,8 @@ pub use report::{Loop, Phase, Pool, Report};
 #[cfg(feature = "health")]
 pub use router::router;
 
+use crate::subscriber::LONGEST;
+
 /// How long a check may take.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -97,7 +99,7 @@ impl Health {
         let Some(life) = self.life() else { return Report::before_start() };
         let mut report = life.glance();
         if report.phase == Phase::Running {
-            let end = Instant::now() + self.limit;
+            let end = Instant::now() + self.limit.min(LONGEST);
             let asked = timeout_at(end, life.ask()).await;
             let limit = self.limit;
             let late = || vec![format!("the database did not answer within {limit:?}")];

@@ -178,6 +178,9 @@ impl Bench {
     /// From the first run of the handler to the last.
     async fn handle(&self) -> Result<Duration> {
         let all = self.load.messages as u64;
+        if all == 0 {
+            return Ok(Duration::ZERO);
+        }
         let runs = Arc::new(Runs::default());
         let counted = Arc::clone(&runs);
         let handler = Subscriber::new("bench", self.queue.as_str(), move |_: Context| {
@@ -190,9 +193,8 @@ impl Bench {
         });
         let running = self.app.instead(handler).start().await?;
         let done = tokio::select! {
-            () = runs.done.notified(), if all > 0 => true,
+            () = runs.done.notified() => true,
             () = self.interrupted.cancelled() => false,
-            else => true,
         };
         running.stop().await?;
         if !done {

@@ -33,7 +33,7 @@ impl Default for Roles {
 
 impl Roles {
     /// PostgreSQL cuts longer names, so two of them could become one.
-    fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         let roles = [
             ("producer", &self.producer),
             ("consumer", &self.consumer),

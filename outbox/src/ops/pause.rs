@@ -34,10 +34,11 @@ pub struct Resumed {
 }
 
 impl Operator {
-    /// Pauses queues, for all processes, until [`Operator::resume`]. When the call
-    /// returns, no claim takes rows of them any more; what was claimed before is
-    /// finished. Publishing goes on. A queue that is paused keeps its time, and its note
-    /// unless there is a new one.
+    /// Pauses queues, for all processes, until [`Operator::resume`]. Claims that begin
+    /// later take no rows of them; what was claimed before is finished. The call waits up
+    /// to a second for claims that are under way: one that takes longer, behind a lock for
+    /// example, may still take rows. Publishing goes on. A queue that is paused keeps its
+    /// time, and its note unless there is a new one.
     ///
     /// # Examples
     /// ```

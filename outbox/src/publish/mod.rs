@@ -25,7 +25,8 @@ pub enum Published {
     /// A new row with this id.
     Inserted(i64),
     /// The live row of the same timer, found unleased under
-    /// [`TimerConflict::Extend`]; moved to the new time if that is later.
+    /// [`TimerConflict::Extend`]; moved to the new time, with the new payload and
+    /// headers, if that is later, and otherwise as it was.
     Extended(i64),
     /// Nothing was written: a live row of the queue holds the timer name, or
     /// under `Extend` a handler is working on it.

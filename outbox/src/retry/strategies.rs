@@ -34,7 +34,7 @@ impl Exponential {
         Self { initial, multiplier: 2.0, max_delay: None, limits: Limits::default() }
     }
 
-    /// The factor from one delay to the next.
+    /// The factor from one delay to the next; at least 1.
     #[must_use]
     pub fn multiplier(mut self, multiplier: f64) -> Self {
         self.multiplier = multiplier;
@@ -68,8 +68,9 @@ impl RetryStrategy for Exponential {
     }
 
     fn check(&self) -> Result<(), String> {
-        if !(self.multiplier.is_finite() && self.multiplier > 0.0) {
-            return Err(format!("`multiplier` is {}; it must be above 0", self.multiplier));
+        // Delays that shrink come to nothing: retries at full speed.
+        if !(self.multiplier.is_finite() && self.multiplier >= 1.0) {
+            return Err(format!("`multiplier` is {}; it must be at least 1", self.multiplier));
         }
         positive("initial", self.initial)?;
         self.max_delay.map_or(Ok(()), |delay| positive("max_delay", delay))?;
@@ -112,6 +113,7 @@ impl RetryStrategy for Linear {
 
     fn check(&self) -> Result<(), String> {
         positive("initial", self.initial)?;
+        self.max_delay.map_or(Ok(()), |delay| positive("max_delay", delay))?;
         self.limits.check()
     }
 }
@@ -175,8 +177,12 @@ impl RetryStrategy for Delays {
     }
 }
 
+/// The databases count microseconds: less is no delay.
 fn positive(name: &str, value: Duration) -> Result<(), String> {
-    if value.is_zero() { Err(format!("`{name}` is zero; a retry needs a delay")) } else { Ok(()) }
+    if value < Duration::from_micros(1) {
+        return Err(format!("`{name}` is below 1 µs; a retry needs a delay"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -249,11 +255,18 @@ mod tests {
         for (strategy, word) in [
             (&Exponential::new(second).jitter(2.5) as &dyn RetryStrategy, "jitter"),
             (&Exponential::new(second).multiplier(f64::NAN), "multiplier"),
+            (&Exponential::new(second).multiplier(0.99), "multiplier"),
+            (&Exponential::new(second).multiplier(-2.0), "multiplier"),
             (&Exponential::new(Duration::ZERO), "initial"),
+            (&Exponential::new(second).max_delay(Duration::ZERO), "max_delay"),
+            (&Linear::new(Duration::ZERO, second), "initial"),
+            (&Linear::new(second, second).max_delay(Duration::ZERO), "max_delay"),
+            (&Constant::new(Duration::from_nanos(999)), "delay"),
             (&Constant::new(second).max_attempts(0), "max_attempts"),
             (&Delays::new([]), "Delays"),
         ] {
             assert!(strategy.check().unwrap_err().contains(word));
         }
+        assert_eq!(Exponential::new(second).multiplier(1.0).check(), Ok(()));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use failure::{MAX_EXCEPTION_BYTES, debug_chain, storable};
 pub use layer::Next;
 pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;
-pub(crate) use options::{Batching, Options};
+pub(crate) use options::{Batching, LONGEST, Options};
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use queues::IntoQueues;
 pub use registry::Registered;
@@ -272,6 +272,13 @@ impl Subscriber {
                 wrong.push(format!("it names the queue `{queue}` twice"));
             }
         }
+        if self.takes_transaction && self.options.ack == AckPolicy::AckFirst {
+            wrong.push(
+                "it takes `Tx`, but under `AckFirst` its message is gone before it runs, and there \
+                 is no transaction to take; remove the parameter or the `ack` policy"
+                    .into(),
+            );
+        }
         wrong.extend(self.checks.iter().filter_map(|check| check(states).err()));
         wrong
     }
@@ -290,7 +297,8 @@ impl Subscriber {
         self
     }
 
-    /// How many messages are handled at once in this process; 10 by default.
+    /// How many messages are handled at once in this process; 10 by default, 10,000 at
+    /// most.
     #[must_use]
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.options.max_workers = workers;

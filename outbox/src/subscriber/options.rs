@@ -28,8 +28,11 @@ pub enum AckPolicy {
     Manual,
 }
 
+/// Each worker is a task, from the start.
+const MAX_WORKERS: usize = 10_000;
+
 /// Keeps sums with a point in time from overflowing.
-const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[derive(Clone)]
 pub(crate) struct Options {
@@ -84,6 +87,13 @@ impl Options {
                 wrong.push(format!("`{name}` is 0; it must be at least 1"));
             }
         }
+        if self.max_workers > MAX_WORKERS {
+            wrong.push(format!(
+                "`max_workers` is {}; it must be at most {MAX_WORKERS}: each is a task of its own, \
+                 from the start",
+                self.max_workers
+            ));
+        }
         for (name, value) in [
             ("lease_ttl", Some(self.lease_ttl)),
             ("min_poll", Some(self.min_poll)),
@@ -93,7 +103,7 @@ impl Options {
             if value.is_some_and(|value| value < Duration::from_millis(1)) {
                 wrong.push(format!("`{name}` is below 1 ms"));
             }
-            if value.is_some_and(|value| value > MAX) {
+            if value.is_some_and(|value| value > LONGEST) {
                 wrong.push(format!("`{name}` is above 10 years"));
             }
         }

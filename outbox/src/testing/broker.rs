@@ -173,7 +173,8 @@ impl TestBroker {
     /// Publishes a value and runs whatever is due. A handler's failure is not a
     /// failure of this call; a queue that nobody reads keeps the row.
     ///
-    /// Inside a handler it only publishes: the row runs when the handler is done.
+    /// Inside a handler it only publishes: the row runs when the handler is done. So it
+    /// is in another task while handlers run: whoever runs them goes on with the row.
     ///
     /// # Errors
     /// When the message is refused, or a subscriber lacks something.

@@ -1,7 +1,7 @@
 //! Steps through claim, delivery and settlement in the test's own task, with
 //! the functions that the loops use.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -30,9 +30,10 @@ tokio::task_local! {
 pub(super) struct Driver {
     shared: Shared<MemoryStore>,
     readers: Vec<Arc<Reader>>,
-    /// One driver at a time, so that two publishing tasks each return after
-    /// their handlers ran.
+    /// One driver at a time: handlers run one after the other.
     turn: Mutex<()>,
+    /// Rows were left to the driver whose turn it is.
+    left: AtomicBool,
 }
 
 impl Driver {
@@ -49,24 +50,49 @@ impl Driver {
         let shared = Shared::new(store, render, publisher, Sinks::default());
         let ready = |one| Arc::new(Reader::new(one, &shared, states, counts, &claimer));
         let readers = subscribers.into_iter().map(ready).collect();
-        Self { shared, readers, turn: Mutex::default() }
+        Self { shared, readers, turn: Mutex::default(), left: AtomicBool::new(false) }
     }
 }
 
+fn in_handler() -> bool {
+    IN_HANDLER.try_with(|()| ()).is_ok()
+}
+
 impl TestBroker {
-    /// Runs everything that is due now; in a simulation the processes do.
+    /// Runs everything that is due now, or leaves it to the driver whose turn it is: its
+    /// handler may wait for this. In a simulation the processes do.
     pub(super) async fn run_due(&self, drive: &Drive) {
         match drive {
-            Drive::Steps(driver) => self.drive_due(driver).await,
+            Drive::Steps(_) if in_handler() => {}
+            Drive::Steps(driver) => {
+                driver.left.store(true, Ordering::SeqCst);
+                self.drive_left(driver).await;
+            }
             Drive::Loops(world) => world.others_first().await,
         }
     }
 
     async fn drive_due(&self, driver: &Driver) {
-        if IN_HANDLER.try_with(|()| ()).is_ok() {
+        if in_handler() {
             return;
         }
-        let _turn = driver.turn.lock().await;
+        let turn = driver.turn.lock().await;
+        self.rounds(driver).await;
+        drop(turn);
+        self.drive_left(driver).await;
+    }
+
+    /// Invariant: it is looked for after the turn is over, and set before the turn is
+    /// asked for, so that one of the two sees a row.
+    async fn drive_left(&self, driver: &Driver) {
+        while driver.left.load(Ordering::SeqCst) {
+            let Ok(_turn) = driver.turn.try_lock() else { return };
+            driver.left.store(false, Ordering::SeqCst);
+            self.rounds(driver).await;
+        }
+    }
+
+    async fn rounds(&self, driver: &Driver) {
         let mut steps = 0;
         loop {
             let mut ran = 0;

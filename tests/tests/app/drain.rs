@@ -2,11 +2,12 @@
 
 use std::pin::pin;
 
-use outbox::{AckPolicy, Error};
+use outbox::{AckPolicy, Context, Error, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::probe::{free, gated, with_result};
 use outbox_tests::wait::{begun, eventually, soon};
 use outbox_tests::{capture, on_both};
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -15,6 +16,7 @@ on_both!(
     running_handlers_finish_and_every_result_is_written,
     unstarted_rows_are_another_apps_at_once_and_uncounted,
     a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back,
+    a_drain_that_is_called_again_tells_what_it_gave_up_before,
     every_stop_waits_for_the_drain,
     a_drain_may_wait_for_ever,
     run_until_ends_with_its_future_and_drains,
@@ -114,6 +116,27 @@ async fn a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back(db: &Db
     probe.let_end(1);
     db.drained().await;
     running.stop().await.unwrap();
+}
+
+async fn a_drain_that_is_called_again_tells_what_it_gave_up_before(db: &Db) {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (wait, started) = (std::sync::Mutex::new(wait), std::sync::Arc::new(Notify::new()));
+    let starts = std::sync::Arc::clone(&started);
+    // It cannot be dropped before it is let go.
+    let blocks = Subscriber::new("blocks", "q", move |_: Context| {
+        starts.notify_one();
+        let _ = wait.lock().unwrap().recv();
+        async {}
+    });
+    let app = db.app().only([blocks]).drain_timeout(SECOND / 20);
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    soon("it starts", started.notified()).await;
+    let first = tokio::time::timeout(SECOND / 2, running.stop()).await;
+    assert!(first.is_err(), "it waits for the handler");
+    go.send(()).unwrap();
+    let error = soon("stop", running.stop()).await.unwrap_err();
+    assert!(matches!(error, Error::DrainTimeout(1)), "{error}");
 }
 
 async fn every_stop_waits_for_the_drain(db: &Db) {

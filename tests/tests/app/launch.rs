@@ -10,6 +10,7 @@ use super::*;
 on_both!(
     no_subscriber_is_refused_and_the_text_tells_of_linking,
     every_reason_is_told_at_once,
+    settings_that_would_do_harm_are_refused,
     two_subscribers_of_one_queue_are_refused,
     a_table_that_is_missing_is_refused_with_what_makes_it,
     a_table_that_is_too_old_is_refused_with_the_missing_column,
@@ -71,6 +72,25 @@ async fn every_reason_is_told_at_once(db: &Db) {
         "70 bytes",
         if db.is_postgres() { "table \"outbox\" does not" } else { "table outbox does not" },
         "outbox_dlq",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+}
+
+async fn settings_that_would_do_harm_are_refused(db: &Db) {
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|queue| nothing("it", queue));
+    let app = db.app().only([
+        a.max_workers(usize::MAX),
+        b.max_workers(10_001),
+        c.retry(outbox::retry::Exponential::new(SECOND).multiplier(0.99)),
+        d.retry(outbox::retry::Linear::new(SECOND, SECOND).max_delay(Duration::ZERO)),
+    ]);
+    let text = refusal(&app).await;
+    for part in [
+        "`max_workers` is 18446744073709551615; it must be at most 10000",
+        "`max_workers` is 10001",
+        "`multiplier` is 0.99; it must be at least 1",
+        "`max_delay` is below 1 µs",
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use outbox::retry::Constant;
 use outbox::{Context, Outcome, Outgoing, Published, State, TimerConflict, subscriber};
+use outbox_tests::wait::soon;
 
 use super::*;
 
@@ -79,6 +80,38 @@ async fn what_a_handler_publishes_runs_when_the_handler_is_done() {
     broker.publish("parent", &1).await.unwrap();
     assert_eq!(broker.calls("child")[0].json::<u64>().unwrap(), 2);
     assert!(broker.rows().is_empty());
+}
+
+#[subscriber("spawning")]
+async fn spawning(n: u64, State(broker): State<TestBroker>) -> anyhow::Result<()> {
+    let inner = broker.clone();
+    tokio::spawn(async move { inner.publish("child", &(n + 1)).await }).await??;
+    assert_eq!(broker.calls("child").len(), 0, "the child waits for its parent");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_task_of_a_handler_publishes_runs_when_the_handler_is_done() {
+    let broker = TestBroker::with([spawning::subscriber(), child::subscriber()]);
+    let broker = broker.clone().state(broker);
+    soon("the handler ends", broker.publish("spawning", &1)).await.unwrap();
+    assert_eq!(broker.calls("child")[0].json::<u64>().unwrap(), 2);
+    assert!(broker.rows().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_publishes_meanwhile_leaves_no_row_behind() {
+    let broker = TestBroker::with([it(|| ())]);
+    for round in 1..=500 {
+        let publish = |n: u64| {
+            let broker = broker.clone();
+            tokio::spawn(async move { broker.publish("q", &n).await })
+        };
+        for one in [1, 2, 3, 4].map(publish) {
+            one.await.unwrap().unwrap();
+        }
+        assert_eq!((runs(&broker), broker.rows().len()), (4 * round, 0));
+    }
 }
 
 #[tokio::test]

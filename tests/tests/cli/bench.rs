@@ -64,10 +64,18 @@ async fn what_is_handled_meanwhile_is_deleted_too(db: &Db) {
     assert_eq!(db.rows().await, 0);
 }
 
+async fn no_messages_take_no_time(db: &Db) {
+    let mut load = outbox::ops::Load::default();
+    load.messages = 0;
+    let measured = soon("it ends", db.app().bench(load).unwrap().run()).await.unwrap();
+    assert!(measured.handled_per_second == 0.0 && measured.commit_max.is_zero(), "{measured:?}");
+}
+
 outbox_tests::on_both!(
     messages_go_through_and_none_is_left,
     handlers_of_the_program_do_not_run,
     nothing_is_done_without_consent,
     when_it_is_interrupted_nothing_is_left,
     what_is_handled_meanwhile_is_deleted_too,
+    no_messages_take_no_time,
 );

@@ -16,6 +16,7 @@ on_both!(
     a_purge_shows_how_many_and_asks,
     a_change_of_everything_has_to_be_said,
     an_unknown_letter_is_an_error,
+    a_question_counts_what_will_be_changed,
 );
 
 async fn letters_are_listed_page_by_page(db: &Db) {
@@ -185,4 +186,31 @@ async fn an_unknown_letter_is_an_error(db: &Db) {
     db.exec("DROP TABLE outbox_dlq").await;
     let missing = run(db, &["dlq", "list", "--json"]).await;
     assert!(missing.err.contains("outbox migrate"), "{}", missing.err);
+}
+
+/// Not letters that fail later, and those of a problem that have no fingerprint yet.
+async fn a_question_counts_what_will_be_changed(db: &Db) {
+    plant(db, "orders", 3).await;
+    let groups = json(db, &["dlq", "groups"]).await;
+    let fingerprint = groups["groups"][0]["fingerprint"].as_str().unwrap().to_owned();
+    plant(db, "orders", 2).await;
+    for verb in ["replay", "resolve", "ignore"] {
+        let refused = run(db, &["dlq", verb, "--fingerprint", &fingerprint]).await;
+        assert!(refused.err.contains(&format!("{verb} 5 letters")), "{}", refused.err);
+    }
+    let later = if db.is_postgres() {
+        "now() + interval '1 hour'"
+    } else {
+        "CAST((unixepoch('subsec') + 3600) * 1000000 AS INTEGER)"
+    };
+    db.exec(format!("UPDATE outbox_dlq SET failed_at = {later} WHERE original_id = 1")).await;
+    for verb in ["replay", "resolve", "ignore"] {
+        let refused = run(db, &["dlq", verb, "--all"]).await;
+        assert!(refused.err.contains(&format!("{verb} 3 letters")), "{}", refused.err);
+    }
+    let purge = ["dlq", "purge", "--all", "--status", "failed"];
+    let refused = run(db, &purge).await;
+    assert!(refused.err.contains("delete 3 letters"), "{}", refused.err);
+    assert_eq!(json(db, &[&purge[..], &["--yes"]].concat()).await["purged"], 3);
+    assert_eq!(db.letters().await, 2);
 }

@@ -13,6 +13,7 @@ on_both!(
     a_replay_tells_what_became_of_each_letter,
     many_letters_are_replayed_only_when_somebody_agrees,
     a_replay_may_change_what_is_put_back,
+    arguments_that_make_no_sense_are_refused_before_anybody_is_asked,
     a_canary_keeps_the_others_back,
     a_trial_shows_what_a_handler_would_do_and_undoes_it,
     ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is_killed,
@@ -93,10 +94,22 @@ async fn a_replay_may_change_what_is_put_back(db: &Db) {
         if db.is_postgres() { "convert_from(payload, 'UTF8')" } else { "CAST(payload AS TEXT)" };
     let rows = format!("SELECT queue || ' ' || {payload} FROM outbox");
     assert_eq!(db.texts(rows).await, ["fixed {\"id\":2}"]);
+}
+
+async fn arguments_that_make_no_sense_are_refused_before_anybody_is_asked(db: &Db) {
     plant(db, "orders", 2).await;
-    let refused = run(db, &["dlq", "replay", "--all", "--payload", "x", "--yes"]).await;
-    assert_eq!(refused.code, 1);
-    assert!(refused.err.contains("name one id"), "{}", refused.err);
+    for (wrong, told) in [
+        (&["--payload", "x"][..], "name one id"),
+        (&["--rate", "0"], "a number above 0"),
+        (&["--rate", "nan"], "a number above 0"),
+        (&["--canary", "0"], "at least one letter"),
+        (&["--canary", "1", "--canary-share", "2"], "from 0 to 1"),
+        (&["--to-queue", ""], "queue"),
+    ] {
+        let refused = run(db, &[&["dlq", "replay", "--all"], wrong].concat()).await;
+        assert!(refused.code == 2 && refused.err.contains(told), "{wrong:?}: {refused:?}");
+    }
+    assert_eq!(db.rows().await, 0);
 }
 
 async fn a_canary_keeps_the_others_back(db: &Db) {

@@ -24,7 +24,7 @@ async fn the_sql_of_roles_is_printed(db: &Db) {
 async fn names_that_cannot_be_roles_are_refused(db: &Db) {
     if db.is_postgres() {
         let ran = run(db, &["migrate", "--print-grants", "--producer", ""]).await;
-        assert_eq!(ran.code, 1, "{ran:?}");
+        assert_eq!(ran.code, 2, "{ran:?}");
         assert!(ran.err.contains("the producer role is empty"), "{ran:?}");
     }
     assert_eq!(run(db, &["migrate", "--producer", "it"]).await.code, 2);

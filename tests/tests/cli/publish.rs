@@ -96,6 +96,10 @@ async fn a_timer_that_is_taken_is_told_and_can_be_moved(db: &Db) {
     let moved = json(db, &args).await;
     assert_eq!((&moved["published"], &moved["id"]), (&"extended".into(), &id));
     assert_eq!(rows(db).await[0].payload, Payload::Json(2.into()));
+    // An earlier time moves nothing.
+    let told = run(db, &["publish", "q", "3", "--timer", "t", "--extend"]).await.good();
+    assert!(told.contains("unless it was due then or later already"), "{told}");
+    assert_eq!(rows(db).await[0].payload, Payload::Json(2.into()));
 }
 
 async fn a_timer_is_cancelled_once(db: &Db) {

@@ -14,6 +14,7 @@ on_both!(
     a_purge_leaves_open_letters_unless_it_is_told_so,
     a_purge_goes_by_age_and_passes_by_what_is_locked,
     notes_are_made_storable,
+    a_purge_of_open_letters_ends_and_leaves_those_that_fail_meanwhile,
 );
 
 async fn count(db: &Db, what: &str) -> i64 {
@@ -89,4 +90,26 @@ async fn notes_are_made_storable(db: &Db) {
     plant(db, "a", 1).await;
     letters(db).ignore(&Filter::new(), Some(&format!("a\0{}", "é".repeat(9000)))).await.unwrap();
     assert_eq!(count(db, "note LIKE 'a␀é%[truncated]'").await, 1);
+}
+
+async fn a_purge_of_open_letters_ends_and_leaves_those_that_fail_meanwhile(db: &Db) {
+    plant(db, "a", 1100).await;
+    let runtime = tokio::runtime::Handle::current();
+    let mut batches = 0;
+    // As fast as some go, others come.
+    let others_fail = async || {
+        plant(db, "b", 500).await;
+        let now = ago(db, 0);
+        db.exec(format!("UPDATE outbox_dlq SET failed_at = {now} WHERE queue = 'b'")).await;
+    };
+    let open = Filter::new().status(Status::Failed);
+    let letters = letters(db);
+    let purged = letters.purge_with(&open, |_| {
+        batches += 1;
+        assert!(batches < 9, "it does not end");
+        tokio::task::block_in_place(|| runtime.block_on(others_fail()));
+    });
+    assert_eq!(purged.await.unwrap(), 1100);
+    assert_eq!((batches, count(db, "queue = 'b'").await, db.letters().await), (3, 1500, 1500));
+    assert_eq!(letters.count_purged(&open).await.unwrap(), 1500);
 }

@@ -16,6 +16,7 @@ on_both!(
     a_canary_that_fails_again_keeps_the_others,
     a_share_may_fail,
     what_nobody_handles_in_time_counts_as_failed,
+    a_canary_may_be_waited_for_as_long_as_it_takes,
 );
 
 /// Fails the first so many messages.
@@ -68,4 +69,9 @@ async fn what_nobody_handles_in_time_counts_as_failed(db: &Db) {
     let canary = report.canary.unwrap();
     assert_eq!((canary.handled, canary.failed, canary.waiting, canary.passed), (0, 0, 3, false));
     assert_eq!((report.replayed, db.rows().await), (3, 3));
+}
+
+async fn a_canary_may_be_waited_for_as_long_as_it_takes(db: &Db) {
+    let report = replayed(db, 0, Canary::new(5, 0.0).patience(Duration::MAX)).await;
+    assert_eq!((report.canary.unwrap().handled, report.replayed), (5, 40));
 }

@@ -15,6 +15,7 @@ on_both!(
     a_trial_shows_the_error_that_would_be_stored,
     a_handler_without_a_transaction_is_not_run,
     what_cannot_be_tried_is_told,
+    a_handler_that_would_never_have_its_transaction_is_not_said_to_ack,
 );
 
 macro_rules! handler {
@@ -123,4 +124,13 @@ async fn what_cannot_be_tried_is_told(db: &Db) {
     assert!(told.contains("no dead letter 4711"), "{told}");
     let told = app.dry_run(letter(db, 1).await).await.unwrap_err().to_string();
     assert!(told.contains("no subscriber") && told.contains("`other`"), "{told}");
+}
+
+async fn a_handler_that_would_never_have_its_transaction_is_not_said_to_ack(db: &Db) {
+    plant(db, "a", 2).await;
+    db.exec("CREATE TABLE done (n bigint)").await;
+    let app = db.app().only([books(db).ack(outbox::AckPolicy::AckFirst)]);
+    let told = app.dry_run(letter(db, 2).await).await.unwrap_err().to_string();
+    assert!(told.contains("`AckFirst`"), "{told}");
+    untouched(db).await;
 }

@@ -8,6 +8,7 @@ use outbox::retry::NoRetry;
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::probe::with_result;
+use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
@@ -16,6 +17,7 @@ on_postgres!(
     a_table_in_months_keeps_its_letters_and_serves_everything,
     months_come_when_they_are_asked_for_again,
     old_months_go_with_their_counts_and_open_letters_keep_theirs,
+    months_go_beside_those_who_read_letters,
     what_would_be_left_behind_is_refused,
     privileges_and_columns_of_others_are_kept,
 );
@@ -112,6 +114,28 @@ async fn old_months_go_with_their_counts_and_open_letters_keep_theirs(db: &Db) {
     assert_eq!((forced.len(), forced[0].dropped, forced[0].open), (1, true, 1));
     assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE original_id = 1").await, 0);
     assert_eq!(letters.drop_partitions(before, true).await.unwrap(), []);
+}
+
+/// Who reads letters locks the table, then its months.
+async fn months_go_beside_those_who_read_letters(db: &Db) {
+    over_months(db).await;
+    let letters = letters(db);
+    letters.partition(0).await.unwrap();
+    let before = letters.now().await.unwrap() - Duration::from_secs(70 * DAY);
+    let mut reader = db.pg().begin().await.unwrap();
+    let first = "LOCK TABLE ONLY outbox_dlq IN ACCESS SHARE MODE";
+    sqlx::query(first).execute(&mut *reader).await.unwrap();
+    let drop = tokio::spawn(async move { letters.drop_partitions(before, true).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock'";
+    eventually("the drop waits", async || db.int(waits).await > 0).await;
+    let read = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM outbox_dlq");
+    assert_eq!(read.fetch_one(&mut *reader).await.unwrap(), 10);
+    reader.commit().await.unwrap();
+    let gone = drop.await.unwrap().unwrap();
+    let counted: u64 = gone.iter().map(|month| month.letters).sum();
+    assert!(counted > 0 && gone.iter().all(|month| month.dropped), "{gone:?}");
+    assert_eq!(db.letters().await.unsigned_abs(), 10 - counted);
 }
 
 async fn what_would_be_left_behind_is_refused(db: &Db) {

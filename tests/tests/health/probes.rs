@@ -10,6 +10,7 @@ use super::Probes;
 
 on_both!(
     an_app_is_ready_while_it_runs_and_only_then,
+    a_check_may_take_as_long_as_it_takes,
     a_report_tells_of_everything_as_json,
     an_app_that_is_started_again_is_ready_again,
     an_app_that_was_dropped_has_stopped,
@@ -37,6 +38,13 @@ async fn an_app_is_ready_while_it_runs_and_only_then(db: &Db) {
     assert_eq!((status, body["phase"].as_str()), (503, Some("stopped")));
     assert_eq!(body["reasons"][0], "the app has stopped");
     assert_eq!(probes.live().await, 200, "no new start is called for");
+}
+
+async fn a_check_may_take_as_long_as_it_takes(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    let health = running.health().limit(std::time::Duration::MAX);
+    eventually("it is ready", async || health.check().await.ready).await;
+    running.stop().await.unwrap();
 }
 
 async fn a_report_tells_of_everything_as_json(db: &Db) {

@@ -18,6 +18,7 @@ on_both!(
     a_row_that_was_not_started_in_its_time_says_so,
     all_that_holds_is_told_and_what_decides_comes_first,
     to_ask_changes_nothing,
+    a_lease_may_be_watched_for_as_long_as_it_takes,
     every_answer_says_what_it_means_and_what_to_do,
 );
 
@@ -139,4 +140,21 @@ async fn every_answer_says_what_it_means_and_what_to_do(db: &Db) {
             }
         }
     }
+}
+
+async fn a_lease_may_be_watched_for_as_long_as_it_takes(db: &Db) {
+    let id = db.publish("q", 1).await;
+    super::lease(db, id, 1).await;
+    let watching = WhyOptions::default().watching(Duration::MAX);
+    let operator = operator(db);
+    let asked = tokio::spawn(async move { operator.why(id, &watching).await });
+    super::lease(db, id, 0).await;
+    let why = outbox_tests::wait::soon("the lease begins anew", async {
+        while !asked.is_finished() {
+            super::lease(db, id, 0).await;
+            tokio::task::yield_now().await;
+        }
+        asked.await.unwrap().unwrap()
+    });
+    assert!(matches!(why.await.answers[0], Answer::Leased { .. }));
 }

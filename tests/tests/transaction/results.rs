@@ -17,7 +17,7 @@ on_both!(
     a_timeout_rolls_everything_back,
     a_dead_letter_is_written_without_what_the_handler_wrote,
     a_second_transaction_is_refused,
-    a_transaction_under_ack_first_is_refused,
+    a_transaction_under_ack_first_is_refused_at_the_start,
     a_transaction_of_another_database_is_refused_at_the_start,
     many_at_once_all_commit,
 );
@@ -94,9 +94,12 @@ async fn a_second_transaction_is_refused(db: &Db) {
     assert!(why[0].contains("takes one `Tx`"), "{why:?}");
 }
 
-async fn a_transaction_under_ack_first_is_refused(db: &Db) {
-    run(db, subscriber(db, Then::Return).ack(AckPolicy::AckFirst)).await;
-    assert_eq!((done(db).await, db.rows().await), (0, 0));
+async fn a_transaction_under_ack_first_is_refused_at_the_start(db: &Db) {
+    db.publish("q", 7).await;
+    let app = db.app().only([subscriber(db, Then::Return).ack(AckPolicy::AckFirst)]);
+    let Err(Error::Launch(reasons)) = app.start().await else { panic!("it started") };
+    assert!(reasons[0].contains("`book`") && reasons[0].contains("`AckFirst`"), "{reasons:?}");
+    assert_eq!(db.rows().await, 1);
 }
 
 async fn a_transaction_of_another_database_is_refused_at_the_start(db: &Db) {

@@ -98,7 +98,7 @@ impl Reading<'_> {
             Kind::Durations => self.durations(param, value),
             Kind::Count => options::count(param, value, self.errors),
             Kind::Multiplier => {
-                self.number(value, |number| number > 0.0, "`multiplier` is a number above 0")
+                self.number(value, |number| number >= 1.0, "`multiplier` is a number of at least 1")
             }
             Kind::Jitter => self.number(
                 value,

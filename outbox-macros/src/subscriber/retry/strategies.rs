@@ -5,7 +5,7 @@ pub(super) enum Kind {
     Duration,
     Durations,
     Count,
-    /// A factor above zero.
+    /// A factor of at least 1: delays that shrink come to nothing.
     Multiplier,
     /// A share from 0 to 2.
     Jitter,

@@ -11,6 +11,7 @@ use crate::dlq::Problem;
 /// Group open letters by what went wrong.
 ///
 /// That is the queue, the kind of the error, and its message without numbers and ids.
+/// Letters that another program wrote are given their fingerprints first.
 #[derive(Debug, Args)]
 pub(super) struct Groups {
     #[command(flatten)]

@@ -47,7 +47,9 @@ impl Mark {
         verb: &str,
     ) -> Result<Done, Trouble> {
         let filter = self.selection.filter_or_all(letters, self.all).await?;
-        let open = letters.count(&filter.open()).await?;
+        // Those that are counted, and no others.
+        let filter = letters.open_letters(&filter).await?;
+        let open = letters.count(&filter).await?;
         if open > 1 {
             let many = shown::letters(open);
             self.consent.to(&format!("{verb} {many}{}", self.selection.told()))?;

@@ -56,6 +56,8 @@ impl Purge {
         if let Some(status) = status {
             filter = filter.status(status);
         }
+        // Those that are counted, and no others.
+        let filter = letters.failed_by_now(&filter).await?;
         let count = letters.count_purged(&filter).await?;
         if count > 0 {
             let kind = status.map_or_else(|| "resolved or ignored".into(), |one| one.to_string());

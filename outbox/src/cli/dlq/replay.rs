@@ -68,9 +68,12 @@ impl ReplayLetters {
             return super::dry_run::run(context, self.selection.ids(), &self.consent).await;
         }
         let filter = self.selection.filter_or_all(letters, self.all).await?;
-        let open = letters.count(&filter.open()).await?;
-        let most = self.limit.unwrap_or(u64::MAX).min(open);
         let how = self.how()?;
+        Trouble::usage(&how.problems(&filter))?;
+        // Those that are counted, and no others.
+        let filter = letters.open_letters(&filter).await?;
+        let open = letters.count(&filter).await?;
+        let most = self.limit.unwrap_or(u64::MAX).min(open);
         if most > 1 {
             let many = shown::letters(most);
             self.consent.to(&format!("replay {many}{}", self.selection.told()))?;

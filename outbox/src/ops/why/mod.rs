@@ -16,6 +16,7 @@ pub use told::Told;
 use super::{Operator, json, on_desk};
 use crate::app::App;
 use crate::error::{Result, StoreError};
+use crate::subscriber::LONGEST;
 
 /// Dead letters that are looked at unless all are asked for.
 const LETTERS: u64 = 100_000;
@@ -203,7 +204,7 @@ impl Operator {
     /// Looks at a leased row until its lease is extended or given up, or the time is
     /// over; whether it was.
     async fn watched(&self, first: Found, options: &WhyOptions) -> Result<(Found, bool)> {
-        let end = Instant::now() + options.watch;
+        let end = Instant::now() + options.watch.min(LONGEST);
         while first.row.acquired_token.is_some() && Instant::now() < end {
             sleep(LOOK.min(end - Instant::now())).await;
             let Some(now) = on_desk!(self, desk => desk.why_row(first.row.id).await)? else {

@@ -236,15 +236,17 @@ impl PgDesk {
         const ACTION: &str = "drop months of dead letters";
         let failed = failed(ACTION);
         let mut tx = self.begin(ACTION).await?;
+        let is_old = |month: &Month| month.until.is_some_and(|until| until <= before);
+        if !self.months(&mut tx).await?.iter().any(is_old) {
+            return Ok(Vec::new());
+        }
         tx.execute(PATIENCE).await.map_err(&failed)?;
+        // The table, and then its months, as everybody does who reads letters. Whoever
+        // closes one of them comes before the count, or too late.
+        let lock = self.names.sql_with(LOCK, &[("{table}", &self.letters_table())]);
+        tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         let mut gone = Vec::new();
-        for month in self.months(&mut tx).await? {
-            if month.until.is_none_or(|until| until > before) {
-                continue;
-            }
-            // Whoever closes a letter of it comes before the count, or too late.
-            let lock = self.names.sql_with(LOCK, &[("{table}", &month.table)]);
-            tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
+        for month in self.months(&mut tx).await?.into_iter().filter(is_old) {
             let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
             let dropped = with_open || open == 0;
             if dropped {

@@ -1,6 +1,0 @@
-use outbox::subscriber;
-
-#[subscriber("orders", retry = Exponential(initial = "1s", multiplier = 0.0))]
-async fn confirm(_: u64) {}
-
-fn main() {}
