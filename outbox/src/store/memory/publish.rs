@@ -135,6 +135,7 @@ impl Tables {
             Due::In(delay) => self.after(delay),
             Due::At(time) => time,
         };
+        let now = self.now;
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));
         if let Some(id) = live {
             let extend = message.extend;
@@ -146,7 +147,10 @@ impl Tables {
                         stored.row.next_attempt_at = next_attempt_at;
                         stored.row.payload = message.payload;
                         stored.row.headers = Some(message.headers.into());
+                        // A new message, which nobody has been given yet.
+                        stored.row.created_at = now;
                         stored.row.attempts_count = 0;
+                        stored.row.deliveries_count = 0;
                         stored.row.first_attempt_at = None;
                         stored.row.last_attempt_at = None;
                     }
@@ -163,7 +167,7 @@ impl Tables {
             payload: message.payload,
             attempts_count: 0,
             deliveries_count: 0,
-            created_at: self.now,
+            created_at: now,
             next_attempt_at,
             first_attempt_at: None,
             last_attempt_at: None,
