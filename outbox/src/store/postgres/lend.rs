@@ -8,9 +8,14 @@ use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::{Publisher, Tally};
 use crate::store::{Handled, Lease};
 
+/// Whatever the database's default is: the ack deletes a row that the extension of its lease
+/// has changed since the handler's first statement, and under a snapshot of that one would fail.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
 impl lends::Lends for Postgres {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let tx = lender.as_postgres()?.begin().await.map_err(StoreError::of("begin"))?;
+        let tx = lender.as_postgres()?.begin_with(BEGIN).await;
+        let tx = tx.map_err(StoreError::of("begin"))?;
         Ok(Open {
             tx,
             #[cfg(feature = "sqlite")]
