@@ -119,8 +119,8 @@ pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()>
 }
 
 /// Compares the tables with what the library needs: columns, types, nullability,
-/// indexes, the lease CHECK, and with `autovacuum` PostgreSQL's vacuum settings;
-/// of the outbox and, if `names` has one, of the dead-letter table. Extra
+/// indexes, the lease CHECK, PostgreSQL's encoding, and with `autovacuum` its vacuum
+/// settings; of the outbox and, if `names` has one, of the dead-letter table. Extra
 /// columns and indexes are fine.
 ///
 /// # Errors

@@ -46,6 +46,8 @@ mod extend;
 mod fencing;
 #[path = "conformance/headers.rs"]
 mod headers;
+#[path = "conformance/infinite.rs"]
+mod infinite;
 #[path = "conformance/lanes.rs"]
 mod lanes;
 #[path = "conformance/lease.rs"]

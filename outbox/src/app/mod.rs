@@ -145,7 +145,8 @@ impl App {
     }
 
     /// An app on the server of this pool. The engine opens at most five
-    /// connections of its own, with the pool's settings.
+    /// connections of its own, with the pool's settings: those that `set_connect_options`
+    /// gave it last, so that a password or token may be replaced.
     #[cfg(feature = "postgres")]
     #[must_use]
     pub fn postgres(pool: sqlx::PgPool) -> Self {

@@ -161,7 +161,10 @@ impl Context {
     ///
     /// It is the count of deliveries, and among claims of one count, which only a
     /// snooze makes, their time by the database's clock. No clock that is set back
-    /// makes it smaller; lowering `deliveries_count` by hand would.
+    /// makes it smaller; lowering `deliveries_count` by hand would. It begins anew in a row
+    /// that [`TimerConflict::Extend`](crate::TimerConflict::Extend) has made another message:
+    /// where timers are moved after they were delivered, compare fences of the same
+    /// [`id`](Self::id) and [`created_at`](Self::created_at) only.
     #[must_use]
     pub fn fence(&self) -> i64 {
         // 21 bits over 42, which last until 2109.
@@ -170,7 +173,7 @@ impl Context {
         deliveries << 42 | millis.clamp(0, (1 << 42) - 1)
     }
 
-    /// When the message was published, by the database's clock.
+    /// When the message was published, or its timer last moved, by the database's clock.
     #[must_use]
     pub fn created_at(&self) -> SystemTime {
         self.0.row.created_at

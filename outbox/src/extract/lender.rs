@@ -49,10 +49,9 @@ pub struct Open<DB: Database> {
     /// Its place among the writers.
     #[cfg(feature = "sqlite")]
     pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// The row that is settled lies elsewhere, as the test broker's do: how many
-    /// runs end as if their process had died before it committed.
+    /// The row that is settled lies elsewhere, as the test broker's do.
     #[cfg(feature = "sqlite")]
-    pub(crate) elsewhere: Option<std::sync::Arc<std::sync::atomic::AtomicUsize>>,
+    pub(crate) elsewhere: Option<super::Elsewhere>,
 }
 
 impl<DB: Database> Open<DB> {

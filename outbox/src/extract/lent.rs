@@ -25,11 +25,8 @@ impl Lender {
 
     /// For the test broker.
     #[cfg(all(feature = "sqlite", feature = "testing"))]
-    pub(crate) fn elsewhere(
-        pool: sqlx::SqlitePool,
-        crashes: std::sync::Arc<std::sync::atomic::AtomicUsize>,
-    ) -> Self {
-        Self::Sqlite(crate::store::sqlite::SqliteLender::elsewhere(pool, crashes).into())
+    pub(crate) fn elsewhere(pool: sqlx::SqlitePool, elsewhere: super::Elsewhere) -> Self {
+        Self::Sqlite(crate::store::sqlite::SqliteLender::elsewhere(pool, elsewhere).into())
     }
 
     /// The name of its type in sqlx.

@@ -1,6 +1,8 @@
 //! What a handler may ask for beside its payload.
 
 mod context;
+#[cfg(feature = "sqlite")]
+mod elsewhere;
 mod headers;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod lender;
@@ -16,6 +18,10 @@ use std::future::Future;
 
 pub use context::Context;
 pub(crate) use context::{Common, Delivery};
+#[cfg(feature = "sqlite")]
+pub(crate) use elsewhere::Elsewhere;
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+pub(crate) use elsewhere::Timers;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -81,7 +81,7 @@ macro_rules! publishes {
                 statements: &sealed::Statements,
                 message: Prepared,
             ) -> Result<Published, StoreError> {
-                self.rehearse(std::slice::from_ref(&message));
+                self.keep(std::slice::from_ref(&message));
                 self.transaction().insert(statements, message).await
             }
 
@@ -90,7 +90,7 @@ macro_rules! publishes {
                 statements: &sealed::Statements,
                 messages: Vec<Prepared>,
             ) -> Result<Vec<Published>, StoreError> {
-                self.rehearse(&messages);
+                self.keep(&messages);
                 self.transaction().insert_batch(statements, messages).await
             }
 
@@ -100,7 +100,8 @@ macro_rules! publishes {
                 queue: &str,
                 timer_id: &str,
             ) -> Result<bool, StoreError> {
-                self.transaction().cancel_timer(statements, queue, timer_id).await
+                let here = self.transaction().cancel_timer(statements, queue, timer_id).await?;
+                Ok(self.cancel_elsewhere(queue, timer_id) || here)
             }
         }
     };
@@ -112,11 +113,25 @@ publishes!(sqlx::Postgres);
 publishes!(sqlx::Sqlite);
 
 impl<DB: Database> Tx<DB> {
-    /// Keeps what is published, if nothing of it will last.
-    fn rehearse(&self, messages: &[Prepared]) {
+    /// Keeps what is published, if nothing of it will last, or not in these tables.
+    fn keep(&mut self, messages: &[Prepared]) {
         if let Some(kept) = &self.rehearsed {
             kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(messages);
         }
+        #[cfg(feature = "sqlite")]
+        if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {
+            elsewhere.publish(messages);
+        }
+    }
+
+    /// Whether a timer was cancelled that does not lie in these tables.
+    fn cancel_elsewhere(&mut self, queue: &str, timer_id: &str) -> bool {
+        #[cfg(feature = "sqlite")]
+        if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {
+            return elsewhere.cancel(queue, timer_id);
+        }
+        let _ = (queue, timer_id);
+        false
     }
 
     fn transaction(&mut self) -> &mut Transaction<'static, DB> {

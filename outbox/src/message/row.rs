@@ -26,7 +26,7 @@ pub struct Row {
     pub attempts_count: u64,
     /// Claims so far, without those given back unstarted.
     pub deliveries_count: u64,
-    /// When it was published.
+    /// When it was published, or last moved as a timer.
     pub created_at: SystemTime,
     /// When it is, or was, due.
     pub next_attempt_at: SystemTime,

@@ -19,8 +19,9 @@ pub enum TimerConflict {
     /// Write nothing; the result is `Duplicate`.
     #[default]
     Ignore,
-    /// Move an unleased row to the new time if that is later, with the new
-    /// payload and headers and a fresh retry budget.
+    /// Move an unleased row to the new time if that is later. It is a new message then:
+    /// with the new payload and headers, published now, with no attempt and no delivery
+    /// spent.
     Extend,
 }
 

@@ -12,6 +12,8 @@ use super::drive::Driver;
 use super::simulate::{Cast, World};
 use crate::error::Result;
 use crate::extract::{Context, States};
+#[cfg(feature = "sqlite")]
+use crate::extract::{Elsewhere, Lender};
 use crate::message::{DeadLetter, Row};
 use crate::publish::{Outgoing, Published, Publisher, QueueFor, QueueName};
 use crate::store::memory::MemoryStore;
@@ -154,7 +156,8 @@ impl TestBroker {
         let mut setup = self.setup();
         assert!(setup.drive.is_none(), "`.transactions(..)` comes before the first message");
         let crashes = Arc::clone(&setup.crashes);
-        setup.states.lend(crate::extract::Lender::elsewhere(pool, crashes));
+        let elsewhere = Elsewhere::new(crashes, Arc::new(self.store.clone()));
+        setup.states.lend(Lender::elsewhere(pool, elsewhere));
         drop(setup);
         self
     }

@@ -3,7 +3,9 @@
 use std::time::SystemTime;
 
 use outbox::retry::Constant;
-use outbox::{Context, Outcome, Outgoing, Published, State, TimerConflict, subscriber};
+use outbox::{
+    Context, FailureReason, Outcome, Outgoing, Published, State, TimerConflict, subscriber,
+};
 use outbox_tests::wait::soon;
 
 use super::*;
@@ -157,6 +159,38 @@ async fn one_live_row_a_timer_name() {
     assert_eq!(runs(&broker), 1);
     assert_eq!(broker.calls("it")[0].json::<u64>().unwrap(), 3);
     assert!(broker.publish_with(timer(4, 1)).await.unwrap().id().is_some(), "free again");
+}
+
+/// As the README says: due an hour after the last call, and given up an hour later.
+#[tokio::test]
+async fn a_timer_that_is_moved_again_and_again_expires_from_its_last_move() {
+    let hour = 3600 * SECOND;
+    let broker = TestBroker::with([it(|| ())]);
+    let call = |n| timer(n, 3600).expires_in(2 * hour).on_conflict(TimerConflict::Extend);
+    for n in 0..5 {
+        broker.publish_with(call(n)).await.unwrap();
+        broker.advance(hour - SECOND).await;
+    }
+    assert_eq!(runs(&broker), 0);
+    broker.run_until_idle().await;
+    assert!(broker.dlq_rows().is_empty(), "{:?}", broker.dlq_rows());
+    assert_eq!(broker.calls("it")[0].json::<u64>().unwrap(), 4);
+}
+
+#[tokio::test]
+async fn a_moved_timer_has_all_its_deliveries_before_it() {
+    let failing = it(failing).max_deliveries(2).retry(Constant::new(10 * SECOND));
+    let broker = TestBroker::with([failing]);
+    broker.publish_with(timer(1, 0)).await.unwrap();
+    broker.advance(10 * SECOND).await;
+    assert_eq!(runs(&broker), 2);
+    let moved = timer(2, 60).on_conflict(TimerConflict::Extend);
+    assert_eq!(broker.publish_with(moved).await.unwrap(), Published::Extended(1));
+    broker.run_until_idle().await;
+    assert_eq!(runs(&broker), 4);
+    let letter = only_letter(&broker);
+    assert_eq!(letter.failure_reason, FailureReason::MaxDeliveries);
+    assert_eq!((&letter.payload[..], letter.deliveries_count), (&b"2"[..], 3));
 }
 
 #[tokio::test]

@@ -44,6 +44,23 @@ async fn many_processes_may_migrate_at_once<B: SqlBench>(b: B) {
     other.store().close().await;
 }
 
+/// Each of the others waits with a snapshot in which the tables are not there yet.
+async fn many_processes_may_migrate_at_once_whatever_the_isolation(b: Postgres) {
+    for level in ["repeatable read", "serializable"] {
+        let names = TableNames::new(level).unwrap().with_dlq(format!("{level}_dlq")).unwrap();
+        let other = b.with_settings([("default_transaction_isolation", level)]).with_names(names);
+        let migrate = || migrate_tables(other.pool(), other.names());
+        let (one, two, three, four) = tokio::join!(migrate(), migrate(), migrate(), migrate());
+        for result in [one, two, three, four] {
+            result.unwrap();
+        }
+        let made = format!("SELECT count(*) FROM \"_{level}_migrations\"");
+        assert_eq!(b.number(&made).await, files());
+        other.store().close().await;
+        other.pool().close().await;
+    }
+}
+
 /// The application has migrations of its own, made by the same tool.
 async fn migrations_of_the_application_are_left_alone<B: SqlBench>(b: B) {
     b.execute(
@@ -225,6 +242,7 @@ mod on_postgres {
 
     cases! {
         postgres only, "the SQL, the schemas or the Python service are PostgreSQL's":
+        many_processes_may_migrate_at_once_whatever_the_isolation,
         the_sql_can_be_run_by_other_tools,
         the_sql_may_name_a_schema,
         a_schema_that_does_not_exist_is_an_error,

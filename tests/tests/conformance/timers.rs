@@ -77,12 +77,21 @@ async fn an_expired_lease_still_holds_the_name<B: Bench>(b: B) {
 
 async fn a_later_time_moves_the_row<B: Bench>(b: B) {
     let id = first(&b, HOUR).await;
-    let created = b.row(id).await.created;
     assert_eq!(b.send(extending(2, HOUR * 2)).await, Published::Extended(id));
     about(b.due_in(id).await, HOUR * 2);
     assert_eq!(payload(&b, id).await, (b"2".to_vec(), Some(2)));
-    assert_eq!(b.row(id).await.created, created);
     assert_eq!(b.rows().await.len(), 1);
+}
+
+/// Its time to expire counts from there.
+async fn a_moved_row_was_published_when_it_was_moved<B: Bench>(b: B) {
+    let id = first(&b, HOUR * 3).await;
+    b.age(HOUR * 2).await;
+    assert_eq!(b.send(extending(2, HOUR * 3)).await, Published::Extended(id));
+    about(b.now().await - b.row(id).await.created, Duration::ZERO);
+    b.age(HOUR * 2).await;
+    assert_eq!(b.send(extending(3, Duration::ZERO)).await, Published::Extended(id));
+    about(b.now().await - b.row(id).await.created, HOUR * 2);
 }
 
 async fn an_earlier_time_changes_nothing<B: Bench>(b: B) {
@@ -113,8 +122,7 @@ async fn a_later_time_gives_a_fresh_retry_budget<B: Bench>(b: B) {
     let id = failed_once(&b).await;
     assert_eq!(b.send(extending(2, HOUR * 2)).await, Published::Extended(id));
     let row = b.row(id).await;
-    assert_eq!((row.attempts, row.first, row.last), (0, None, None));
-    assert_eq!(row.deliveries, 1);
+    assert_eq!((row.attempts, row.first, row.last, row.deliveries), (0, None, None, 0));
 }
 
 async fn an_earlier_time_keeps_the_spent_attempts<B: Bench>(b: B) {
@@ -264,6 +272,7 @@ cases! {
     a_leased_name_is_not_extended,
     an_expired_lease_still_holds_the_name,
     a_later_time_moves_the_row,
+    a_moved_row_was_published_when_it_was_moved,
     an_earlier_time_changes_nothing,
     the_same_time_changes_nothing,
     a_later_time_gives_a_fresh_retry_budget,

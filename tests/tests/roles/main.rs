@@ -2,6 +2,7 @@
 
 mod matrix;
 mod operating;
+mod rotated;
 mod work;
 
 use outbox::TableNames;

@@ -33,7 +33,7 @@ const STATEMENTS: &[(&str, u8)] = &[
     ("UPDATE outbox SET queue = 'other'", NO),
     ("UPDATE outbox SET id = id + 1000", NO),
     ("UPDATE outbox SET timer_id = 'other'", NO),
-    ("UPDATE outbox SET created_at = now()", NO),
+    ("UPDATE outbox SET created_at = now()", CONSUMER),
     ("DELETE FROM outbox WHERE id = 1", CONSUMER | OPERATOR),
     ("DELETE FROM outbox", CONSUMER | OPERATOR),
     ("TRUNCATE outbox", NO),

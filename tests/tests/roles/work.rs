@@ -60,11 +60,12 @@ async fn a_producer_publishes_in_every_way(db: &Db) {
 async fn a_producer_of_timers_moves_and_cancels_them_too(db: &Db) {
     let granted = Granted::new(db, &db.names, true).await;
     let (pool, publisher) = (granted.producer(), Publisher::new(db.names.clone()));
+    let moved = || message("a").timer_id("t").on_conflict(TimerConflict::Extend);
     for _ in 0..2 {
-        let moved = message("a").timer_id("t").on_conflict(TimerConflict::Extend);
-        assert_eq!(published(&pool, &publisher, vec![moved, message("b")]).await, None);
+        assert_eq!(published(&pool, &publisher, vec![moved(), message("b")]).await, None);
     }
     let mut tx = pool.begin().await.unwrap();
+    publisher.send(&mut tx, moved()).await.unwrap();
     assert!(publisher.cancel_timer(&mut tx, "a", "t").await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(

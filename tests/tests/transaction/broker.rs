@@ -1,7 +1,7 @@
 //! The test broker lends transactions of a database in memory.
 
 use outbox::testing::{Ending, TestBroker};
-use outbox::{Error, Outgoing, Tx, subscriber};
+use outbox::{Error, Outgoing, Published, Publisher, TimerConflict, Tx, subscriber};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 
 use super::*;
@@ -73,4 +73,81 @@ async fn a_crash_leaves_neither_a_write_nor_a_message() {
     broker.redeliver().await;
     assert_eq!(broker.calls("book")[1].ending, Ending::Acked);
     assert_eq!((booked(&pool).await, broker.rows().len()), (vec![7], 2));
+}
+
+/// What is not positive fails after all that was done.
+#[subscriber("moves", retry = NoRetry)]
+async fn move_reminder(seconds: i64, mut tx: Tx<sqlx::Sqlite>) -> anyhow::Result<()> {
+    let delay = Duration::from_secs(seconds.unsigned_abs());
+    let moved = Outgoing::new("reminders", &seconds).timer_id("t").delay(delay);
+    moved.on_conflict(TimerConflict::Extend).publish(&mut tx).await?;
+    let kept = Outgoing::new("reminders", &seconds).timer_id("kept").delay(delay);
+    kept.publish(&mut tx).await?;
+    anyhow::ensure!(seconds > 0, "as told");
+    Ok(())
+}
+
+#[subscriber("cancels", retry = NoRetry)]
+async fn cancel_reminder(
+    expected: Vec<bool>,
+    publisher: Publisher,
+    mut tx: Tx<sqlx::Sqlite>,
+) -> anyhow::Result<()> {
+    for expected in &expected {
+        let cancelled = publisher.cancel_timer(&mut tx, "reminders", "t").await?;
+        anyhow::ensure!(cancelled == *expected, "{cancelled}");
+    }
+    let again = Outgoing::new("reminders", &expected.len()).timer_id("t").delay(5 * SECOND);
+    anyhow::ensure!(matches!(again.publish(&mut tx).await?, Published::Inserted(_)), "taken");
+    anyhow::ensure!(expected.len() > 1, "as told");
+    Ok(())
+}
+
+/// Timers of a queue that nobody reads, due in ten seconds.
+async fn reminded(pool: &SqlitePool) -> TestBroker {
+    let broker = TestBroker::with([move_reminder::subscriber(), cancel_reminder::subscriber()]);
+    let broker = broker.transactions(pool.clone());
+    for name in ["t", "kept"] {
+        let reminder = Outgoing::new("reminders", &10).timer_id(name).delay(10 * SECOND);
+        broker.publish_with(reminder).await.unwrap();
+    }
+    broker
+}
+
+/// Name, payload and seconds to wait of each timer.
+fn timers(broker: &TestBroker) -> Vec<(String, String, u64)> {
+    let wait = |row: &outbox::Row| row.next_attempt_at.duration_since(broker.now()).unwrap();
+    let text = |row: &outbox::Row| String::from_utf8(row.payload.to_vec()).unwrap();
+    let timer = |row: &outbox::Row| (row.timer_id.clone().unwrap(), text(row), wait(row).as_secs());
+    broker.rows().iter().filter(|row| row.queue == "reminders").map(timer).collect()
+}
+
+fn timer(name: &str, payload: &str, seconds: u64) -> (String, String, u64) {
+    (name.into(), payload.into(), seconds)
+}
+
+#[tokio::test]
+async fn a_timer_is_moved_in_a_transaction_of_the_broker_as_in_any_other() {
+    let broker = reminded(&pool().await).await;
+    let unmoved = [timer("t", "10", 10), timer("kept", "10", 10)];
+    broker.publish("moves", &-60).await.unwrap();
+    assert_eq!(timers(&broker), unmoved, "it failed");
+    broker.publish("moves", &5).await.unwrap();
+    assert_eq!(timers(&broker), unmoved, "it is due earlier");
+    broker.publish("moves", &60).await.unwrap();
+    assert_eq!(timers(&broker), [timer("t", "60", 60), timer("kept", "10", 10)]);
+}
+
+#[tokio::test]
+async fn a_timer_is_cancelled_in_a_transaction_of_the_broker_as_in_any_other() {
+    let broker = reminded(&pool().await).await;
+    broker.publish("cancels", &[true]).await.unwrap();
+    assert!(broker.dlq_rows()[0].last_exception.as_deref().unwrap().contains("as told"));
+    assert_eq!(timers(&broker), [timer("t", "10", 10), timer("kept", "10", 10)], "it failed");
+    broker.crash_next(1);
+    broker.publish("cancels", &[true, false]).await.unwrap();
+    assert_eq!(timers(&broker)[0], timer("t", "10", 10), "it crashed");
+    broker.redeliver().await;
+    assert_eq!(timers(&broker), [timer("kept", "10", 10), timer("t", "2", 5)]);
+    assert_eq!(broker.dlq_rows().len(), 1);
 }

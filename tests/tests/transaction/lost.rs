@@ -20,6 +20,7 @@ on_postgres!(
     a_lease_stolen_before_the_ack_means_rollback,
     a_lease_stolen_while_the_handler_runs_cancels_it,
     no_row_is_locked_while_the_handler_runs,
+    a_lease_that_is_extended_meanwhile_fails_no_ack_whatever_the_isolation,
     a_connection_that_dies_before_the_commit_leaves_the_message,
 );
 
@@ -92,6 +93,33 @@ async fn a_connection_that_dies_before_the_commit_leaves_the_message(db: &Db) {
     eventually("it commits", async || done(db).await == 1).await;
     running.stop().await.unwrap();
     assert_eq!((receipts(db).await, db.rows().await), (1, 1));
+}
+
+/// The extension changes the row after the handler's first statement.
+async fn a_lease_that_is_extended_meanwhile_fails_no_ack_whatever_the_isolation(db: &Db) {
+    let name = db.texts("SELECT current_database()::text").await.remove(0);
+    with_domain(db).await;
+    for (n, level) in (1..).zip(["repeatable read", "serializable"]) {
+        let set = format!("ALTER DATABASE {name} SET default_transaction_isolation = '{level}'");
+        db.exec(set).await;
+        let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+        let app = db.app().only([subscriber(db, then).lease_ttl(SECOND)]);
+        let stats = app.stats();
+        let running = app.start().await.unwrap();
+        db.publish("q", 7).await;
+        soon("it has written", written.notified()).await;
+        let leased = "SELECT acquired_at::text FROM outbox WHERE queue = 'q'";
+        let before = db.texts(leased).await;
+        eventually("it is extended", async || db.texts(leased).await != before).await;
+        go.notify_one();
+        let over = async || stats.subscribers()[0].acked + stats.subscribers()[0].retried > 0;
+        eventually("it is over", over).await;
+        running.stop().await.unwrap();
+        let one = stats.subscribers().remove(0);
+        assert_eq!((one.dispatched, one.acked, one.retried), (1, 1, 0), "{level}: {one:?}");
+        assert_eq!((done(db).await, receipts(db).await, db.rows().await), (n, n, n));
+    }
 }
 
 /// Longer than their leases: on SQLite nobody, not even the extension, can write

@@ -109,17 +109,34 @@ impl sealed::Transaction for MemoryTransaction {
         timer_id: &str,
     ) -> Result<bool, StoreError> {
         let mut tables = self.store.tables();
-        let Some(id) = tables.timer(queue, timer_id) else { return Ok(false) };
-        if tables.rows[&id].row.acquired_token.is_some() {
-            return Ok(false);
-        }
-        let before = tables.rows.remove(&id).map(|stored| stored.row);
-        self.undo.push(Undo { id, before });
+        let Some(before) = tables.cancel(queue, timer_id) else { return Ok(false) };
+        self.undo.push(Undo { id: before.id, before: Some(before) });
         Ok(true)
     }
 }
 
+/// For transactions of another database that a handler of the test broker is lent.
+#[cfg(feature = "sqlite")]
+impl crate::extract::Timers for MemoryStore {
+    fn waits(&self, queue: &str, timer_id: &str) -> bool {
+        let tables = self.tables();
+        let timer = tables.timer(queue, timer_id).and_then(|id| tables.rows.get(&id));
+        timer.is_some_and(|stored| stored.row.acquired_token.is_none())
+    }
+
+    fn cancel(&self, queue: &str, timer_id: &str) {
+        self.tables().cancel(queue, timer_id);
+    }
+}
+
 impl Tables {
+    /// Takes the row of a timer away unless somebody works on it.
+    fn cancel(&mut self, queue: &str, timer_id: &str) -> Option<Row> {
+        let id = self.timer(queue, timer_id)?;
+        let free = self.rows[&id].row.acquired_token.is_none();
+        free.then(|| self.rows.remove(&id))?.map(|stored| stored.row)
+    }
+
     fn timer(&self, queue: &str, timer_id: &str) -> Option<i64> {
         let same = |row: &Row| row.queue == queue && row.timer_id.as_deref() == Some(timer_id);
         self.rows.values().find(|stored| same(&stored.row)).map(|stored| stored.row.id)
@@ -135,6 +152,7 @@ impl Tables {
             Due::In(delay) => self.after(delay),
             Due::At(time) => time,
         };
+        let now = self.now;
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));
         if let Some(id) = live {
             let extend = message.extend;
@@ -146,7 +164,10 @@ impl Tables {
                         stored.row.next_attempt_at = next_attempt_at;
                         stored.row.payload = message.payload;
                         stored.row.headers = Some(message.headers.into());
+                        // A new message, which nobody has been given yet.
+                        stored.row.created_at = now;
                         stored.row.attempts_count = 0;
+                        stored.row.deliveries_count = 0;
                         stored.row.first_attempt_at = None;
                         stored.row.last_attempt_at = None;
                     }
@@ -163,7 +184,7 @@ impl Tables {
             payload: message.payload,
             attempts_count: 0,
             deliveries_count: 0,
-            created_at: self.now,
+            created_at: now,
             next_attempt_at,
             first_attempt_at: None,
             last_attempt_at: None,

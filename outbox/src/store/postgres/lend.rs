@@ -11,8 +11,10 @@ use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::{Publisher, Tally};
 use crate::store::{Handled, Lease};
 
-/// Every one that is lent ends with a write: a standby is to refuse it before the handler runs.
-const BEGIN: &str = "BEGIN READ WRITE";
+/// Whatever the database's default is: the ack deletes a row that the extension of its lease
+/// has changed since the handler's first statement, and under a snapshot of that one would fail.
+/// And each one ends with a write: a standby is to refuse it before the handler runs.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 /// While some of its connections are looked at, others lead to the same standby.
 const TRIES: usize = 3;
 

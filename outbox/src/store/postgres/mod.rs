@@ -1,8 +1,9 @@
 //! PostgreSQL: one pool of few connections for the engine, one connection that
-//! listens. The user's pool is never used after start.
+//! listens. The user's pool is never used after start, but for what it connects with.
 
 mod bench;
 mod claim;
+mod connect;
 mod counts;
 mod depth;
 mod desk;
@@ -33,9 +34,10 @@ use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres};
-use tokio::time::{Instant, sleep, timeout};
+use sqlx::{AssertSqlSafe, Executor, Postgres};
+use tokio::time::{Instant, timeout};
 
+use connect::Source;
 use depth::sample_sql;
 pub(crate) use desk::PgDesk;
 pub(crate) use grants::sql as grants_sql;
@@ -59,8 +61,6 @@ const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(5);
 /// How long a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How soon one that waits for a new connection sees that another is free.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What the statements of the engine rely on, whatever the database's defaults are.
 ///
@@ -103,6 +103,7 @@ pub enum Commits {
 
 struct Inner {
     pool: PgPool,
+    source: Source,
     /// Of one connection, outside `pool`, so that waiting for a notification never
     /// keeps a claim waiting for a connection. Another one for every
     /// subscription: a silent connection never comes back to its pool.
@@ -129,7 +130,7 @@ impl PgStore {
     /// A store on the server and with the settings that the user's pool has.
     /// Connects when first used.
     pub fn with_commits(users: &PgPool, names: TableNames, commits: Commits) -> Self {
-        let options = users.connect_options();
+        let source = Source::new(users);
         let pool = PgPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
             // See `PgStore::acquire`.
@@ -148,12 +149,12 @@ impl PgStore {
                     Ok(())
                 })
             })
-            .connect_lazy_with((*options).clone());
+            .connect_lazy_with((*users.connect_options()).clone());
         let (sql, sample) = (EngineSql::new(&names), sample_sql(&names));
         let busy = Mutex::new(Instant::now());
         let (listening, vacuum) = (Mutex::default(), Vacuum::new());
         let unpausable = OnceLock::new();
-        let inner = Inner { pool, listening, busy, vacuum, names, sql, sample, unpausable };
+        let inner = Inner { pool, source, listening, busy, vacuum, names, sql, sample, unpausable };
         Self(Arc::new(inner), commits)
     }
 
@@ -167,45 +168,6 @@ impl PgStore {
         }
         last
     }
-
-    /// Connects once, trying again for `patience` while the error may pass. A
-    /// pool would wait longer, and then say only that it waited.
-    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
-        let options = self.0.pool.connect_options();
-        let give_up = Instant::now() + patience;
-        loop {
-            let failed = match timeout(CONNECT_LIMIT, options.connect()).await {
-                Ok(Ok(connection)) => {
-                    // It worked; how it ends does not matter.
-                    let _ = connection.close().await;
-                    return Ok(());
-                }
-                Ok(Err(error)) => {
-                    let lasting = is_of_tls(&error);
-                    let failed = StoreError::of("connect to PostgreSQL")(error);
-                    if lasting {
-                        return Err(failed);
-                    }
-                    failed
-                }
-                Err(_) => StoreError::new("connect to PostgreSQL", "no answer within 5 s", true),
-            };
-            if !failed.transient || Instant::now() >= give_up {
-                return Err(failed);
-            }
-            sleep(Duration::from_millis(200)).await;
-        }
-    }
-}
-
-/// A certificate or a server's lack of TLS, which the next second does not mend.
-fn is_of_tls(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Tls(_) => true,
-        // As rustls refuses a certificate.
-        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
-        _ => false,
-    }
 }
 
 impl PgStore {
@@ -217,7 +179,12 @@ impl PgStore {
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
         let mut used = Used(None);
-        let unsent = |error| StoreError { perhaps_done: false, ..StoreError::of(action)(error) };
+        // Nothing was refused but a connection, also where a password is just being replaced.
+        let unsent = |error| StoreError {
+            perhaps_done: false,
+            transient: true,
+            ..StoreError::of(action)(error)
+        };
         let connection = used.0.insert(self.acquire().await.map_err(unsent)?);
         match timeout(STATEMENT_LIMIT, run(connection)).await {
             Ok(result) => {
@@ -231,32 +198,6 @@ impl PgStore {
                 result.map_err(StoreError::of(action))
             }
             Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
-        }
-    }
-
-    /// Who waits for a new connection, which the server may have no room for, does not see
-    /// that another has come free: so it is looked for meanwhile.
-    /// A new one that then comes too late is for the pool: given up half-way each time,
-    /// one that takes long would never be made.
-    /// And who waits for a server that is away begins anew now and then: sqlx asks for it
-    /// ever more seldom, after a fifth of what it may take at last, and would sleep on when
-    /// the server is back.
-    async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let give_up = Instant::now() + STATEMENT_LIMIT;
-        let mut acquiring = Box::pin(self.0.pool.acquire());
-        loop {
-            match timeout(LOOK_AGAIN, &mut acquiring).await {
-                Ok(Err(sqlx::Error::PoolTimedOut)) if Instant::now() < give_up => {
-                    acquiring = Box::pin(self.0.pool.acquire());
-                }
-                Ok(acquired) => return acquired,
-                Err(_) => {
-                    if let Some(free) = self.0.pool.try_acquire() {
-                        tokio::spawn(acquiring);
-                        return Ok(free);
-                    }
-                }
-            }
         }
     }
 
@@ -347,13 +288,13 @@ impl Store for PgStore {
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .acquire_timeout(CONNECT_LIMIT)
-            .connect_lazy_with((*self.0.pool.connect_options()).clone());
+            .connect_lazy_with((*self.options()).clone());
         self.listen_on(Some(pool.clone()));
         listen::PgWakes::connect(&pool, &self.0.names).await
     }
 
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        let found = validate(&self.0.pool, &self.0.names, autovacuum).await?;
+        let found = validate(self.pool(), &self.0.names, autovacuum).await?;
         if found.unpausable {
             let sql = || EngineSql::with(&self.0.names, without_pauses);
             self.0.unpausable.get_or_init(sql);

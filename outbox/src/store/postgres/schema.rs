@@ -38,13 +38,17 @@ impl sealed::Pool for PgPool {
     }
 }
 
+/// A snapshot of the whole transaction, which the database's default may ask for, would be
+/// taken before the lock is waited for, and not see what the one before has made.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
 /// Runs the migrations in one transaction, under a lock that ends with it: a
 /// session lock would outlive a cancelled call.
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
     let migrator = migrator(names, MIGRATIONS);
     let users = pool.clone();
-    let mut tx = begun("migrate", async move { users.begin().await }).await?;
+    let mut tx = begun("migrate", async move { users.begin_with(BEGIN).await }).await?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(MIGRATION_LOCK)
         .execute(&mut *tx)

@@ -17,6 +17,7 @@ pub(super) async fn validate(
     autovacuum: bool,
 ) -> Result<SchemaMismatch, StoreError> {
     let mut found = SchemaMismatch::default();
+    encoding(pool, &mut found).await?;
     let table = names.qualified(names.table());
     if columns(pool, names, &table, &OUTBOX, &mut found).await? {
         for expected in [
@@ -77,6 +78,21 @@ pub(super) async fn validate(
         }
     }
     Ok(found)
+}
+
+/// In another encoding not every text can be kept: a dead letter whose error has such a sign
+/// would fail each time, and its row run again after every lease.
+async fn encoding(pool: &PgPool, found: &mut SchemaMismatch) -> Result<(), StoreError> {
+    let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
+        .fetch_one(pool)
+        .await
+        .map_err(StoreError::of("read the encoding"))?;
+    if encoding != "UTF8" {
+        let what = format!("the database has the encoding {encoding}, not UTF8");
+        let mend = "-- pg_dump; CREATE DATABASE .. ENCODING 'UTF8' TEMPLATE template0; pg_restore";
+        found.add(true, what, mend);
+    }
+    Ok(())
 }
 
 /// Whether the letters are cut into months: the time of the failure is then part of the key.

@@ -1,7 +1,6 @@
 //! Transactions that are lent to handlers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sqlx::{Executor, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
@@ -10,7 +9,7 @@ use super::claim::read;
 use super::connect::begin_writing;
 use super::query;
 use crate::error::StoreError;
-use crate::extract::{Ended, Lender, Open, lends};
+use crate::extract::{Elsewhere, Ended, Lender, Open, lends};
 use crate::message::Row;
 use crate::publish::{Due, Prepared, Publisher, Tally};
 use crate::store::names::TableNames;
@@ -21,15 +20,16 @@ use crate::store::{Handled, Lease};
 pub struct SqliteLender {
     pool: SqlitePool,
     turn: Arc<Semaphore>,
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<Apart>,
 }
 
 /// The test broker's rows live in memory, so what is published in the transaction
 /// is taken out of it again.
-struct Elsewhere {
+struct Apart {
     /// Set once its tables are made.
     made: OnceCell<()>,
-    crashes: Arc<AtomicUsize>,
+    /// As every transaction begins.
+    elsewhere: Elsewhere,
 }
 
 impl SqliteLender {
@@ -38,25 +38,25 @@ impl SqliteLender {
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn elsewhere(pool: SqlitePool, crashes: Arc<AtomicUsize>) -> Self {
-        let elsewhere = Elsewhere { made: OnceCell::new(), crashes };
-        Self { elsewhere: Some(elsewhere), ..Self::new(pool) }
+    pub(crate) fn elsewhere(pool: SqlitePool, elsewhere: Elsewhere) -> Self {
+        let apart = Apart { made: OnceCell::new(), elsewhere };
+        Self { elsewhere: Some(apart), ..Self::new(pool) }
     }
 }
 
 impl lends::Lends for Sqlite {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.as_sqlite()?;
-        if let Some(elsewhere) = &lender.elsewhere {
+        if let Some(apart) = &lender.elsewhere {
             let names = TableNames::default();
-            elsewhere.made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
+            apart.made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
         }
         // The semaphore is never closed.
         let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
         let tx = begin_writing(&lender.pool).await;
         let mut tx = tx.map_err(StoreError::of("begin"))?;
         tx.execute(BEGUN).await.map_err(StoreError::of("begin"))?;
-        let elsewhere = lender.elsewhere.as_ref().map(|elsewhere| Arc::clone(&elsewhere.crashes));
+        let elsewhere = lender.elsewhere.as_ref().map(|apart| apart.elsewhere.clone());
         Ok(Open { tx, turn, elsewhere })
     }
 
@@ -67,13 +67,14 @@ impl lends::Lends for Sqlite {
     ) -> Result<Ended, StoreError> {
         // Its turn ends with the transaction.
         let Open { mut tx, turn: _turn, elsewhere } = open;
-        if let Some(crashes) = elsewhere {
-            if crashes.load(Ordering::Relaxed) > 0 {
+        if let Some(elsewhere) = elsewhere {
+            if elsewhere.crashes() {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::Elsewhere(Vec::new()));
             }
-            let messages = take(&mut tx).await?;
+            let messages = take(&mut tx, &elsewhere).await?;
             tx.commit().await.map_err(StoreError::of("commit"))?;
+            elsewhere.committed();
             return Ok(Ended::Elsewhere(messages));
         }
         let mut tally = Tally::begin();
@@ -120,17 +121,25 @@ const BEGUN: &str = "SAVEPOINT outbox_begun";
 const UNDO: &str = "ROLLBACK TO outbox_begun";
 
 /// What was published in the transaction, no longer in its table.
-async fn take(tx: &mut SqliteConnection) -> Result<Vec<Prepared>, StoreError> {
+async fn take(
+    tx: &mut SqliteConnection,
+    elsewhere: &Elsewhere,
+) -> Result<Vec<Prepared>, StoreError> {
     let sql: Arc<str> = include_str!("sql/take_all.sql").into();
     let rows = query(&sql).fetch_all(tx).await;
     let mut rows: Vec<Row> = rows
         .and_then(|rows| rows.iter().map(read).collect())
         .map_err(StoreError::of("take what was published"))?;
     rows.sort_by_key(|row| row.id);
-    Ok(rows.into_iter().map(again).collect())
+    // Its headers, which hold its tracking id, tell a message from all others.
+    let published = |row: &Row| {
+        elsewhere
+            .published(|it| row.headers.as_deref() == Some(&it.headers) && row.queue == it.queue)
+    };
+    Ok(rows.into_iter().map(|row| published(&row).unwrap_or_else(|| again(row))).collect())
 }
 
-/// A row as the message that it was.
+/// A row that the handler wrote by SQL of its own, as a message.
 fn again(row: Row) -> Prepared {
     let wait = row.next_attempt_at.duration_since(row.created_at).unwrap_or_default();
     Prepared {

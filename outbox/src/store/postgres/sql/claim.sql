@@ -122,7 +122,7 @@ CROSS JOIN LATERAL (
                  AND (o.next_attempt_at, o.id) > (claims.at, claims.id)
                ORDER BY o.next_attempt_at, o.id
                LIMIT 100) AS oldest
-         WHERE oldest.acquired_at IS NOT NULL)
+         WHERE isfinite(oldest.acquired_at))
     ) AS next
     WHERE wanted.place = claims.place
 ) AS ahead

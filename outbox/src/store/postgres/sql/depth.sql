@@ -1,5 +1,5 @@
 -- What is in these queues, of each as far as its first rows, and how many dead letters
--- nobody has dealt with. What reads those stands in a line of its own, which is left out
+-- nobody has dealt with. A row that is due since `-infinity` has no age. What reads those stands in a line of its own, which is left out
 -- where none are kept.
 -- $1 queues; $2 rows and letters that are read of each at most.
 -- Locks: none.
@@ -10,7 +10,8 @@ SELECT named.queue, found.backlog, found.due, found.leased, found.age
 FROM unnest($1::text[]) AS named(queue)
 CROSS JOIN LATERAL (
     SELECT count(*) AS backlog, count(waiting.since) AS due, count(early.acquired_token) AS leased,
-        coalesce(extract(epoch FROM clock_timestamp() - min(waiting.since)), 0)::float8 AS age
+        coalesce(extract(epoch FROM clock_timestamp() - min(waiting.since)
+            FILTER (WHERE isfinite(waiting.since))), 0)::float8 AS age
     FROM (
         SELECT o.next_attempt_at, o.acquired_token
         FROM "outbox" AS o

@@ -27,7 +27,7 @@ GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
 {timers}
 -- Handles: claims, settles, publishes what handlers return, buries, sees pauses.
 GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
-    UPDATE (payload, headers, attempts_count, deliveries_count, next_attempt_at,
+    UPDATE (payload, headers, attempts_count, deliveries_count, created_at, next_attempt_at,
         first_attempt_at, last_attempt_at, acquired_at, acquired_token),
     SELECT, DELETE
     ON "outbox" TO {consumer};

@@ -16,13 +16,14 @@ WITH m AS MATERIALIZED (
     FROM m
     ORDER BY m.place
     ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
-    SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_attempt_at) = (
-        SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, 0,
-            NULL::timestamptz, NULL::timestamptz
+    SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,
+            first_attempt_at, last_attempt_at) = (
+        SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, excluded.created_at,
+            0, 0, NULL::timestamptz, NULL::timestamptz
         WHERE excluded.next_attempt_at > o.next_attempt_at
         UNION ALL
-        SELECT o.next_attempt_at, o.payload, o.headers, o.attempts_count,
-            o.first_attempt_at, o.last_attempt_at
+        SELECT o.next_attempt_at, o.payload, o.headers, o.created_at, o.attempts_count,
+            o.deliveries_count, o.first_attempt_at, o.last_attempt_at
         WHERE excluded.next_attempt_at <= o.next_attempt_at)
     WHERE o.acquired_token IS NULL
       AND EXISTS (SELECT FROM m WHERE m.queue = o.queue AND m.timer_id = o.timer_id AND m.extend)

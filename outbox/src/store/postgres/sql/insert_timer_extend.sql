@@ -1,5 +1,6 @@
 -- Publishes a message with a timer name, or moves the live row that has it to
--- the new time if that is later and nobody works on it.
+-- the new time if that is later and nobody works on it: a new message then, which nobody
+-- has been given yet, and whose time to expire counts from now.
 -- $1 queue, $2 payload, $3 headers, $4 due time or NULL, $5 delay in
 -- microseconds, $6 channel, $7 lock of the sleepers or NULL, $8 timer name.
 -- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
@@ -8,13 +9,14 @@ INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at,
 VALUES ($1, $2, $3::jsonb, clock_timestamp(),
     coalesce($4, clock_timestamp() + $5 * interval '1 microsecond'), $8)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
-SET (next_attempt_at, payload, headers, attempts_count, first_attempt_at, last_attempt_at) = (
-    SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, 0,
-        NULL::timestamptz, NULL::timestamptz
+SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,
+        first_attempt_at, last_attempt_at) = (
+    SELECT excluded.next_attempt_at, excluded.payload, excluded.headers, excluded.created_at,
+        0, 0, NULL::timestamptz, NULL::timestamptz
     WHERE excluded.next_attempt_at > o.next_attempt_at
     UNION ALL
-    SELECT o.next_attempt_at, o.payload, o.headers, o.attempts_count,
-        o.first_attempt_at, o.last_attempt_at
+    SELECT o.next_attempt_at, o.payload, o.headers, o.created_at, o.attempts_count,
+        o.deliveries_count, o.first_attempt_at, o.last_attempt_at
     WHERE excluded.next_attempt_at <= o.next_attempt_at)
 WHERE o.acquired_token IS NULL
 RETURNING o.id, o.xmax = 0, CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63)) THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))

@@ -1,0 +1,64 @@
+//! A transaction whose message, and the timers it may meet, lie elsewhere than in its
+//! database: those that the test broker lends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::publish::Prepared;
+
+/// Named timers, wherever they lie.
+pub(crate) trait Timers: Send + Sync {
+    /// Whether there is one that could be cancelled.
+    fn waits(&self, queue: &str, timer_id: &str) -> bool;
+    fn cancel(&self, queue: &str, timer_id: &str);
+}
+
+/// What a transaction did that its tables do not tell, or not whole.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "testing"), allow(dead_code))]
+pub(crate) struct Elsewhere {
+    /// How many runs end as if their process had died before it committed.
+    crashes: Arc<AtomicUsize>,
+    timers: Arc<dyn Timers>,
+    published: Vec<Prepared>,
+    cancelled: Vec<(String, String)>,
+}
+
+impl Elsewhere {
+    #[cfg(feature = "testing")]
+    pub(crate) fn new(crashes: Arc<AtomicUsize>, timers: Arc<dyn Timers>) -> Self {
+        Self { crashes, timers, published: Vec::new(), cancelled: Vec::new() }
+    }
+
+    pub(crate) fn crashes(&self) -> bool {
+        self.crashes.load(Ordering::Relaxed) > 0
+    }
+
+    /// A row of the tables does not tell whether it was to move a timer, and when by
+    /// another clock it is due.
+    pub(super) fn publish(&mut self, messages: &[Prepared]) {
+        self.published.extend_from_slice(messages);
+    }
+
+    /// The message as it was published.
+    pub(crate) fn published(&self, such: impl Fn(&Prepared) -> bool) -> Option<Prepared> {
+        self.published.iter().rev().find(|message| such(message)).cloned()
+    }
+
+    /// Whether there was one to cancel, which counts once the transaction commits.
+    pub(super) fn cancel(&mut self, queue: &str, timer_id: &str) -> bool {
+        let timer = (queue.to_owned(), timer_id.to_owned());
+        let waits = !self.cancelled.contains(&timer) && self.timers.waits(queue, timer_id);
+        if waits {
+            self.cancelled.push(timer);
+        }
+        waits
+    }
+
+    /// Before what was published is written, which may have the same names.
+    pub(crate) fn committed(&self) {
+        for (queue, timer_id) in &self.cancelled {
+            self.timers.cancel(queue, timer_id);
+        }
+    }
+}

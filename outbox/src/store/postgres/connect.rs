@@ -1,0 +1,119 @@
+//! Connecting, with what the user's pool connects with.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::{ConnectOptions as _, Connection as _, Postgres};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{CONNECT_LIMIT, PgStore, STATEMENT_LIMIT};
+use crate::error::StoreError;
+
+/// How soon one that waits for a new connection sees that another is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Where the options of new connections come from. A service whose password or token is
+/// replaced gives its pool the new one, by `set_connect_options`, and knows of no other.
+pub(super) struct Source {
+    /// Of the user. It is asked for its options, and never for a connection.
+    users: PgPool,
+    /// Those that the engine's pool has.
+    known: Mutex<Arc<PgConnectOptions>>,
+}
+
+impl Source {
+    pub(super) fn new(users: &PgPool) -> Self {
+        Self { users: users.clone(), known: Mutex::new(users.connect_options()) }
+    }
+
+    /// Hands them to the engine's pool if they have changed.
+    fn refresh(&self, pool: &PgPool) -> Arc<PgConnectOptions> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.users.connect_options();
+        if !Arc::ptr_eq(&known, &now) {
+            pool.set_connect_options((*now).clone());
+            known.clone_from(&now);
+        }
+        now
+    }
+}
+
+impl PgStore {
+    /// What the next connection is opened with. Those that are open stay.
+    pub(super) fn options(&self) -> Arc<PgConnectOptions> {
+        self.0.source.refresh(&self.0.pool)
+    }
+
+    /// The engine's pool, which opens its next connection with these.
+    pub(super) fn pool(&self) -> &PgPool {
+        self.options();
+        &self.0.pool
+    }
+
+    /// Connects once, trying again for `patience` while the error may pass. A
+    /// pool would wait longer, and then say only that it waited.
+    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+        let options = self.options();
+        let give_up = Instant::now() + patience;
+        loop {
+            let failed = match timeout(CONNECT_LIMIT, options.connect()).await {
+                Ok(Ok(connection)) => {
+                    // It worked; how it ends does not matter.
+                    let _ = connection.close().await;
+                    return Ok(());
+                }
+                Ok(Err(error)) => {
+                    let lasting = is_of_tls(&error);
+                    let failed = StoreError::of("connect to PostgreSQL")(error);
+                    if lasting {
+                        return Err(failed);
+                    }
+                    failed
+                }
+                Err(_) => StoreError::new("connect to PostgreSQL", "no answer within 5 s", true),
+            };
+            if !failed.transient || Instant::now() >= give_up {
+                return Err(failed);
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Who waits for a new connection, which the server may have no room for, does not see
+    /// that another has come free: so it is looked for meanwhile.
+    /// A new one that then comes too late is for the pool: given up half-way each time,
+    /// one that takes long would never be made.
+    /// And who waits for a server that is away begins anew now and then: sqlx asks for it
+    /// ever more seldom, after a fifth of what it may take at last, and would sleep on when
+    /// the server is back.
+    pub(super) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let give_up = Instant::now() + STATEMENT_LIMIT;
+        let mut acquiring = Box::pin(self.pool().acquire());
+        loop {
+            match timeout(LOOK_AGAIN, &mut acquiring).await {
+                Ok(Err(sqlx::Error::PoolTimedOut)) if Instant::now() < give_up => {
+                    acquiring = Box::pin(self.pool().acquire());
+                }
+                Ok(acquired) => return acquired,
+                Err(_) => {
+                    if let Some(free) = self.0.pool.try_acquire() {
+                        tokio::spawn(acquiring);
+                        return Ok(free);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A certificate or a server's lack of TLS, which the next second does not mend.
+fn is_of_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        // As rustls refuses a certificate.
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}

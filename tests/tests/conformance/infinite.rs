@@ -1,0 +1,70 @@
+//! Times that are none: an operator who parks a message by writing `infinity` stops that
+//! message and nothing else.
+
+use std::time::Duration;
+
+use outbox::testing::store::Store;
+
+use crate::bench::{Bench, Postgres, SqlBench, Steps, about};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Held by nobody, from then on or since then.
+async fn leased_since(b: &Postgres, id: i64, time: &str) {
+    let set = format!(
+        "UPDATE outbox SET acquired_at = '{time}', acquired_token = gen_random_uuid() WHERE id = {id}"
+    );
+    b.execute(&set).await;
+}
+
+async fn a_lease_without_an_end_stops_no_claim_of_other_rows(b: Postgres) {
+    let ids = b.put_many("q", 2).await;
+    leased_since(&b, ids[0], "infinity").await;
+    // It gets less than it asks for, and so looks ahead.
+    let taken = b.taken(&b.claim_of(&["q"], 10)).await;
+    assert_eq!(taken.rows.iter().map(|one| one.row.id).collect::<Vec<_>>(), [ids[1]]);
+    let next = taken.next.expect("the lease just taken");
+    about(i64::try_from(next.as_micros()).unwrap(), crate::bench::TTL);
+    b.execute(&format!("DELETE FROM outbox WHERE id = {}", ids[1])).await;
+    assert_eq!(b.taken(&b.claim_of(&["q"], 0)).await.next, None);
+}
+
+async fn a_lease_without_a_beginning_is_taken_over(b: Postgres) {
+    let id = b.put("q").await;
+    leased_since(&b, id, "-infinity").await;
+    assert!(b.taken(&b.claim_of(&["q"], 0)).await.rows.is_empty());
+    assert_eq!(b.claim_ids(&["q"], 10).await, [id]);
+}
+
+async fn a_row_that_was_always_due_is_counted_and_has_no_age(b: Postgres) {
+    let ids = b.put_many("q", 2).await;
+    b.age(HOUR).await;
+    let set = format!("UPDATE outbox SET next_attempt_at = '-infinity' WHERE id = {}", ids[1]);
+    b.execute(&set).await;
+    let look = async || b.store().depths(&["q".to_owned()], 100).await.unwrap().remove(0);
+    let depth = look().await;
+    assert_eq!((depth.backlog, depth.due), (2, 2));
+    about(i64::try_from(depth.oldest_age.as_micros()).unwrap(), HOUR);
+    b.execute(&format!("DELETE FROM outbox WHERE id = {}", ids[0])).await;
+    assert_eq!((look().await.due, look().await.oldest_age), (1, Duration::ZERO));
+    assert_eq!(b.claim_ids(&["q"], 10).await, [ids[1]]);
+}
+
+async fn a_row_that_is_never_due_is_left_where_it_is(b: Postgres) {
+    let id = b.put("q").await;
+    b.execute("UPDATE outbox SET next_attempt_at = 'infinity'").await;
+    let taken = b.taken(&b.claim_of(&["q"], 10)).await;
+    assert!(taken.rows.is_empty() && taken.next.is_none(), "{taken:?}");
+    let depth = b.store().depths(&["q".to_owned()], 100).await.unwrap().remove(0);
+    assert_eq!((depth.backlog, depth.due), (1, 0));
+    b.execute("UPDATE outbox SET next_attempt_at = now()").await;
+    assert_eq!(b.claim_ids(&["q"], 10).await, [id]);
+}
+
+cases! {
+    postgres only, "SQLite's times are numbers, and memory's are finite":
+    a_lease_without_an_end_stops_no_claim_of_other_rows,
+    a_lease_without_a_beginning_is_taken_over,
+    a_row_that_was_always_due_is_counted_and_has_no_age,
+    a_row_that_is_never_due_is_left_where_it_is,
+}
