@@ -32,7 +32,11 @@ mod there {
     const STATEMENTS: &[(&str, &str, &[Edit])] = &[
         ("retry-without-token", "-- Puts failed rows off", &[TOKEN]),
         ("release-without-token", "-- Gives leases back", &[TOKEN]),
-        ("extend-without-token", "-- Starts leases anew", &[TOKEN]),
+        (
+            "extend-without-token",
+            "-- Starts leases anew",
+            &[TOKEN, (" AND o.acquired_token = mine.token", "")],
+        ),
         (
             "ack-without-token",
             "-- Deletes handled rows whose lease still holds, and returns which",
@@ -53,30 +57,45 @@ mod there {
         ),
         (
             "claim-over-lease",
-            "-- Leases due rows",
+            CLAIM,
             &[("- claims.ttl)", "- claims.ttl / 2)"), ("- due.ttl)", "- due.ttl / 2)")],
         ),
         (
+            "claim-over-lease",
+            CLAIM_OF_ONE,
+            &[("now - $2 * interval '1 m", "now - $2 * interval '0.5 m")],
+        ),
+        (
             "stale-lease",
-            "-- Leases due rows",
+            CLAIM,
             &[(
                 "now FROM clock),\n        deliveries",
                 "now FROM clock) - interval '1 s',\n        deliveries",
             )],
         ),
         (
+            "stale-lease",
+            CLAIM_OF_ONE,
+            &[("acquired_at = due.now,", "acquired_at = due.now - interval '1 s',")],
+        ),
+        (
             "early-claim",
-            "-- Leases due rows",
+            CLAIM,
             &[(
                 "o.next_attempt_at <= (SELECT now FROM clock)\n              AND (o.next",
                 "o.next_attempt_at <= (SELECT now FROM clock) + interval '1 s'\n              AND (o.next",
             )],
         ),
         (
-            "uncounted-delivery",
-            "-- Leases due rows",
-            &[("o.deliveries_count + 1", "o.deliveries_count")],
+            "early-claim",
+            CLAIM_OF_ONE,
+            &[(
+                "<= clock.now\n          AND (o.next",
+                "<= clock.now + interval '1 s'\n          AND (o.next",
+            )],
         ),
+        ("uncounted-delivery", CLAIM, &[UNCOUNTED]),
+        ("uncounted-delivery", CLAIM_OF_ONE, &[UNCOUNTED]),
         (
             "early-retry",
             "-- Puts failed rows off",
@@ -84,6 +103,9 @@ mod there {
         ),
     ];
 
+    const CLAIM: &str = "-- Leases due rows, free ones";
+    const CLAIM_OF_ONE: &str = "-- Leases due rows as claim.sql";
+    const UNCOUNTED: Edit = ("o.deliveries_count + 1", "o.deliveries_count");
     const TOKEN: Edit = (" AND o.acquired_token = run.token", "");
     const COPY: Edit = (
         "DELETE FROM \"outbox\" AS o\n    USING unnest",

@@ -19,6 +19,7 @@ on_postgres!(
     a_lock_timeout_on_a_locked_table_makes_no_spin,
     a_statement_timeout_on_a_locked_table_makes_no_spin,
     an_app_whose_idle_sessions_are_ended_makes_no_spin,
+    a_statement_that_was_given_up_waits_for_no_lock_on_the_server,
 );
 
 /// The one that claims, the one that gives lost claims back, two that settle, the one that
@@ -45,6 +46,23 @@ async fn a_lock_timeout_on_a_locked_table_makes_no_spin(db: &Db) {
 
 async fn a_statement_timeout_on_a_locked_table_makes_no_spin(db: &Db) {
     locked(db, Some("statement_timeout = '50ms'")).await;
+}
+
+/// The server does not look whether anybody still waits for an answer.
+async fn a_statement_that_was_given_up_waits_for_no_lock_on_the_server(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    let lock = db.lock().await;
+    db.engine_waits().await;
+    sleep(33 * SECOND).await;
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let long = format!("{waits} AND query_start < clock_timestamp() - interval '29 seconds'");
+    assert_eq!(db.int(long).await, 0, "their clients are gone");
+    assert!(db.int(waits).await <= 4, "one connection each, and the listener");
+    lock.release().await;
+    publish(db, "q", 0..ROWS).await;
+    db.drained().await;
+    running.stop().await.unwrap();
 }
 
 /// An app through a proxy that counts, on sessions with this setting.

@@ -71,9 +71,15 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// index may be read in its order, which is all of it. To plan anew for every call costs
 /// four times what an idle claim does, and compiling the plan of a large table more than
 /// running it.
+///
+/// The lock timeout, unless there is a shorter one: of a connection that was given up the
+/// server does not know, and its session would wait for as long as a table is locked, with
+/// a new one beside it every half minute, and in the end do what nobody waits for.
 const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
-    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+    SELECT set_config('lock_timeout', '25s', false)
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '25s'";
 
 /// Beside that, where settles are not waited for.
 const ASYNC: &str = "SET synchronous_commit = off";

@@ -1,6 +1,6 @@
--- As claim.sql, for the one queue of one claim that expects few rows: whoever sleeps is
--- woken by this. It answers in two thirds of the time, most of which a plan for many
--- claims takes before it begins.
+-- Leases due rows as claim.sql does, for the one queue of one claim that expects few:
+-- this is what follows a wake. It answers in two thirds of the time, most of which a plan
+-- for many claims takes before it begins.
 -- $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5 due time and id to begin
 -- behind or NULL, $6 the queue.
 -- Locks and index: as there. `due` has a row, of no message, even if it found none: it
