@@ -161,7 +161,9 @@ impl Context {
     ///
     /// It is the count of deliveries, and among claims of one count, which only a
     /// snooze makes, their time by the database's clock. No clock that is set back
-    /// makes it smaller; lowering `deliveries_count` by hand would. It begins anew in a row
+    /// makes it smaller; lowering `deliveries_count` by hand would, and one thing that the
+    /// engine does: a row that outlived `max_deliveries` processes and then snoozes is
+    /// pardoned, and counts from there again. It begins anew in a row
     /// that [`TimerConflict::Extend`](crate::TimerConflict::Extend) has made another message:
     /// where timers are moved after they were delivered, compare fences of the same
     /// [`id`](Self::id) and [`created_at`](Self::created_at) only.

@@ -38,6 +38,10 @@ where
 ///
 /// let app = outbox::App::from_env().layer(only_by_day);
 /// ```
+/// Around a batch each message goes through the layers by itself, and the handler runs once
+/// those that come through are all there. So a layer that lets only so many pass at a time,
+/// by a lock or a semaphore that it holds over `next.run`, would wait for ever: it has to
+/// let go of it before.
 pub struct Next {
     layers: Arc<[Layer]>,
     at: usize,

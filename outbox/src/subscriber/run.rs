@@ -107,8 +107,14 @@ async fn together(
             Some((at, result)) = chains.next() => {
                 results[at] = Some(result);
                 answered += 1;
+                // Its layer waits no longer, so the handler is not to have it.
+                arrived.retain(|(there, ..)| *there != at);
             }
-            Some(delivery) = arrivals.recv() => arrived.push(delivery),
+            Some(delivery) = arrivals.recv() => {
+                if results[delivery.0].is_none() {
+                    arrived.push(delivery);
+                }
+            }
         }
     }
     arrived.sort_by_key(|(at, ..)| *at);

@@ -7,6 +7,8 @@ use outbox::{
     subscriber,
 };
 
+use outbox_tests::wait::soon;
+
 use super::*;
 
 type Seen = Arc<Mutex<Vec<Vec<i64>>>>;
@@ -132,6 +134,24 @@ async fn a_layer_sees_each_message_and_the_handler_those_that_come_through() {
     assert_eq!(notes, ["even", "even"]);
     broker.publish_batch(numbers("batches: all", [2])).await.unwrap();
     assert_eq!(seen.lock().unwrap().len(), 1, "nothing came through");
+}
+
+/// Waits a second for the handler; the message 2 comes only after that.
+async fn impatient(ctx: Context, next: Next) -> HandlerResult {
+    if ctx.decode::<i64>()? == 2 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    let waited = tokio::time::timeout(Duration::from_secs(1), next.run(ctx)).await;
+    waited.unwrap_or_else(|_| Ok(Outcome::reject("too late")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_layer_has_given_up_is_neither_waited_for_nor_handled() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([all::subscriber()]).state(Arc::clone(&seen)).layer(impatient);
+    soon("it ends", broker.publish_batch(numbers("batches: all", 1..=4))).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [[2]]);
+    assert_eq!(broker.dlq_rows().len(), 3);
 }
 
 #[tokio::test]
