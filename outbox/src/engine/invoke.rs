@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use super::judge::Case;
 use super::lease::{self, Holding};
 use super::results::Sender;
 use super::settle::{Settlement, Settling};
-use super::{Few, Reader, Shared, quiet};
+use super::{Few, Reader, Shared, quiet, threads};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
 use crate::planted::planted;
@@ -29,6 +30,7 @@ pub(super) struct Run<'a> {
     pub(super) context: Context,
     /// By the clock of this process.
     pub(super) claimed_at: Instant,
+    ttl: Duration,
 }
 
 impl Run<'_> {
@@ -36,6 +38,21 @@ impl Run<'_> {
     fn dispatched(&mut self, reader: &Reader, now: Instant) {
         let bytes = self.context.delivery().row.payload.len();
         self.settling.report.dispatched(now, bytes, &reader.teller);
+    }
+
+    /// Itself, if it may still start: it has waited.
+    fn checked(self, now: Instant) -> Result<Self, Settling> {
+        let (deadline, ttl) = (self.context.lease_deadline(), self.ttl);
+        if self.context.delivery().watch.is_lost() || now >= deadline {
+            return Err(self.settling.ruled(Settlement::Lost));
+        }
+        if now + lease::margin(ttl) > deadline { Err(self.given_back()) } else { Ok(self) }
+    }
+
+    /// Its handler was not started.
+    fn given_back(mut self) -> Settling {
+        self.settling.until(self.context.lease_deadline());
+        self.settling.unstarted()
     }
 
     /// Its handler has ended, or was given up.
@@ -79,14 +96,21 @@ pub(crate) async fn deliver<S: Store>(
     }
     if !runs.is_empty() {
         hand_over(early, &mut settled).await;
+        let Some(place) = pin!(threads::place(reader)).await else {
+            settled.extend(runs.into_iter().map(Run::given_back));
+            return settled;
+        };
         let running = shared.quiet.beside_others(runs.len()).await;
-        if running.waited {
-            runs = still_held(runs, &mut settled);
+        let mut now = now;
+        if place.waited || running.waited {
+            now = Instant::now();
+            runs = still_held(runs, now, &mut settled);
             if runs.is_empty() {
                 return settled;
             }
         }
-        let ended = pin!(handle(shared, reader, runs)).await;
+        runs.iter_mut().for_each(|run| run.dispatched(reader, now));
+        let ended = pin!(handle(shared, reader, runs, place)).await;
         if settled.is_empty() {
             return ended;
         }
@@ -105,14 +129,16 @@ async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) {
 
 /// Those whose leases were over before they could start do not start with the others of
 /// their batch.
-fn still_held<'a>(runs: Few<Run<'a>>, settled: &mut Few<Settling>) -> Few<Run<'a>> {
-    let (now, mut held) = (Instant::now(), Few::new());
-    for mut run in runs {
-        if run.context.delivery().watch.is_lost() || now >= run.context.lease_deadline() {
-            run.end();
-            settled.push(run.settling.ruled(Settlement::Lost));
-        } else {
-            held.push(run);
+fn still_held<'a>(
+    runs: Few<Run<'a>>,
+    now: Instant,
+    settled: &mut Few<Settling>,
+) -> Few<Run<'a>> {
+    let mut held = Few::new();
+    for run in runs {
+        match run.checked(now) {
+            Ok(run) => held.push(run),
+            Err(settling) => settled.push(settling),
         }
     }
     held
@@ -166,12 +192,9 @@ fn admit<'a, S: Store>(
         let _ = context.delivery().loan.set(Arc::clone(loan));
     }
     let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
-    let mut run = Run { settling, holding: Some(holding), context, claimed_at };
-    if too_often {
-        return Admitted::Suspect(run);
-    }
-    run.dispatched(reader, now);
-    Admitted::Innocent(run)
+    let ttl = options.lease_ttl;
+    let run = Run { settling, holding: Some(holding), context, claimed_at, ttl };
+    if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 
 /// Runs a suspect with no other handler beside it, under a token that says so; or
@@ -181,10 +204,16 @@ async fn alone<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
 ) -> Few<Settling> {
+    let Some(place) = threads::place(reader).await else { return smallvec![run.given_back()] };
     let Some(_alone) = shared.quiet.alone().await else {
         let _running = shared.quiet.beside_others(1).await;
-        run.dispatched(reader, Instant::now());
-        return handle(shared, reader, smallvec![run]).await;
+        let now = Instant::now();
+        let mut run = match run.checked(now) {
+            Ok(run) => run,
+            Err(settling) => return smallvec![settling],
+        };
+        run.dispatched(reader, now);
+        return handle(shared, reader, smallvec![run], place).await;
     };
     let _running = shared.quiet.count(1);
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
@@ -206,7 +235,7 @@ async fn alone<S: Store>(
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
     run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
     run.dispatched(reader, Instant::now());
-    handle(shared, reader, smallvec![run]).await
+    handle(shared, reader, smallvec![run], place).await
 }
 
 pub(super) fn case<'a, S>(

@@ -26,6 +26,7 @@ mod sample;
 mod settle;
 mod signal;
 mod sleep;
+mod threads;
 mod transaction;
 #[cfg(all(test, feature = "testing"))]
 pub(crate) mod unanswered;
