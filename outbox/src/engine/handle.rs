@@ -38,8 +38,7 @@ pub(super) async fn handle<S: Store>(
 ) -> Few<Settling> {
     let _lent = runs.first().map(|run| place.lend(&run.context));
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
-        Box::pin(at_most_once::run(shared, reader, runs)).await;
-        return Few::new();
+        return Box::pin(at_most_once::run(shared, reader, runs)).await;
     }
     let mut rulings: Few<Ruling> = match pin!(run(shared, reader, &runs)).await {
         Ended::Results(results) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::handle::handle;
@@ -14,7 +15,9 @@ use super::judge::Case;
 use super::lease::{self, Holding};
 use super::results::Sender;
 use super::settle::{Settlement, Settling};
-use super::{Few, Reader, Shared, quiet, threads};
+use super::quiet::{self, Running};
+use super::threads::{self, Place};
+use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
 use crate::planted::planted;
@@ -41,16 +44,17 @@ impl Run<'_> {
     }
 
     /// Itself, if it may still start: it has waited.
-    fn checked(self, now: Instant) -> Result<Self, Settling> {
+    fn checked(self, stop: &CancellationToken, now: Instant) -> Result<Self, Settling> {
         let (deadline, ttl) = (self.context.lease_deadline(), self.ttl);
         if self.context.delivery().watch.is_lost() || now >= deadline {
             return Err(self.settling.ruled(Settlement::Lost));
         }
-        if now + lease::margin(ttl) > deadline { Err(self.given_back()) } else { Ok(self) }
+        let late = stop.is_cancelled() || now + lease::margin(ttl) > deadline;
+        if late { Err(self.given_back()) } else { Ok(self) }
     }
 
     /// Its handler was not started.
-    fn given_back(mut self) -> Settling {
+    pub(super) fn given_back(mut self) -> Settling {
         self.settling.until(self.context.lease_deadline());
         self.settling.unstarted()
     }
@@ -92,19 +96,24 @@ pub(crate) async fn deliver<S: Store>(
     }
     for suspect in suspects {
         hand_over(early, &mut settled).await;
+        if shared.stop.is_cancelled() {
+            settled.push(suspect.given_back());
+            continue;
+        }
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
         hand_over(early, &mut settled).await;
-        let Some(place) = pin!(threads::place(reader)).await else {
+        let Some(Turn { place, running: _running, waited }) =
+            pin!(turn(shared, reader, runs.len())).await
+        else {
             settled.extend(runs.into_iter().map(Run::given_back));
             return settled;
         };
-        let running = shared.quiet.beside_others(runs.len()).await;
         let mut now = now;
-        if place.waited || running.waited {
+        if waited {
             now = Instant::now();
-            runs = still_held(runs, now, &mut settled);
+            runs = still_held(runs, &shared.stop, now, &mut settled);
             if runs.is_empty() {
                 return settled;
             }
@@ -119,6 +128,28 @@ pub(crate) async fn deliver<S: Store>(
     settled
 }
 
+/// What a run waits for before it begins.
+struct Turn<'a> {
+    place: Place,
+    running: Running<'a>,
+    waited: bool,
+}
+
+/// The turn of these to start beside others; `None` when there is no place for them, or
+/// the drain has begun.
+async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Option<Turn<'a>> {
+    // What does not wait does not ask twice whether it may start.
+    if let (Some(place), Some(running)) = (threads::free(reader), shared.quiet.count_beside(these)) {
+        return Some(Turn { place, running, waited: false });
+    }
+    let waits = async {
+        let place = threads::place(reader).await?;
+        let running = shared.quiet.beside_others(these).await;
+        Some(Turn { place, running, waited: true })
+    };
+    shared.stop.run_until_cancelled(Box::pin(waits)).await.flatten()
+}
+
 async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) {
     if let Some(early) = early {
         for settling in settled.drain(..) {
@@ -128,15 +159,16 @@ async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) {
 }
 
 /// Those whose leases were over before they could start do not start with the others of
-/// their batch.
+/// their batch; once the drain has begun, none does.
 fn still_held<'a>(
     runs: Few<Run<'a>>,
+    stop: &CancellationToken,
     now: Instant,
     settled: &mut Few<Settling>,
 ) -> Few<Run<'a>> {
     let mut held = Few::new();
     for run in runs {
-        match run.checked(now) {
+        match run.checked(stop, now) {
             Ok(run) => held.push(run),
             Err(settling) => settled.push(settling),
         }
@@ -204,17 +236,11 @@ async fn alone<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
 ) -> Few<Settling> {
-    let Some(place) = threads::place(reader).await else { return smallvec![run.given_back()] };
-    let Some(_alone) = shared.quiet.alone().await else {
-        let _running = shared.quiet.beside_others(1).await;
-        let now = Instant::now();
-        let mut run = match run.checked(now) {
-            Ok(run) => run,
-            Err(settling) => return smallvec![settling],
-        };
-        run.dispatched(reader, now);
-        return handle(shared, reader, smallvec![run], place).await;
+    let waits = async { Some((threads::place(reader).await?, shared.quiet.alone().await)) };
+    let Some((place, alone)) = shared.stop.run_until_cancelled(waits).await.flatten() else {
+        return smallvec![run.given_back()];
     };
+    let Some(_alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
     let _running = shared.quiet.count(1);
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
     let deadline = run.context.lease_deadline();
@@ -225,7 +251,8 @@ async fn alone<S: Store>(
         return smallvec![run.settling.ruled(Settlement::Lost)];
     }
     run.settling.lease = marked;
-    if answer.is_none() || Instant::now() + lease::margin(ttl) > since + ttl {
+    let too_late = shared.stop.is_cancelled() || Instant::now() + lease::margin(ttl) > since + ttl;
+    if answer.is_none() || too_late {
         // It must not be found under that token: nothing of it ran. The last try may have
         // begun a lease just now.
         run.settling.until(Instant::now() + ttl);
@@ -235,6 +262,26 @@ async fn alone<S: Store>(
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
     run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
     run.dispatched(reader, Instant::now());
+    handle(shared, reader, smallvec![run], place).await
+}
+
+/// Runs a suspect beside others: nothing is concluded from it.
+async fn beside<S: Store>(
+    shared: &Shared<S>,
+    reader: &Arc<Reader>,
+    run: Run<'_>,
+    place: Place,
+) -> Few<Settling> {
+    let others = shared.quiet.beside_others(1);
+    let Some(_running) = shared.stop.run_until_cancelled(others).await else {
+        return smallvec![run.given_back()];
+    };
+    let now = Instant::now();
+    let mut run = match run.checked(&shared.stop, now) {
+        Ok(run) => run,
+        Err(settling) => return smallvec![settling],
+    };
+    run.dispatched(reader, now);
     handle(shared, reader, smallvec![run], place).await
 }
 

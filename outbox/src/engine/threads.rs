@@ -12,29 +12,29 @@ use super::Reader;
 use crate::extract::{Context, Loan};
 
 /// What a run needs before it begins: of a plain fn, a thread's place.
-#[derive(Default)]
-pub(super) struct Place {
-    thread: Option<OwnedSemaphorePermit>,
-    /// There was none at first.
-    pub(super) waited: bool,
-}
+pub(super) struct Place(Option<OwnedSemaphorePermit>);
 
 /// Takes it back if the run did not go there.
 pub(super) struct Lent(Option<Arc<Loan>>);
+
+/// A place for a run, if there is one now.
+pub(super) fn free(reader: &Reader) -> Option<Place> {
+    if !reader.subscriber.blocks {
+        return Some(Place(None));
+    }
+    let thread = Arc::clone(&reader.common.threads).try_acquire_owned();
+    thread.ok().map(|thread| Place(Some(thread)))
+}
 
 /// A place for a run; `None` when for as long as a lease there was none, and another
 /// process may have one.
 pub(super) async fn place(reader: &Reader) -> Option<Place> {
     if !reader.subscriber.blocks {
-        return Some(Place::default());
+        return Some(Place(None));
     }
-    let threads = &reader.common.threads;
-    if let Ok(thread) = Arc::clone(threads).try_acquire_owned() {
-        return Some(Place { thread: Some(thread), waited: false });
-    }
-    let free = Box::pin(Arc::clone(threads).acquire_owned());
-    let thread = timeout(reader.subscriber.options.lease_ttl, free).await.ok()?.ok();
-    Some(Place { thread, waited: true })
+    let thread = Arc::clone(&reader.common.threads).acquire_owned();
+    let thread = timeout(reader.subscriber.options.lease_ttl, thread).await.ok()?;
+    Some(Place(thread.ok()))
 }
 
 impl Place {
@@ -45,7 +45,7 @@ impl Place {
             loan.thread.reserve(thread);
             loan
         };
-        Lent(self.thread.map(lend))
+        Lent(self.0.map(lend))
     }
 }
 
