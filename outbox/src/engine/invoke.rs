@@ -94,6 +94,7 @@ pub(crate) async fn deliver<S: Store>(
             Admitted::Innocent(run) => runs.push(run),
         }
     }
+    let mut late = !suspects.is_empty();
     for suspect in suspects {
         hand_over(early, &mut settled).await;
         if shared.stop.is_cancelled() {
@@ -103,7 +104,7 @@ pub(crate) async fn deliver<S: Store>(
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
-        hand_over(early, &mut settled).await;
+        late |= hand_over(early, &mut settled).await;
         let Some(Turn { place, running: _running, waited }) =
             pin!(turn(shared, reader, runs.len())).await
         else {
@@ -111,7 +112,7 @@ pub(crate) async fn deliver<S: Store>(
             return settled;
         };
         let mut now = now;
-        if waited {
+        if late || waited {
             now = Instant::now();
             runs = still_held(runs, &shared.stop, now, &mut settled);
             if runs.is_empty() {
@@ -150,12 +151,13 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
     shared.stop.run_until_cancelled(Box::pin(waits)).await.flatten()
 }
 
-async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) {
-    if let Some(early) = early {
-        for settling in settled.drain(..) {
-            early.send(settling).await;
-        }
+/// True when it may have waited.
+async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) -> bool {
+    let Some(early) = early.filter(|_| !settled.is_empty()) else { return false };
+    for settling in settled.drain(..) {
+        early.send(settling).await;
     }
+    true
 }
 
 /// Those whose leases were over before they could start do not start with the others of
