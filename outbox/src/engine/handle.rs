@@ -40,7 +40,11 @@ pub(super) async fn handle<S: Store>(
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
         return Box::pin(at_most_once::run(shared, reader, runs)).await;
     }
-    let mut rulings: Few<Ruling> = match pin!(run(shared, reader, &runs)).await {
+    let ended = pin!(run(shared, reader, &runs)).await;
+    for run in &mut runs {
+        run.named().await;
+    }
+    let mut rulings: Few<Ruling> = match ended {
         Ended::Results(results) => {
             let rule = |(run, result): (&Run<'_>, _)| {
                 let delivery = run.context.delivery();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::smallvec;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -13,15 +13,17 @@ use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::{self, Holding};
+use super::quiet::{self, Running};
 use super::results::Sender;
 use super::settle::{Settlement, Settling};
-use super::quiet::{self, Running};
+use super::solitude::{self, Solitude};
 use super::threads::{self, Place};
 use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
 use crate::planted::planted;
 use crate::store::{Before, Lease, Store, new_alone_token};
+use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
 /// A delivery that may run.
@@ -34,6 +36,8 @@ pub(super) struct Run<'a> {
     /// By the clock of this process.
     pub(super) claimed_at: Instant,
     ttl: Duration,
+    /// Of a suspect that runs alone.
+    solitude: Option<Arc<Solitude>>,
 }
 
 impl Run<'_> {
@@ -43,20 +47,40 @@ impl Run<'_> {
         self.settling.report.dispatched(now, bytes, &reader.teller);
     }
 
-    /// Itself, if it may still start: it has waited.
-    fn checked(self, stop: &CancellationToken, now: Instant) -> Result<Self, Settling> {
-        let (deadline, ttl) = (self.context.lease_deadline(), self.ttl);
+    /// What becomes of it unstarted, if it may not start any more: it has waited.
+    fn kept_back(&self, stop: &CancellationToken, now: Instant) -> Option<Settlement> {
+        let deadline = self.context.lease_deadline();
         if self.context.delivery().watch.is_lost() || now >= deadline {
-            return Err(self.settling.ruled(Settlement::Lost));
+            return Some(Settlement::Lost);
         }
-        let late = stop.is_cancelled() || now + lease::margin(ttl) > deadline;
-        if late { Err(self.given_back()) } else { Ok(self) }
+        let late = stop.is_cancelled() || now + lease::margin(self.ttl) > deadline;
+        late.then_some(Settlement::Release { due_in: None, uncount: true })
     }
 
     /// Its handler was not started.
-    pub(super) fn given_back(mut self) -> Settling {
+    pub(super) fn given_back(self) -> Settling {
+        self.unstarted(Settlement::Release { due_in: None, uncount: true })
+    }
+
+    fn unstarted(mut self, settlement: Settlement) -> Settling {
         self.settling.until(self.context.lease_deadline());
-        self.settling.unstarted()
+        self.settling.ruled(settlement)
+    }
+
+    /// Waits until it is known under which token the lease is, if that was to change. A
+    /// transaction that is the only one to write lets nobody change it.
+    pub(super) async fn named(&mut self) {
+        let Some(solitude) = self.solitude.as_ref().filter(|it| it.is_ending()) else { return };
+        if !self.context.delivery().is_sole_writer() {
+            tokio::select! {
+                biased;
+                () = solitude.ended() => {}
+                () = self.context.delivery().watch.lost() => {}
+            }
+        }
+        if solitude.is_over() {
+            self.settling.lease.token = solitude.token;
+        }
     }
 
     /// Its handler has ended, or was given up.
@@ -140,7 +164,8 @@ struct Turn<'a> {
 /// the drain has begun.
 async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Option<Turn<'a>> {
     // What does not wait does not ask twice whether it may start.
-    if let (Some(place), Some(running)) = (threads::free(reader), shared.quiet.count_beside(these)) {
+    if let (Some(place), Some(running)) = (threads::free(reader), shared.quiet.count_beside(these))
+    {
         return Some(Turn { place, running, waited: false });
     }
     let waits = async {
@@ -170,9 +195,9 @@ fn still_held<'a>(
 ) -> Few<Run<'a>> {
     let mut held = Few::new();
     for run in runs {
-        match run.checked(stop, now) {
-            Ok(run) => held.push(run),
-            Err(settling) => settled.push(settling),
+        match run.kept_back(stop, now) {
+            None => held.push(run),
+            Some(settlement) => settled.push(run.unstarted(settlement)),
         }
     }
     held
@@ -227,7 +252,7 @@ fn admit<'a, S: Store>(
     }
     let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
     let ttl = options.lease_ttl;
-    let run = Run { settling, holding: Some(holding), context, claimed_at, ttl };
+    let run = Run { settling, holding: Some(holding), context, claimed_at, ttl, solitude: None };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 
@@ -242,7 +267,7 @@ async fn alone<S: Store>(
     let Some((place, alone)) = shared.stop.run_until_cancelled(waits).await.flatten() else {
         return smallvec![run.given_back()];
     };
-    let Some(_alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
+    let Some(alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
     let _running = shared.quiet.count(1);
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
     let deadline = run.context.lease_deadline();
@@ -262,16 +287,40 @@ async fn alone<S: Store>(
     }
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
-    run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
+    let solitude = Arc::new(Solitude::new());
+    run.holding = Some(shared.leases.hold_alone(marked, since, ttl, &run.context, &solitude));
+    run.solitude = Some(Arc::clone(&solitude));
     run.dispatched(reader, Instant::now());
-    handle(shared, reader, smallvec![run], place).await
+    let options = &reader.subscriber.options;
+    let first = options.max_deliveries.unwrap_or_default().saturating_add(1);
+    let again = run.context.deliveries().saturating_sub(first);
+    let ends = async {
+        sleep(solitude::lasts(ttl, again)).await;
+        // A row that is gone cannot be condemned.
+        if options.ack != AckPolicy::AckFirst {
+            solitude.end(&shared.leases.hurry).await;
+        }
+    };
+    let mut handled = Box::pin(handle(shared, reader, smallvec![run], place));
+    tokio::select! {
+        biased;
+        settled = handled.as_mut() => return settled,
+        () = ends => {}
+    }
+    warn!(
+        target: TARGET, subscriber = reader.subscriber.name(), row_id = held.id,
+        "a row that runs alone, because its deliveries ended without a word, takes long; others \
+         start beside it"
+    );
+    drop(alone);
+    handled.await
 }
 
 /// Runs a suspect beside others: nothing is concluded from it.
 async fn beside<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
-    run: Run<'_>,
+    mut run: Run<'_>,
     place: Place,
 ) -> Few<Settling> {
     let others = shared.quiet.beside_others(1);
@@ -279,10 +328,9 @@ async fn beside<S: Store>(
         return smallvec![run.given_back()];
     };
     let now = Instant::now();
-    let mut run = match run.checked(&shared.stop, now) {
-        Ok(run) => run,
-        Err(settling) => return smallvec![settling],
-    };
+    if let Some(settlement) = run.kept_back(&shared.stop, now) {
+        return smallvec![run.unstarted(settlement)];
+    }
     run.dispatched(reader, now);
     handle(shared, reader, smallvec![run], place).await
 }

@@ -26,6 +26,7 @@ mod sample;
 mod settle;
 mod signal;
 mod sleep;
+mod solitude;
 mod threads;
 mod transaction;
 #[cfg(all(test, feature = "testing"))]
@@ -270,11 +271,7 @@ impl<S: Store> Engine<S> {
 /// Runs deliveries one after the other until the inbox is closed. After `stop`
 /// it starts none, not even those it has: the claim loop may be held up by the database
 /// before it closes the inbox.
-async fn work<S: Store>(
-    shared: Arc<Shared<S>>,
-    reader: Arc<Reader>,
-    results: Sender,
-) {
+async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Sender) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
     use std::pin::pin;

@@ -4,7 +4,8 @@
 //! lease, the innocent with the guilty. A row that has used up its
 //! `max_deliveries` that way is not judged yet: it runs once more with no other
 //! handler beside it, under a token that says so. If that lease expires too, the
-//! row itself is what kills processes.
+//! row itself is what kills processes. One that takes long is not alone for ever:
+//! see `solitude`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

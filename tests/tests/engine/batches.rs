@@ -228,7 +228,8 @@ async fn a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_wor
 /// It waits while another row runs alone, for longer than a lease if need be.
 async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it(db: &Db) {
     let suspect = db.publish("suspects", 1).await;
-    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    // It has come back before: it is alone for longer than this takes.
+    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
     let (alone, probe) = probe::gated("alone", "suspects");
     let alone = alone.max_deliveries(3).lease_ttl(4 * SECOND);
     let started = Arc::<Mutex<Vec<Vec<i64>>>>::default();
@@ -257,7 +258,8 @@ async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_wi
 async fn a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started(db: &Db) {
     let messages = db.send_all((0..3).map(|n| Outgoing::new("q", &n))).await;
     let [suspect, lost, kept] = [0, 1, 2].map(|at| messages[at].id().unwrap());
-    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    // It has come back before: it is alone for longer than this takes.
+    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
     let gate = Arc::new(Semaphore::new(0));
     let started = Arc::<Mutex<Vec<Vec<i64>>>>::default();
     let (gated, seen) = (Arc::clone(&gate), Arc::clone(&started));
