@@ -196,7 +196,7 @@ impl Drop for Holding<'_> {
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
     // Beside it: a database that is slow to answer does not keep the task from
     // running.
-    let mut beats = interval(pace(shortest));
+    let mut beats = interval(beat(shortest));
     let beating = async {
         loop {
             beats.tick().await;
@@ -235,6 +235,13 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
 /// How often leases are looked at.
 pub(super) fn pace(shortest: Duration) -> Duration {
     (shortest / 6).max(Duration::from_millis(1))
+}
+
+/// How often the lease task says that it runs. Invariant: the watchdog takes it for dead
+/// after two beats and looks once a beat, so that it is there before a lease runs out whose
+/// handler started with no more than a [`margin`] left, which is four.
+pub(super) fn beat(shortest: Duration) -> Duration {
+    pace(shortest) / 2
 }
 
 /// What has to be left of a lease for its handler to start: enough for the lease task
