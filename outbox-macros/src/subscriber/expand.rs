@@ -87,8 +87,11 @@ fn subscriber(
         .iter()
         .map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
     let reads = params.first().map(reads);
+    let blocks =
+        function.sig.asyncness.is_none().then(|| quote_spanned!(Span::mixed_site()=> .blocks()));
     quote_spanned! {Span::mixed_site()=>
         ::outbox::__private::#of subscriber(#name, #origin, #queues, #handler)
+            #blocks
             #reads
             #(#checks)*
             #(#calls)*

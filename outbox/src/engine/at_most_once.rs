@@ -6,18 +6,27 @@ use tracing::warn;
 
 use super::handle::call;
 use super::invoke::Run;
-use super::settle::{Settlement, settle};
+use super::settle::{Settlement, Settling, settle};
 use super::{Few, Reader, Shared};
 use crate::store::Store;
 use crate::telemetry::TARGET;
 
 /// The rows are gone before the handler starts, so its result can
-/// change nothing.
-pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs: Few<Run<'_>>) {
+/// change nothing. Returns those to give back: the drain began before they were acked.
+pub(super) async fn run<S: Store>(
+    shared: &Shared<S>,
+    reader: &Arc<Reader>,
+    runs: Few<Run<'_>>,
+) -> Few<Settling> {
+    let mut left = Few::new();
     let mut begun = Vec::with_capacity(runs.len());
     // An ack that a crash of the server undid would make a second run.
     let store = shared.store.durable();
     for mut run in runs {
+        if shared.stop.is_cancelled() {
+            left.push(run.given_back());
+            continue;
+        }
         run.end();
         let Run { settling, context, .. } = run;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
@@ -26,7 +35,7 @@ pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs
         }
     }
     if begun.is_empty() {
-        return;
+        return left;
     }
     let results = call(shared, reader, &begun).await.unwrap_or_default();
     for (context, result) in begun.iter().zip(results) {
@@ -38,4 +47,5 @@ pub(super) async fn run<S: Store>(shared: &Shared<S>, reader: &Arc<Reader>, runs
             );
         }
     }
+    left
 }

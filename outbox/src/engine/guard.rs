@@ -3,13 +3,14 @@
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::timeout;
 use tracing::error;
 
+use crate::extract::Thread;
 use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
@@ -17,13 +18,23 @@ use crate::telemetry::TARGET;
 pub(super) async fn guarded(
     call: impl FnOnce() -> Called + Unpin,
     limit: Option<Duration>,
+    thread: Option<&Thread>,
 ) -> Result<Few<HandlerResult>, HandlerError> {
-    let run = Guarded { call: Some(call), run: None };
+    let mut run = pin!(Guarded { call: Some(call), run: None });
     let Some(limit) = limit else { return run.await };
-    timeout(limit, run).await.unwrap_or_else(|_| {
-        let text = format!("the handler took longer than its timeout of {limit:?}");
-        Err(HandlerError::new(HandlerError::TIMEOUT, text))
-    })
+    let (mut wait, mut granted) = (limit, Duration::ZERO);
+    loop {
+        if let Ok(ended) = timeout(wait, run.as_mut()).await {
+            return ended;
+        }
+        // Time in which there was no thread to run on is not the handler's.
+        let waited = thread.map_or(Duration::ZERO, Thread::waited);
+        if waited <= granted {
+            let text = format!("the handler took longer than its timeout of {limit:?}");
+            return Err(HandlerError::new(HandlerError::TIMEOUT, text));
+        }
+        (wait, granted) = (waited.saturating_sub(granted), waited);
+    }
 }
 
 /// A run that may panic while it is made, when it is polled, and in destructors

@@ -12,6 +12,7 @@ use super::guard::guarded;
 use super::invoke::{Run, case};
 use super::judge::Ruling;
 use super::settle::{Settlement, Settling};
+use super::threads::Place;
 use super::{Few, Reader, Shared, at_most_once, transaction};
 use crate::extract::{Context, Lent};
 use crate::planted::planted;
@@ -33,12 +34,17 @@ pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut runs: Few<Run<'_>>,
+    place: Place,
 ) -> Few<Settling> {
+    let _lent = runs.first().map(|run| place.lend(&run.context));
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
-        Box::pin(at_most_once::run(shared, reader, runs)).await;
-        return Few::new();
+        return Box::pin(at_most_once::run(shared, reader, runs)).await;
     }
-    let mut rulings: Few<Ruling> = match pin!(run(shared, reader, &runs)).await {
+    let ended = pin!(run(shared, reader, &runs)).await;
+    for run in &mut runs {
+        run.named().await;
+    }
+    let mut rulings: Few<Ruling> = match ended {
         Ended::Results(results) => {
             let rule = |(run, result): (&Run<'_>, _)| {
                 let delivery = run.context.delivery();
@@ -131,7 +137,9 @@ pub(super) async fn call<S: Store>(
 ) -> Option<Few<HandlerResult>> {
     let span = RunSpan::start(contexts);
     let limit = reader.subscriber.options.timeout;
-    let run = guarded(|| reader.subscriber.call(contexts.into()), limit);
+    let loan = contexts.first().and_then(|context| context.delivery().loan.get());
+    let thread = loan.map(|loan| &loan.thread);
+    let run = guarded(|| reader.subscriber.call(contexts.into()), limit, thread);
     let mut run = pin!(tracking::handling(contexts, run).instrument(span.span()));
     let ended = match poll!(run.as_mut()) {
         Poll::Ready(ended) => Some(ended),

@@ -2,22 +2,28 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::smallvec;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::{self, Holding};
+use super::quiet::{self, Running};
 use super::results::Sender;
 use super::settle::{Settlement, Settling};
-use super::{Few, Reader, Shared, quiet};
+use super::solitude::{self, Solitude};
+use super::threads::{self, Place};
+use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
 use crate::planted::planted;
 use crate::store::{Before, Lease, Store, new_alone_token};
+use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
 /// A delivery that may run.
@@ -29,6 +35,9 @@ pub(super) struct Run<'a> {
     pub(super) context: Context,
     /// By the clock of this process.
     pub(super) claimed_at: Instant,
+    ttl: Duration,
+    /// Of a suspect that runs alone.
+    solitude: Option<Arc<Solitude>>,
 }
 
 impl Run<'_> {
@@ -36,6 +45,42 @@ impl Run<'_> {
     fn dispatched(&mut self, reader: &Reader, now: Instant) {
         let bytes = self.context.delivery().row.payload.len();
         self.settling.report.dispatched(now, bytes, &reader.teller);
+    }
+
+    /// What becomes of it unstarted, if it may not start any more: it has waited.
+    fn kept_back(&self, stop: &CancellationToken, now: Instant) -> Option<Settlement> {
+        let deadline = self.context.lease_deadline();
+        if self.context.delivery().watch.is_lost() || now >= deadline {
+            return Some(Settlement::Lost);
+        }
+        let late = stop.is_cancelled() || now + lease::margin(self.ttl) > deadline;
+        late.then_some(Settlement::Release { due_in: None, uncount: true })
+    }
+
+    /// Its handler was not started.
+    pub(super) fn given_back(self) -> Settling {
+        self.unstarted(Settlement::Release { due_in: None, uncount: true })
+    }
+
+    fn unstarted(mut self, settlement: Settlement) -> Settling {
+        self.settling.until(self.context.lease_deadline());
+        self.settling.ruled(settlement)
+    }
+
+    /// Waits until it is known under which token the lease is, if that was to change. A
+    /// transaction that is the only one to write lets nobody change it.
+    pub(super) async fn named(&mut self) {
+        let Some(solitude) = self.solitude.as_ref().filter(|it| it.is_ending()) else { return };
+        if !self.context.delivery().is_sole_writer() {
+            tokio::select! {
+                biased;
+                () = solitude.ended() => {}
+                () = self.context.delivery().watch.lost() => {}
+            }
+        }
+        if solitude.is_over() {
+            self.settling.lease.token = solitude.token;
+        }
     }
 
     /// Its handler has ended, or was given up.
@@ -73,20 +118,33 @@ pub(crate) async fn deliver<S: Store>(
             Admitted::Innocent(run) => runs.push(run),
         }
     }
+    let mut late = !suspects.is_empty();
     for suspect in suspects {
         hand_over(early, &mut settled).await;
+        if shared.stop.is_cancelled() {
+            settled.push(suspect.given_back());
+            continue;
+        }
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
-        hand_over(early, &mut settled).await;
-        let running = shared.quiet.beside_others(runs.len()).await;
-        if running.waited {
-            runs = still_held(runs, &mut settled);
+        late |= hand_over(early, &mut settled).await;
+        let Some(Turn { place, running: _running, waited }) =
+            pin!(turn(shared, reader, runs.len())).await
+        else {
+            settled.extend(runs.into_iter().map(Run::given_back));
+            return settled;
+        };
+        let mut now = now;
+        if late || waited {
+            now = Instant::now();
+            runs = still_held(runs, &shared.stop, now, &mut settled);
             if runs.is_empty() {
                 return settled;
             }
         }
-        let ended = pin!(handle(shared, reader, runs)).await;
+        runs.iter_mut().for_each(|run| run.dispatched(reader, now));
+        let ended = pin!(handle(shared, reader, runs, place)).await;
         if settled.is_empty() {
             return ended;
         }
@@ -95,24 +153,51 @@ pub(crate) async fn deliver<S: Store>(
     settled
 }
 
-async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) {
-    if let Some(early) = early {
-        for settling in settled.drain(..) {
-            early.send(settling).await;
-        }
+/// What a run waits for before it begins.
+struct Turn<'a> {
+    place: Place,
+    running: Running<'a>,
+    waited: bool,
+}
+
+/// The turn of these to start beside others; `None` when there is no place for them, or
+/// the drain has begun.
+async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Option<Turn<'a>> {
+    // What does not wait does not ask twice whether it may start.
+    if let (Some(place), Some(running)) = (threads::free(reader), shared.quiet.count_beside(these))
+    {
+        return Some(Turn { place, running, waited: false });
     }
+    let waits = async {
+        let place = threads::place(reader).await?;
+        let running = shared.quiet.beside_others(these).await;
+        Some(Turn { place, running, waited: true })
+    };
+    shared.stop.run_until_cancelled(Box::pin(waits)).await.flatten()
+}
+
+/// True when it may have waited.
+async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) -> bool {
+    let Some(early) = early.filter(|_| !settled.is_empty()) else { return false };
+    for settling in settled.drain(..) {
+        early.send(settling).await;
+    }
+    true
 }
 
 /// Those whose leases were over before they could start do not start with the others of
-/// their batch.
-fn still_held<'a>(runs: Few<Run<'a>>, settled: &mut Few<Settling>) -> Few<Run<'a>> {
-    let (now, mut held) = (Instant::now(), Few::new());
-    for mut run in runs {
-        if run.context.delivery().watch.is_lost() || now >= run.context.lease_deadline() {
-            run.end();
-            settled.push(run.settling.ruled(Settlement::Lost));
-        } else {
-            held.push(run);
+/// their batch; once the drain has begun, none does.
+fn still_held<'a>(
+    runs: Few<Run<'a>>,
+    stop: &CancellationToken,
+    now: Instant,
+    settled: &mut Few<Settling>,
+) -> Few<Run<'a>> {
+    let mut held = Few::new();
+    for run in runs {
+        match run.kept_back(stop, now) {
+            None => held.push(run),
+            Some(settlement) => settled.push(run.unstarted(settlement)),
         }
     }
     held
@@ -166,12 +251,9 @@ fn admit<'a, S: Store>(
         let _ = context.delivery().loan.set(Arc::clone(loan));
     }
     let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
-    let mut run = Run { settling, holding: Some(holding), context, claimed_at };
-    if too_often {
-        return Admitted::Suspect(run);
-    }
-    run.dispatched(reader, now);
-    Admitted::Innocent(run)
+    let ttl = options.lease_ttl;
+    let run = Run { settling, holding: Some(holding), context, claimed_at, ttl, solitude: None };
+    if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 
 /// Runs a suspect with no other handler beside it, under a token that says so; or
@@ -181,11 +263,11 @@ async fn alone<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
 ) -> Few<Settling> {
-    let Some(_alone) = shared.quiet.alone().await else {
-        let _running = shared.quiet.beside_others(1).await;
-        run.dispatched(reader, Instant::now());
-        return handle(shared, reader, smallvec![run]).await;
+    let waits = async { Some((threads::place(reader).await?, shared.quiet.alone().await)) };
+    let Some((place, alone)) = shared.stop.run_until_cancelled(waits).await.flatten() else {
+        return smallvec![run.given_back()];
     };
+    let Some(alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
     let _running = shared.quiet.count(1);
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
     let deadline = run.context.lease_deadline();
@@ -196,7 +278,8 @@ async fn alone<S: Store>(
         return smallvec![run.settling.ruled(Settlement::Lost)];
     }
     run.settling.lease = marked;
-    if answer.is_none() || Instant::now() + lease::margin(ttl) > since + ttl {
+    let too_late = shared.stop.is_cancelled() || Instant::now() + lease::margin(ttl) > since + ttl;
+    if answer.is_none() || too_late {
         // It must not be found under that token: nothing of it ran. The last try may have
         // begun a lease just now.
         run.settling.until(Instant::now() + ttl);
@@ -204,9 +287,52 @@ async fn alone<S: Store>(
     }
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
-    run.holding = Some(shared.leases.hold(marked, since, ttl, &run.context));
+    let solitude = Arc::new(Solitude::new());
+    run.holding = Some(shared.leases.hold_alone(marked, since, ttl, &run.context, &solitude));
+    run.solitude = Some(Arc::clone(&solitude));
     run.dispatched(reader, Instant::now());
-    handle(shared, reader, smallvec![run]).await
+    let options = &reader.subscriber.options;
+    let first = options.max_deliveries.unwrap_or_default().saturating_add(1);
+    let again = run.context.deliveries().saturating_sub(first);
+    let ends = async {
+        sleep(solitude::lasts(ttl, again)).await;
+        // A row that is gone cannot be condemned.
+        if options.ack != AckPolicy::AckFirst {
+            solitude.end(&shared.leases.hurry).await;
+        }
+    };
+    let mut handled = Box::pin(handle(shared, reader, smallvec![run], place));
+    tokio::select! {
+        biased;
+        settled = handled.as_mut() => return settled,
+        () = ends => {}
+    }
+    warn!(
+        target: TARGET, subscriber = reader.subscriber.name(), row_id = held.id,
+        "a row that runs alone, because its deliveries ended without a word, takes long; others \
+         start beside it"
+    );
+    drop(alone);
+    handled.await
+}
+
+/// Runs a suspect beside others: nothing is concluded from it.
+async fn beside<S: Store>(
+    shared: &Shared<S>,
+    reader: &Arc<Reader>,
+    mut run: Run<'_>,
+    place: Place,
+) -> Few<Settling> {
+    let others = shared.quiet.beside_others(1);
+    let Some(_running) = shared.stop.run_until_cancelled(others).await else {
+        return smallvec![run.given_back()];
+    };
+    let now = Instant::now();
+    if let Some(settlement) = run.kept_back(&shared.stop, now) {
+        return smallvec![run.unstarted(settlement)];
+    }
+    run.dispatched(reader, now);
+    handle(shared, reader, smallvec![run], place).await
 }
 
 pub(super) fn case<'a, S>(

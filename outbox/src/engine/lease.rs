@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slab::Slab;
+use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use tracing::warn;
+use uuid::Uuid;
 
 use super::Shared;
+use super::solitude::Solitude;
 use crate::extract::Context;
 use crate::store::{Extend, Lease, Store};
 use crate::telemetry::{Sinks, TARGET};
@@ -24,6 +27,8 @@ pub(crate) struct Leases {
     sinks: Sinks,
     /// When the lease task last ran; see `watchdog`.
     looked_after: Mutex<Option<Instant>>,
+    /// Has the lease task look before its time.
+    pub(super) hurry: Notify,
 }
 
 struct Held {
@@ -32,6 +37,30 @@ struct Held {
     /// When the lease last began, by a clock read before the statement was sent.
     since: Instant,
     context: Context,
+    /// Of a row that runs alone.
+    solitude: Option<Arc<Solitude>>,
+}
+
+/// A lease to extend, and the token under which it goes on.
+struct Due {
+    key: usize,
+    lease: Lease,
+    token: Uuid,
+}
+
+impl Due {
+    /// Where the token changes, a try without an answer may have landed.
+    fn tries(&self) -> impl Iterator<Item = Extend> {
+        let Self { lease, token, .. } = *self;
+        let again = Extend { lease: Lease { token, ..lease }, token };
+        let again = (token != lease.token).then_some(again);
+        std::iter::once(Extend { lease, token }).chain(again)
+    }
+
+    /// Whether one of its tries did it: `done` tells of each.
+    fn any(&self, done: &mut impl Iterator<Item = bool>) -> bool {
+        done.take(self.tries().count()).fold(false, |any, done| any | done)
+    }
 }
 
 impl Held {
@@ -63,7 +92,21 @@ impl Leases {
         ttl: Duration,
         context: &Context,
     ) -> Holding<'_> {
-        let held = Held { lease, ttl, since, context: context.clone() };
+        let held = Held { lease, ttl, since, context: context.clone(), solitude: None };
+        Holding { leases: self, key: self.held().insert(held) }
+    }
+
+    /// Of a row that runs alone, for as long as that lasts.
+    pub(super) fn hold_alone(
+        &self,
+        lease: Lease,
+        since: Instant,
+        ttl: Duration,
+        context: &Context,
+        solitude: &Arc<Solitude>,
+    ) -> Holding<'_> {
+        let solitude = Some(Arc::clone(solitude));
+        let held = Held { lease, ttl, since, context: context.clone(), solitude };
         Holding { leases: self, key: self.held().insert(held) }
     }
 
@@ -78,26 +121,36 @@ impl Leases {
         last.is_some_and(|last| now.duration_since(last) >= limit)
     }
 
-    /// Leases of which a third is over, and when the first of them runs out.
-    fn to_extend(&self, now: Instant) -> (Vec<(usize, Extend)>, Instant) {
+    /// Leases of which a third is over, or the solitude, and when the first of them runs
+    /// out.
+    fn to_extend(&self, now: Instant) -> (Vec<Due>, Instant) {
         let held = self.held();
         let mut first = now + LONGEST_WAIT;
         let mut due = Vec::new();
         for (key, one) in held.iter() {
             // A handler that blocks is still there after its lease is lost.
-            if now.duration_since(one.since) >= one.ttl / 3 && one.counts() {
-                due.push((key, Extend { lease: one.lease, token: one.lease.token }));
+            let ending = one.solitude.as_ref().filter(|it| it.is_ending());
+            let old = now.duration_since(one.since) >= one.ttl / 3;
+            if (old || ending.is_some()) && one.counts() {
+                let token = ending.map_or(one.lease.token, |solitude| solitude.token);
+                due.push(Due { key, lease: one.lease, token });
                 first = first.min(one.since + one.ttl);
             }
         }
-        due.sort_by_key(|(_, extend)| extend.lease.id);
+        due.sort_by_key(|one| one.lease.id);
         (due, first)
     }
 
     /// The key may be that of another lease by now.
-    fn extended(&self, key: usize, lease: Lease, since: Instant) {
+    fn extended(&self, &Due { key, lease, token }: &Due, since: Instant) {
         if let Some(one) = self.held().get_mut(key).filter(|one| one.lease == lease) {
             one.since = since;
+            one.lease.token = token;
+            if token != lease.token
+                && let Some(solitude) = one.solitude.take()
+            {
+                solitude.has_ended();
+            }
             one.context.delivery().watch.extend(since + one.ttl);
         }
     }
@@ -148,7 +201,7 @@ impl Drop for Holding<'_> {
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
     // Beside it: a database that is slow to answer does not keep the task from
     // running.
-    let mut beats = interval(pace(shortest));
+    let mut beats = interval(beat(shortest));
     let beating = async {
         loop {
             beats.tick().await;
@@ -168,7 +221,11 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let extending = async {
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                biased;
+                _ = ticks.tick() => {}
+                () = leases.hurry.notified() => {}
+            }
             extend(leases, store).await;
         }
     };
@@ -185,6 +242,13 @@ pub(super) fn pace(shortest: Duration) -> Duration {
     (shortest / 6).max(Duration::from_millis(1))
 }
 
+/// How often the lease task says that it runs. Invariant: the watchdog takes it for dead
+/// after two beats and looks once a beat, so that it is there before a lease runs out whose
+/// handler started with no more than a [`margin`] left, which is four.
+pub(super) fn beat(shortest: Duration) -> Duration {
+    pace(shortest) / 2
+}
+
 /// What has to be left of a lease for its handler to start: enough for the lease task
 /// to see it before it runs out.
 pub(super) fn margin(ttl: Duration) -> Duration {
@@ -198,16 +262,16 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     if due.is_empty() {
         return;
     }
-    let extends: Vec<Extend> = due.iter().map(|&(_, extend)| extend).collect();
+    let extends: Vec<Extend> = due.iter().flat_map(Due::tries).collect();
     // An answer may be long in coming: nobody waits for it longer than a lease.
     match timeout_at(first_deadline, store.extend(&extends)).await {
         Ok(Ok(landed)) => {
-            let mut left = Vec::new();
-            for (&(key, Extend { lease, .. }), landed) in due.iter().zip(landed) {
-                if landed {
-                    leases.extended(key, lease, now);
+            let (mut landed, mut left) = (landed.into_iter(), Vec::new());
+            for one in &due {
+                if one.any(&mut landed) {
+                    leases.extended(one, now);
                 } else {
-                    left.push((key, lease));
+                    left.push(one);
                 }
             }
             give_up(leases, store, &left, first_deadline).await;
@@ -229,16 +293,17 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
 
 /// Gives up leases that were not extended, but for those whose rows are locked: the next
 /// tick tries again, until they run out.
-async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[(usize, Lease)], deadline: Instant) {
+async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: Instant) {
     if left.is_empty() {
         return;
     }
-    let of: Vec<Lease> = left.iter().map(|&(_, lease)| lease).collect();
+    let of: Vec<Lease> = left.iter().flat_map(|one| one.tries()).map(|it| it.lease).collect();
     // Without an answer nothing is known of them, as where they could not be extended.
     let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else { return };
-    for (&(key, lease), held) in left.iter().zip(held) {
-        if !held {
-            leases.lose(key, lease);
+    let mut held = held.into_iter();
+    for one in left {
+        if !one.any(&mut held) {
+            leases.lose(one.key, one.lease);
         }
     }
 }
@@ -250,7 +315,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_not_extended_is_given_up_when_it_runs_out_and_not_at_a_later_tick() {
         let (leases, begun) = (Leases::default(), Instant::now());
-        let lease = Lease { id: 1, token: uuid::Uuid::nil() };
+        let lease = Lease { id: 1, token: Uuid::nil() };
         let ttl = Duration::from_secs(60);
         let context = Context::of_test("{}");
         let _holding = leases.hold(lease, begun, ttl, &context);

@@ -26,6 +26,8 @@ mod sample;
 mod settle;
 mod signal;
 mod sleep;
+mod solitude;
+mod threads;
 mod transaction;
 #[cfg(all(test, feature = "testing"))]
 pub(crate) mod unanswered;
@@ -87,6 +89,8 @@ pub(crate) struct Shared<S> {
     pulse: Arc<Pulse>,
     /// Somebody fell asleep or woke up.
     sleep: Arc<Notify>,
+    /// Cancelled when the drain begins: nothing is claimed or started any more.
+    stop: CancellationToken,
     /// Cancelled when the drain's time is over: running handlers are dropped.
     cut_off: CancellationToken,
 }
@@ -107,6 +111,7 @@ impl<S: Store> Shared<S> {
             sinks,
             pulse: Arc::default(),
             sleep: Arc::default(),
+            stop: CancellationToken::new(),
             cut_off: CancellationToken::new(),
         }
     }
@@ -194,7 +199,7 @@ impl<S: Store> Engine<S> {
         anew: Option<impl Fn() -> S + Send + 'static>,
     ) -> Self {
         let shared = Arc::new(shared);
-        let stop = CancellationToken::new();
+        let stop = shared.stop.clone();
         let services_stop = CancellationToken::new();
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
         let (results, letters) = (Arc::<Results>::default(), Arc::<Results>::default());
@@ -228,7 +233,7 @@ impl<S: Store> Engine<S> {
         for reader in &readers {
             for _ in 0..reader.subscriber.options.max_workers {
                 let (shared, reader) = (Arc::clone(&shared), Arc::clone(reader));
-                let worker = work(shared, reader, sender.clone(), stop.clone());
+                let worker = work(shared, reader, sender.clone());
                 loops.add(WORKERS, &tracker.spawn(worker));
             }
         }
@@ -270,14 +275,9 @@ impl<S: Store> Engine<S> {
 }
 
 /// Runs deliveries one after the other until the inbox is closed. After `stop`
-/// it starts none: the claim loop may be held up by the database before it closes
-/// the inbox.
-async fn work<S: Store>(
-    shared: Arc<Shared<S>>,
-    reader: Arc<Reader>,
-    results: Sender,
-    stop: CancellationToken,
-) {
+/// it starts none, not even those it has: the claim loop may be held up by the database
+/// before it closes the inbox.
+async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Sender) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
     use std::pin::pin;
@@ -293,7 +293,7 @@ async fn work<S: Store>(
         let Some(jobs) = jobs else { return };
         let (count, started) = (jobs.len(), now);
         let run = pin!(async {
-            if stop.is_cancelled() {
+            if shared.stop.is_cancelled() {
                 return jobs.iter().map(|job| Settling::of(&reader, job).unstarted()).collect();
             }
             deliver(&shared, &reader, jobs, started, Some(&results)).await

@@ -4,7 +4,8 @@
 //! lease, the innocent with the guilty. A row that has used up its
 //! `max_deliveries` that way is not judged yet: it runs once more with no other
 //! handler beside it, under a token that says so. If that lease expires too, the
-//! row itself is what kills processes.
+//! row itself is what kills processes. One that takes long is not alone for ever:
+//! see `solitude`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,8 +39,6 @@ pub(crate) struct Quiet {
 pub(super) struct Running<'a> {
     quiet: &'a Quiet,
     these: usize,
-    /// Somebody was alone before.
-    pub(super) waited: bool,
 }
 
 /// No other handler starts as long as it is there.
@@ -56,20 +55,21 @@ impl Quiet {
     /// Counts them, whoever wants to be alone.
     pub(super) fn count(&self, these: usize) -> Running<'_> {
         self.running.fetch_add(these, Ordering::SeqCst);
-        Running { quiet: self, these, waited: false }
+        Running { quiet: self, these }
+    }
+
+    /// Counts them if nobody wants to be alone.
+    pub(super) fn count_beside(&self, these: usize) -> Option<Running<'_>> {
+        let running = self.count(these);
+        (self.wanted.load(Ordering::SeqCst) == 0).then_some(running)
     }
 
     /// Counts them when nobody wants to be alone.
     pub(super) async fn beside_others(&self, these: usize) -> Running<'_> {
-        let mut waited = false;
         loop {
-            let mut running = self.count(these);
-            if self.wanted.load(Ordering::SeqCst) == 0 {
-                running.waited = waited;
+            if let Some(running) = self.count_beside(these) {
                 return running;
             }
-            drop(running);
-            waited = true;
             let free = self.free.notified();
             if self.wanted.load(Ordering::SeqCst) > 0 {
                 free.await;

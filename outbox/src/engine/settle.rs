@@ -116,7 +116,9 @@ impl Settling {
         let never_started = self.report.started.is_none();
         let close = |how| self.report.close(how, &self.reader.teller);
         match (&self.settlement, written) {
-            (Settlement::Release { .. } | Settlement::Lost, _) if never_started => {}
+            (Settlement::Release { .. }, _) if never_started => {}
+            // It may be nobody's, as below.
+            (Settlement::Lost, _) if never_started => self.reader.signal.wake(),
             (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
             (Settlement::Retry { delay }, Written::Landed) => {
                 close(Close::Retried { next_delay: *delay });

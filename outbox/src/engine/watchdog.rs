@@ -37,14 +37,14 @@ impl Watchdog {
         let watch = move || {
             // Until the thread ends.
             let _: &Arc<()> = &living;
-            let pace = lease::pace(shortest);
+            let beat = lease::beat(shortest);
             // Its connections belong to its own runtime: those of the blocked one
             // would never hear an answer.
             let mut own: Option<(runtime::Runtime, S)> = None;
             while !stopped.is_cancelled() {
-                park_timeout(pace);
+                park_timeout(beat);
                 let Some(shared) = watched.upgrade() else { return };
-                if !shared.leases.is_neglected(Instant::now(), 3 * pace) {
+                if !shared.leases.is_neglected(Instant::now(), 2 * beat) {
                     own = None;
                     continue;
                 }

@@ -1,14 +1,17 @@
-//! The transaction of a run.
+//! What the engine lends to a run: a transaction, and a thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Lent;
+use super::thread::Thread;
 use crate::publish::Prepared;
 
-/// What was lent to a handler that takes `Tx`; the messages of a batch share it.
+/// What was lent to a handler that takes `Tx`, or is a plain fn; the messages of a batch
+/// share it.
 #[derive(Default)]
 pub(crate) struct Loan {
+    pub(crate) thread: Thread,
     pub(crate) lent: OnceLock<Arc<dyn Lent>>,
     /// True while that transaction is open and nobody else can write, as on SQLite:
     /// the leases of the run can neither be extended nor taken over until it ends.

@@ -9,6 +9,7 @@ mod lender;
 mod lent;
 mod loan;
 mod state;
+mod thread;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tx;
 mod watch;
@@ -29,6 +30,7 @@ pub(crate) use lender::{Open, sealed as lends};
 pub(crate) use lent::{Ended, Lender, Lent};
 pub(crate) use loan::Loan;
 pub use state::{State, States};
+pub(crate) use thread::Thread;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use tx::Tx;
 

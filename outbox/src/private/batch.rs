@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
@@ -146,12 +145,13 @@ pub async fn blocking(
     deliveries: Vec<Context>,
     handler: impl FnOnce(Vec<Context>) -> Vec<HandlerResult> + Send + 'static,
 ) -> Vec<HandlerResult> {
-    let Some(threads) = deliveries.first().map(|one| Arc::clone(&one.delivery().common.threads))
-    else {
+    let Some(first) = deliveries.first().cloned() else {
         return Vec::new();
     };
     let count = deliveries.len();
-    let ended = on_thread(threads, move || handler(deliveries)).await;
+    let lost = |one: &Context| one.delivery().watch.is_lost();
+    let run = move || (!deliveries.iter().all(lost)).then(|| handler(deliveries));
+    let ended = on_thread(&first, run).await;
     ended.unwrap_or_else(|stopped| vec![Err(stopped); count])
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::extract::{Context, FromContext};
 use crate::message::{Codec, DecodeError, Encoded, Json, codec};
@@ -124,23 +124,35 @@ pub async fn blocking(
     ctx: Context,
     handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
 ) -> HandlerResult {
-    let threads = Arc::clone(&ctx.delivery().common.threads);
-    on_thread(threads, move || handler(ctx)).await?
+    let first = ctx.clone();
+    let run = move || (!ctx.delivery().watch.is_lost()).then(|| handler(ctx));
+    on_thread(&first, run).await?
 }
 
+/// `run` has nothing to say if it did not begin.
 async fn on_thread<T: Send + 'static>(
-    threads: Arc<Semaphore>,
-    run: impl FnOnce() -> T + Send + 'static,
+    first: &Context,
+    run: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Result<T, HandlerError> {
+    let delivery = first.delivery();
+    let loan = Arc::clone(delivery.loan());
     // Held by the thread: a run that was given up still counts.
-    let place = threads.acquire_owned().await;
+    let place = match loan.thread.take_place() {
+        Some(place) => Some(place),
+        None => Arc::clone(&delivery.common.threads).acquire_owned().await.ok(),
+    };
     let span = tracing::Span::current();
+    loan.thread.queues();
     let run = tokio::task::spawn_blocking(tracking::carried(move || {
         let _place = place;
+        loan.thread.begins();
         span.in_scope(run)
     }));
-    match run.await {
-        Ok(ended) => Ok(ended),
+    // The runtime may have no thread free: a run that is given up before it has one does
+    // not begin.
+    match AbortOnDropHandle::new(run).await {
+        Ok(Some(ended)) => Ok(ended),
+        Ok(None) => Err(HandlerError::of("the lease was lost before the handler could start")),
         Err(failed) => match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(stopped) => Err(HandlerError::of(stopped)),

@@ -69,6 +69,8 @@ pub struct Subscriber {
     checks: Vec<Check>,
     /// One of its parameters is a `Tx`.
     pub(crate) takes_transaction: bool,
+    /// Its handler is a plain fn.
+    pub(crate) blocks: bool,
     /// `None`: the handler decodes by itself, if at all.
     reads: Option<Read>,
     /// The outermost first.
@@ -169,6 +171,7 @@ impl Subscriber {
             handler,
             checks: Vec::new(),
             takes_transaction: false,
+            blocks: false,
             reads: None,
             layers: Arc::default(),
             states: States::default(),
@@ -248,6 +251,13 @@ impl Subscriber {
     #[must_use]
     pub fn reads(mut self, read: fn(&Context) -> Result<(), HandlerError>) -> Self {
         self.reads = Some(read);
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn blocks(mut self) -> Self {
+        self.blocks = true;
         self
     }
 

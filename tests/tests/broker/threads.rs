@@ -36,13 +36,15 @@ async fn a_plain_fn_runs_on_a_blocking_thread_and_is_settled_as_any_other() {
     assert_eq!(kinds, [kind("String"), kind("panic")]);
 }
 
+static RUNS: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs on after its timeout until it is told.
+/// Runs on after its timeout until it is told, and for longer than another timeout.
 #[subscriber("threads: stubborn", max_workers = 1, timeout = "20ms", retry = NoRetry)]
 fn stubborn(_: u64, ctx: Context) {
+    RUNS.fetch_add(1, Ordering::SeqCst);
     MOST.fetch_max(RUNNING.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     let end = Instant::now() + Duration::from_secs(10);
     while !ctx.cancelled().is_cancelled() && Instant::now() < end {
@@ -85,5 +87,53 @@ async fn a_plain_fn_hears_of_its_timeout_and_keeps_its_place_until_it_ends() {
         tokio::task::yield_now().await;
     }
     assert_eq!(MOST.load(Ordering::SeqCst), 1, "max_workers bounds the threads too");
-    assert!(TOLD.load(Ordering::SeqCst) >= 1);
+    assert_eq!(RUNS.load(Ordering::SeqCst), 3, "none waits for a place in its own time");
+    assert_eq!(TOLD.load(Ordering::SeqCst), 3);
+}
+
+#[subscriber("threads: quick", timeout = "20ms", lease_ttl = "1s", retry = NoRetry)]
+fn quick(_: u64, State(runs): State<&'static AtomicUsize>) {
+    runs.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Its blocking threads are one.
+fn narrow() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().max_blocking_threads(1).build().unwrap()
+}
+
+#[test]
+fn time_in_which_the_runtime_has_no_thread_is_not_the_handler_s() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    narrow().block_on(async {
+        let other = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(200)));
+        let broker = TestBroker::with([quick::subscriber()]).state(&RUNS);
+        broker.publish("threads: quick", &7).await.unwrap();
+        assert!(other.is_finished());
+        assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty(), "it was in time");
+        assert_eq!(RUNS.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn a_plain_fn_whose_lease_is_lost_before_it_has_a_thread_does_not_start() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    narrow().block_on(async {
+        let (free, freed) = std::sync::mpsc::channel::<()>();
+        let other = tokio::task::spawn_blocking(move || freed.recv());
+        let broker = TestBroker::with([quick::subscriber()]).state(&RUNS);
+        let lose = async {
+            while broker.rows().iter().all(|row| row.acquired_token.is_none()) {
+                tokio::task::yield_now().await;
+            }
+            broker.lose_leases();
+        };
+        let (published, ()) = tokio::join!(broker.publish("threads: quick", &7), lose);
+        published.unwrap();
+        free.send(()).unwrap();
+        other.await.unwrap().unwrap();
+        // It would have been the next one.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert_eq!(RUNS.load(Ordering::SeqCst), 0);
+    });
 }

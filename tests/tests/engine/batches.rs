@@ -10,6 +10,7 @@ use outbox::{
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both, on_postgres, probe};
+use tokio::sync::Semaphore;
 
 use super::leases::{BESIDE_OTHERS, owned};
 use super::{HOUR, SECOND};
@@ -20,6 +21,7 @@ on_both!(
     each_message_of_a_batch_is_settled_in_its_own_way,
     no_more_rows_are_held_than_slow_handlers_will_reach,
     a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it,
+    a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started,
 );
 
 on_postgres!(
@@ -226,7 +228,8 @@ async fn a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_wor
 /// It waits while another row runs alone, for longer than a lease if need be.
 async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it(db: &Db) {
     let suspect = db.publish("suspects", 1).await;
-    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    // It has come back before: it is alone for longer than this takes.
+    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
     let (alone, probe) = probe::gated("alone", "suspects");
     let alone = alone.max_deliveries(3).lease_ttl(4 * SECOND);
     let started = Arc::<Mutex<Vec<Vec<i64>>>>::default();
@@ -249,5 +252,32 @@ async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_wi
     probe.let_end(1);
     eventually("the batch starts", async || !started.lock().unwrap().is_empty()).await;
     assert_eq!(started.lock().unwrap()[0], [kept]);
+    running.stop().await.unwrap();
+}
+
+async fn a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started(db: &Db) {
+    let messages = db.send_all((0..3).map(|n| Outgoing::new("q", &n))).await;
+    let [suspect, lost, kept] = [0, 1, 2].map(|at| messages[at].id().unwrap());
+    // It has come back before: it is alone for longer than this takes.
+    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let started = Arc::<Mutex<Vec<Vec<i64>>>>::default();
+    let (gated, seen) = (Arc::clone(&gate), Arc::clone(&started));
+    let batches = Subscriber::batches("it", "q", 3, move |batch: Vec<Context>| {
+        seen.lock().unwrap().push(batch.iter().map(Context::id).collect());
+        let gate = Arc::clone(&gated);
+        async move { gate.acquire().await.unwrap().forget() }
+    });
+    let batches = batches.max_deliveries(3).max_workers(1).batch_wait(SECOND);
+    let running = db.app().only([batches.lease_ttl(4 * SECOND)]).start().await.unwrap();
+    eventually("the suspect runs", async || !started.lock().unwrap().is_empty()).await;
+    owned(db, lost, BESIDE_OTHERS, 2, Duration::ZERO).await;
+    // Leases are extended all at once, so by then the loss is known.
+    let leased = format!("SELECT CAST(acquired_at AS text) FROM outbox WHERE id = {kept}");
+    let before = db.texts(leased.clone()).await;
+    eventually("the lease goes on", async || db.texts(leased.clone()).await != before).await;
+    gate.add_permits(3);
+    eventually("the batch starts", async || started.lock().unwrap().len() > 1).await;
+    assert_eq!(started.lock().unwrap()[..2], [vec![suspect], vec![kept]]);
     running.stop().await.unwrap();
 }

@@ -1,7 +1,9 @@
 //! Handlers that block every thread of the runtime: nothing of the app runs
 //! meanwhile but the thread that extends leases.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use outbox::{Context, Subscriber};
 use outbox_tests::db::Db;
@@ -10,12 +12,15 @@ use outbox_tests::{capture, on_both};
 
 use super::SECOND;
 
-on_both!(a_lease_outlives_handlers_that_block_the_whole_runtime);
+on_both!(
+    a_lease_outlives_handlers_that_block_the_whole_runtime,
+    a_lease_of_which_little_is_left_outlives_them_too,
+);
 
 async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     capture::start();
-    let runs = std::sync::Arc::new(AtomicUsize::new(0));
-    let counted = std::sync::Arc::clone(&runs);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
     // Blocks as many threads as the runtime has, for four leases.
     let blocking = Subscriber::new("blocking", "q", move |ctx: Context| {
         counted.fetch_add(1, Ordering::SeqCst);
@@ -35,4 +40,32 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
         line.get("message").is_some_and(|text| text.contains("handlers block the runtime"))
     };
     assert!(capture::lines().iter().any(told));
+}
+
+/// The lease task has just run when they block, and has extended none of these: two thirds
+/// of each lease went by before its row was started.
+async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
+    const TTL: Duration = Duration::from_secs(8);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let blocking = Subscriber::new("late", "q", move |ctx: Context| {
+        let counted = Arc::clone(&counted);
+        let late = ctx.lease_deadline() - TTL * 35 / 100;
+        async move {
+            if ctx.decode::<i64>().unwrap() < 2 {
+                tokio::time::sleep_until(late).await;
+                return;
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(TTL);
+            assert!(!ctx.cancelled().is_cancelled(), "the lease holds");
+        }
+    });
+    let app = db.app().only([blocking.lease_ttl(TTL).max_workers(2)]);
+    db.send_all((0..4_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
+    let running = app.start().await.unwrap();
+    eventually("all are settled", async || db.rows().await == 0).await;
+    running.stop().await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 2, "each of the late ones was delivered once");
+    assert_eq!(db.letters().await, 0);
 }

@@ -1,12 +1,15 @@
 //! Rows whose worker died. None is condemned for what another one did: a row that
 //! used up its deliveries that way first runs alone.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use outbox::{Context, Outcome, Outgoing, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{begun, eventually};
 use tokio::sync::Semaphore;
 
 use super::leases::{BESIDE_OTHERS, owned};
@@ -18,10 +21,14 @@ on_both!(
     a_row_that_was_settled_too_often_is_dead_lettered_unrun,
     a_row_given_back_after_its_workers_died_runs_once_more_and_alone,
     a_row_that_runs_alone_says_so_in_its_token,
+    a_row_that_takes_long_alone_holds_up_no_other_for_ever_and_is_said_to_be_beside_them,
     suspects_of_a_batch_are_settled_as_each_ends,
     a_suspect_that_is_given_back_unstarted_is_not_condemned,
     a_suspect_that_snoozes_is_not_condemned,
     a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started,
+    a_stop_gives_back_what_waits_for_a_row_that_runs_alone,
+    a_stop_gives_back_a_suspect_that_waits_to_be_alone,
+    a_stop_gives_back_the_suspects_of_a_batch_that_have_not_started,
 );
 
 /// A token of a run with nothing beside it.
@@ -80,12 +87,7 @@ async fn a_row_given_back_after_its_workers_died_runs_once_more_and_alone(db: &D
     let (subscriber, probe) = gated("q");
     let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
     assert_eq!(probe.start().await.deliveries, 4);
-    let versions = if db.is_postgres() {
-        "SELECT substr(acquired_token::text, 15, 1) FROM outbox"
-    } else {
-        "SELECT substr(hex(acquired_token), 13, 1) FROM outbox"
-    };
-    assert_eq!(db.texts(versions).await, ["8"], "alone");
+    assert_eq!(version(db).await, "8", "alone");
     probe.let_end(1);
     db.drained().await;
     assert_eq!(db.letters().await, 0, "it is innocent");
@@ -119,7 +121,8 @@ async fn suspects_of_a_batch_are_settled_as_each_ends(db: &Db) {
 
 async fn a_row_that_runs_alone_says_so_in_its_token(db: &Db) {
     let suspect = db.publish("q", 1).await;
-    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    // It has come back before: it is alone for longer than this takes.
+    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
     let (subscriber, probe) = gated("q");
     let subscriber = subscriber.max_deliveries(3).lease_ttl(2 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
@@ -132,6 +135,40 @@ async fn a_row_that_runs_alone_says_so_in_its_token(db: &Db) {
     probe.let_end(1);
     db.drained().await;
     running.stop().await.unwrap();
+}
+
+/// Were it still under the token of one that is alone, a crash would condemn it for them.
+async fn a_row_that_takes_long_alone_holds_up_no_other_for_ever_and_is_said_to_be_beside_them(
+    db: &Db,
+) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let (others, other) = gated("others");
+    let subscriber = subscriber.max_deliveries(3).lease_ttl(10 * SECOND);
+    let running = db.app().only([subscriber, others]).start().await.unwrap();
+    let run = probe.start().await;
+    assert_eq!((run.id, version(db).await.as_str()), (suspect, "8"), "alone");
+    db.publish("others", 2).await;
+    other.start().await;
+    assert_eq!((probe.running(), version(db).await.as_str()), (1, "4"), "beside the other");
+    assert!(!run.context.cancelled().is_cancelled());
+    probe.let_end(1);
+    eventually("it is acked under that token", async || db.rows().await == 1).await;
+    other.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(db.letters().await, 0);
+}
+
+/// The version of the first row's token, which says whether it runs alone.
+async fn version(db: &Db) -> String {
+    let version = if db.is_postgres() {
+        "SELECT substr(acquired_token::text, 15, 1) FROM outbox ORDER BY id"
+    } else {
+        "SELECT substr(hex(acquired_token), 13, 1) FROM outbox ORDER BY id"
+    };
+    db.texts(version).await.remove(0)
 }
 
 /// Found by the model: given back it no longer tells that its lease ran out, and the next
@@ -177,7 +214,8 @@ async fn a_suspect_that_snoozes_is_not_condemned(db: &Db) {
 
 async fn a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started(db: &Db) {
     let suspect = db.publish("q", 1).await;
-    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    // It has come back before: it is alone for longer than this takes.
+    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
     let (subscriber, probe) = gated("q");
     let subscriber = subscriber.max_deliveries(3).lease_ttl(2 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
@@ -199,4 +237,66 @@ async fn a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started(db: 
     eventually("the others are settled", async || db.rows().await == 1).await;
     running.stop().await.unwrap();
     assert_eq!((probe.finished(), probe.dropped(), probe.more().await.len()), (2, 0, 0));
+}
+
+async fn a_stop_gives_back_what_waits_for_a_row_that_runs_alone(db: &Db) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
+    assert_eq!(probe.start().await.id, suspect);
+    for n in 2..4 {
+        db.publish("q", n).await;
+    }
+    eventually("the others are claimed", async || db.leased().await == 3).await;
+    let given_back = async {
+        eventually("the others are given back", async || db.leased().await == 1).await;
+        probe.let_end(3);
+    };
+    tokio::join!(given_back, async { running.stop().await.unwrap() });
+    assert!(probe.more().await.is_empty(), "nothing starts after the stop");
+    assert_eq!((db.rows().await, db.deliveries().await), (2, 0));
+}
+
+async fn a_stop_gives_back_a_suspect_that_waits_to_be_alone(db: &Db) {
+    let (others, busy) = gated("others");
+    let (subscriber, probe) = gated("q");
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, Duration::ZERO).await;
+    db.publish("others", 2).await;
+    let subscriber = subscriber.max_deliveries(3).lease_ttl(2 * SECOND);
+    let running = db.app().only([others, subscriber]).start().await.unwrap();
+    busy.start().await;
+    let deliveries = "SELECT max(deliveries_count) FROM outbox";
+    eventually("it is claimed", async || db.int(deliveries).await == 4).await;
+    let given_back = async {
+        eventually("it is given back", async || db.leased().await == 1).await;
+        busy.let_end(1);
+    };
+    tokio::join!(given_back, async { running.stop().await.unwrap() });
+    assert!(probe.more().await.is_empty(), "nothing starts after the stop");
+    assert_eq!((db.rows().await, db.letters().await), (1, 0));
+}
+
+async fn a_stop_gives_back_the_suspects_of_a_batch_that_have_not_started(db: &Db) {
+    for n in 1..=3 {
+        let suspect = db.publish("q", n).await;
+        owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    }
+    let (gate, runs) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (gated, counted) = (Arc::clone(&gate), Arc::clone(&runs));
+    let subscriber = Subscriber::batches("it", "q", 3, move |_: Vec<Context>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let gate = Arc::clone(&gated);
+        async move { gate.acquire().await.unwrap().forget() }
+    });
+    let subscriber = subscriber.max_deliveries(3).max_workers(1).batch_wait(SECOND);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    eventually("the first one runs", async || runs.load(Ordering::SeqCst) == 1).await;
+    let mut stop = pin!(running.stop());
+    begun("stop", stop.as_mut()).await;
+    gate.add_permits(3);
+    stop.await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1, "nothing starts after the stop");
+    assert_eq!((db.rows().await, db.leased().await, db.letters().await), (2, 0, 0));
 }

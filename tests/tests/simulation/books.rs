@@ -180,7 +180,9 @@ impl Books {
                 }
                 if let Some(lease) = self.leases.get_mut(&name) {
                     lease.since = since_start(after.acquired_at.unwrap());
-                    lease.alone = lease.alone.or(renamed.then_some(at));
+                    // The second time others start beside it.
+                    let alone = lease.alone.is_none().then_some(at);
+                    lease.alone = if renamed { alone } else { lease.alone };
                 }
             }
             Move::Retried { before, .. }

@@ -1,0 +1,126 @@
+//! The end of running alone, for a row that takes long: others start beside it.
+//!
+//! Its token says "alone" and would condemn it for what the others do. So before they
+//! start, the lease goes on under a token that does not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::store::new_token;
+
+/// A row is alone for half of its lease at first, within these.
+const SHORTEST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(30);
+/// It may be so for twice as long each time it comes back without a word from its
+/// process: what kills that process late is found out all the same.
+const DOUBLINGS: u64 = 6;
+/// Between tries while the database is away.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a row runs alone, that has come back so often since it was first alone.
+pub(super) fn lasts(lease_ttl: Duration, again: u64) -> Duration {
+    (lease_ttl / 2).clamp(SHORTEST, LONGEST) * (1 << again.min(DOUBLINGS))
+}
+
+/// Shared by the run and the task that extends its lease.
+pub(super) struct Solitude {
+    /// Under which the lease goes on.
+    pub(super) token: Uuid,
+    ending: AtomicBool,
+    ended: CancellationToken,
+}
+
+impl Solitude {
+    pub(super) fn new() -> Self {
+        Self { token: new_token(), ending: AtomicBool::new(false), ended: CancellationToken::new() }
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst)
+    }
+
+    /// Has the lease go on under the other token, however long it takes.
+    pub(super) async fn end(&self, hurry: &Notify) {
+        self.ending.store(true, Ordering::SeqCst);
+        loop {
+            hurry.notify_one();
+            if timeout(AGAIN, self.ended.cancelled()).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn has_ended(&self) {
+        self.ended.cancel();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Ready when the lease has gone on.
+    pub(super) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_alone_for_longer_each_time_it_comes_back() {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!(lasts(second, 0), 5 * second);
+        assert_eq!(lasts(20 * second, 0), 10 * second);
+        assert_eq!(lasts(60 * minute, 0), 30 * second);
+        assert_eq!(lasts(minute, 3), 4 * minute);
+        assert_eq!(lasts(minute, 6), 32 * minute);
+        assert_eq!(lasts(minute, u64::MAX), 32 * minute);
+    }
+
+    /// Its settlement would be written under a token that is no longer there.
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn a_lease_that_went_on_under_the_other_token_without_an_answer_is_known_to_have() {
+        use std::sync::Arc;
+
+        use tokio::time::Instant;
+
+        use crate::engine::lease::{Leases, extend};
+        use crate::store::memory::MemoryStore;
+        use crate::store::{Claim, Extend, Lease, Store, new_alone_token};
+
+        let (store, ttl, token) =
+            (MemoryStore::new(true), Duration::from_secs(60), new_alone_token());
+        let mut tx = store.begin();
+        crate::Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
+        tx.commit();
+        let claim = Claim {
+            queues: Arc::from([String::from("q")]),
+            limit: 1,
+            lease_ttl: ttl,
+            token,
+            after: None,
+            max_deliveries: None,
+            expected: true,
+        };
+        let row = store.claim(&[claim]).await.unwrap().remove(0).rows.remove(0).row;
+        let lease = Lease { id: row.id, token };
+        let (leases, context) = (Leases::default(), crate::Context::of_test("{}"));
+        let solitude = Arc::new(Solitude::new());
+        let _holding = leases.hold_alone(lease, Instant::now(), ttl, &context, &solitude);
+        extend(&leases, &store).await;
+        assert_eq!(store.rows()[0].acquired_token, Some(token), "it is alone");
+        solitude.ending.store(true, Ordering::SeqCst);
+        store.extend(&[Extend { lease, token: solitude.token }]).await.unwrap();
+        extend(&leases, &store).await;
+        assert!(solitude.is_over() && !context.delivery().watch.is_lost());
+        assert_eq!(store.rows()[0].acquired_token, Some(solitude.token));
+    }
+}

@@ -1,0 +1,58 @@
+//! Places on blocking threads, for handlers that are plain fns: as many as workers.
+//!
+//! A thread keeps its place until it ends, which may be long after its run was given up.
+//! So a worker may find none: it waits before its run begins, when no timeout counts.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::Reader;
+use crate::extract::{Context, Loan};
+
+/// What a run needs before it begins: of a plain fn, a thread's place.
+pub(super) struct Place(Option<OwnedSemaphorePermit>);
+
+/// Takes it back if the run did not go there.
+pub(super) struct Lent(Option<Arc<Loan>>);
+
+/// A place for a run, if there is one now.
+pub(super) fn free(reader: &Reader) -> Option<Place> {
+    if !reader.subscriber.blocks {
+        return Some(Place(None));
+    }
+    let thread = Arc::clone(&reader.common.threads).try_acquire_owned();
+    thread.ok().map(|thread| Place(Some(thread)))
+}
+
+/// A place for a run; `None` when for as long as a lease there was none, and another
+/// process may have one.
+pub(super) async fn place(reader: &Reader) -> Option<Place> {
+    if !reader.subscriber.blocks {
+        return Some(Place(None));
+    }
+    let thread = Arc::clone(&reader.common.threads).acquire_owned();
+    let thread = timeout(reader.subscriber.options.lease_ttl, thread).await.ok()?;
+    Some(Place(thread.ok()))
+}
+
+impl Place {
+    /// Where the run looks for it.
+    pub(super) fn lend(self, run: &Context) -> Lent {
+        let lend = |thread| {
+            let loan = Arc::clone(run.delivery().loan());
+            loan.thread.reserve(thread);
+            loan
+        };
+        Lent(self.0.map(lend))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(loan) = &self.0 {
+            drop(loan.thread.take_place());
+        }
+    }
+}
