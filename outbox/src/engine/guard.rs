@@ -10,19 +10,27 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::error;
 
+use crate::extract;
 use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
 /// The results of a run, or the error that ended it as a whole.
 pub(super) async fn guarded(
+    contexts: &[extract::Context],
     call: impl FnOnce() -> Called + Unpin,
     limit: Option<Duration>,
 ) -> Result<Few<HandlerResult>, HandlerError> {
-    let run = Guarded { call: Some(call), run: None };
+    let mut run = Guarded { call: Some(call), run: None };
     let Some(limit) = limit else { return run.await };
-    timeout(limit, run).await.unwrap_or_else(|_| {
+    if let Ok(ended) = timeout(limit, &mut run).await {
+        return ended;
+    }
+    // Asked before the run is dropped, and with it the waiting.
+    Err(if contexts.iter().any(|context| context.delivery().is_beginning()) {
+        HandlerError::put_off(format!("it did not begin within the handler's {limit:?}"))
+    } else {
         let text = format!("the handler took longer than its timeout of {limit:?}");
-        Err(HandlerError::new(HandlerError::TIMEOUT, text))
+        HandlerError::new(HandlerError::TIMEOUT, text)
     })
 }
 
