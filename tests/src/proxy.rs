@@ -1,6 +1,6 @@
 //! A TCP proxy before PostgreSQL whose connections can be frozen: open, but no
 //! byte arrives any more, as after a cable is pulled. Or closed by the other side, reset,
-//! or cut off the moment a commit is on its way.
+//! or cut off the moment a commit is on its way, or before it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,6 +22,8 @@ pub struct Proxy {
     lines: Arc<Mutex<Vec<Arc<Line>>>>,
     /// How many more connections are cut when they commit.
     cuts: Arc<AtomicUsize>,
+    /// How many more are cut before their commits get through.
+    losses: Arc<AtomicUsize>,
     /// New connections are frozen too.
     hangs: Arc<AtomicBool>,
     /// How long the server takes to hear of new ones.
@@ -46,6 +48,7 @@ struct Line {
     fate: watch::Sender<Fate>,
     cut: AtomicBool,
     cuts: Arc<AtomicUsize>,
+    losses: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -57,16 +60,19 @@ impl Proxy {
             server: Arc::clone(&server),
             lines: Arc::default(),
             cuts: Arc::default(),
+            losses: Arc::default(),
             hangs: Arc::default(),
             delay: Arc::default(),
         };
         let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
-        let (hangs, delay) = (Arc::clone(&proxy.hangs), Arc::clone(&proxy.delay));
+        let (losses, hangs) = (Arc::clone(&proxy.losses), Arc::clone(&proxy.hangs));
+        let delay = Arc::clone(&proxy.delay);
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let to = server.lock().unwrap().clone();
                 let Ok(server) = TcpStream::connect(to).await else { continue };
-                let line = Arc::new(Line { cuts: Arc::clone(&cuts), ..Line::default() });
+                let (cuts, losses) = (Arc::clone(&cuts), Arc::clone(&losses));
+                let line = Arc::new(Line { cuts, losses, ..Line::default() });
                 if hangs.load(Ordering::SeqCst) {
                     line.fate.send_replace(Fate::Frozen);
                 }
@@ -148,6 +154,16 @@ impl Proxy {
         self.cuts.load(Ordering::SeqCst) == 0
     }
 
+    /// Closes the connection on which the next commit comes, instead of letting it through.
+    pub fn lose_a_commit(&self) {
+        self.losses.store(1, Ordering::SeqCst);
+    }
+
+    /// True once it has.
+    pub fn has_lost_it(&self) -> bool {
+        self.losses.load(Ordering::SeqCst) == 0
+    }
+
     /// Freezes every connection there is now.
     pub fn freeze_all(&self) {
         self.end(Fate::Frozen, |_| true);
@@ -214,8 +230,13 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>, 
         }
         if some.windows(7).any(|word| word == b"COMMIT\0") {
             let one_less = |left: usize| left.checked_sub(1);
-            let cut = line.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
-            line.cut.store(cut.is_ok(), Ordering::SeqCst);
+            let took = |left: &AtomicUsize| {
+                left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+            };
+            if took(&line.losses) {
+                return;
+            }
+            line.cut.store(took(&line.cuts), Ordering::SeqCst);
         }
         if to.write_all(some).await.is_err() {
             return;

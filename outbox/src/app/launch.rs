@@ -26,7 +26,8 @@ const POOLED: &str = "the connections go through a pooler in transaction mode: c
 pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let subscribers = app.subscribers();
     let mut reasons = app.mistakes.clone();
-    let database = app.database.with_pool();
+    let transactions = in_transactions(&subscribers);
+    let database = app.database.with_pool(transactions);
     let states = app.states_on(&database);
     reasons.extend(problems(&subscribers, &states));
     let (names, start) = (app.names.clone(), Start { app, states, subscribers });
@@ -35,6 +36,15 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
         Database::Postgres(pool) => {
             use crate::store::postgres::{Commits, PgDesk, PgStore};
 
+            let connections = pool.options().get_max_connections();
+            if transactions > connections as usize {
+                warn!(
+                    target: TARGET, workers = transactions, max_connections = connections,
+                    "more workers take `Tx` than the app's pool has connections: those without \
+                     one wait for it, and their messages are put off; raise the pool's \
+                     `max_connections`, or lower `max_workers`"
+                );
+            }
             let commits = if app.async_settles { Commits::Async } else { Commits::Default };
             let desk = PgDesk::new(pool.clone(), &names);
             let anew = move || PgStore::with_commits(&pool, names.clone(), commits);
@@ -92,12 +102,19 @@ impl App {
 }
 
 impl Database {
-    /// With a pool that connects when it is first used, in the place of a URL.
-    pub(super) fn with_pool(&self) -> Self {
+    /// With a pool that connects when it is first used, in the place of a URL. It has as
+    /// many connections as there are handlers with transactions at once.
+    pub(super) fn with_pool(&self, transactions: usize) -> Self {
+        #[cfg(not(feature = "postgres"))]
+        let _ = transactions;
         match self {
             #[cfg(feature = "postgres")]
             Self::PostgresUrl(options) => {
-                Self::Postgres(sqlx::PgPool::connect_lazy_with((**options).clone()))
+                let pool = sqlx::postgres::PgPoolOptions::new();
+                let wanted = u32::try_from(transactions).unwrap_or(u32::MAX);
+                let most = pool.get_max_connections().max(wanted);
+                let pool = pool.max_connections(most);
+                Self::Postgres(pool.connect_lazy_with((**options).clone()))
             }
             #[cfg(feature = "sqlite")]
             Self::SqliteUrl(options) => {
@@ -193,6 +210,12 @@ async fn prepare<S: Store>(
     Ok(())
 }
 
+/// How many handlers may hold a transaction at once.
+fn in_transactions(subscribers: &[Subscriber]) -> usize {
+    let lent = subscribers.iter().filter(|one| one.takes_transaction);
+    lent.fold(0, |sum, one| sum.saturating_add(one.options.max_workers))
+}
+
 /// What is wrong with these subscribers, each on its own and together.
 pub(crate) fn problems(subscribers: &[Subscriber], states: &States) -> Vec<String> {
     if subscribers.is_empty() {
@@ -242,5 +265,27 @@ fn announce(subscribers: &[Subscriber], dead_letters: bool) {
             "no dead-letter table is configured (`.dlq(..)`, `OUTBOX_DLQ_TABLE`): messages that \
              fail for good are deleted"
         );
+    }
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use super::*;
+    use crate::extract::Tx;
+
+    #[tokio::test]
+    async fn the_pool_of_a_url_has_a_connection_for_each_handler_with_a_transaction() {
+        let options = "postgres://u@h/db".parse().unwrap();
+        let database = Database::PostgresUrl(Box::new(options));
+        let most = |workers| {
+            let plain = Subscriber::new("plain", "a", |_| async {}).max_workers(70);
+            let lent = Subscriber::new("lent", "b", |_| async {}).max_workers(workers);
+            let lent = lent.requires::<Tx<sqlx::Postgres>>();
+            match database.with_pool(in_transactions(&[plain, lent])) {
+                Database::Postgres(pool) => pool.options().get_max_connections(),
+                _ => 0,
+            }
+        };
+        assert_eq!((most(1), most(25)), (10, 25));
     }
 }

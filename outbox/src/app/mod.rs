@@ -302,7 +302,7 @@ impl App {
                 let pool = sqlx::postgres::PgPoolOptions::new().acquire_timeout(REACHED_WITHIN);
                 Database::Postgres(pool.connect_lazy_with((**options).clone()))
             }
-            other => other.with_pool(),
+            other => other.with_pool(0),
         };
         (database, self.names.clone(), &self.mistakes)
     }

@@ -10,12 +10,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::error;
 
-use crate::extract::Thread;
+use crate::extract::{self, Thread};
 use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
 /// The results of a run, or the error that ended it as a whole.
 pub(super) async fn guarded(
+    contexts: &[extract::Context],
     call: impl FnOnce() -> Called + Unpin,
     limit: Option<Duration>,
     thread: Option<&Thread>,
@@ -26,6 +27,11 @@ pub(super) async fn guarded(
     loop {
         if let Ok(ended) = timeout(wait, run.as_mut()).await {
             return ended;
+        }
+        // Asked before the run is dropped, and with it the waiting.
+        if contexts.iter().any(|context| context.delivery().is_beginning()) {
+            let text = format!("it did not begin within the handler's {limit:?}");
+            return Err(HandlerError::put_off(text));
         }
         // Time in which there was no thread to run on is not the handler's.
         let waited = thread.map_or(Duration::ZERO, Thread::waited);

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use futures_util::poll;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, warn};
 
 use super::guard::guarded;
 use super::invoke::{Run, case};
@@ -18,7 +18,7 @@ use crate::extract::{Context, Lent};
 use crate::planted::planted;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome};
-use crate::telemetry::RunSpan;
+use crate::telemetry::{RunSpan, TARGET};
 use crate::tracking;
 
 /// How a run ended.
@@ -65,6 +65,7 @@ pub(super) async fn handle<S: Store>(
     if let Some(lent) = loan.as_ref().and_then(|loan| loan.lent.get()) {
         let end = end_transaction(&**lent, shared, reader, &mut runs, &mut rulings);
         committed = Box::pin(end).await;
+        tell_put_off(reader, &rulings);
     }
     let mut settled = Few::new();
     for (Run { mut settling, .. }, ruling) in runs.into_iter().zip(rulings) {
@@ -77,6 +78,20 @@ pub(super) async fn handle<S: Store>(
         settled.push(settling);
     }
     settled
+}
+
+/// A database that cannot begin or commit shows in no count of failures.
+fn tell_put_off(reader: &Reader, rulings: &[Ruling]) {
+    let mut errors = rulings.iter().filter_map(|ruling| ruling.error.as_ref());
+    let mut put_off = errors.by_ref().filter(|error| error.is_put_off());
+    if let Some(error) = put_off.next() {
+        warn!(
+            target: TARGET, subscriber = reader.subscriber.name(), error = %error,
+            rows = 1 + put_off.count(),
+            "a transaction did not begin or did not commit; its messages come back in a second, \
+             no attempt spent"
+        );
+    }
 }
 
 /// True when the transaction that was lent has committed, with the acks.
@@ -139,7 +154,7 @@ pub(super) async fn call<S: Store>(
     let limit = reader.subscriber.options.timeout;
     let loan = contexts.first().and_then(|context| context.delivery().loan.get());
     let thread = loan.map(|loan| &loan.thread);
-    let run = guarded(|| reader.subscriber.call(contexts.into()), limit, thread);
+    let run = guarded(contexts, || reader.subscriber.call(contexts.into()), limit, thread);
     let mut run = pin!(tracking::handling(contexts, run).instrument(span.span()));
     let ended = match poll!(run.as_mut()) {
         Poll::Ready(ended) => Some(ended),

@@ -34,6 +34,7 @@ pub(crate) mod unanswered;
 mod vitals;
 mod wake;
 mod watchdog;
+mod write;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

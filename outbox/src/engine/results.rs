@@ -8,9 +8,13 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::settle::Settling;
+use crate::store::CLAIM_BYTES;
 
 /// Results of one batch at most.
 const BATCH: usize = 1000;
+/// Bytes of one batch at most, unless one result alone has more, and of all that wait: they
+/// hold the messages that handlers return.
+const BYTES: usize = CLAIM_BYTES;
 /// So many are worth a second write beside the one under way.
 const HALF: usize = BATCH / 2;
 /// More than these slow the workers down.
@@ -33,9 +37,36 @@ pub(super) struct Results {
 #[derive(Default)]
 struct State {
     waiting: Vec<Settling>,
+    /// Of all that wait.
+    bytes: usize,
     /// Batches that are being written.
     writes: usize,
     senders: usize,
+}
+
+impl State {
+    /// Worth a write beside the one under way.
+    fn is_half_full(&self) -> bool {
+        self.waiting.len() >= HALF || self.bytes >= BYTES / 2
+    }
+
+    fn take(&mut self) -> Vec<Settling> {
+        let mut bytes = 0;
+        let fits = |one: &&Settling| {
+            let sum = bytes + one.bytes();
+            let fits = bytes == 0 || sum <= BYTES;
+            bytes = if fits { sum } else { bytes };
+            fits
+        };
+        let count = self.waiting.iter().take(BATCH).take_while(fits).count();
+        self.bytes -= bytes;
+        let rest = if self.waiting.len() > count {
+            self.waiting.split_off(count)
+        } else {
+            Vec::with_capacity(count)
+        };
+        std::mem::replace(&mut self.waiting, rest)
+    }
 }
 
 /// Hands results over. The settlers end when the last one is gone.
@@ -61,17 +92,17 @@ impl Results {
             let filled = self.filled.notified();
             let (waiting, over) = {
                 let mut state = self.state();
-                let worth = if state.writes == 0 || patience.is_zero() { 1 } else { HALF };
-                if state.waiting.len() >= worth {
+                let any = state.writes == 0 || patience.is_zero();
+                if state.is_half_full() || any && !state.waiting.is_empty() {
                     state.writes += 1;
-                    let rest = if state.waiting.len() > BATCH {
-                        state.waiting.split_off(BATCH)
-                    } else {
-                        Vec::with_capacity(state.waiting.len())
-                    };
-                    let batch = std::mem::replace(&mut state.waiting, rest);
+                    let batch = state.take();
+                    let more = !state.waiting.is_empty();
                     drop(state);
                     self.drained.notify_waiters();
+                    if more {
+                        // Nobody would look at it before the next result comes.
+                        self.filled.notify_one();
+                    }
                     return Some(batch);
                 }
                 (!state.waiting.is_empty(), state.waiting.is_empty() && state.senders == 0)
@@ -111,14 +142,16 @@ impl Results {
     /// Gives it back if there is no room.
     fn take_over(&self, settling: Settling) -> Option<Settling> {
         let mut state = self.state();
-        let length = state.waiting.len();
-        if length >= BACKLOG {
+        if state.waiting.len() >= BACKLOG || state.bytes >= BYTES {
             return Some(settling);
         }
+        let (first, half) = (state.waiting.is_empty(), state.is_half_full());
+        state.bytes += settling.bytes();
         state.waiting.push(settling);
+        let now_half = state.is_half_full();
         drop(state);
         // More in between wake nobody: the settlers are busy or awake.
-        if length == 0 || length + 1 == HALF {
+        if first || now_half && !half {
             self.filled.notify_one();
         }
         None
@@ -163,5 +196,52 @@ impl Clone for Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.ways().into_iter().for_each(Results::is_left);
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::poll;
+
+    use super::*;
+    use crate::engine::unanswered::acks;
+
+    const MIB: usize = 1 << 20;
+
+    fn sizes(batch: &[Settling]) -> Vec<usize> {
+        batch.iter().map(|one| one.bytes() / MIB).collect()
+    }
+
+    #[tokio::test]
+    async fn no_more_results_wait_than_there_is_memory_for() {
+        let results = Arc::new(Results::default());
+        let sender = Sender::new(&results, &Arc::default());
+        for one in acks(&[MIB; 32]) {
+            sender.send(one).await;
+        }
+        let mut late = pin!(sender.send(acks(&[MIB]).remove(0)));
+        assert!(poll!(late.as_mut()).is_pending());
+        assert_eq!(results.next().await.unwrap().len(), 32);
+        late.await;
+        assert_eq!(sizes(&results.next().await.unwrap()), [1]);
+    }
+
+    #[tokio::test]
+    async fn a_batch_ends_at_its_bytes_and_a_result_that_has_more_goes_alone() {
+        let results = Arc::new(Results::default());
+        let sender = Sender::new(&results, &Arc::default());
+        for one in acks(&[20 * MIB, 11 * MIB]) {
+            sender.send(one).await;
+        }
+        sender.send(acks(&[40 * MIB]).remove(0)).await;
+        assert_eq!(sizes(&results.next().await.unwrap()), [20, 11]);
+        // Beside a write that hangs.
+        assert_eq!(sizes(&results.next().await.unwrap()), [40]);
+        for one in acks(&[10 * MIB, 10 * MIB, 11 * MIB, 10 * MIB]) {
+            sender.send(one).await;
+        }
+        assert_eq!(sizes(&results.next().await.unwrap()), [10, 10, 11]);
     }
 }

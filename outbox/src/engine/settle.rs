@@ -5,18 +5,16 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, sleep};
-use tracing::{error, warn};
+use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::inbox::Job;
 use super::results::Results;
+use super::write::write;
 use super::{Reader, Shared};
-use crate::error::StoreError;
 use crate::message::FailureReason;
-use crate::publish::{Prepared, Tally};
-use crate::store::{Death, Handled, Landed, Lease, Release, Retry, Store};
-use crate::telemetry::{Close, Report, TARGET};
+use crate::publish::Prepared;
+use crate::store::{Death, Handled, Lease, Release, Retry, Store};
+use crate::telemetry::{Close, Report};
 
 /// The final word on a delivery, on its way to the store.
 pub(crate) struct Settling {
@@ -24,13 +22,13 @@ pub(crate) struct Settling {
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
     /// An earlier write of it may have landed without an answer.
-    unanswered: bool,
+    pub(super) unanswered: bool,
     /// By the database's clock.
     claimed_at: Option<SystemTime>,
     /// Until then a failing write is repeated; afterwards the row is another
     /// claim's to take.
-    deadline: Instant,
-    reader: Arc<Reader>,
+    pub(super) deadline: Instant,
+    pub(super) reader: Arc<Reader>,
 }
 
 #[derive(Debug)]
@@ -96,6 +94,17 @@ impl Settling {
         matches!(self.settlement, Settlement::Dead { .. })
     }
 
+    /// About how much it takes to write it.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.settlement {
+            Settlement::Ack { messages } => messages.iter().map(Prepared::bytes).sum(),
+            Settlement::Dead { last_exception, note, .. } => {
+                [last_exception, note].into_iter().flatten().map(String::len).sum()
+            }
+            _ => 0,
+        }
+    }
+
     /// Failing writes are repeated until then.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
@@ -112,7 +121,7 @@ impl Settling {
     }
 
     /// Says what became of it, once.
-    fn close(&self, written: Written, dead_letter: bool) {
+    pub(super) fn close(&self, written: Written, dead_letter: bool) {
         let never_started = self.report.started.is_none();
         let close = |how| self.report.close(how, &self.reader.teller);
         match (&self.settlement, written) {
@@ -146,7 +155,7 @@ impl Settling {
     }
 
     /// Sets the alarm of the claim loop for a row that is due again.
-    fn announce(&self) {
+    pub(super) fn announce(&self) {
         let wait = match self.settlement {
             Settlement::Retry { delay } => Some(delay),
             Settlement::Release { due_in, .. } => due_in,
@@ -159,7 +168,7 @@ impl Settling {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
+pub(super) enum Written {
     Landed,
     /// No row had the id and the token.
     Lost,
@@ -222,97 +231,6 @@ fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N>) -> Vec<V
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Writes settlements of one kind. What passes by itself is tried again until
-/// the leases are over; what the database refuses is tried row by row, so that
-/// one bad row does not keep the others, and then left where it is.
-async fn write<S: Store>(store: &S, mut group: Vec<Settling>) -> usize {
-    let mut backoff = Backoff::of_errors();
-    let mut unanswered = false;
-    while !group.is_empty() {
-        match send(store, &group).await {
-            Ok(landed) => {
-                for (settling, &hit) in group.iter().zip(&landed) {
-                    let written = match (hit, unanswered || settling.unanswered) {
-                        (true, _) => Written::Landed,
-                        (false, false) => Written::Lost,
-                        (false, true) => Written::Unknown,
-                    };
-                    settling.close(written, store.keeps_dead_letters());
-                    if hit {
-                        settling.announce();
-                    }
-                }
-                return landed.into_iter().filter(|hit| *hit).count();
-            }
-            Err(failed) if failed.transient => {
-                warn!(target: TARGET, error = %failed, rows = group.len(), "settling failed; trying again");
-                unanswered |= failed.perhaps_done;
-                let now = Instant::now();
-                group.retain(|settling| {
-                    let over = now >= settling.deadline;
-                    if over {
-                        settling.close(Written::Unknown, false);
-                    }
-                    !over
-                });
-                if !group.is_empty() {
-                    sleep(backoff.after(failed.transient)).await;
-                }
-            }
-            Err(_) if group.len() > 1 => {
-                let mut landed = 0;
-                for settling in group {
-                    landed += Box::pin(write(store, vec![settling])).await;
-                }
-                return landed;
-            }
-            Err(refused) => {
-                error!(
-                    target: TARGET, error = %refused, row_id = group[0].lease.id,
-                    "a settlement was refused; the row stays and comes back when its lease runs out"
-                );
-                group[0].close(Written::Lost, false);
-                return 0;
-            }
-        }
-    }
-    0
-}
-
-async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
-    match &group[0].settlement {
-        Settlement::Ack { messages } if !messages.is_empty() => {
-            let acks: Vec<Handled<'_>> = group.iter().filter_map(Settling::as_handled).collect();
-            let mut tally = Tally::begin();
-            let (landed, inserted) = store.ack_publishing(&acks).await?;
-            for (handled, _) in acks.iter().zip(&landed).filter(|&(_, &hit)| hit) {
-                handled.messages.iter().for_each(|message| tally.add(message, 0));
-            }
-            for (queue, rows) in &inserted {
-                tally.rows(queue, *rows, 0);
-            }
-            tally.tell(group[0].reader.teller.sinks());
-            Ok(landed)
-        }
-        Settlement::Ack { .. } => {
-            let leases: Vec<Lease> = group.iter().map(|one| one.lease).collect();
-            store.ack(&leases).await
-        }
-        Settlement::Retry { .. } => {
-            let retries: Vec<Retry> = group.iter().filter_map(Settling::as_retry).collect();
-            store.retry(&retries).await
-        }
-        Settlement::Dead { .. } => {
-            let deaths: Vec<Death> = group.iter().filter_map(Settling::as_death).collect();
-            store.bury(&deaths).await
-        }
-        Settlement::Release { .. } | Settlement::Abandon | Settlement::Lost => {
-            let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();
-            store.release(&releases).await
-        }
-    }
-}
-
 impl Settling {
     /// Queue and name of every timer that is published with the ack.
     fn timers(&self) -> Vec<(String, String)> {
@@ -321,17 +239,17 @@ impl Settling {
         messages.iter().filter_map(named).collect()
     }
 
-    fn as_handled(&self) -> Option<Handled<'_>> {
+    pub(super) fn as_handled(&self) -> Option<Handled<'_>> {
         let Settlement::Ack { messages } = &self.settlement else { return None };
         Some(Handled { lease: self.lease, messages })
     }
 
-    fn as_retry(&self) -> Option<Retry> {
+    pub(super) fn as_retry(&self) -> Option<Retry> {
         let Settlement::Retry { delay } = self.settlement else { return None };
         Some(Retry { lease: self.lease, delay })
     }
 
-    fn as_death(&self) -> Option<Death> {
+    pub(super) fn as_death(&self) -> Option<Death> {
         let Settlement::Dead { reason, error_kind, last_exception, note, fingerprint } =
             &self.settlement
         else {
@@ -347,7 +265,7 @@ impl Settling {
         })
     }
 
-    fn as_release(&self) -> Release {
+    pub(super) fn as_release(&self) -> Release {
         let (due_in, uncount) = match self.settlement {
             Settlement::Release { due_in, uncount: true } => (due_in, self.taken_back()),
             Settlement::Release { due_in, uncount: false } => (due_in, 0),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -12,20 +13,22 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::Job;
 use super::lost::{LAST_TRY, Lost};
 use super::results::{Results, Sender};
-use super::settle::settle;
+use super::settle::{Settlement, Settling, settle};
 use super::{Reader, Shared, claimer, deliver};
 use crate::error::StoreError;
 use crate::extract::States;
+use crate::publish::{Due, Prepared};
 use crate::schema::SchemaMismatch;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Claim, Connections, Death, Depth, Extend, Handled, Inserted, Landed, Lease, Release, Result,
-    Retry, Store, Taken, new_token,
+    Claim, Claimed, Connections, Death, Depth, Extend, Handled, Inserted, Landed, Lease, Release,
+    Result, Retry, Store, Taken, new_token,
 };
 use crate::subscriber::{Subscriber, debug_chain};
 use crate::telemetry::Sinks;
 
-/// Leases are begun anew without an answer, and the first times nothing is given back.
+/// Leases are begun anew without an answer, and the first times nothing is given back. A
+/// statement that is too large has none either.
 #[derive(Clone)]
 pub(crate) struct Unanswered {
     rows: MemoryStore,
@@ -86,7 +89,11 @@ impl Store for Unanswered {
     }
 
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
-        self.rows.ack_publishing(acks).await
+        let messages = acks.iter().flat_map(|handled| handled.messages);
+        match messages.map(Prepared::bytes).sum::<usize>() {
+            ..=LARGE => self.rows.ack_publishing(acks).await,
+            _ => away(),
+        }
     }
 
     async fn retry(&self, retries: &[Retry]) -> Result<Landed> {
@@ -148,6 +155,7 @@ impl Store for Unanswered {
 
 const TTL: Duration = Duration::from_secs(2);
 const HOUR: Duration = Duration::from_secs(3600);
+const LARGE: usize = 2 << 20;
 
 fn claim(lease_ttl: Duration) -> Claim {
     Claim {
@@ -168,22 +176,63 @@ fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Read
     Arc::new(Reader::new(subscriber, shared, &states, &counts, changed))
 }
 
-/// It would be found under the token of one that died while it ran alone, and condemned.
-#[tokio::test(start_paused = true)]
-async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
+/// The store, with so many rows.
+async fn holding(rows: usize) -> MemoryStore {
     let store = MemoryStore::new(true);
     store.run(|_| {});
     let mut tx = store.begin();
-    crate::Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
+    for _ in 0..rows {
+        crate::Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
+    }
     tx.commit();
-    // Whoever claimed it first has died.
-    store.claim(&[claim(TTL)]).await.unwrap();
-    sleep(2 * TTL).await;
+    store
+}
+
+async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let claimed_at = Instant::now();
-    let claimed = store.claim(&[claim(TTL)]).await.unwrap().remove(0).rows.remove(0);
+    let rows = store.claim(&[Claim { limit, ..claim(TTL) }]).await.unwrap().remove(0).rows;
+    let job = |claimed| Job { claimed, claimed_at, deadline: claimed_at + TTL };
+    rows.into_iter().map(job).collect()
+}
+
+/// That publish a message with so many bytes.
+fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
+    let message = |bytes| Prepared {
+        queue: "copies".into(),
+        payload: Bytes::from(vec![0; bytes]),
+        headers: String::new(),
+        due: Due::Now,
+        timer_id: None,
+        extend: false,
+    };
+    let ack = |bytes| Settlement::Ack { messages: vec![message(bytes)] };
+    let each = jobs.iter().zip(sizes);
+    each.map(|(job, &bytes)| Settling::of(reader, job).ruled(ack(bytes))).collect()
+}
+
+/// Results of nobody's rows, for tests of what becomes of many.
+pub(super) fn acks(sizes: &[usize]) -> Vec<Settling> {
+    let (now, at) = (Instant::now(), std::time::SystemTime::UNIX_EPOCH);
+    let job = |_| {
+        let claimed = Claimed::of_test(1, at, at, Bytes::new());
+        Job { claimed, claimed_at: now, deadline: now + TTL }
+    };
+    let jobs: Vec<_> = sizes.iter().map(job).collect();
+    let shared = Unanswered::new(&MemoryStore::new(true), Claims::Answered).shared();
+    publishing(&jobs, &reader(&shared, "q", &Arc::default()), sizes)
+}
+
+/// It would be found under the token of one that died while it ran alone, and condemned.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
+    let store = holding(1).await;
+    // Whoever claimed it first has died.
+    claimed(&store, 1).await;
+    sleep(2 * TTL).await;
+    let job = claimed(&store, 1).await.remove(0);
+    let claimed_at = job.claimed_at;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     let reader = reader(&shared, "q", &Arc::default());
-    let job = Job { claimed, claimed_at, deadline: claimed_at + TTL };
     let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
     assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
     settle(&shared.store, settled.into_vec()).await;
@@ -253,4 +302,15 @@ async fn a_claim_that_the_database_has_refused_is_not_given_back() {
     claimed_for(HOUR / 60, &Arc::new(refusing.shared())).await;
     assert!(asked.claims.load(Ordering::SeqCst) > 5, "it is tried again");
     assert_eq!(asked.abandons.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
+    let store = holding(9).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = claimed(&store, 9).await;
+    let batch = publishing(&jobs, &reader(&shared, "q", &Arc::default()), &[1 << 20; 9]);
+    assert_eq!(settle(&shared.store, batch).await, 9);
+    let rows = store.rows();
+    assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
 }

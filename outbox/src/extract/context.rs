@@ -66,6 +66,11 @@ impl Delivery {
         self.loan.get_or_init(Arc::default)
     }
 
+    /// Whether its handler waits for its transaction.
+    pub(crate) fn is_beginning(&self) -> bool {
+        self.loan.get().is_some_and(|loan| loan.is_beginning())
+    }
+
     pub(crate) fn is_sole_writer(&self) -> bool {
         self.loan.get().is_some_and(|loan| loan.is_sole_writer())
     }

@@ -16,6 +16,8 @@ pub(crate) struct Loan {
     /// True while that transaction is open and nobody else can write, as on SQLite:
     /// the leases of the run can neither be extended nor taken over until it ends.
     sole_writer: AtomicBool,
+    /// True while the handler waits for it, having done nothing yet.
+    begins: AtomicBool,
     /// Of a rehearsal: what was published in the transaction.
     pub(crate) rehearsed: OnceLock<Arc<Mutex<Vec<Prepared>>>>,
 }
@@ -25,7 +27,26 @@ impl Loan {
         self.sole_writer.store(true, Ordering::SeqCst);
     }
 
+    /// True until what it returns is dropped.
+    pub(crate) fn begin(&self) -> Beginning<'_> {
+        self.begins.store(true, Ordering::SeqCst);
+        Beginning(self)
+    }
+
+    pub(crate) fn is_beginning(&self) -> bool {
+        self.begins.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_sole_writer(&self) -> bool {
         self.sole_writer.load(Ordering::SeqCst)
+    }
+}
+
+/// A transaction that is asked for, and not there yet.
+pub(crate) struct Beginning<'a>(&'a Loan);
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        self.0.begins.store(false, Ordering::SeqCst);
     }
 }

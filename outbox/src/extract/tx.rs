@@ -162,11 +162,16 @@ impl<DB: Lends> FromContext for Tx<DB> {
         }
         let lender =
             delivery.common.states.lender().cloned().ok_or_else(|| refused("nothing to lend"))?;
+        if lender.database() != DB::NAME {
+            return Err(refused(&format!("the app runs on {}", lender.database())));
+        }
+        let beginning = delivery.loan().begin();
         // On a task of its own: sqlx leaves the session inside the transaction
         // when a begin is cancelled.
         let open = tokio::spawn(async move { DB::open(&lender).await }).await;
-        let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
-        let open = open.map_err(|error| HandlerError::new(HandlerError::TRANSACTION, error))?;
+        // No message is to blame for what begins before its handler does.
+        let open = open.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
+        drop(beginning);
         if open.is_sole_writer() {
             delivery.loan().begin_sole_writing();
         }
@@ -205,8 +210,9 @@ impl<DB: Lends> Lent for Home<DB> {
         let run = timeout(COMMIT_LIMIT, DB::settle(open, publisher, acks));
         Box::pin(async move {
             match run.await {
+                Ok(Err(error)) if error.transient => Err(HandlerError::put_off(error)),
                 Ok(ended) => ended.map_err(|error| failed(error.into())),
-                Err(_) => Err(failed("the commit was not answered within 30 s".into())),
+                Err(_) => Err(HandlerError::put_off("the commit was not answered within 30 s")),
             }
         })
     }

@@ -34,6 +34,14 @@ pub enum PublishError {
         /// The limit.
         max: usize,
     },
+    /// One statement cannot carry all payloads of a batch, or of one delivery.
+    #[error("the payloads have {bytes} bytes together; at most {max} are published at once")]
+    BatchTooLarge {
+        /// Their size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
     /// A header is nested deeper than it can be read again.
     #[error("a header is nested more than {max} deep")]
     HeaderTooDeep {
@@ -92,6 +100,7 @@ impl PublishError {
             Self::LongName { .. } => "LongName",
             Self::Nul(_) => "Nul",
             Self::PayloadTooLarge { .. } => "PayloadTooLarge",
+            Self::BatchTooLarge { .. } => "BatchTooLarge",
             Self::HeaderTooDeep { .. } => "HeaderTooDeep",
             Self::HeadersTooLarge { .. } => "HeadersTooLarge",
             Self::Encode(_) => "Encode",

@@ -31,6 +31,12 @@ pub struct Prepared {
     pub(crate) extend: bool,
 }
 
+impl Prepared {
+    pub(crate) fn bytes(&self) -> usize {
+        self.payload.len() + self.headers.len()
+    }
+}
+
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepared")

@@ -20,6 +20,9 @@ use crate::tracking::Trail;
 /// Default of [`Publisher::max_payload`]: 16 MiB.
 const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
+/// PostgreSQL drops the connection on which a statement of 1 GiB comes.
+const MAX_BATCH: usize = 900_000_000;
+
 /// Publishes to one outbox table. Cheap to clone, holds no connection.
 ///
 /// # Examples
@@ -106,6 +109,7 @@ impl Publisher {
     ) -> Result<Vec<Prepared>, PublishError> {
         let mut timers = HashSet::new();
         let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
+        let mut bytes = 0;
         for message in messages {
             let message = message.prepare(self.table.max_payload, trail)?;
             if let Some(timer_id) = &message.timer_id
@@ -114,7 +118,12 @@ impl Publisher {
                 let (queue, timer_id) = (message.queue, timer_id.clone());
                 return Err(PublishError::TimerTwice { queue, timer_id });
             }
+            bytes += message.bytes();
             prepared.push(message);
+        }
+        // One alone has `max_payload`.
+        if bytes > MAX_BATCH && prepared.len() > 1 {
+            return Err(PublishError::BatchTooLarge { bytes, max: MAX_BATCH });
         }
         Ok(prepared)
     }
@@ -300,5 +309,24 @@ impl Default for Publisher {
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publisher").field("names", &self.table.names).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_statement_could_carry_is_refused_before_it_is_sent() {
+        let payload = bytes::Bytes::from(vec![0; MAX_PAYLOAD]);
+        let prepared = |count| {
+            let messages = (0..count).map(|_| Outgoing::raw("q", payload.clone())).collect();
+            Publisher::default().prepare(messages, &Trail::current())
+        };
+        assert_eq!(prepared(53).unwrap().len(), 53);
+        assert!(matches!(prepared(54), Err(PublishError::BatchTooLarge { .. })));
+        let alone = Publisher::default().max_payload(2 * MAX_BATCH);
+        let message = Outgoing::raw("q", vec![0_u8; MAX_BATCH + 1]);
+        assert!(alone.prepare(vec![message], &Trail::current()).is_ok());
     }
 }

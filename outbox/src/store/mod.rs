@@ -98,8 +98,8 @@ impl Position {
     }
 }
 
-/// A claim takes no more rows once their payloads and headers come to this. The statements have the
-/// number too.
+/// A claim takes no more rows once their payloads and headers come to this. The statements
+/// have the number too. Results wait, and are written, by the same measure.
 pub(crate) const CLAIM_BYTES: usize = 32 << 20;
 
 /// What a claim got.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
@@ -11,6 +12,9 @@ use crate::error::BoxError;
 /// Longest text that is kept of an error, in bytes.
 pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
 const CUT_MARK: &str = "…[truncated]";
+
+/// When a message is due again whose transaction the database could not begin or commit.
+const PUT_OFF: Duration = Duration::from_secs(1);
 
 /// Why a delivery failed: the handler's error, or what kept it from running.
 #[derive(Clone)]
@@ -31,7 +35,8 @@ impl HandlerError {
     pub const PANIC: &'static str = "panic";
     /// A message that was to be published with the ack cannot be.
     pub const PUBLISH: &'static str = "publish";
-    /// The transaction of a handler that takes `Tx` could not begin or commit.
+    /// The transaction of a handler that takes `Tx` was refused, or could not begin or
+    /// commit. Where that is the database's failure the message is only put off.
     pub const TRANSACTION: &'static str = "transaction";
     /// A handler of batches returned another number of results than it got
     /// messages.
@@ -42,6 +47,19 @@ impl HandlerError {
     /// An error of a named kind.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
         Self { kind: kind.into(), source: Arc::from(source.into()), verdict: None }
+    }
+
+    /// Of a transaction that failed by no fault of the handler: its message comes back,
+    /// whatever its retries and its ack policy are. Spread, so that those which failed
+    /// together do not come back together.
+    pub(crate) fn put_off(source: impl Into<BoxError>) -> Self {
+        let delay = PUT_OFF.mul_f64(0.5 + fastrand::f64());
+        Self { verdict: Some(Verdict::Snooze(delay)), ..Self::new(Self::TRANSACTION, source) }
+    }
+
+    /// Whether it is one of those.
+    pub(crate) fn is_put_off(&self) -> bool {
+        self.kind == Self::TRANSACTION && matches!(self.verdict, Some(Verdict::Snooze(_)))
     }
 
     /// The error itself, if it is one of these that was boxed: a layer hands on

@@ -1,9 +1,9 @@
 //! A start that cannot succeed is refused, with every reason at once.
 
-use outbox::{App, FromContext, State, Subscriber, subscriber};
+use outbox::{App, FromContext, State, Subscriber, Tx, subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::free;
+use outbox_tests::{capture, on_both, on_postgres};
 
 use super::*;
 
@@ -18,6 +18,8 @@ on_both!(
     a_refused_start_can_be_repeated_once_mended,
     a_database_that_refuses_hides_no_other_reason,
 );
+
+on_postgres!(a_pool_too_small_for_the_handlers_with_transactions_is_told_of);
 
 async fn refusal(app: &App) -> String {
     app.start().await.expect_err("the start is refused").to_string()
@@ -155,4 +157,22 @@ async fn a_database_that_refuses_hides_no_other_reason(db: &Db) {
 fn a_state_says_who_is_to_give_it() {
     let text = <State<Mailer> as FromContext>::check(&outbox::States::default()).unwrap_err();
     assert!(text.contains("Mailer") && text.contains(".state("), "{text}");
+}
+
+async fn a_pool_too_small_for_the_handlers_with_transactions_is_told_of(db: &Db) {
+    capture::start();
+    let (options, told) = ((*db.pg().connect_options()).clone(), "more workers take `Tx`");
+    for (connections, workers, warned) in [(7, 7, false), (7, 8, true)] {
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(connections);
+        let app = App::postgres(pool.connect_lazy_with(options.clone()));
+        let lent = nothing("lent", "a").max_workers(workers).requires::<Tx<sqlx::Postgres>>();
+        let app = app.names(db.names.clone()).only([lent, nothing("plain", "b").max_workers(50)]);
+        app.start().await.unwrap().stop().await.unwrap();
+        let lines = capture::lines();
+        let line = lines.iter().find(|line| {
+            line.get("message").is_some_and(|text| text.contains(told))
+                && line.get("workers") == Some(&*workers.to_string())
+        });
+        assert_eq!(line.is_some(), warned, "{connections} for {workers}");
+    }
 }

@@ -7,6 +7,7 @@ mod blocking;
 mod clock;
 mod commits;
 mod lanes;
+mod large;
 mod late;
 mod leases;
 mod listener;

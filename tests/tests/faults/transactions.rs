@@ -25,11 +25,14 @@ async fn a_storm_of_cancelled_begins_leaves_the_users_pool_as_it_was(db: &Db) {
     let pool = PgPoolOptions::new().max_connections(3).connect_lazy_with(options);
     // Dropped after a millisecond: before, while or after its transaction begins.
     let begins = |ctx: Context| async move {
-        let _tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
-        std::future::pending::<Result<(), HandlerError>>().await
+        let begin = async {
+            let _tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+            std::future::pending::<Result<(), HandlerError>>().await
+        };
+        timeout(Duration::from_millis(1), begin).await?
     };
     let one = Subscriber::new("it", "q", begins).ack(AckPolicy::RejectOnError);
-    let one = one.requires::<Tx<sqlx::Postgres>>().timeout(Duration::from_millis(1));
+    let one = one.requires::<Tx<sqlx::Postgres>>();
     let app = App::postgres(pool.clone()).names(db.names.clone()).only([one]);
     let running = app.start().await.unwrap();
     let inside = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()

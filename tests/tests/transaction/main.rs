@@ -1,6 +1,7 @@
 //! Handlers that take the transaction in which their message is settled: all of
 //! what they do commits with the ack, or none of it.
 
+mod away;
 mod batches;
 mod broker;
 mod handlers;

@@ -1,7 +1,7 @@
 //! An ack commits everything; whatever is no ack leaves nothing behind.
 
 use outbox::retry::{Constant, NoRetry};
-use outbox::{AckPolicy, Error, Subscriber, Tx};
+use outbox::{AckPolicy, Context, Error, FromContext, HandlerError, Subscriber, Tx};
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
@@ -19,12 +19,13 @@ on_both!(
     a_second_transaction_is_refused,
     a_transaction_under_ack_first_is_refused_at_the_start,
     a_transaction_of_another_database_is_refused_at_the_start,
+    a_commit_that_is_refused_is_a_failure_and_nothing_is_left,
     many_at_once_all_commit,
 );
 
 on_postgres!(
     a_transaction_that_is_kept_fails_the_delivery,
-    a_commit_that_is_refused_is_a_failure_and_nothing_is_left,
+    a_statement_whose_error_the_handler_keeps_to_itself_fails_it,
     no_session_is_left_inside_a_transaction,
 );
 
@@ -128,14 +129,35 @@ async fn many_at_once_all_commit(db: &Db) {
 
 async fn a_commit_that_is_refused_is_a_failure_and_nothing_is_left(db: &Db) {
     with_domain(db).await;
-    db.exec("ALTER TABLE done ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED").await;
-    db.exec("INSERT INTO done VALUES (7)").await;
+    if db.is_postgres() {
+        db.exec("ALTER TABLE done ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED").await;
+        db.exec("INSERT INTO done VALUES (7)").await;
+    } else {
+        db.exec("CREATE TABLE known (n PRIMARY KEY)").await;
+        db.exec("INSERT INTO known VALUES (8)").await;
+        db.exec("DROP TABLE done").await;
+        let known = "REFERENCES known DEFERRABLE INITIALLY DEFERRED";
+        db.exec(format!("CREATE TABLE done (n bigint NOT NULL {known})")).await;
+        db.exec("INSERT INTO done VALUES (8)").await;
+    }
     let app = db.app().only([subscriber(db, Then::Return).retry(NoRetry)]);
     let running = app.start().await.unwrap();
     db.publish("q", 7).await;
     eventually("it is dead", async || db.letters().await == 1).await;
     running.stop().await.unwrap();
     assert_eq!((done(db).await, db.rows().await), (1, 0));
+    assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// Otherwise it would come back for ever.
+async fn a_statement_whose_error_the_handler_keeps_to_itself_fails_it(db: &Db) {
+    let careless = Subscriber::new("careless", "q", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        assert!(tx.execute("SELECT 1 / 0").await.is_err());
+        Ok::<_, HandlerError>(())
+    });
+    run(db, careless.retry(NoRetry)).await;
+    assert_eq!((db.rows().await, db.letters().await), (0, 1));
     assert_eq!(kind(db).await, ["transaction"]);
 }
 

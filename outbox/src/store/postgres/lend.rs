@@ -69,7 +69,7 @@ impl lends::Lends for Postgres {
         let runs = Runs::of(acks, |handled| handled.lease, |_, _| true);
         let ack = runs.bound(publisher.statements().postgres.ack());
         let acked = ack.fetch_one(&mut *tx).await.and_then(|row| runs.landed(&row));
-        if acked.map_err(StoreError::of("ack"))?.contains(&false) {
+        if acked.map_err(unacked)?.contains(&false) {
             tx.rollback().await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::LeaseLost);
         }
@@ -85,4 +85,14 @@ impl lends::Lends for Postgres {
     async fn roll_back(open: Open<Self>, _: &Publisher, _: &[Lease]) -> Result<(), StoreError> {
         open.tx.rollback().await.map_err(StoreError::of("roll back"))
     }
+}
+
+/// A transaction in which a statement had failed before, though the handler said nothing
+/// of it, or which it left idle for longer than the server allows, would not be any better
+/// the next time.
+fn unacked(error: sqlx::Error) -> StoreError {
+    let code = error.as_database_error().and_then(|refused| refused.code());
+    let handlers = code.is_some_and(|code| matches!(&*code, "25P02" | "25P03"));
+    let failed = StoreError::of("ack")(error);
+    StoreError { transient: failed.transient && !handlers, ..failed }
 }

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, to_micros};
 use crate::publish::{Due, Prepared, Published, sealed};
-use crate::store::statements;
+use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
     pub(crate) struct PublishSql in "sql" {
@@ -77,6 +77,14 @@ pub(super) async fn insert_many(
     sql: &PublishSql,
     messages: &[&Prepared],
 ) -> Result<Vec<Published>, StoreError> {
+    if messages.iter().map(|message| message.bytes()).sum::<usize>() > CLAIM_BYTES {
+        // As JSON they would take several times their size, and SQLite takes no text of 1 GB.
+        let mut published = Vec::with_capacity(messages.len());
+        for message in messages {
+            published.push(insert(connection, sql, message).await?);
+        }
+        return Ok(published);
+    }
     let batch: serde_json::Value = messages.iter().copied().map(as_json).collect();
     listen::published();
     let statement = query(&sql.insert_batch).bind(batch.to_string());

@@ -1,0 +1,245 @@
+//! A database that cannot begin a transaction, or does not commit it, fails no handler: the
+//! message comes back, though its handler's first failure would be its last.
+
+use std::sync::Arc;
+
+use outbox::retry::NoRetry;
+use outbox::{AckPolicy, App, Next, Stats, Subscriber, SubscriberStats, TableNames};
+use outbox_tests::db::{Db, Pool};
+use outbox_tests::proxy::Proxy;
+use outbox_tests::wait::{eventually, soon};
+use outbox_tests::{capture, on_both, on_postgres};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::sqlite::{SqliteJournalMode, SqlitePoolOptions};
+use tokio::sync::Notify;
+
+use super::handlers::{Then, subscriber};
+use super::*;
+
+on_both!(
+    a_transaction_that_finds_no_connection_puts_its_message_off,
+    a_timeout_that_is_over_before_the_transaction_begins_puts_its_message_off,
+);
+
+on_postgres!(
+    an_ack_or_a_commit_that_the_server_undoes_puts_its_message_off,
+    a_commit_that_never_arrives_puts_its_message_off,
+);
+
+outbox_tests::cases!(sqlite in sqlite_only:
+    a_file_that_is_busy_at_the_begin_puts_its_message_off,
+    a_file_that_is_busy_at_the_commit_puts_its_message_off
+);
+
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Whose every failure is final.
+fn strict(db: &Db, then: Then) -> Subscriber {
+    subscriber(db, then).retry(NoRetry).ack(AckPolicy::RejectOnError)
+}
+
+fn count(stats: &Stats) -> SubscriberStats {
+    stats.subscribers().remove(0)
+}
+
+/// It is there, and nothing of it is spent.
+async fn waits(db: &Db) {
+    let spent = "SELECT count(*) FROM outbox WHERE queue = 'q'
+        AND (attempts_count > 0 OR deliveries_count > 1)";
+    let there = "SELECT count(*) FROM outbox WHERE queue = 'q'";
+    assert_eq!((db.int(there).await, db.int(spent).await, db.letters().await), (1, 0, 0));
+}
+
+/// It is handled once, and failed never.
+async fn is_done_in_the_end(db: &Db, stats: &Stats) {
+    eventually("it is done", async || count(stats).acked == 1).await;
+    let one = count(stats);
+    assert_eq!((one.retried, one.terminal(), one.lease_lost), (0, 0, 0), "{one:?}");
+    assert!(one.snoozed > 0, "{one:?}");
+    assert_eq!((done(db).await, receipts(db).await, db.rows().await), (1, 1, 1));
+    assert_eq!(db.letters().await, 0);
+}
+
+/// A pool of one connection, and how long it is waited for.
+fn pool_of_one(db: &Db, wait: Duration) -> Pool {
+    match &db.pool {
+        Pool::Postgres(pool) => {
+            let one = PgPoolOptions::new().max_connections(1).acquire_timeout(wait);
+            Pool::Postgres(one.connect_lazy_with((*pool.connect_options()).clone()))
+        }
+        Pool::Sqlite(pool) => {
+            let one = SqlitePoolOptions::new().max_connections(1).acquire_timeout(wait);
+            Pool::Sqlite(one.connect_lazy_with((*pool.connect_options()).clone()))
+        }
+    }
+}
+
+/// Its connection, for as long as the value lives.
+async fn taken(pool: &Pool) -> Box<dyn Send> {
+    match pool {
+        Pool::Postgres(pool) => Box::new(pool.acquire().await.unwrap()),
+        Pool::Sqlite(pool) => Box::new(pool.acquire().await.unwrap()),
+    }
+}
+
+fn app(db: &Db, pool: &Pool) -> App {
+    let app = match pool.clone() {
+        Pool::Postgres(pool) => App::postgres(pool),
+        Pool::Sqlite(pool) => App::sqlite(pool),
+    };
+    app.names(db.names.clone())
+}
+
+/// Runs it while the pool has no connection, and then while it has.
+async fn starved(db: &Db, names: TableNames, subscriber: Subscriber, wait: Duration) {
+    let pool = pool_of_one(db, wait);
+    let app = app(db, &pool).names(names).only([subscriber]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    let connection = taken(&pool).await;
+    db.publish("q", 7).await;
+    eventually("it is put off twice", async || count(&stats).snoozed >= 2).await;
+    waits(db).await;
+    drop(connection);
+    is_done_in_the_end(db, &stats).await;
+    running.stop().await.unwrap();
+}
+
+async fn a_transaction_that_finds_no_connection_puts_its_message_off(db: &Db) {
+    with_domain(db).await;
+    let rejecting = strict(db, Then::Return);
+    starved(db, db.names.clone(), rejecting.clone(), MOMENT).await;
+    db.exec("DELETE FROM outbox").await;
+    db.exec("DELETE FROM done").await;
+    // Without a dead-letter table it would be gone.
+    starved(db, TableNames::default(), rejecting, MOMENT).await;
+}
+
+async fn a_timeout_that_is_over_before_the_transaction_begins_puts_its_message_off(db: &Db) {
+    with_domain(db).await;
+    let impatient = strict(db, Then::Return).timeout(SECOND / 2);
+    starved(db, db.names.clone(), impatient, 60 * SECOND).await;
+}
+
+async fn an_ack_or_a_commit_that_the_server_undoes_puts_its_message_off(db: &Db) {
+    with_domain(db).await;
+    let at_the_ack = "CREATE TRIGGER fail BEFORE DELETE ON outbox EXECUTE FUNCTION fail()";
+    let at_the_commit = "CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON done
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()";
+    for (code, trigger, table) in [
+        ("40P01", at_the_ack, "outbox"),
+        ("57014", at_the_ack, "outbox"),
+        ("40001", at_the_commit, "done"),
+        ("40P01", at_the_commit, "done"),
+    ] {
+        db.exec(format!(
+            "CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE SQLSTATE '{code}'; END $$"
+        ))
+        .await;
+        db.exec(trigger).await;
+        let app = db.app().only([strict(db, Then::Return)]);
+        let stats = app.stats();
+        let running = app.start().await.unwrap();
+        db.publish("q", 7).await;
+        eventually("it is put off twice", async || count(&stats).snoozed >= 2).await;
+        waits(db).await;
+        db.exec(format!("DROP TRIGGER fail ON {table}")).await;
+        is_done_in_the_end(db, &stats).await;
+        running.stop().await.unwrap();
+        db.exec("DELETE FROM outbox").await;
+        db.exec("DELETE FROM done").await;
+    }
+}
+
+/// Nobody can know that it did not.
+async fn a_commit_that_never_arrives_puts_its_message_off(db: &Db) {
+    with_domain(db).await;
+    let proxy = Proxy::before(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let app = App::postgres(pool).names(db.names.clone()).only([strict(db, Then::Return)]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    proxy.lose_a_commit();
+    db.publish("q", 7).await;
+    is_done_in_the_end(db, &stats).await;
+    assert!(proxy.has_lost_it());
+    running.stop().await.unwrap();
+}
+
+/// Whoever waits for the file gives up soon.
+fn impatient(db: &Db, mode: SqliteJournalMode) -> Db {
+    let Pool::Sqlite(pool) = &db.pool else { panic!("this is PostgreSQL") };
+    let options = (*pool.connect_options()).clone().busy_timeout(MOMENT).journal_mode(mode);
+    let mut other = db.named(db.names.clone());
+    other.pool = Pool::Sqlite(SqlitePoolOptions::new().connect_lazy_with(options));
+    other
+}
+
+/// Waits for the warning: what is written for a message waits for the file too.
+async fn is_told_of(what: &str) {
+    let told = |line: &capture::Line| {
+        line.get("message").is_some_and(|text| text.contains("did not begin or did not commit"))
+            && line.get("error").is_some_and(|text| text.contains(what) && text.contains("lock"))
+    };
+    eventually(what, async || capture::lines().iter().any(told)).await;
+}
+
+async fn a_file_that_is_busy_at_the_begin_puts_its_message_off(db: &Db) {
+    capture::start();
+    with_domain(db).await;
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, waited) = (Arc::clone(&begun), Arc::clone(&go));
+    let held = strict(db, Then::Return).layer(move |ctx, next: Next| {
+        let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
+        async move {
+            begun.notify_one();
+            go.notified().await;
+            next.run(ctx).await
+        }
+    });
+    let file = impatient(db, SqliteJournalMode::Wal);
+    let app = file.app().only([held]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    soon("it begins", told.notified()).await;
+    let Pool::Sqlite(pool) = &db.pool else { return };
+    let lock = outbox::sqlite::begin(pool).await.unwrap();
+    waited.notify_one();
+    is_told_of("begin").await;
+    lock.rollback().await.unwrap();
+    soon("it begins again", told.notified()).await;
+    waits(db).await;
+    waited.notify_one();
+    is_done_in_the_end(db, &stats).await;
+    running.stop().await.unwrap();
+    file.shut().await;
+}
+
+/// Without a write-ahead log whoever reads keeps others from committing.
+async fn a_file_that_is_busy_at_the_commit_puts_its_message_off(db: &Db) {
+    capture::start();
+    with_domain(db).await;
+    // The mode is the file's, and changed by whoever is alone with it.
+    db.shut().await;
+    let file = impatient(db, SqliteJournalMode::Delete);
+    let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+    let app = file.app().only([strict(db, then)]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    file.publish("q", 7).await;
+    soon("it has written", written.notified()).await;
+    let Pool::Sqlite(pool) = &file.pool else { return };
+    let mut reader = pool.begin().await.unwrap();
+    sqlx::query("SELECT count(*) FROM done").execute(&mut *reader).await.unwrap();
+    go.notify_one();
+    is_told_of("commit").await;
+    reader.rollback().await.unwrap();
+    soon("it has written again", written.notified()).await;
+    go.notify_one();
+    is_done_in_the_end(&file, &stats).await;
+    running.stop().await.unwrap();
+    file.shut().await;
+}
