@@ -131,7 +131,7 @@ pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
 }
 
 #[cfg(feature = "postgres")]
-fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
+pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| codes.contains(&&*code))
 }

@@ -1,10 +1,11 @@
 //! Making the tables.
 
 use sqlx::AssertSqlSafe;
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::PgPool;
 
 use super::validate::validate;
-use crate::error::StoreError;
+use crate::error::{StoreError, has_code};
 use crate::ops::begun::begun;
 use crate::schema::{SchemaMismatch, migrator, sealed};
 use crate::store::names::TableNames;
@@ -42,9 +43,33 @@ impl sealed::Pool for PgPool {
 /// taken before the lock is waited for, and not see what the one before has made.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
+/// Apps go on meanwhile. A statement of theirs locks a table to read it, and then to write to
+/// it: in between it may wait for a migration that waits for it. The server ends one of them.
+const TRIES: usize = 5;
+
+async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
+    for _ in 1..TRIES {
+        match try_to_migrate(pool, names).await {
+            Err(failed) if is_deadlock(&failed) => {}
+            done => return done,
+        }
+    }
+    try_to_migrate(pool, names).await
+}
+
+fn is_deadlock(failed: &StoreError) -> bool {
+    let error = match failed.source.downcast_ref() {
+        Some(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
+            Some(error)
+        }
+        _ => failed.source.downcast_ref(),
+    };
+    error.is_some_and(|error| has_code(error, &["40P01"]))
+}
+
 /// Runs the migrations in one transaction, under a lock that ends with it: a
 /// session lock would outlive a cancelled call.
-async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
+async fn try_to_migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
     let migrator = migrator(names, MIGRATIONS);
     let users = pool.clone();
