@@ -182,7 +182,7 @@ async fn holding(rows: usize) -> MemoryStore {
     store.run(|_| {});
     let mut tx = store.begin();
     for _ in 0..rows {
-        crate::Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
+        crate::Publisher::default().publish(&mut tx, "q", &1).await.expect("it answers");
     }
     tx.commit();
     store
@@ -190,7 +190,8 @@ async fn holding(rows: usize) -> MemoryStore {
 
 async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let claimed_at = Instant::now();
-    let rows = store.claim(&[Claim { limit, ..claim(TTL) }]).await.unwrap().remove(0).rows;
+    let rows =
+        store.claim(&[Claim { limit, ..claim(TTL) }]).await.expect("it answers").remove(0).rows;
     let job = |claimed| Job { claimed, claimed_at, deadline: claimed_at + TTL };
     rows.into_iter().map(job).collect()
 }

@@ -91,7 +91,7 @@ impl lends::Lends for Postgres {
 /// of it, or which it left idle for longer than the server allows, would not be any better
 /// the next time.
 fn unacked(error: sqlx::Error) -> StoreError {
-    let code = error.as_database_error().and_then(|refused| refused.code());
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     let handlers = code.is_some_and(|code| matches!(&*code, "25P02" | "25P03"));
     let failed = StoreError::of("ack")(error);
     StoreError { transient: failed.transient && !handlers, ..failed }
