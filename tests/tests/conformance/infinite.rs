@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox::testing::store::Store;
 
-use crate::bench::{Bench, Postgres, SqlBench, Steps, about};
+use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL, about};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -23,8 +23,8 @@ async fn a_lease_without_an_end_stops_no_claim_of_other_rows(b: Postgres) {
     // It gets less than it asks for, and so looks ahead.
     let taken = b.taken(&b.claim_of(&["q"], 10)).await;
     assert_eq!(taken.rows.iter().map(|one| one.row.id).collect::<Vec<_>>(), [ids[1]]);
-    let next = taken.next.expect("the lease just taken");
-    about(i64::try_from(next.as_micros()).unwrap(), crate::bench::TTL);
+    let next = b.taken(&b.claim_of(&["q"], 0)).await.next.expect("the lease just taken");
+    about(i64::try_from(next.as_micros()).unwrap(), TTL);
     b.execute(&format!("DELETE FROM outbox WHERE id = {}", ids[1])).await;
     assert_eq!(b.taken(&b.claim_of(&["q"], 0)).await.next, None);
 }
