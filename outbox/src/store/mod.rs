@@ -74,7 +74,7 @@ pub struct Claim {
 
 impl Claim {
     /// The limit, as databases count.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    #[cfg(feature = "postgres")]
     fn most_rows(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX)
     }
