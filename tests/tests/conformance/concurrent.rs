@@ -142,11 +142,13 @@ async fn batches_in_opposite_orders_do_not_deadlock<B: Bench>(b: B) {
         running.spawn(async move {
             let same = |&lease: &Lease| Extend { lease, token: lease.token };
             let extends: Vec<_> = leases.iter().map(same).collect();
-            store.extend(&extends).await.unwrap()
+            let landed = store.extend(&extends).await.unwrap();
+            (landed, store.held(&leases).await.unwrap())
         });
     }
-    for landed in running.join_all().await {
-        assert_eq!(landed, vec![true; 200]);
+    for (landed, held) in running.join_all().await {
+        // Of those that another batch had locked none was waited for, and none is lost.
+        assert!(landed.iter().zip(held).all(|(landed, held)| *landed || held));
     }
 }
 

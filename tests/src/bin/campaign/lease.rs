@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::history::{Change, Op, Run};
+use crate::history::{Change, Op, Run, Side};
 use crate::workload::TTL;
 
 /// What a change of a row was.
@@ -11,7 +11,7 @@ pub enum Act {
     Insert,
     Claim,
     Renew,
-    /// Continued under another token, to run alone.
+    /// Continued under another token: to run alone, or no longer.
     Mark,
     Retry,
     Release,
@@ -39,6 +39,14 @@ impl Change {
     }
 }
 
+impl Side {
+    /// The version of its token, as hex digits with or without hyphens.
+    fn says_alone(&self) -> bool {
+        let mut digits = self.token.iter().flat_map(|it| it.chars()).filter(|c| *c != '-');
+        digits.nth(12) == Some('8')
+    }
+}
+
 /// How a lease ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
@@ -61,6 +69,7 @@ pub struct Lease {
     /// When it last ran out, had nobody written it.
     pub until: i64,
     pub run: Option<Run>,
+    /// To the end.
     pub alone: bool,
 }
 
@@ -105,7 +114,9 @@ impl Lease {
                     if let Some(lease) = open.get_mut(&change.id) {
                         lease.kept.push(at);
                         lease.until = change.new.leased + ttl();
-                        lease.alone |= act == Act::Mark;
+                        if act == Act::Mark {
+                            lease.alone = change.new.says_alone();
+                        }
                     }
                 }
                 Act::Retry | Act::Release | Act::Delete => {

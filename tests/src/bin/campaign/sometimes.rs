@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::args::Store;
-use crate::check::after_ends;
+use crate::check::{after_ends, judged_unstarted};
 use crate::history::{History, Op};
 use crate::lease::{Act, End, Lease};
 use crate::workload::MAX_ATTEMPTS;
@@ -73,6 +73,7 @@ pub fn counters(history: &History) -> Vec<Counter> {
     let [in_flight, repeated] = after_ends(history);
     count("rows in flight when their process ended", in_flight, 40);
     count("of these run again", repeated, 20);
+    count("judged unstarted: their process died alone with them", judged_unstarted(history), 0);
     count("buffered rows not started", history.words("waited").count(), 10);
     let unknown = history.words("lost").filter(|line| line.word(4) == "true").count();
     // Of a producer: it was not told, and the row is there.

@@ -107,10 +107,37 @@ pub(super) fn nothing_is_settled_before_its_run_ends(history: &History) -> Verdi
     verdict
 }
 
+fn is_lost_alone(lease: &Lease) -> bool {
+    lease.alone && matches!(lease.end, End::Reclaimed(_))
+}
+
+/// Whether the process that had the row alone died with it. That it did so before the
+/// handler's first line is the case that nobody can tell: see docs/guarantees.md.
+fn died_with(history: &History, lease: &Lease) -> bool {
+    let End::Reclaimed(next) = lease.end else { return false };
+    let claim = &history.changes[lease.claim];
+    let held = claim.at..=history.changes[next].at;
+    history.exit(&claim.app).is_some_and(|exit| held.contains(&exit.at))
+}
+
+/// Rows that were judged though they never ran, because of that.
+pub fn judged_unstarted(history: &History) -> usize {
+    let judged = history.changes.iter().filter(|change| {
+        change.op == Op::Letter && change.reason.as_deref() == Some("max_deliveries")
+    });
+    let judged: HashSet<i64> = judged.map(|change| change.id).collect();
+    let of_judged = history.leases.iter().filter(|lease| judged.contains(&lease.id));
+    let ran: HashSet<i64> =
+        of_judged.clone().filter(|lease| lease.run.is_some()).map(|lease| lease.id).collect();
+    let unstarted = of_judged.filter(|lease| !ran.contains(&lease.id) && is_lost_alone(lease));
+    unstarted.filter(|lease| died_with(history, lease)).count()
+}
+
 /// Whether a process died, or was only out of reach for the length of a lease, nobody can
 /// tell: so for `max_deliveries` it is enough that the row was all that ran.
 pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
-    let promise = "a dead letter failed, was rejected, or ran alone until its lease was over";
+    let promise =
+        "a dead letter failed, was rejected, or was alone until its lease or its process was over";
     let mut verdict = Verdict::of("H5", promise);
     let mut leases: HashMap<i64, Vec<&Lease>> = HashMap::new();
     for lease in &history.leases {
@@ -128,8 +155,8 @@ pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
                     || &*letter.queue == "tx"
             }
             "max_deliveries" => {
-                let lost = |lease: &Lease| lease.alone && matches!(lease.end, End::Reclaimed(_));
-                own.iter().any(|lease| lease.run.is_some()) && own.iter().any(|lease| lost(lease))
+                let ran = own.iter().any(|lease| lease.run.is_some());
+                own.iter().any(|lease| is_lost_alone(lease) && (ran || died_with(history, lease)))
             }
             _ => false,
         };

@@ -13,6 +13,7 @@ mod times;
 
 use crate::args::Store;
 use crate::history::History;
+pub use handlers::judged_unstarted;
 pub use repeats::after_ends;
 
 /// What was found of a property.
