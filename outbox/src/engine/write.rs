@@ -19,36 +19,37 @@ use crate::telemetry::TARGET;
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed) = (VecDeque::from([group]), 0);
-    loop {
-        let mut again = VecDeque::new();
-        while let Some(mut part) = parts.pop_front() {
-            match send(store, &part).await {
-                Ok(hits) => landed += close(store, &part, &hits),
-                Err(failed) if failed.transient => {
-                    warn!(target: TARGET, error = %failed, rows = part.len(), "settling failed; trying again");
-                    give_up_late(&mut part, failed.perhaps_done);
-                    let half = if failed.perhaps_done { part.len() / 2 } else { 0 };
-                    let rest = part.split_off(half);
-                    again.extend([part, rest].into_iter().filter(|part| !part.is_empty()));
-                }
-                Err(_) if part.len() > 1 => {
-                    part.into_iter().rev().for_each(|one| parts.push_front(vec![one]));
-                }
-                Err(refused) => {
-                    error!(
-                        target: TARGET, error = %refused, row_id = part[0].lease.id,
-                        "a settlement was refused; the row stays and comes back when its lease runs out"
-                    );
-                    part[0].close(Written::Lost, false);
+    while let Some(mut part) = parts.pop_front() {
+        match send(store, &part).await {
+            Ok(hits) => {
+                landed += close(store, &part, &hits);
+                backoff.reset();
+            }
+            Err(failed) if failed.transient => {
+                warn!(target: TARGET, error = %failed, rows = part.len(), "settling failed; trying again");
+                give_up_late(&mut part, failed.perhaps_done);
+                let half = if failed.perhaps_done { part.len() / 2 } else { 0 };
+                let rest = part.split_off(half);
+                // Behind the others: what one of them waits for need not be in their way. But
+                // they wait too, because it may.
+                parts.extend([part, rest].into_iter().filter(|part| !part.is_empty()));
+                if !parts.is_empty() {
+                    sleep(backoff.after(true)).await;
                 }
             }
+            Err(_) if part.len() > 1 => {
+                part.into_iter().rev().for_each(|one| parts.push_front(vec![one]));
+            }
+            Err(refused) => {
+                error!(
+                    target: TARGET, error = %refused, row_id = part[0].lease.id,
+                    "a settlement was refused; the row stays and comes back when its lease runs out"
+                );
+                part[0].close(Written::Lost, false);
+            }
         }
-        if again.is_empty() {
-            return landed;
-        }
-        sleep(backoff.after(true)).await;
-        parts = again;
     }
+    landed
 }
 
 /// Tells what became of each.
