@@ -2,6 +2,7 @@
 //! statement claims for all that want rows at that moment; how many such statements are
 //! under way, `lanes` says.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -87,17 +88,35 @@ pub(super) async fn run<S: Store>(
             () = alarm => {}
         }
     }
-    while let Some((mut round, answer)) = under_way.next().await {
-        lost.extend(round.lost.drain(..).map(|one| one.keep_trying(&shared, &turn, &stop)));
-        answered(&mut looks, round, answer);
+    // Those that are lost go on meanwhile: each may hold the connection that is waited for.
+    while !under_way.is_empty() {
+        tokio::select! {
+            biased;
+            Some((mut round, answer)) = under_way.next() => {
+                lost.extend(round.lost.drain(..).map(|one| one.keep_trying(&shared, &turn, &stop)));
+                answered(&mut looks, round, answer);
+            }
+            Some(_) = lost.next() => {}
+        }
     }
-    for reader in &readers {
+    let mut unstarted = pin!(give_back_unstarted(&readers, results));
+    loop {
+        tokio::select! {
+            biased;
+            () = unstarted.as_mut() => break,
+            Some(_) = lost.next() => {}
+        }
+    }
+    let _ = timeout(LAST_TRY, async { while lost.next().await.is_some() {} }).await;
+}
+
+/// Closes the inboxes.
+async fn give_back_unstarted(readers: &[Arc<Reader>], results: Sender) {
+    for reader in readers {
         for job in reader.inbox.close() {
             results.send(Settling::of(reader, &job).unstarted()).await;
         }
     }
-    drop(results);
-    let _ = timeout(LAST_TRY, async { while lost.next().await.is_some() {} }).await;
 }
 
 /// The next statement, if somebody wants rows. Whoever came first in the last one

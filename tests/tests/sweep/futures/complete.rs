@@ -12,7 +12,7 @@ const ELSEWHERE: [(&str, &str); 6] = [
     ("subscriber/layer.rs run", "is the handler that it runs"),
     ("private/batch.rs blocking", "is for generated code, and the handler that it runs"),
     ("private/mod.rs blocking", "is for generated code, and the handler that it runs"),
-    ("store/postgres/mod.rs reach", "is the first thing that `App::start` does"),
+    ("store/postgres/connect.rs reach", "is the first thing that `App::start` does"),
 ];
 
 #[test]

@@ -51,7 +51,7 @@ const ALL: [Call; 13] = [
 ];
 
 /// Of the functions that they run.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     "store/mod.rs claim",
     "store/mod.rs ack",
     "store/mod.rs ack_publishing",
@@ -59,6 +59,7 @@ pub const NAMES: [&str; 17] = [
     "store/mod.rs bury",
     "store/mod.rs release",
     "store/mod.rs extend",
+    "store/mod.rs held",
     "store/mod.rs abandon",
     "store/mod.rs listen",
     "store/mod.rs validate",
@@ -177,6 +178,7 @@ impl Call {
             Self::Extend => {
                 let token = lease.token;
                 store.extend(&[Extend { lease, token }]).await.unwrap();
+                store.held(&leases).await.unwrap();
             }
             Self::Abandon => drop(store.abandon(&claim(lease.token)).await.unwrap()),
             Self::Listen => {
