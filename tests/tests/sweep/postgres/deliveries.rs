@@ -92,9 +92,7 @@ impl Flow for Work {
 
         let mut wrong = stage.violations(lease, true).await;
         let acked = stage.acked().await;
-        // One that is put off gives its delivery back, so its claims have the same count.
-        let counted = !matches!(self, Work::Snooze | Work::Transaction);
-        wrong.extend(worker.notes.violations(&acked, counted));
+        wrong.extend(worker.notes.violations(&acked));
         assert!(wrong.is_empty(), "{wrong:#?}");
         self.check(&stage).await;
         let again = (1..=self.messages()).any(|n| worker.notes.runs_of(n) > self.runs());

@@ -18,8 +18,9 @@ pub struct Notes(Arc<Mutex<Vec<Run>>>);
 struct Run {
     id: i64,
     n: i64,
-    /// Tells the claims of a row apart.
     claims: u64,
+    /// Tells the claims of a row apart, also where one gave its delivery back.
+    fence: i64,
     late: bool,
     succeeded: bool,
 }
@@ -28,8 +29,8 @@ impl Notes {
     /// How often it has run by now, this time included.
     pub fn starts(&self, context: &Context, n: i64) -> usize {
         let late = Instant::now() >= context.lease_deadline() + STARTING;
-        let (id, claims) = (context.id(), context.deliveries());
-        self.0.lock().unwrap().push(Run { id, n, claims, late, succeeded: false });
+        let (id, claims, fence) = (context.id(), context.deliveries(), context.fence());
+        self.0.lock().unwrap().push(Run { id, n, claims, fence, late, succeeded: false });
         self.runs_of(n)
     }
 
@@ -45,7 +46,7 @@ impl Notes {
 
     /// Those that must not have been. `deleted`: rows that were acked, and the claim that
     /// did so.
-    pub fn violations(&self, deleted: &[(i64, i64)], counted: bool) -> Vec<String> {
+    pub fn violations(&self, deleted: &[(i64, i64)]) -> Vec<String> {
         let runs = self.0.lock().unwrap();
         let mut wrong = Vec::new();
         for (id, claims) in deleted {
@@ -59,7 +60,7 @@ impl Notes {
             if run.late {
                 wrong.push(format!("H3: a handler of row {} began after its lease", run.id));
             }
-            if counted && !seen.insert((run.id, run.claims)) {
+            if !seen.insert((run.id, run.fence)) {
                 wrong.push(format!("H1: one claim of row {} had two runs", run.id));
             }
         }
