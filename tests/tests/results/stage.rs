@@ -218,11 +218,14 @@ impl Play<'_> {
 
     /// Stops, and says what is left.
     pub async fn end(self) -> Scene {
-        let stats = self.stats();
         match self.on {
-            On::Broker(broker) => Scene { rows: rows(&broker), letters: letters(&broker), stats },
-            On::Database(db, _, running) => {
+            On::Broker(ref broker) => {
+                Scene { rows: rows(broker), letters: letters(broker), stats: self.stats() }
+            }
+            On::Database(db, stats, running) => {
+                // A row is gone a moment before that is counted.
                 running.stop().await.unwrap();
+                let stats = stats.subscribers().remove(0);
                 Scene { rows: rows_of(db).await, letters: letters_of(db).await, stats }
             }
         }
