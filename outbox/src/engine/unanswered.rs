@@ -42,6 +42,8 @@ enum Claims {
     Unanswered,
     /// A deadlock, or a busy file.
     Refused,
+    /// After a while, and one statement at a time.
+    UnansweredOnOneConnection,
 }
 
 /// How often it was asked for what, and what it does then.
@@ -50,6 +52,7 @@ struct Asked {
     claims: AtomicUsize,
     releases: AtomicUsize,
     abandons: AtomicUsize,
+    connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
     hangs: AtomicBool,
 }
@@ -77,6 +80,11 @@ impl Store for Unanswered {
         match self.claims {
             Claims::Answered => self.rows.claim(claims).await,
             Claims::Unanswered => away(),
+            Claims::UnansweredOnOneConnection => {
+                let _held = self.asked.connection.lock().await;
+                sleep(TTL / 20).await;
+                away()
+            }
             Claims::Refused => {
                 let refused = StoreError::new("claim", "deadlock detected", true);
                 Err(StoreError { perhaps_done: false, ..refused })
@@ -118,6 +126,11 @@ impl Store for Unanswered {
 
     async fn abandon(&self, claim: &Claim) -> Result<u64> {
         self.asked.abandons.fetch_add(1, Ordering::SeqCst);
+        if matches!(self.claims, Claims::UnansweredOnOneConnection) {
+            let _held = self.asked.connection.lock().await;
+            sleep(TTL / 20).await;
+            return Ok(0);
+        }
         if self.asked.hangs.load(Ordering::SeqCst) {
             pending::<()>().await;
         }
@@ -265,6 +278,17 @@ async fn a_drain_waits_for_all_lost_claims_at_once() {
     let took = claimed_for(TTL / 2, &shared).await;
     assert!(shared.store.asked.abandons.load(Ordering::SeqCst) > 20, "claims were lost");
     assert!(took <= LAST_TRY + Duration::from_millis(10), "{took:?}");
+}
+
+/// A claim under way that the drain waits for may itself wait for the connection of a claim
+/// that was lost.
+#[tokio::test(start_paused = true)]
+async fn a_drain_goes_on_with_lost_claims_while_it_waits_for_others() {
+    for n in 0..20 {
+        let store = Unanswered::new(&MemoryStore::new(true), Claims::UnansweredOnOneConnection);
+        let took = claimed_for(TTL / 2 + TTL / 100 * n, &Arc::new(store.shared())).await;
+        assert!(took <= LAST_TRY + 5 * TTL, "{took:?}");
+    }
 }
 
 /// The rests of one that fails grow to half a minute.
