@@ -41,9 +41,14 @@ pub struct Db {
     pub(crate) own_server: bool,
 }
 
-/// Runs every case on both databases.
+/// Runs every case on both databases. With `one thread:` no other task runs while
+/// one is polled.
 #[macro_export]
 macro_rules! on_both {
+    (one thread: $($case:ident),* $(,)?) => {
+        $crate::cases!(postgres in postgres on (flavor = "current_thread"): $($case),*);
+        $crate::cases!(sqlite in sqlite on (flavor = "current_thread"): $($case),*);
+    };
     ($($case:ident),* $(,)?) => {
         $crate::cases!(postgres in postgres: $($case),*);
         $crate::cases!(sqlite in sqlite: $($case),*);
@@ -53,6 +58,9 @@ macro_rules! on_both {
 /// Runs every case on PostgreSQL; goes beside [`on_both`](crate::on_both).
 #[macro_export]
 macro_rules! on_postgres {
+    (one thread: $($case:ident),* $(,)?) => {
+        $crate::cases!(postgres in postgres_only on (flavor = "current_thread"): $($case),*);
+    };
     ($($case:ident),* $(,)?) => {
         $crate::cases!(postgres in postgres_only: $($case),*);
     };
@@ -62,8 +70,13 @@ macro_rules! on_postgres {
 #[macro_export]
 macro_rules! cases {
     ($database:ident in $module:ident: $($case:ident),*) => {
+        $crate::cases!(
+            $database in $module on (flavor = "multi_thread", worker_threads = 2): $($case),*
+        );
+    };
+    ($database:ident in $module:ident on $runtime:tt: $($case:ident),*) => {
         mod $module {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            $(#[tokio::test $runtime]
             async fn $case() {
                 let Some(db) = $crate::db::Db::$database().await else { return };
                 super::$case(&db).await;

@@ -12,6 +12,7 @@ pub mod hostile;
 pub mod pooler;
 pub mod postgres;
 pub mod probe;
+pub mod process;
 pub mod proxy;
 pub mod roles;
 pub mod server;

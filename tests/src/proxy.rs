@@ -24,11 +24,16 @@ pub struct Proxy {
     cuts: Arc<AtomicUsize>,
     /// How many more are cut before their commits get through.
     losses: Arc<AtomicUsize>,
+    /// How many more are frozen when they are asked for a sign of life.
+    pings: Arc<AtomicUsize>,
     /// New connections are frozen too.
     hangs: Arc<AtomicBool>,
     /// How long the server takes to hear of new ones.
     delay: Arc<Mutex<Duration>>,
 }
+
+/// A Sync alone.
+const PING: &[u8] = b"S\0\0\0\x04";
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -49,6 +54,7 @@ struct Line {
     cut: AtomicBool,
     cuts: Arc<AtomicUsize>,
     losses: Arc<AtomicUsize>,
+    pings: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -61,18 +67,20 @@ impl Proxy {
             lines: Arc::default(),
             cuts: Arc::default(),
             losses: Arc::default(),
+            pings: Arc::default(),
             hangs: Arc::default(),
             delay: Arc::default(),
         };
         let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
         let (losses, hangs) = (Arc::clone(&proxy.losses), Arc::clone(&proxy.hangs));
-        let delay = Arc::clone(&proxy.delay);
+        let (delay, pings) = (Arc::clone(&proxy.delay), Arc::clone(&proxy.pings));
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let to = server.lock().unwrap().clone();
                 let Ok(server) = TcpStream::connect(to).await else { continue };
                 let (cuts, losses) = (Arc::clone(&cuts), Arc::clone(&losses));
-                let line = Arc::new(Line { cuts, losses, ..Line::default() });
+                let pings = Arc::clone(&pings);
+                let line = Arc::new(Line { cuts, losses, pings, ..Line::default() });
                 if hangs.load(Ordering::SeqCst) {
                     line.fate.send_replace(Fate::Frozen);
                 }
@@ -164,6 +172,16 @@ impl Proxy {
         self.losses.load(Ordering::SeqCst) == 0
     }
 
+    /// Freezes the next connections that are asked for a sign of life, so many of them.
+    pub fn freeze_at_pings(&self, connections: usize) {
+        self.pings.store(connections, Ordering::SeqCst);
+    }
+
+    /// How many of them are left.
+    pub fn pings_left(&self) -> usize {
+        self.pings.load(Ordering::SeqCst)
+    }
+
     /// Freezes every connection there is now.
     pub fn freeze_all(&self) {
         self.end(Fate::Frozen, |_| true);
@@ -228,11 +246,15 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>, 
             // The answer: whoever reads finds the connection closed.
             return;
         }
-        if some.windows(7).any(|word| word == b"COMMIT\0") {
+        let took = |left: &AtomicUsize| {
             let one_less = |left: usize| left.checked_sub(1);
-            let took = |left: &AtomicUsize| {
-                left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
-            };
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+        };
+        if way == Towards::Server && some == PING && took(&line.pings) {
+            line.fate.send_replace(Fate::Frozen);
+            continue;
+        }
+        if some.windows(7).any(|word| word == b"COMMIT\0") {
             if took(&line.losses) {
                 return;
             }

@@ -53,11 +53,19 @@ impl Worker {
     /// # Panics
     /// When it does not end well.
     pub async fn stop(self) {
-        let id = self.0.id().expect("it runs").to_string();
-        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -TERM {id}")]).status();
-        assert!(kill.await.unwrap().success());
+        self.signal("TERM").await;
         let status = self.end().await;
         assert_eq!(status.code(), Some(0), "{status}");
+    }
+
+    /// Sends it a signal, named as `kill` names it.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub async fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.id());
+        let sent = Command::new("/bin/sh").args(["-c", &kill]).status().await;
+        assert!(sent.unwrap().success(), "{kill}");
     }
 
     /// How it ended, if it has.

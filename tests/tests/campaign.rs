@@ -21,7 +21,7 @@ fn a_minute(store: &str) {
     let report = said.lines().last().unwrap();
     let report: serde_json::Value = serde_json::from_str(report).unwrap();
     assert!(report["messages"].as_u64() > Some(300), "{report}");
-    for id in ["P1", "M1", "D1", "D2", "L1", "L3", "H1", "H3", "C1", "T1"] {
+    for id in ["P1", "M1", "D1", "D2", "L1", "L3", "H1", "H3", "C1", "T1", "V1"] {
         assert!(report["properties"][id]["tested"].as_u64() > Some(20), "{id}: {report}");
     }
     assert!(report["faults"].as_object().unwrap().len() > 4, "{report}");

@@ -74,6 +74,8 @@ mod refuse;
 mod release;
 #[path = "conformance/retry.rs"]
 mod retry;
+#[path = "conformance/rewritten.rs"]
+mod rewritten;
 #[path = "conformance/timer_batch.rs"]
 mod timer_batch;
 #[path = "conformance/timers.rs"]

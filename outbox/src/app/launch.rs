@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{App, Database, RunningApp};
@@ -16,7 +18,7 @@ use crate::telemetry::{Sinks, TARGET};
 
 /// How long a server that starts at the same moment is waited for.
 #[cfg(feature = "postgres")]
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// There a statement may be another one's that some session prepared under its name.
 #[cfg(feature = "postgres")]
@@ -136,6 +138,9 @@ impl Database {
     }
 }
 
+/// How long the connections of a start that failed may take to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
 /// The reasons found so far and a database that fails, or only that.
 fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     if reasons.is_empty() {
@@ -162,7 +167,8 @@ impl Start<'_> {
     ) -> Result<RunningApp> {
         let Self { app, states, subscribers } = self;
         if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
-            store.close().await;
+            // A connection that gives no sign of life is not waited for.
+            let _ = timeout(CLOSE_LIMIT, store.close()).await;
             return Err(error);
         }
         let render = Arc::clone(&app.render);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::Hook;
 use crate::engine::Engine;
@@ -26,6 +27,8 @@ const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 /// The loops of a started app. Dropping it stops without waiting.
 pub struct RunningApp {
     rest: Mutex<Rest>,
+    /// Ends the claims, even while a ping has the engine.
+    claims: CancellationToken,
     /// Told by a ping at once, without waiting for the drain.
     life: Arc<Life>,
     sinks: Sinks,
@@ -47,11 +50,16 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 /// An engine, whatever its store.
 pub(super) trait AnyEngine: Send + Sync {
+    fn claims(&self) -> CancellationToken;
     fn ping(&self) -> Answer<'_>;
     fn drain(&mut self) -> Answer<'_>;
 }
 
 impl<S: Store> AnyEngine for Engine<S> {
+    fn claims(&self) -> CancellationToken {
+        self.claims()
+    }
+
     fn ping(&self) -> Answer<'_> {
         Box::pin(self.ping())
     }
@@ -68,9 +76,9 @@ impl RunningApp {
         shutdown: Vec<Hook>,
         sinks: Sinks,
     ) -> Self {
-        let hooks = shutdown.into_iter();
+        let (claims, hooks) = (engine.claims(), shutdown.into_iter());
         let rest = Rest { engine: Some(engine), hooks, hook: None, error: None };
-        Self { rest: Mutex::new(rest), life, sinks }
+        Self { rest: Mutex::new(rest), claims, life, sinks }
     }
 
     /// Whether it is alive and ready, for probes.
@@ -129,6 +137,7 @@ impl RunningApp {
         if self.life.phase() == Phase::Running {
             self.life.enter(Phase::Stopping);
         }
+        self.claims.cancel();
         let mut rest = self.rest.lock().await;
         let Rest { engine, hooks, hook, error } = &mut *rest;
         if let Some(running) = engine {
@@ -170,5 +179,54 @@ fn begin(hook: Hook) -> Answer<'static> {
 impl fmt::Debug for RunningApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningApp").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::engine::{Settings, Shared};
+    use crate::store::memory::MemoryStore;
+
+    /// The database answers no ping.
+    struct Hangs(CancellationToken);
+
+    impl AnyEngine for Hangs {
+        fn claims(&self) -> CancellationToken {
+            self.0.clone()
+        }
+
+        fn ping(&self) -> Answer<'_> {
+            Box::pin(std::future::pending())
+        }
+
+        fn drain(&mut self) -> Answer<'_> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_without_an_answer_keeps_no_stop_from_ending_the_claims() {
+        let (store, render) = (MemoryStore::new(true), Arc::new(crate::subscriber::debug_chain));
+        let shared = Shared::new(store, render, crate::Publisher::default(), Sinks::default());
+        let settings = Settings { drain_timeout: PING_LIMIT, sample_every: None };
+        let anew = None::<fn() -> MemoryStore>;
+        let (states, counts) = (crate::extract::States::default(), crate::Stats::default());
+        let engine = Engine::start(shared, Vec::new(), &states, &counts, settings, anew);
+        let (claims, life) = (CancellationToken::new(), Life::begin(engine.vitals()));
+        let hangs = Box::new(Hangs(claims.clone()));
+        let running = RunningApp::new(hangs, life, Vec::new(), Sinks::default());
+        let begun = tokio::time::Instant::now();
+        let ended = async {
+            tokio::task::yield_now().await;
+            running.stop().await
+        };
+        let claims_end = async {
+            let ended = timeout(PING_LIMIT / 2, claims.cancelled()).await;
+            (ended.is_ok(), begun.elapsed())
+        };
+        let (pinged, stopped, claimed) = tokio::join!(running.ping(), ended, claims_end);
+        assert!(pinged.is_err() && stopped.is_ok());
+        assert_eq!(claimed, (true, Duration::ZERO));
     }
 }

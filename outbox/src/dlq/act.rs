@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::audit::Audit;
 use super::{BATCH, DeadLetters, Filter, Status};
 use crate::error::Result;
 use crate::ops::on_desk;
 use crate::subscriber::{MAX_EXCEPTION_BYTES, storable};
-use crate::telemetry::TARGET;
 
 /// What open letters become.
 #[derive(Debug, Clone)]
@@ -57,21 +57,25 @@ impl DeadLetters {
         note: Option<&str>,
         mut done: impl FnMut(u64),
     ) -> Result<u64> {
+        let what = match status {
+            Status::Ignored => "ignored",
+            _ => "resolved",
+        };
+        let mut audit = Audit::of(what, filter);
         let filter = self.open_letters(filter).await?;
         let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES));
         let mark = Mark { status, note };
-        let mut marked = 0;
         loop {
             let batch = i64::from(BATCH);
             let count = on_desk!(self.operator, desk => desk.mark(&filter, &mark, batch).await)?;
             if count == 0 {
                 break;
             }
-            marked += count;
-            done(marked);
+            audit.letters += count;
+            done(audit.letters);
         }
-        tracing::info!(target: TARGET, letters = marked, status = status.as_str(), "dead letters were marked");
-        Ok(marked)
+        audit.whole = true;
+        Ok(audit.letters)
     }
 
     /// Deletes letters for good, the oldest first, and says how many. Without a status
@@ -106,7 +110,7 @@ impl DeadLetters {
     /// # Cancel safety
     /// As [`purge`](Self::purge).
     pub async fn purge_with(&self, filter: &Filter, mut done: impl FnMut(u64)) -> Result<u64> {
-        let mut purged = 0;
+        let mut audit = Audit::of("purged", filter);
         for part in Self::purged(&self.failed_by_now(filter).await?) {
             loop {
                 let batch = i64::from(BATCH);
@@ -114,12 +118,12 @@ impl DeadLetters {
                 if count == 0 {
                     break;
                 }
-                purged += count;
-                done(purged);
+                audit.letters += count;
+                done(audit.letters);
             }
         }
-        tracing::info!(target: TARGET, letters = purged, "dead letters were purged");
-        Ok(purged)
+        audit.whole = true;
+        Ok(audit.letters)
     }
 
     /// How many letters [`purge`](Self::purge) would delete.

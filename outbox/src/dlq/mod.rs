@@ -6,6 +6,7 @@
 #![doc = include_str!("../docs/dlq.md")]
 
 mod act;
+mod audit;
 mod canary;
 mod cursor;
 mod dry_run;
@@ -13,7 +14,6 @@ mod filter;
 mod groups;
 mod letter;
 mod partitions;
-
 mod read;
 mod replay;
 mod replay_in;
@@ -25,7 +25,6 @@ pub use dry_run::{DryOutcome, DryRun, WouldBe};
 pub use filter::Filter;
 pub use groups::{Groups, Problem};
 pub use letter::{Letter, Opened, Status, StatusError};
-
 pub use partitions::{Dropped, Partition, Partitioned};
 pub use read::Page;
 pub use replay::{Kept, Replay, ReplayReport, Replayed};

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
+use super::audit::Audit;
 use super::canary::{Canary, CanaryOutcome};
 use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
 use crate::publish::check_name;
 use crate::subscriber::LONGEST;
-use crate::telemetry::TARGET;
 
 /// How letters are replayed: all of the filter, as they are and as fast as they go.
 ///
@@ -208,6 +208,7 @@ impl DeadLetters {
             after: None,
             seen: HashSet::new(),
             report: ReplayReport::default(),
+            audit: Audit::of("replayed", filter),
         };
         if let Some(canary) = &how.canary {
             let since = self.now().await?;
@@ -226,15 +227,12 @@ impl DeadLetters {
             let left = how.limit.map_or(u64::MAX, |limit| limit.saturating_sub(done));
             work.run(left, &mut told).await?;
         }
+        work.audit.whole = !work.report.stopped();
         let (mut report, reached) = (work.report, work.seen);
         if filter.ids.is_some() && !report.stopped() {
             let limited = how.limit.is_some_and(|limit| report.replayed >= limit);
             report.kept += self.tell_of_others(filter, &reached, limited, &mut told).await?;
         }
-        tracing::info!(
-            target: TARGET, replayed = report.replayed, kept = report.kept,
-            "dead letters were replayed"
-        );
         Ok(report)
     }
 
@@ -278,6 +276,7 @@ struct Work<'a> {
     /// Those that were looked at, if they were named.
     seen: HashSet<i64>,
     report: ReplayReport,
+    audit: Audit<'a>,
 }
 
 impl Work<'_> {
@@ -299,6 +298,7 @@ impl Work<'_> {
             }
             let landed = batch.iter().filter(|one| one.row.is_ok()).count() as u64;
             self.report.replayed += landed;
+            self.audit.letters += landed;
             self.report.kept += batch.len() as u64 - landed;
             left -= landed;
             told(&batch);

@@ -18,7 +18,7 @@ use super::look::Look;
 use super::lost::{LAST_TRY, Lost};
 use super::results::Sender;
 use super::settle::Settling;
-use super::{Reader, Shared};
+use super::{Reader, Shared, leave_to_others};
 use crate::error::StoreError;
 use crate::store::{Claim, Store, Taken};
 use crate::telemetry::TARGET;
@@ -182,6 +182,10 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
     let now = Instant::now();
     match result {
         Ok(taken) => {
+            // Before the workers are woken: the last of them starts here, at once.
+            if taken.iter().any(|taken| !taken.rows.is_empty()) {
+                leave_to_others();
+            }
             for ((at, claim), taken) in readers.into_iter().zip(&claims).zip(taken) {
                 let look = &mut looks[at];
                 look.answered(claim, &taken, sent, now);

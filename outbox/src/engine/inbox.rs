@@ -138,11 +138,13 @@ impl Inbox {
 
     /// The rows that a worker had are dealt with, so many in one run of this length.
     /// The next one if it is there: a handler of batches asks [`Inbox::next`].
+    ///
+    /// And whether that woke the claimer, which has to run though the next handler may block.
     pub(super) fn turn(
         &self,
         last: Option<(usize, Duration)>,
         batch: Batching,
-    ) -> Option<Few<Job>> {
+    ) -> (Option<Few<Job>>, bool) {
         let mut state = self.state();
         let mut room = false;
         if let Some((rows, took)) = last {
@@ -157,7 +159,7 @@ impl Inbox {
         if room {
             self.changed.notify_one();
         }
-        (!jobs.is_empty()).then_some(jobs)
+        ((!jobs.is_empty()).then_some(jobs), room)
     }
 
     /// The next rows: at least one, and as many of a batch as come in its time.
@@ -254,7 +256,7 @@ mod tests {
         let first = inbox.reserve(CLAIM).unwrap();
         let payload = Bytes::from(vec![0; bytes]);
         inbox.fill(first, std::iter::repeat_n(payload, first).map(job));
-        while inbox.turn(None, batch).is_some() {}
+        while inbox.turn(None, batch).0.is_some() {}
         inbox.turn(Some((first, Duration::from_micros(1))), batch);
         inbox.reserve(CLAIM)
     }

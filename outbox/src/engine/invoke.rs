@@ -13,7 +13,7 @@ use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::{self, Holding};
-use super::quiet::{self, Running};
+use super::quiet::{self, Marked, Running};
 use super::results::Sender;
 use super::settle::{Settlement, Settling};
 use super::solitude::{self, Solitude};
@@ -268,18 +268,22 @@ async fn alone<S: Store>(
         return smallvec![run.given_back()];
     };
     let Some(alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
-    let _running = shared.quiet.count(1);
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
     let deadline = run.context.lease_deadline();
     let held = run.settling.lease;
     let marked = Lease { token: new_alone_token(), ..held };
-    let answer = quiet::mark(&shared.store, held, marked, deadline).await;
-    if answer == Some(false) {
-        return smallvec![run.settling.ruled(Settlement::Lost)];
+    let answer = quiet::mark(&shared.store, held, marked, deadline, &shared.stop).await;
+    match answer {
+        Marked::Lost => return smallvec![run.settling.ruled(Settlement::Lost)],
+        Marked::Not => {
+            drop(alone);
+            return Box::pin(beside(shared, reader, run, place)).await;
+        }
+        Marked::Alone | Marked::Unknown => run.settling.lease = marked,
     }
-    run.settling.lease = marked;
+    let _running = shared.quiet.count(1);
     let too_late = shared.stop.is_cancelled() || Instant::now() + lease::margin(ttl) > since + ttl;
-    if answer.is_none() || too_late {
+    if answer == Marked::Unknown || too_late {
         // It must not be found under that token: nothing of it ran. The last try may have
         // begun a lease just now.
         run.settling.until(Instant::now() + ttl);

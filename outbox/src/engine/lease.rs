@@ -1,9 +1,13 @@
 //! Leases live as long as their handlers: extended in batches, on a task of
 //! their own.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
@@ -63,7 +67,26 @@ impl Due {
     }
 }
 
+/// Leases of about the same length: none is more than four times as long as another. Each
+/// kind has a statement of its own, or the answer that a short lease cannot wait for any
+/// more would be too late for a long one, too.
+type Kind = u32;
+
+fn kind(ttl: Duration) -> Kind {
+    ttl.as_millis().max(1).ilog2() / 2
+}
+
 impl Held {
+    /// A third of it is over, or the solitude.
+    fn is_due(&self, now: Instant) -> bool {
+        // A handler that blocks is still there after its lease is lost.
+        (now.duration_since(self.since) >= self.ttl / 3 || self.ending().is_some()) && self.counts()
+    }
+
+    fn ending(&self) -> Option<&Arc<Solitude>> {
+        self.solitude.as_ref().filter(|solitude| solitude.is_ending())
+    }
+
     /// Whether it is to be extended, or given up when it runs out.
     fn counts(&self) -> bool {
         !self.context.delivery().watch.is_lost() && !self.context.delivery().is_sole_writer()
@@ -121,21 +144,21 @@ impl Leases {
         last.is_some_and(|last| now.duration_since(last) >= limit)
     }
 
-    /// Leases of which a third is over, or the solitude, and when the first of them runs
-    /// out.
-    fn to_extend(&self, now: Instant) -> (Vec<Due>, Instant) {
+    fn kinds_due(&self, now: Instant) -> BTreeSet<Kind> {
+        let held = self.held();
+        let due = held.iter().filter(|(_, one)| one.is_due(now));
+        due.map(|(_, one)| kind(one.ttl)).collect()
+    }
+
+    /// Leases of a kind that are due, and when the first of them runs out.
+    fn to_extend(&self, of: Kind, now: Instant) -> (Vec<Due>, Instant) {
         let held = self.held();
         let mut first = now + LONGEST_WAIT;
         let mut due = Vec::new();
-        for (key, one) in held.iter() {
-            // A handler that blocks is still there after its lease is lost.
-            let ending = one.solitude.as_ref().filter(|it| it.is_ending());
-            let old = now.duration_since(one.since) >= one.ttl / 3;
-            if (old || ending.is_some()) && one.counts() {
-                let token = ending.map_or(one.lease.token, |solitude| solitude.token);
-                due.push(Due { key, lease: one.lease, token });
-                first = first.min(one.since + one.ttl);
-            }
+        for (key, one) in held.iter().filter(|(_, one)| kind(one.ttl) == of && one.is_due(now)) {
+            let token = one.ending().map_or(one.lease.token, |solitude| solitude.token);
+            due.push(Due { key, lease: one.lease, token });
+            first = first.min(one.since + one.ttl);
         }
         due.sort_by_key(|one| one.lease.id);
         (due, first)
@@ -220,13 +243,22 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
     let mut ticks = interval(pace(shortest));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let extending = async {
+        let (mut under_way, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
         loop {
             tokio::select! {
                 biased;
                 _ = ticks.tick() => {}
                 () = leases.hurry.notified() => {}
+                Some(kind) = under_way.next() => {
+                    busy.remove(&kind);
+                    continue;
+                }
             }
-            extend(leases, store).await;
+            for kind in leases.kinds_due(Instant::now()) {
+                if busy.insert(kind) {
+                    under_way.push(extend_kind(leases, store, kind));
+                }
+            }
         }
     };
     // Beside each other: while one lease waits for the database, another runs out.
@@ -257,10 +289,15 @@ pub(super) fn margin(ttl: Duration) -> Duration {
 
 /// Extends what is due, once.
 pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
+    let kinds = leases.kinds_due(Instant::now());
+    join_all(kinds.into_iter().map(|kind| extend_kind(leases, store, kind))).await;
+}
+
+async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> Kind {
     let now = Instant::now();
-    let (due, first_deadline) = leases.to_extend(now);
+    let (due, first_deadline) = leases.to_extend(kind, now);
     if due.is_empty() {
-        return;
+        return kind;
     }
     let extends: Vec<Extend> = due.iter().flat_map(Due::tries).collect();
     // An answer may be long in coming: nobody waits for it longer than a lease.
@@ -289,6 +326,7 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
         }
     }
     leases.lose_expired(Instant::now());
+    kind
 }
 
 /// Gives up leases that were not extended, but for those whose rows are locked: the next

@@ -14,7 +14,10 @@ mod inbox;
 mod invoke;
 mod judge;
 mod lanes;
+mod later;
 mod lease;
+#[cfg(all(test, feature = "testing"))]
+mod locked;
 mod look;
 mod lost;
 mod pulse;
@@ -268,11 +271,24 @@ impl<S: Store> Engine<S> {
         Ok(self.shared.store.ping().await?)
     }
 
+    /// Cancelled, it ends the claims; the rest is for [`Engine::drain`].
+    pub(crate) fn claims(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// What health checks look at, for as long as the engine is there.
     pub(crate) fn vitals(&self) -> Weak<dyn Vital> {
         let vitals: Arc<dyn Vital> = Arc::clone(&self.vitals) as _;
         Arc::downgrade(&vitals)
     }
+}
+
+/// Lets another thread have the task that was just woken. Tokio keeps it for this one, which
+/// runs it when the task that woke it waits, and none other takes it from there: unless
+/// another task comes into its place. A handler that blocks never waits. Nor is another
+/// thread awake then to look after sockets and timers, but for a second task.
+fn leave_to_others() {
+    drop(tokio::spawn(std::future::ready(())));
 }
 
 /// Runs deliveries one after the other until the inbox is closed. After `stop`
@@ -286,7 +302,10 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
     let batch = reader.subscriber.options.batch;
     let (mut now, mut last) = (Instant::now(), None);
     loop {
-        let mut jobs = reader.inbox.turn(last.take(), batch);
+        let (mut jobs, wakes) = reader.inbox.turn(last.take(), batch);
+        if wakes {
+            leave_to_others();
+        }
         if jobs.is_none() {
             jobs = reader.inbox.next(batch).await;
             now = Instant::now();

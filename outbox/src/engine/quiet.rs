@@ -4,14 +4,16 @@
 //! lease, the innocent with the guilty. A row that has used up its
 //! `max_deliveries` that way is not judged yet: it runs once more with no other
 //! handler beside it, under a token that says so. If that lease expires too, the
-//! row itself is what kills processes. One that takes long is not alone for ever:
-//! see `solitude`.
+//! row itself is what kills processes, or the database was away for as long as a lease:
+//! nobody can tell. One that takes long is not alone for ever: see `solitude`.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use crate::store::{Extend, Lease, Store};
@@ -20,6 +22,11 @@ use crate::store::{Extend, Lease, Store};
 /// it passes, because some handler runs on, the row runs beside it and nothing
 /// is concluded.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After it passed in vain nobody else waits as long as the same handlers may still run, or
+/// for this long: a thousand such rows would keep all others from starting for an hour.
+const LOUD: Duration = Duration::from_secs(50);
+/// How long a row that somebody else has locked keeps others waiting.
+const LOCKED: Duration = Duration::from_secs(2);
 
 /// Counts the handlers that run, and lets one run alone.
 #[derive(Default)]
@@ -33,6 +40,10 @@ pub(crate) struct Quiet {
     ended: Notify,
     /// Wakes who waits to start.
     free: Notify,
+    /// How often nobody ran.
+    silences: AtomicUsize,
+    /// That number when somebody waited in vain, and until when nobody else does.
+    loud: std::sync::Mutex<Option<(usize, Instant)>>,
 }
 
 /// Handlers that run, however they end.
@@ -77,7 +88,17 @@ impl Quiet {
         }
     }
 
+    fn is_loud(&self) -> bool {
+        let loud = *self.loud.lock().unwrap_or_else(PoisonError::into_inner);
+        let silences = self.silences.load(Ordering::SeqCst);
+        loud.is_some_and(|(then, until)| then == silences && Instant::now() < until)
+    }
+
+    /// Waits until no other handler runs, and keeps others from starting.
     pub(super) async fn alone(&self) -> Option<Alone<'_>> {
+        if self.is_loud() {
+            return None;
+        }
         let until = Instant::now() + PATIENCE;
         let turn = timeout_at(until, self.turn.lock()).await.ok()?;
         self.wanted.fetch_add(1, Ordering::SeqCst);
@@ -91,13 +112,20 @@ impl Quiet {
                 ended.await;
             }
         };
-        timeout_at(until, quiet).await.ok().map(|()| alone)
+        if timeout_at(until, quiet).await.is_err() {
+            let loud = (self.silences.load(Ordering::SeqCst), until + LOUD);
+            *self.loud.lock().unwrap_or_else(PoisonError::into_inner) = Some(loud);
+            return None;
+        }
+        Some(alone)
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.quiet.running.fetch_sub(self.these, Ordering::SeqCst);
+        if self.quiet.running.fetch_sub(self.these, Ordering::SeqCst) == self.these {
+            self.quiet.silences.fetch_add(1, Ordering::SeqCst);
+        }
         if self.quiet.wanted.load(Ordering::SeqCst) > 0 {
             self.quiet.ended.notify_waiters();
         }
@@ -111,8 +139,19 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Continues a lease under a token that says "alone". False when the lease is lost;
-/// `None` when the database has not answered, and may have done it or do it yet.
+/// Under which token a lease goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marked {
+    Alone,
+    /// As before: somebody else has the row locked, or the drain has begun.
+    Not,
+    /// None: it is lost.
+    Lost,
+    /// The database has not answered, and may have done it or do it yet.
+    Unknown,
+}
+
+/// Continues a lease under a token that says "alone".
 ///
 /// A try without an answer is repeated: if it had landed unnoticed, the row would
 /// be found guilty later without having been started.
@@ -121,25 +160,61 @@ pub(super) async fn mark<S: Store>(
     lease: Lease,
     marked: Lease,
     deadline: Instant,
-) -> Option<bool> {
+    stop: &CancellationToken,
+) -> Marked {
     let token = marked.token;
     let either = [Extend { lease, token }, Extend { lease: marked, token }];
-    let mut backoff = Backoff::of_errors();
+    let (begun, mut backoff) = (Instant::now(), Backoff::of_errors());
+    let mut unanswered = false;
     loop {
-        match store.extend(&either).await {
-            Ok(landed) if landed.contains(&true) => return Some(true),
+        let failed = match store.extend(&either).await {
+            Ok(landed) if landed.contains(&true) => return Marked::Alone,
             // Or somebody else has the row locked.
             Ok(_) => match store.held(&[lease, marked]).await {
-                Ok(held) if !held.contains(&true) => return Some(false),
-                Err(failed) if !failed.transient => return None,
-                _ => {}
+                Ok(held) if !held.contains(&true) => return Marked::Lost,
+                Ok(_) => None,
+                Err(failed) => Some(failed),
             },
-            Err(failed) if !failed.transient => return None,
-            Err(_) => {}
+            Err(failed) => {
+                unanswered |= failed.perhaps_done;
+                Some(failed)
+            }
+        };
+        if failed.is_some_and(|failed| !failed.transient) {
+            return Marked::Unknown;
+        }
+        let ends = stop.is_cancelled() || Instant::now() >= begun + LOCKED;
+        if ends && !unanswered {
+            return Marked::Not;
         }
         if Instant::now() >= deadline {
-            return None;
+            return Marked::Unknown;
         }
-        sleep(backoff.after(true)).await;
+        let rest = sleep(backoff.after(true));
+        if unanswered {
+            rest.await;
+        } else {
+            stop.run_until_cancelled(rest).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_runs_on_keeps_others_from_starting_once_and_not_for_each_that_waits() {
+        let (quiet, begun) = (Quiet::default(), Instant::now());
+        let long = quiet.count(1);
+        for _ in 0..10 {
+            assert!(quiet.alone().await.is_none());
+        }
+        assert_eq!(begun.elapsed(), PATIENCE);
+        sleep(LOUD).await;
+        assert!(quiet.alone().await.is_none());
+        assert_eq!(begun.elapsed(), PATIENCE + LOUD + PATIENCE);
+        drop(long);
+        assert!(quiet.alone().await.is_some(), "it has ended");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::leave_to_others;
 use super::settle::Settling;
 use crate::store::CLAIM_BYTES;
 
@@ -139,11 +140,11 @@ impl Results {
         }
     }
 
-    /// Gives it back if there is no room.
-    fn take_over(&self, settling: Settling) -> Option<Settling> {
+    /// Gives it back if there is no room; says whether that woke a settler.
+    fn take_over(&self, settling: Settling) -> (Option<Settling>, bool) {
         let mut state = self.state();
         if state.waiting.len() >= BACKLOG || state.bytes >= BYTES {
-            return Some(settling);
+            return (Some(settling), false);
         }
         let (first, half) = (state.waiting.is_empty(), state.is_half_full());
         state.bytes += settling.bytes();
@@ -151,10 +152,11 @@ impl Results {
         let now_half = state.is_half_full();
         drop(state);
         // More in between wake nobody: the settlers are busy or awake.
-        if first || now_half && !half {
+        let wakes = first || now_half && !half;
+        if wakes {
             self.filled.notify_one();
         }
-        None
+        (None, wakes)
     }
 }
 
@@ -176,13 +178,16 @@ impl Sender {
     /// A dropped call has handed over nothing.
     pub(super) async fn send(&self, settling: Settling) {
         let way = if settling.is_letter() { &self.letters } else { &self.results };
-        let mut late = way.take_over(settling);
+        let (mut late, mut wakes) = way.take_over(settling);
         while let Some(settling) = late {
             let drained = way.drained.notified();
-            late = way.take_over(settling);
+            (late, wakes) = way.take_over(settling);
             if late.is_some() {
                 drained.await;
             }
+        }
+        if wakes {
+            leave_to_others();
         }
     }
 }

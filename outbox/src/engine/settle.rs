@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::inbox::Job;
+use super::later::Later;
 use super::results::Results;
 use super::write::write;
 use super::{Reader, Shared};
@@ -178,10 +179,21 @@ pub(super) enum Written {
 
 /// Settles what the workers send until they are gone.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
-    while let Some(batch) = results.next().await {
-        settle(&shared.store, batch).await;
+    let (store, mut later) = (&shared.store, Later::new());
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = later.is_due(), if !later.is_empty() => {
+                later.again(store).await;
+                continue;
+            }
+            batch = results.next(), if !later.is_full() => batch,
+        };
+        let Some(batch) = batch else { break };
+        settle_some(store, batch, &mut later).await;
         results.written();
     }
+    settle_rest(store, later).await;
 }
 
 /// Writes a batch, one statement a kind, and closes each delivery when its write
@@ -191,6 +203,26 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
 /// A dropped call may have written any part; what it has not comes back when its
 /// lease runs out.
 pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
+    let mut later = Later::new();
+    let landed = settle_some(store, batch, &mut later).await;
+    landed + settle_rest(store, later).await
+}
+
+async fn settle_rest<S: Store>(store: &S, mut later: Later) -> usize {
+    let mut landed = 0;
+    while !later.is_empty() {
+        later.is_due().await;
+        landed += later.again(store).await;
+    }
+    landed
+}
+
+/// As [`settle`], but for rows that somebody else has locked.
+pub(super) async fn settle_some<S: Store>(
+    store: &S,
+    batch: Vec<Settling>,
+    later: &mut Later,
+) -> usize {
     let (mut acks, mut publishing) = (vec![], vec![]);
     let (mut retries, mut deaths, mut releases) = (vec![], vec![], vec![]);
     for settling in batch {
@@ -204,10 +236,11 @@ pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
         }
     }
     let mut landed = 0;
+    // What publishes comes last: its timers may wait for other people's transactions.
     let publishing = apart(publishing, Settling::timers);
-    for group in publishing.into_iter().chain([acks, retries, deaths, releases]) {
+    for group in [acks, retries, deaths, releases].into_iter().chain(publishing) {
         if !group.is_empty() {
-            landed += write(store, group).await;
+            landed += write(store, group, later).await;
         }
     }
     landed

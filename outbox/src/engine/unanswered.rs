@@ -2,15 +2,17 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
+use super::lease::{Leases, keep};
 use super::lost::{LAST_TRY, Lost};
 use super::results::{Results, Sender};
 use super::settle::{Settlement, Settling, settle};
@@ -33,11 +35,11 @@ use crate::telemetry::Sinks;
 pub(crate) struct Unanswered {
     rows: MemoryStore,
     claims: Claims,
-    asked: Arc<Asked>,
+    pub(super) asked: Arc<Asked>,
 }
 
 #[derive(Clone, Copy)]
-enum Claims {
+pub(super) enum Claims {
     Answered,
     Unanswered,
     /// A deadlock, or a busy file.
@@ -48,21 +50,31 @@ enum Claims {
 
 /// How often it was asked for what, and what it does then.
 #[derive(Default)]
-struct Asked {
+pub(super) struct Asked {
     claims: AtomicUsize,
     releases: AtomicUsize,
     abandons: AtomicUsize,
     connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
     hangs: AtomicBool,
+    /// A row that somebody else has locked. Who waits for it is refused after a while.
+    pub(super) locked: AtomicI64,
+    /// Milliseconds that it takes to extend leases.
+    slow: AtomicU64,
+}
+
+impl Asked {
+    fn is_locked(&self, id: i64) -> bool {
+        id == self.locked.load(Ordering::SeqCst)
+    }
 }
 
 impl Unanswered {
-    fn new(rows: &MemoryStore, claims: Claims) -> Self {
+    pub(super) fn new(rows: &MemoryStore, claims: Claims) -> Self {
         Self { rows: rows.clone(), claims, asked: Arc::default() }
     }
 
-    fn shared(self) -> Shared<Self> {
+    pub(super) fn shared(self) -> Shared<Self> {
         let publisher = crate::Publisher::default();
         Shared::new(self, Arc::new(debug_chain), publisher, Sinks::default())
     }
@@ -70,6 +82,11 @@ impl Unanswered {
 
 fn away<T>() -> Result<T> {
     Err(StoreError::new("ask", "no answer", true))
+}
+
+fn refused<T>() -> Result<T> {
+    let refused = StoreError::new("ask", "deadlock detected", true);
+    Err(StoreError { perhaps_done: false, ..refused })
 }
 
 impl Store for Unanswered {
@@ -85,14 +102,15 @@ impl Store for Unanswered {
                 sleep(TTL / 20).await;
                 away()
             }
-            Claims::Refused => {
-                let refused = StoreError::new("claim", "deadlock detected", true);
-                Err(StoreError { perhaps_done: false, ..refused })
-            }
+            Claims::Refused => refused(),
         }
     }
 
     async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
+        if leases.iter().any(|lease| self.asked.is_locked(lease.id)) {
+            sleep(TTL / 10).await;
+            return refused();
+        }
         self.rows.ack(leases).await
     }
 
@@ -120,8 +138,14 @@ impl Store for Unanswered {
     }
 
     async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
-        self.rows.extend(leases).await?;
-        away()
+        let locked = |one: &Extend| self.asked.is_locked(one.lease.id);
+        let free: Vec<_> = leases.iter().copied().filter(|one| !locked(one)).collect();
+        sleep(Duration::from_millis(self.asked.slow.load(Ordering::SeqCst))).await;
+        let mut landed = self.rows.extend(&free).await?.into_iter();
+        match self.asked.locked.load(Ordering::SeqCst) {
+            0 => away(),
+            _ => Ok(leases.iter().map(|one| !locked(one) && landed.next() == Some(true)).collect()),
+        }
     }
 
     async fn abandon(&self, claim: &Claim) -> Result<u64> {
@@ -166,9 +190,9 @@ impl Store for Unanswered {
     }
 }
 
-const TTL: Duration = Duration::from_secs(2);
-const HOUR: Duration = Duration::from_secs(3600);
-const LARGE: usize = 2 << 20;
+pub(super) const TTL: Duration = Duration::from_secs(2);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const LARGE: usize = 2 << 20;
 
 fn claim(lease_ttl: Duration) -> Claim {
     Claim {
@@ -182,7 +206,7 @@ fn claim(lease_ttl: Duration) -> Claim {
     }
 }
 
-fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Reader> {
+pub(super) fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Reader> {
     let subscriber = Subscriber::new("s", queue, |_: crate::Context| async {});
     let subscriber = subscriber.max_deliveries(1).lease_ttl(TTL).max_poll(TTL);
     let (states, counts) = (States::default(), crate::Stats::default());
@@ -190,7 +214,7 @@ fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Read
 }
 
 /// The store, with so many rows.
-async fn holding(rows: usize) -> MemoryStore {
+pub(super) async fn holding(rows: usize) -> MemoryStore {
     let store = MemoryStore::new(true);
     store.run(|_| {});
     let mut tx = store.begin();
@@ -201,7 +225,7 @@ async fn holding(rows: usize) -> MemoryStore {
     store
 }
 
-async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
+pub(super) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let claimed_at = Instant::now();
     let rows =
         store.claim(&[Claim { limit, ..claim(TTL) }]).await.expect("it answers").remove(0).rows;
@@ -210,7 +234,7 @@ async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
 }
 
 /// That publish a message with so many bytes.
-fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
+pub(super) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
     let message = |bytes| Prepared {
         queue: "copies".into(),
         payload: Bytes::from(vec![0; bytes]),
@@ -338,4 +362,36 @@ async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
     assert_eq!(settle(&shared.store, batch).await, 9);
     let rows = store.rows();
     assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_that_cannot_wait_for_the_answer_costs_no_long_one() {
+    let store = holding(2).await;
+    let jobs = claimed(&store, 2).await;
+    let slow = Unanswered::new(&store, Claims::Answered);
+    // As it answers, nobody has locked a row.
+    slow.asked.locked.store(-1, Ordering::SeqCst);
+    slow.asked.slow.store(700, Ordering::SeqCst);
+    let (leases, begun, second) = (Leases::default(), Instant::now(), Duration::from_secs(1));
+    let lease = |job: &Job| {
+        let row = &job.claimed.row;
+        Lease { id: row.id, token: row.acquired_token.unwrap() }
+    };
+    let context = crate::Context::of_test("{}");
+    let _long = leases.hold(lease(&jobs[0]), begun, 60 * second, &context);
+    // One of them is always about to run out.
+    let short = (0..5).map(async |n| {
+        sleep(second / 5 * n).await;
+        loop {
+            let context = crate::Context::of_test("{}");
+            let _short = leases.hold(lease(&jobs[1]), Instant::now(), second, &context);
+            context.delivery().watch.lost().await;
+        }
+    });
+    tokio::select! {
+        () = keep(&leases, &slow, second) => {}
+        () = async { drop(join_all(short).await) } => {}
+        () = sleep(300 * second) => {}
+    }
+    assert!(!context.delivery().watch.is_lost());
 }

@@ -6,50 +6,105 @@ use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
+use super::later::Later;
 use super::settle::{Settlement, Settling, Written};
 use crate::error::StoreError;
 use crate::publish::Tally;
-use crate::store::{Death, Handled, Landed, Lease, Release, Retry, Store};
+use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store};
 use crate::telemetry::TARGET;
+
+/// Of one statement.
+struct Part {
+    rows: Vec<Settling>,
+    /// It was refused before, though nobody had locked its rows.
+    refused: bool,
+}
+
+impl Part {
+    fn of(rows: Vec<Settling>) -> Self {
+        Self { rows, refused: false }
+    }
+}
 
 /// Writes them, and returns how many landed. What passes by itself is tried again until
 /// the leases are over; in halves if there was no answer, because there may never be one
-/// to so large a statement. What the database refuses is tried row by row, so that one bad
-/// row does not keep the others, and then left where it is.
-pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>) -> usize {
+/// to so large a statement. Rows that somebody else has locked are left to `later`. What the
+/// database refuses for good is tried row by row, so that one bad row does not keep the
+/// others, and then left where it is.
+pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
-    let (mut parts, mut landed) = (VecDeque::from([group]), 0);
-    while let Some(mut part) = parts.pop_front() {
-        match send(store, &part).await {
+    let (mut parts, mut landed) = (VecDeque::from([Part::of(group)]), 0);
+    while let Some(part) = parts.pop_front() {
+        match send(store, &part.rows).await {
             Ok(hits) => {
-                landed += close(store, &part, &hits);
+                landed += close(store, &part.rows, &hits);
                 backoff.reset();
             }
             Err(failed) if failed.transient => {
-                warn!(target: TARGET, error = %failed, rows = part.len(), "settling failed; trying again");
-                give_up_late(&mut part, failed.perhaps_done);
-                let half = if failed.perhaps_done { part.len() / 2 } else { 0 };
-                let rest = part.split_off(half);
+                let rows = part.rows.len();
+                warn!(target: TARGET, error = %failed, rows, "settling failed; trying again");
                 // Behind the others: what one of them waits for need not be in their way. But
                 // they wait too, because it may.
-                parts.extend([part, rest].into_iter().filter(|part| !part.is_empty()));
+                let again = divide(store, part, &failed, later).await;
+                parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
                 if !parts.is_empty() {
                     sleep(backoff.after(true)).await;
                 }
             }
-            Err(_) if part.len() > 1 => {
-                part.into_iter().rev().for_each(|one| parts.push_front(vec![one]));
+            Err(_) if part.rows.len() > 1 => {
+                let each = part.rows.into_iter().rev();
+                each.for_each(|one| parts.push_front(Part::of(vec![one])));
             }
             Err(refused) => {
                 error!(
-                    target: TARGET, error = %refused, row_id = part[0].lease.id,
+                    target: TARGET, error = %refused, row_id = part.rows[0].lease.id,
                     "a settlement was refused; the row stays and comes back when its lease runs out"
                 );
-                part[0].close(Written::Lost, false);
+                part.rows[0].close(Written::Lost, false);
             }
         }
     }
     landed
+}
+
+/// What to try again, after a failure that may pass.
+async fn divide<S: Store>(
+    store: &S,
+    part: Part,
+    failed: &StoreError,
+    later: &mut Later,
+) -> [Part; 2] {
+    let Part { mut rows, refused } = part;
+    give_up_late(&mut rows, failed.perhaps_done);
+    let mut whole = !failed.perhaps_done;
+    if whole && let Some(free) = free(store, &rows).await {
+        let mut free = free.into_iter();
+        let (free, locked): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|_| free.next().unwrap_or_default());
+        if free.is_empty() || !locked.is_empty() {
+            later.add(locked);
+            return [Part::of(free), Part::of(Vec::new())];
+        }
+        rows = free;
+        // It may have been a deadlock, or a lock that is gone. Or it is no lock of a row.
+        if refused && rows.len() == 1 {
+            later.add(std::mem::take(&mut rows));
+        }
+        whole = !refused;
+        if whole {
+            return [Part { rows, refused: true }, Part::of(Vec::new())];
+        }
+    }
+    let half = if whole { 0 } else { rows.len() / 2 };
+    let rest = rows.split_off(half);
+    [Part { rows, refused }, Part { rows: rest, refused }]
+}
+
+/// Which of them nobody else has locked; `None` where the database does not tell. It is
+/// told by their leases, which are extended.
+pub(super) async fn free<S: Store>(store: &S, rows: &[Settling]) -> Option<Landed> {
+    let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
+    store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await.ok()
 }
 
 /// Tells what became of each.
@@ -69,13 +124,14 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
 }
 
 /// Leaves those whose time is over to another claim.
-fn give_up_late(part: &mut Vec<Settling>, perhaps_done: bool) {
+pub(super) fn give_up_late(rows: &mut Vec<Settling>, perhaps_done: bool) {
     let now = Instant::now();
-    part.retain_mut(|settling| {
+    rows.retain_mut(|settling| {
         settling.unanswered |= perhaps_done;
         let over = now >= settling.deadline;
         if over {
-            settling.close(Written::Unknown, false);
+            let unknown = settling.unanswered;
+            settling.close(if unknown { Written::Unknown } else { Written::Lost }, false);
         }
         !over
     });

@@ -9,7 +9,7 @@ mod bench;
 pub mod doctor;
 pub(crate) mod failed;
 mod grants;
-mod json;
+pub(crate) mod json;
 mod pause;
 mod payload;
 mod peek;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 
+use uuid::Uuid;
+
 use super::{HandlerError, HandlerResult, IntoOutcome, Outcome};
 use crate::error::BoxError;
 use crate::extract::Context;
@@ -66,13 +68,21 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
 
 /// What became of each message of a batch; those it does not name are acked.
 #[derive(Debug, Default)]
-pub struct BatchOutcome(HashMap<i64, HandlerResult>);
+pub struct BatchOutcome(HashMap<Claim, HandlerResult>);
+
+/// Which delivery of which row. A batch may have two of one: a crash of the server undoes
+/// claims whose commit it has not on disk, and the row is claimed again.
+type Claim = (i64, Option<Uuid>);
+
+fn claim(context: &Context) -> Claim {
+    (context.id(), context.delivery().row.acquired_token)
+}
 
 impl BatchOutcome {
     /// Says it of one message, in any form that a handler of one may return. A
     /// later word replaces an earlier one.
     pub fn set(&mut self, context: &Context, outcome: impl IntoOutcome) {
-        self.0.insert(context.id(), outcome.into_outcome());
+        self.0.insert(claim(context), outcome.into_outcome());
     }
 }
 
@@ -102,8 +112,8 @@ impl IntoOutcomes for Outcome {
 
 impl IntoOutcomes for BatchOutcome {
     fn into_outcomes(mut self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        let mut of = |id| self.0.remove(&id).unwrap_or(Ok(Outcome::Ack));
-        deliveries.iter().map(|context| of(context.id())).collect()
+        let mut of = |claim| self.0.remove(&claim).unwrap_or(Ok(Outcome::Ack));
+        deliveries.iter().map(|context| of(claim(context))).collect()
     }
 }
 

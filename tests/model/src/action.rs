@@ -1,6 +1,6 @@
 //! What can happen.
 
-use crate::{State, Verdict};
+use crate::{Number, State, Verdict};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -52,6 +52,19 @@ pub enum Action {
     Extend {
         slot: u8,
     },
+    /// The lease of a suspect goes on under a token that says that it runs alone.
+    Mark {
+        slot: u8,
+    },
+    /// It has run alone for long enough: its lease goes on under a token that does not
+    /// say so, and others start beside it.
+    Join {
+        slot: u8,
+    },
+    /// The time of a drain is over: its handler is dropped, and the row given back.
+    CutOff {
+        slot: u8,
+    },
     /// Gives back what was not started.
     Release {
         slot: u8,
@@ -92,6 +105,9 @@ impl Action {
             | Self::Settle { slot, .. }
             | Self::Refuse { slot }
             | Self::Extend { slot }
+            | Self::Mark { slot }
+            | Self::Join { slot }
+            | Self::CutOff { slot }
             | Self::Release { slot } => Some(slot),
             _ => None,
         }
@@ -99,7 +115,10 @@ impl Action {
 
     /// The message it is about.
     #[must_use]
-    pub fn key<const K: usize, const S: usize>(self, state: &State<K, S>) -> Option<u8> {
+    pub fn key<const K: usize, const S: usize, N: Number>(
+        self,
+        state: &State<K, S, N>,
+    ) -> Option<u8> {
         match self {
             Self::Publish { key }
             | Self::RollBack { key }

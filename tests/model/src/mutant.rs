@@ -59,6 +59,9 @@ mutants! {
     /// A drain gives back what still runs.
     ReleaseOfRunning breaks H4,
     ReleaseCounted breaks C1,
+    CutOffWithoutToken breaks L4,
+    /// The run that a drain dropped is forgotten.
+    CutOffUncounted breaks C1,
     RetryUncounted breaks C2,
     /// One run more than there may be.
     AttemptTooMany breaks C2,
@@ -72,8 +75,8 @@ mutants! {
     RefusedLetterDeletes breaks M1,
     /// Whoever was delivered too often is dead, whoever was to blame.
     InnocentsBuried breaks H5,
-    /// A row delivered too often is given back as any other, and does not tell any more
-    /// that its leases ran out.
+    /// A row delivered too often is given back as any other, does not tell any more that
+    /// its leases ran out, and is taken for guilty though it never failed.
     SuspectsForgotten breaks H5,
     /// A letter whose timer lives is dropped.
     ReplayLosesOnConflict breaks R1,

@@ -1,15 +1,15 @@
 //! What the system does.
 
 use crate::{Action, Before, Case, Fate, Lease, Message, Mutant, Outcome, Phase, Row, Slot, State};
-use crate::{Time, Truth, Verdict};
+use crate::{Number, Tick, Truth, Verdict};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
-    pub ttl: Time,
+pub struct Rules<N = Tick> {
+    pub ttl: N,
     /// Of retries and snoozes, and of delayed messages.
-    pub delay: Time,
-    pub max_attempts: u8,
-    pub max_deliveries: Option<u8>,
+    pub delay: N,
+    pub max_attempts: N,
+    pub max_deliveries: Option<N>,
     /// The messages that share one timer name, a bit each.
     pub timers: u64,
     /// The messages that are published with a delay.
@@ -28,7 +28,7 @@ pub enum Settlement {
     Snooze,
 }
 
-impl Rules {
+impl<N: Number> Rules<N> {
     pub(crate) fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
@@ -40,8 +40,8 @@ impl Rules {
 
     /// How long after its publish a message is due.
     #[must_use]
-    pub fn delay_of(&self, key: u8) -> Time {
-        if self.delayed >> key & 1 == 1 { self.delay } else { 0 }
+    pub fn delay_of(&self, key: u8) -> N {
+        if self.delayed >> key & 1 == 1 { self.delay } else { N::default() }
     }
 
     #[must_use]
@@ -52,14 +52,14 @@ impl Rules {
     /// Whether another message has a live row with the timer name of this one.
     pub(crate) fn conflicts<const K: usize, const S: usize>(
         &self,
-        state: &State<K, S>,
+        state: &State<K, S, N>,
         key: u8,
     ) -> bool {
         let live = (0..).zip(&state.messages).filter(|(_, message)| message.row.is_some());
         self.is_timer(key) && live.into_iter().any(|(other, _)| self.is_timer(other))
     }
 
-    pub(crate) fn claimable(&self, row: &Row, now: Time) -> bool {
+    pub(crate) fn claimable(&self, row: &Row<N>, now: N) -> bool {
         let free = row.lease.is_none_or(|lease| {
             let over = lease.is_over(now, self.ttl) && !self.has(Mutant::ExpiredNotReclaimed);
             over || self.has(Mutant::ClaimOverLease)
@@ -71,7 +71,7 @@ impl Rules {
     #[must_use]
     pub fn allow<const K: usize, const S: usize>(
         &self,
-        state: &State<K, S>,
+        state: &State<K, S, N>,
         action: Action,
     ) -> bool {
         let message = |key: u8| &state.messages[usize::from(key)];
@@ -103,7 +103,14 @@ impl Rules {
                 matches!(slot.phase, Phase::Done(verdict)
                     if self.settlement(state, &slot, verdict) == Settlement::Bury)
             }),
-            Action::Extend { slot } => phase(slot) == Some(Phase::Running),
+            // The lease of what waits for its turn to start goes on, too.
+            Action::Extend { slot } => {
+                matches!(phase(slot), Some(Phase::Buffered | Phase::Running))
+            }
+            Action::Mark { slot } => self.can_be_alone(state, slot),
+            Action::Join { slot } => state.slots[usize::from(slot)]
+                .is_some_and(|slot| slot.phase == Phase::Running && slot.case == Case::Alone),
+            Action::CutOff { slot } => phase(slot) == Some(Phase::Running),
             Action::Release { slot } => {
                 phase(slot) == Some(Phase::Buffered)
                     || phase(slot) == Some(Phase::Running) && self.has(Mutant::ReleaseOfRunning)
@@ -115,37 +122,63 @@ impl Rules {
     }
 
     /// In time, and nobody of the worker runs alone.
-    fn can_start<const K: usize, const S: usize>(&self, state: &State<K, S>, at: u8) -> bool {
+    fn can_start<const K: usize, const S: usize>(&self, state: &State<K, S, N>, at: u8) -> bool {
         let Some(slot) = state.slots[usize::from(at)] else { return false };
         let in_time = state.now < slot.deadline || self.has(Mutant::NoDeadlineCheck);
-        let alone = |other: &Slot| other.case == Case::Suspect;
+        slot.phase == Phase::Buffered && in_time && !self.is_another_alone(state, at)
+    }
+
+    /// A suspect, and nobody of the worker runs.
+    fn can_be_alone<const K: usize, const S: usize>(&self, state: &State<K, S, N>, at: u8) -> bool {
+        let Some(slot) = state.slots[usize::from(at)] else { return false };
         slot.phase == Phase::Buffered
-            && in_time
-            && !self.running_beside(state, at).any(|it| alone(&it))
+            && slot.case == Case::Suspect
+            && !self.is_another_alone(state, at)
+            && self.running_beside(state, at).next().is_none()
+    }
+
+    /// Something else in the same worker runs alone, or is about to.
+    fn is_another_alone<const K: usize, const S: usize>(
+        &self,
+        state: &State<K, S, N>,
+        at: u8,
+    ) -> bool {
+        let alone = |it: Slot<N>| {
+            it.case == Case::Alone && matches!(it.phase, Phase::Buffered | Phase::Running)
+        };
+        self.beside(state, at).any(alone)
     }
 
     /// What else runs in the same worker.
     pub(crate) fn running_beside<const K: usize, const S: usize>(
         self,
-        state: &State<K, S>,
+        state: &State<K, S, N>,
         at: u8,
-    ) -> impl Iterator<Item = Slot> {
+    ) -> impl Iterator<Item = Slot<N>> {
+        self.beside(state, at).filter(|slot| slot.phase == Phase::Running)
+    }
+
+    fn beside<const K: usize, const S: usize>(
+        self,
+        state: &State<K, S, N>,
+        at: u8,
+    ) -> impl Iterator<Item = Slot<N>> {
         let worker = self.worker_of(at);
         let others = (0..).zip(state.slots).filter(move |(other, _)| *other != at);
         let same = others.filter(move |(other, _)| self.worker_of(*other) == worker);
-        same.filter_map(|(_, slot)| slot).filter(|slot| slot.phase == Phase::Running)
+        same.filter_map(|(_, slot)| slot)
     }
 
     /// Takes an action that is allowed.
     #[must_use]
     pub fn step<const K: usize, const S: usize>(
         &self,
-        mut state: State<K, S>,
+        mut state: State<K, S, N>,
         action: Action,
-    ) -> (State<K, S>, Outcome) {
+    ) -> (State<K, S, N>, Outcome) {
         let outcome = match action {
             Action::Tick => {
-                state.now += 1;
+                state.now = state.now + N::from(true);
                 Outcome::Silent
             }
             Action::Publish { key } => self.publish(&mut state, key),
@@ -191,12 +224,19 @@ impl Rules {
             | Action::Settle { slot, .. }
             | Action::Refuse { slot }
             | Action::Extend { slot }
+            | Action::Mark { slot }
+            | Action::Join { slot }
+            | Action::CutOff { slot }
             | Action::Release { slot } => self.work(&mut state, slot, action),
         };
         (state, outcome)
     }
 
-    fn publish<const K: usize, const S: usize>(&self, state: &mut State<K, S>, key: u8) -> Outcome {
+    fn publish<const K: usize, const S: usize>(
+        &self,
+        state: &mut State<K, S, N>,
+        key: u8,
+    ) -> Outcome {
         let taken = self.conflicts(state, key) && !self.has(Mutant::TimerUnchecked);
         let message = &mut state.messages[usize::from(key)];
         message.fate = if taken { Fate::Refused } else { Fate::Committed };
@@ -206,7 +246,11 @@ impl Rules {
         Outcome::Told(!taken)
     }
 
-    fn replay<const K: usize, const S: usize>(&self, state: &mut State<K, S>, key: u8) -> Outcome {
+    fn replay<const K: usize, const S: usize>(
+        &self,
+        state: &mut State<K, S, N>,
+        key: u8,
+    ) -> Outcome {
         let taken = self.conflicts(state, key);
         let message = &mut state.messages[usize::from(key)];
         if !taken {
@@ -224,7 +268,7 @@ impl Rules {
 
     fn claim<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
+        state: &mut State<K, S, N>,
         at: u8,
         key: u8,
     ) -> Outcome {
@@ -241,15 +285,21 @@ impl Rules {
             if self.has(Mutant::WorkerAsToken) { self.worker_of(at) } else { truth.fresh_token() };
         truth.claims += 1;
         truth.tokens |= 1 << token;
-        let born = now - u8::from(self.has(Mutant::LeaseBornOld));
+        let born = now - N::from(self.has(Mutant::LeaseBornOld));
         row.lease = Some(Lease { token, at: born, alone: false, claim: truth.claims });
-        row.deliveries += u8::from(!self.has(Mutant::ClaimUncounted));
+        row.deliveries = row.deliveries + N::from(!self.has(Mutant::ClaimUncounted));
         let expired = before != Before::Settled;
-        row.attempts += u8::from(expired && self.has(Mutant::CrashCountsAttempt));
+        let counts = expired && self.has(Mutant::CrashCountsAttempt);
+        row.attempts = row.attempts + N::from(counts);
         let too_often = self.max_deliveries.is_some_and(|max| row.deliveries > max);
+        let never_failed = row.attempts == N::default();
         let case = match before {
             _ if !too_often => Case::Plain,
             Before::Expired if !self.has(Mutant::InnocentsBuried) => Case::Suspect,
+            // Its deliveries ended with their processes, or with drains.
+            Before::Settled if never_failed && !self.has(Mutant::SuspectsForgotten) => {
+                Case::Suspect
+            }
             _ => Case::Guilty,
         };
         let (claim, deadline) = (truth.claims, now + self.ttl);

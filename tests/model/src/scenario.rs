@@ -54,6 +54,8 @@ impl<const K: usize, const S: usize> Scenario<K, S> {
             }
             add(Action::Settle { slot, answered: true });
             add(Action::Refuse { slot });
+            add(Action::Mark { slot });
+            add(Action::Join { slot });
             if self.unanswered {
                 add(Action::Abandon { slot });
                 add(Action::Settle { slot, answered: false });
@@ -63,6 +65,7 @@ impl<const K: usize, const S: usize> Scenario<K, S> {
             }
             if self.releases {
                 add(Action::Release { slot });
+                add(Action::CutOff { slot });
             }
         }
         for worker in numbers(S.div_ceil(usize::from(self.rules.hands))) {

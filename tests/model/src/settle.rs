@@ -1,20 +1,21 @@
 //! What a worker does with a delivery. Every write but the claim's is made under the
 //! delivery's token.
 
-use crate::Verdict;
-use crate::{Action, Case, Lease, Mutant, Outcome, Phase, Row, Rules, Settlement, Slot, State};
+use crate::{Action, Case, Lease, Mutant, Number, Outcome, Phase, Row, Rules, Settlement};
+use crate::{Slot, State, Verdict};
 
-impl Rules {
+impl<N: Number> Rules<N> {
     /// What becomes of a row with this verdict.
     #[must_use]
     pub fn settlement<const K: usize, const S: usize>(
         &self,
-        state: &State<K, S>,
-        slot: &Slot,
+        state: &State<K, S, N>,
+        slot: &Slot<N>,
         verdict: Verdict,
     ) -> Settlement {
-        let attempts = state.row_of(slot).map_or(0, |row| row.attempts) + 1;
-        let last = self.max_attempts + u8::from(self.has(Mutant::AttemptTooMany));
+        let attempts = state.row_of(slot).map_or(N::default(), |row| row.attempts);
+        let attempts = attempts + N::from(true);
+        let last = self.max_attempts + N::from(self.has(Mutant::AttemptTooMany));
         match verdict {
             Verdict::Ok => Settlement::Ack,
             Verdict::Fail if attempts < last => Settlement::Retry,
@@ -25,7 +26,7 @@ impl Rules {
 
     pub(crate) fn work<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
+        state: &mut State<K, S, N>,
         at: u8,
         action: Action,
     ) -> Outcome {
@@ -54,7 +55,10 @@ impl Rules {
                 }
                 (Outcome::Silent, Some(slot))
             }
-            (Action::Extend { .. }, _) => self.extend(state, slot, slot.token, false),
+            (Action::Extend { .. }, _) => self.extend(state, slot, slot.token, None),
+            (Action::Mark { .. }, _) => self.go_on(state, slot, true),
+            (Action::Join { .. }, _) => self.go_on(state, slot, false),
+            (Action::CutOff { .. }, _) => (self.cut_off(state, &slot), None),
             (Action::Abandon { .. }, _) => {
                 (self.give_back(state, &slot, Mutant::AbandonWithoutToken), None)
             }
@@ -79,10 +83,10 @@ impl Rules {
     /// Rewrites or deletes the row of a slot if its token still holds it.
     fn write<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
-        slot: &Slot,
+        state: &mut State<K, S, N>,
+        slot: &Slot<N>,
         unfenced: Mutant,
-        change: impl FnOnce(Row) -> Option<Row>,
+        change: impl FnOnce(Row<N>) -> Option<Row<N>>,
     ) -> bool {
         let message = &mut state.messages[usize::from(slot.key)];
         let Some(row) = message.row else { return false };
@@ -96,48 +100,67 @@ impl Rules {
 
     fn start<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
+        state: &mut State<K, S, N>,
         at: u8,
-        mut slot: Slot,
-    ) -> (Outcome, Option<Slot>) {
-        if slot.case == Case::Guilty {
-            slot.phase = Phase::Done(Verdict::TooOften);
-            return (Outcome::Silent, Some(slot));
-        }
+        mut slot: Slot<N>,
+    ) -> (Outcome, Option<Slot<N>>) {
         let mut outcome = Outcome::Silent;
-        if slot.case == Case::Suspect && self.running_beside(state, at).next().is_some() {
+        match slot.case {
+            Case::Guilty => {
+                slot.phase = Phase::Done(Verdict::TooOften);
+                return (Outcome::Silent, Some(slot));
+            }
             // Nothing is concluded of a run beside others.
-            slot.case = Case::Plain;
-        } else if slot.case == Case::Suspect {
-            // One step with the start: a process that dies between the two is taken to
-            // have been brought down by the row.
-            let token = state.messages[usize::from(slot.key)].truth.fresh_token();
-            let (marked, left) = self.extend(state, slot, token, true);
-            let Some(left) = left else { return (marked, None) };
-            (outcome, slot) = (marked, left);
+            Case::Suspect if self.running_beside(state, at).next().is_some() => {
+                slot.case = Case::Plain;
+            }
+            Case::Suspect => {
+                let (marked, left) = self.go_on(state, slot, true);
+                let Some(left) = left else { return (marked, None) };
+                (outcome, slot) = (marked, left);
+            }
+            Case::Plain | Case::Alone => {}
         }
         slot.phase = Phase::Running;
-        let truth = &mut state.messages[usize::from(slot.key)].truth;
-        truth.started = slot.claim;
-        truth.silent |= slot.case == Case::Suspect;
+        state.messages[usize::from(slot.key)].truth.started = slot.claim;
         if self.has(Mutant::AckBeforeHandler) {
             self.write(state, &slot, Mutant::AckWithoutToken, |_| None);
         }
         (outcome, Some(slot))
     }
 
-    /// Starts the lease anew, under a token that may be another. Whoever lost it stops.
+    /// Goes on under a token that says whether it runs alone. A process that dies while it
+    /// says so is taken to have been brought down by the row; what becomes of it afterwards
+    /// is not the row's doing any more.
+    fn go_on<const K: usize, const S: usize>(
+        &self,
+        state: &mut State<K, S, N>,
+        slot: Slot<N>,
+        alone: bool,
+    ) -> (Outcome, Option<Slot<N>>) {
+        let key = usize::from(slot.key);
+        let token = state.messages[key].truth.fresh_token();
+        let slot = Slot { case: if alone { Case::Alone } else { Case::Plain }, ..slot };
+        let (outcome, left) = self.extend(state, slot, token, Some(alone));
+        if left.is_some() {
+            state.messages[key].truth.silent = alone;
+        }
+        (outcome, left)
+    }
+
+    /// Starts the lease anew, under a token that may be another and say something else.
+    /// Whoever lost it stops.
     fn extend<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
-        mut slot: Slot,
+        state: &mut State<K, S, N>,
+        mut slot: Slot<N>,
         token: u8,
-        alone: bool,
-    ) -> (Outcome, Option<Slot>) {
+        alone: Option<bool>,
+    ) -> (Outcome, Option<Slot<N>>) {
         let now = state.now;
         let landed = self.write(state, &slot, Mutant::ExtendWithoutToken, |row| {
             let old = row.lease.filter(|_| self.has(Mutant::ExtendForgotten));
-            let alone = alone || row.lease.is_some_and(|lease| lease.alone);
+            let alone = alone.unwrap_or_else(|| row.lease.is_some_and(|lease| lease.alone));
             let new = Lease { token, at: now, alone, claim: slot.claim };
             Some(Row { lease: old.or(Some(new)), ..row })
         });
@@ -155,8 +178,8 @@ impl Rules {
     /// would know any more that leases of it ran out, so it is not one any longer.
     fn give_back<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
-        slot: &Slot,
+        state: &mut State<K, S, N>,
+        slot: &Slot<N>,
         unfenced: Mutant,
     ) -> Outcome {
         let landed = self.write(state, slot, unfenced, |row| {
@@ -164,30 +187,48 @@ impl Rules {
             let deliveries = if counted { row.deliveries } else { self.given_back(row.deliveries) };
             Some(Row { lease: None, deliveries, ..row })
         });
+        state.messages[usize::from(slot.key)].truth.silent &= !landed;
+        Outcome::Landed(landed)
+    }
+
+    /// It has run: that delivery counts.
+    fn cut_off<const K: usize, const S: usize>(
+        &self,
+        state: &mut State<K, S, N>,
+        slot: &Slot<N>,
+    ) -> Outcome {
+        let landed = self.write(state, slot, Mutant::CutOffWithoutToken, |row| {
+            let uncounted = self.has(Mutant::CutOffUncounted);
+            let deliveries =
+                if uncounted { self.given_back(row.deliveries) } else { row.deliveries };
+            Some(Row { lease: None, deliveries, ..row })
+        });
+        state.messages[usize::from(slot.key)].truth.silent &= !landed;
         Outcome::Landed(landed)
     }
 
     /// Deliveries left when one is taken back.
     #[must_use]
-    pub fn given_back(&self, deliveries: u8) -> u8 {
-        let left = deliveries.saturating_sub(1);
+    pub fn given_back(&self, deliveries: N) -> N {
+        let one = N::from(true);
+        let left = deliveries.less(one);
         let most = self.max_deliveries.filter(|_| !self.has(Mutant::SuspectsForgotten));
-        left.min(most.map_or(u8::MAX, |max| max.saturating_sub(1)))
+        most.map_or(left, |max| left.min(max.less(one)))
     }
 
     fn settle<const K: usize, const S: usize>(
         &self,
-        state: &mut State<K, S>,
-        mut slot: Slot,
+        state: &mut State<K, S, N>,
+        mut slot: Slot<N>,
         verdict: Verdict,
         answered: bool,
-    ) -> (Outcome, Option<Slot>) {
+    ) -> (Outcome, Option<Slot<N>>) {
         let now = state.now;
         let landed = match self.settlement(state, &slot, verdict) {
             Settlement::Ack => self.write(state, &slot, Mutant::AckWithoutToken, |_| None),
             Settlement::Retry => self.write(state, &slot, Mutant::RetryWithoutToken, |row| {
                 let from_claim = row.lease.filter(|_| self.has(Mutant::RetryTooEarly));
-                let attempts = row.attempts + u8::from(!self.has(Mutant::RetryUncounted));
+                let attempts = row.attempts + N::from(!self.has(Mutant::RetryUncounted));
                 let due = from_claim.map_or(now, |lease| lease.at) + self.delay;
                 Some(Row { due, attempts, lease: None, ..row })
             }),

@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::io::Write;
 use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::{App, Bytes, Context, Outgoing, Publisher, State, Tx, subscriber};
@@ -88,19 +89,51 @@ async fn shared(n: i64, State(pool): State<SqlitePool>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Stood still while they run, and longer than their leases. It says so when three of them do.
+#[subscriber(
+    "held",
+    max_workers = 3,
+    lease_ttl = "2s",
+    retry = Constant("1h"),
+    min_poll = "100ms",
+    max_poll = "100ms"
+)]
+async fn held(how: String) -> anyhow::Result<()> {
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+    if STARTS.fetch_add(1, Ordering::SeqCst) == 2 {
+        say("begun");
+    }
+    let takes = if how == "runs" { 3600 } else { 1 };
+    tokio::time::sleep(Duration::from_secs(takes)).await;
+    anyhow::ensure!(how != "fails", "as it was told");
+    Ok(())
+}
+
 /// Publishes numbers from a hundred on, a few of which are due in so many seconds, and notes
 /// by its own clock when each is due.
 async fn produce_timed(pool: SqlitePool, later: u64) -> anyhow::Result<()> {
-    let publisher = Publisher::from_env()?;
     for n in 100_i64..130 {
-        let delay = if n < 125 { 0 } else { later };
-        let mut tx = outbox::sqlite::begin(&pool).await?;
-        let note = "INSERT INTO published (n, due)
-            VALUES (?, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + 1000 * ?)";
-        sqlx::query(note).bind(n).bind(i64::try_from(delay)?).execute(&mut *tx).await?;
-        let delay = Duration::from_secs(delay);
-        publisher.send(&mut tx, Outgoing::new("timed", &n).delay(delay)).await?;
-        tx.commit().await?;
+        publish_timed(&pool, n, if n < 125 { 0 } else { later }).await?;
+    }
+    Ok(())
+}
+
+async fn publish_timed(pool: &SqlitePool, n: i64, delay: u64) -> anyhow::Result<()> {
+    let mut tx = outbox::sqlite::begin(pool).await?;
+    let note = "INSERT INTO published (n, due)
+        VALUES (?, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + 1000 * ?)";
+    sqlx::query(note).bind(n).bind(i64::try_from(delay)?).execute(&mut *tx).await?;
+    let message = Outgoing::new("timed", &n).delay(Duration::from_secs(delay));
+    Publisher::from_env()?.send(&mut tx, message).await?;
+    Ok(tx.commit().await?)
+}
+
+/// The same without end, and every fifth in two seconds.
+async fn produce_steadily(pool: SqlitePool) -> anyhow::Result<()> {
+    let first = i64::from(std::process::id()) << 24;
+    for n in first.. {
+        publish_timed(&pool, n, if n % 5 == 0 { 2 } else { 0 }).await?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
@@ -138,6 +171,7 @@ async fn main() -> anyhow::Result<()> {
                 "busy" => produce(producers).await,
                 "timed producer" => produce_timed(producers, 1).await,
                 "later producer" => produce_timed(producers, 5400).await,
+                "steady producer" => produce_steadily(producers).await,
                 _ => Ok(()),
             };
             produced.unwrap_or_else(|error| panic_of(&error));
@@ -147,8 +181,9 @@ async fn main() -> anyhow::Result<()> {
     let one = match job.as_str() {
         "deadly" => deadly::subscriber(),
         "large" => large::subscriber(),
+        "held" => held::subscriber(),
         "shared" => shared::subscriber(),
-        "timed" | "timed producer" | "later producer" => timed::subscriber(),
+        "timed" | "timed producer" | "later producer" | "steady producer" => timed::subscriber(),
         _ => busy::subscriber(),
     };
     Ok(app.dlq("outbox_dlq").only([one]).run().await?)

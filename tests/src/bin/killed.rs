@@ -6,7 +6,9 @@ use std::process::abort;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Once, OnceLock};
 
-use outbox::{App, Batch, BatchOutcome, Context, HandlerResult, Item, Next, Tx, subscriber};
+use outbox::{
+    App, Batch, BatchOutcome, Context, HandlerResult, Item, Next, Outcome, Tx, subscriber,
+};
 use outbox_tests::capture;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
@@ -83,6 +85,14 @@ async fn returning(n: i64) -> i64 {
     n
 }
 
+/// Fails for good.
+#[subscriber("work", max_workers = 3, fetch_batch = 3, max_poll = "1s")]
+async fn rejecting(_: i64) -> Outcome {
+    begun();
+    step("returning");
+    Outcome::reject("as told")
+}
+
 async fn around(ctx: Context, next: Next) -> HandlerResult {
     let result = next.run(ctx).await;
     step("returned");
@@ -98,6 +108,7 @@ fn sqlite(url: &str) -> anyhow::Result<App> {
             ("work taken", "work taken") => step("taken"),
             ("work deleted", "work deleted") => step("deleted"),
             ("receipts inserted", "receipts inserted") => step("inserted"),
+            ("work buried", "work buried") => step("buried"),
             _ => {}
         }
         a.cmp(b)
@@ -118,6 +129,7 @@ async fn main() -> anyhow::Result<()> {
         Some("fetched") if line.get("count") != Some("0") => step("fetched"),
         Some("dispatched") => step("dispatched"),
         Some("acked") => step("acked"),
+        Some("nacked_terminal") => step("rejected"),
         _ => {}
     });
     let postgres = url.starts_with("postgres");
@@ -129,6 +141,7 @@ async fn main() -> anyhow::Result<()> {
     };
     let subscriber = match handler.as_str() {
         "returning" => returning::subscriber(),
+        "rejecting" => rejecting::subscriber(),
         "batch" if postgres => batch_on_postgres::subscriber(),
         "batch" => batch_on_sqlite::subscriber(),
         _ if postgres => on_postgres::subscriber(),

@@ -1,9 +1,10 @@
 //! A process whose writes are made to fail: `swept URL FLOW FIRST [BUSY]`. It goes through
-//! the flow three times, numbered from `FIRST`, and tells how each ended. `BUSY`: it waits for
-//! no lock. Another connection has it at first: `call`, when the call is made; `handler`,
-//! when a handler ends; or nobody has: `impatient`.
+//! the flow three times, or twice if it is a long one, numbered from `FIRST`, and tells how
+//! each ended. `BUSY`: it waits for no lock. Another connection has it at first: `call`, when
+//! the call is made; `handler`, when a handler ends; or nobody has: `impatient`.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,9 +14,10 @@ use outbox::ops::Operator;
 use outbox::retry::Constant;
 use outbox::{App, Context, FromContext, Outcome, Outgoing, Publisher, Subscriber, TableNames, Tx};
 use outbox_tests::wait::PATIENCE;
-use sqlx::Sqlite;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
-use tokio::time::{Instant, sleep};
+use sqlx::{AssertSqlSafe, Sqlite};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(10);
@@ -36,7 +38,8 @@ async fn main() -> anyhow::Result<()> {
     let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
     let pool = pool.connect_lazy_with(options.clone().busy_timeout(wait));
     let other = Other::of(options, busy);
-    for n in first..first + 3 {
+    let times = if matches!(flow, "batch ack" | "drain" | "start") { 2 } else { 3 };
+    for n in first..first + times {
         if n == first && busy == Some("call") {
             other.hold().await?;
         }
@@ -55,7 +58,8 @@ async fn main() -> anyhow::Result<()> {
 async fn run(pool: &SqlitePool, other: &Other, flow: &str, n: i64) -> anyhow::Result<()> {
     let operator = Operator::sqlite(pool.clone(), names());
     match flow {
-        "publish" => publish(pool, n).await?,
+        "publish" => publish(pool, n..n + 1).await?,
+        "batch" => publish(pool, 10 * n..10 * n + 3).await?,
         "timer" | "cancel" => {
             let mut tx = outbox::sqlite::begin(pool).await?;
             if flow == "timer" {
@@ -76,8 +80,13 @@ async fn run(pool: &SqlitePool, other: &Other, flow: &str, n: i64) -> anyhow::Re
             operator.pause(&["q"], None).await?;
         }
         "migrate" => outbox::schema::migrate_tables(pool, &names()).await?,
+        "start" => start(pool, n).await?,
+        "batch ack" | "drain" => {
+            publish(pool, 10 * n..10 * n + 5).await?;
+            work(pool, other, flow).await?;
+        }
         _ => {
-            publish(pool, n).await?;
+            publish(pool, n..n + 1).await?;
             work(pool, other, flow).await?;
         }
     }
@@ -113,22 +122,68 @@ impl Other {
     }
 }
 
-async fn publish(pool: &SqlitePool, n: i64) -> anyhow::Result<()> {
+/// Each beside a row of the caller's.
+async fn publish(pool: &SqlitePool, numbers: Range<i64>) -> anyhow::Result<()> {
     let mut tx = outbox::sqlite::begin(pool).await?;
-    sqlx::query("INSERT INTO biz VALUES (?)").bind(n).execute(&mut *tx).await?;
-    outbox::publish(&mut tx, "q", &n).await?;
+    for n in numbers.clone() {
+        sqlx::query("INSERT INTO biz VALUES (?)").bind(n).execute(&mut *tx).await?;
+    }
+    if numbers.end - numbers.start == 1 {
+        outbox::publish(&mut tx, "q", &numbers.start).await?;
+    } else {
+        let messages = numbers.map(|n| Outgoing::new("q", &n));
+        Publisher::default().publish_batch(&mut tx, messages).await?;
+    }
     Ok(tx.commit().await?)
+}
+
+/// An app on the file that `DATABASE_URL` names makes its tables by itself.
+async fn start(pool: &SqlitePool, n: i64) -> anyhow::Result<()> {
+    let one = Subscriber::new("swept", "q", |context| handle("start".into(), context));
+    let one = one.lease_ttl(LEASE).min_poll(SOON).max_poll(SOON * 10);
+    let running = App::from_env().names(names()).only([one]).start().await?;
+    let mut tx = outbox::sqlite::begin(pool).await?;
+    outbox::publish(&mut tx, "q", &n).await?;
+    tx.commit().await?;
+    settled(pool).await?;
+    Ok(running.stop().await?)
+}
+
+/// Waits until every message of the queue is settled.
+async fn settled(pool: &SqlitePool) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE / 2;
+    while count(pool, "queue = 'q'").await.is_none_or(|left| left > 0) {
+        anyhow::ensure!(Instant::now() < end, "not settled in time");
+        sleep(SOON).await;
+    }
+    Ok(())
+}
+
+/// Rows of which this holds. `None` if they cannot be read just now.
+async fn count(pool: &SqlitePool, which: &str) -> Option<i64> {
+    let sql = AssertSqlSafe(format!("SELECT count(*) FROM outbox WHERE {which}"));
+    sqlx::query_scalar(sql).fetch_one(pool).await.ok()
 }
 
 /// Until every message of the queue is settled.
 async fn work(pool: &SqlitePool, other: &Other, flow: &str) -> anyhow::Result<()> {
-    let (flow, other) = (flow.to_owned(), other.clone());
-    let handler = move |context: Context| {
-        let (flow, other) = (flow.clone(), other.clone());
-        async move {
-            let outcome = handle(flow, context).await;
-            other.hold_once().await?;
-            outcome
+    let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let drains = flow == "drain";
+    let handler = {
+        let (flow, other, begun, gate) =
+            (flow.to_owned(), other.clone(), Arc::clone(&begun), Arc::clone(&gate));
+        move |context: Context| {
+            let (flow, other) = (flow.clone(), other.clone());
+            let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
+            async move {
+                if drains {
+                    begun.notify_one();
+                    gate.acquire().await?.forget();
+                }
+                let outcome = handle(flow, context).await;
+                other.hold_once().await?;
+                outcome
+            }
         }
     };
     let subscriber = Subscriber::new("swept", "q", handler)
@@ -136,13 +191,23 @@ async fn work(pool: &SqlitePool, other: &Other, flow: &str) -> anyhow::Result<()
         .retry(Constant::new(SOON))
         .min_poll(SOON)
         .max_poll(SOON * 10);
-    let running = App::sqlite(pool.clone()).names(names()).only([subscriber]).start().await?;
-    let end = Instant::now() + PATIENCE / 2;
-    let left = "SELECT count(*) FROM outbox WHERE queue = 'q'";
-    while sqlx::query_scalar::<_, i64>(left).fetch_one(pool).await.is_ok_and(|left| left > 0) {
-        anyhow::ensure!(Instant::now() < end, "not settled in time");
-        sleep(SOON).await;
+    let subscriber = match flow {
+        "batch ack" => subscriber.max_workers(5).fetch_batch(5),
+        // The others of a claim wait in memory.
+        "drain" => subscriber.max_workers(1).fetch_batch(5),
+        _ => subscriber,
+    };
+    let app = App::sqlite(pool.clone()).names(names()).only([subscriber]);
+    let mut running = app.start().await?;
+    if drains {
+        timeout(PATIENCE / 2, begun.notified()).await?;
+        let (stopped, ()) = tokio::join!(running.stop(), async { gate.add_permits(100) });
+        stopped?;
+        let held = count(pool, "acquired_token IS NOT NULL").await;
+        anyhow::ensure!(held == Some(0), "{held:?} leases are left behind");
+        running = app.start().await?;
     }
+    settled(pool).await?;
     Ok(running.stop().await?)
 }
 

@@ -6,6 +6,7 @@ mod batch_threads;
 mod batches;
 mod codecs;
 mod dead_letters;
+mod delays;
 mod deliveries;
 mod driving;
 mod exceptions;

@@ -57,6 +57,26 @@ async fn a_content_type_in_the_headers_counts() {
     assert_eq!(seen(message).await, ["\"x\""]);
 }
 
+type Sums = Arc<Mutex<Vec<f64>>>;
+
+#[subscriber("sums", retry = NoRetry)]
+async fn sums(found: Vec<f64>, State(sums): State<Sums>) {
+    *sums.lock().unwrap() = found;
+}
+
+/// serde_json reads the last bit of some of them wrong, unless it is asked not to.
+#[tokio::test]
+async fn a_number_is_the_one_that_was_published_to_the_last_bit() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let any = std::iter::repeat_with(|| f64::from_bits(rng.u64(..)));
+    let published: Vec<f64> = any.filter(|sum| sum.is_finite()).take(10_000).collect();
+    let found = Sums::default();
+    let broker = TestBroker::with([sums::subscriber()]).state(Arc::clone(&found));
+    broker.publish("sums", &published).await.unwrap();
+    let bits = |sums: &[f64]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&found.lock().unwrap()), bits(&published));
+}
+
 #[tokio::test]
 async fn null_is_a_value() {
     assert_eq!(seen(Outgoing::new("maybe", &())).await, ["None"]);

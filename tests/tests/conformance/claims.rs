@@ -6,7 +6,7 @@ use std::time::Duration;
 use outbox::Outgoing;
 use outbox::testing::store::{Claim, Position, Store, Taken};
 
-use crate::bench::{Bench, Steps, TTL, lease, retry};
+use crate::bench::{Bench, SqlBench, Sqlite, Steps, TTL, lease, retry};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -121,6 +121,37 @@ async fn rows_that_a_claim_takes_are_not_what_comes_next<B: Bench>(b: B) {
     let taken = b.taken(&ahead).await;
     assert_eq!(taken.rows.len(), 1);
     assert!(taken.next.is_none_or(|next| next > TTL / 2), "{:?}", taken.next);
+}
+
+/// There each claim is a transaction of its own.
+async fn a_claim_that_fails_behind_others_leaves_them_theirs(b: Sqlite) {
+    let all = [b.put("good").await, b.put("bad").await, b.put("behind").await];
+    b.execute(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON outbox WHEN NEW.queue = 'bad'
+         BEGIN SELECT RAISE(ABORT, 'refused'); END",
+    )
+    .await;
+    let claims = || ["good", "bad", "behind"].map(|queue| b.claim_of(&[queue], 1));
+    let taken = both(&b, &claims()).await;
+    assert_eq!(ids(&taken[0]), all[..1]);
+    for later in &taken[1..] {
+        let soon = Duration::from_millis(1)..Duration::from_secs(1);
+        assert!(later.next.is_some_and(|next| soon.contains(&next)), "{later:?}");
+        assert!(later.rows.is_empty(), "{later:?}");
+    }
+    let failed = b.store().claim(&claims()).await;
+    assert!(failed.unwrap_err().to_string().contains("refused"), "nothing was taken before it");
+    b.execute("DROP TRIGGER refuse").await;
+    assert_eq!(both(&b, &claims()).await.iter().flat_map(ids).collect::<Vec<_>>(), all[1..]);
+}
+
+mod one_by_one {
+    use super::*;
+
+    cases! {
+        sqlite only, "PostgreSQL makes them in one statement, memory cannot fail":
+        a_claim_that_fails_behind_others_leaves_them_theirs,
+    }
 }
 
 cases! {

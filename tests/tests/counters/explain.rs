@@ -14,6 +14,7 @@ pub fn explained(options: PgConnectOptions) -> PgConnectOptions {
         ("auto_explain.log_min_duration", "0"),
         ("auto_explain.log_analyze", "on"),
         ("auto_explain.log_timing", "off"),
+        ("auto_explain.log_buffers", "on"),
         ("auto_explain.log_wal", "on"),
         ("auto_explain.log_format", "json"),
         ("auto_explain.log_level", "notice"),
@@ -97,6 +98,18 @@ impl Plan {
     /// pages, of which there is one a page after each checkpoint.
     pub fn wal(&self) -> [u64; 3] {
         ["WAL Records", "WAL Bytes", "WAL FPI"].map(|key| self.root[key].as_u64().unwrap_or(0))
+    }
+
+    /// Pages that a part of its statement read, as often as it asked for each.
+    pub fn buffers(&self, part: &str) -> u64 {
+        let mut sum = 0;
+        self.each(&mut |node| {
+            if node["Subplan Name"] == part {
+                let blocks = ["Shared Hit Blocks", "Shared Read Blocks"];
+                sum += blocks.iter().map(|key| node[key].as_u64().unwrap()).sum::<u64>();
+            }
+        });
+        sum
     }
 
     /// The first line of its text, in which each of our files says what it does.

@@ -8,26 +8,27 @@ use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
 use tokio::time::sleep;
 
+use super::paused::a_paused_queue_full_of_due_rows_costs_nothing;
 use super::wire::Wire;
 
-on_postgres!(
-    an_idle_subscriber_sends_six_statements_a_minute_on_two_connections,
-    two_hundred_idle_subscribers_cost_no_more_than_one,
-    an_idle_app_that_looks_into_its_queues_every_minute_costs_no_more,
-);
+on_postgres!(idle_apps_cost_six_statements_a_minute_on_two_connections);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn an_idle_subscriber_sends_six_statements_a_minute_on_two_connections(db: &Db) {
-    idle(db, 1, |app| app).await;
-}
-
-async fn two_hundred_idle_subscribers_cost_no_more_than_one(db: &Db) {
-    idle(db, 200, |app| app).await;
-}
-
-async fn an_idle_app_that_looks_into_its_queues_every_minute_costs_no_more(db: &Db) {
-    idle(db, 200, |app| app.queue_gauges(MINUTE)).await;
+/// Each has a database of its own, and all wait at the same time.
+async fn idle_apps_cost_six_statements_a_minute_on_two_connections(one: &Db) {
+    let (many, looking, paused) = tokio::join!(Db::postgres(), Db::postgres(), Db::postgres());
+    let dbs = [many, looking, paused].map(|db| db.expect("there was one"));
+    let [many, looking, paused] = &dbs;
+    tokio::join!(
+        idle(one, 1, |app| app),
+        idle(many, 200, |app| app),
+        idle(looking, 200, |app| app.queue_gauges(MINUTE)),
+        a_paused_queue_full_of_due_rows_costs_nothing(paused),
+    );
+    for db in dbs {
+        db.close().await;
+    }
 }
 
 async fn idle(db: &Db, subscribers: usize, with: impl FnOnce(App) -> App) {

@@ -1,6 +1,7 @@
 //! What the engine costs, in numbers that do not depend on the machine: statements,
 //! connections, index entries, WAL, and the plans of its statements. PostgreSQL only.
 
+mod buffers;
 mod drain;
 mod explain;
 mod idle;

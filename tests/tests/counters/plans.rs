@@ -4,9 +4,12 @@
 use std::collections::BTreeSet;
 
 use outbox::TableNames;
+use outbox::testing::store::Position;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
+use sqlx::Executor;
 
+use super::buffers;
 use super::explain::{Plans, explained};
 use super::work::Work;
 
@@ -41,7 +44,9 @@ async fn no_statement_scans_or_sorts_a_table_of_a_million_rows(db: &Db) {
     faults.of_fresh(&db, "never analysed").await;
     db.exec("ANALYZE million").await;
     faults.of_fresh(&db, "analysed").await;
-    db.exec("DELETE FROM million").await;
+    a_claim_reads_few_pages(&db, &faults.plans).await;
+    // Which empties it.
+    who_begins_behind_dead_rows_reads_few_pages(&db, &faults.plans).await;
     faults.of_fresh(&db, "just emptied").await;
     db.exec("DELETE FROM million").await;
     db.exec("VACUUM (ANALYZE, TRUNCATE) million").await;
@@ -52,6 +57,34 @@ async fn no_statement_scans_or_sorts_a_table_of_a_million_rows(db: &Db) {
     db.exec("VACUUM (ANALYZE, TRUNCATE off) million").await;
     faults.grown(&db, 200_000, "planned when all of its pages were known to be empty").await;
     assert!(faults.found.is_empty(), "{:#?}", faults.found);
+}
+
+async fn a_claim_reads_few_pages(db: &Db, plans: &Plans) {
+    // What went before has left dead rows in front.
+    db.exec("VACUUM million").await;
+    let (taken, pages) = buffers::of_ten(db, plans, None).await;
+    assert!(pages.iter().all(|pages| *pages <= buffers::FEW), "{pages:?} for ten of a million");
+    let place = taken.rows.last().map(|last| Position::of(&last.row));
+    let (_, pages) = buffers::of_ten(db, plans, place).await;
+    assert!(pages.iter().all(|pages| *pages <= buffers::FEW), "{pages:?} for the next ten");
+}
+
+/// A snapshot keeps the server from clearing them away.
+async fn who_begins_behind_dead_rows_reads_few_pages(db: &Db, plans: &Plans) {
+    let mut report = db.pg().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    report.execute("SELECT count(*) FROM pg_class").await.unwrap();
+    db.exec("DELETE FROM million").await;
+    // What went before put rows off for a second: they are dead, too, and lie in front.
+    db.exec("SELECT pg_sleep(1.1)").await;
+    buffers::ten_more(db).await;
+    let (taken, [read, _]) = buffers::of_ten(db, plans, None).await;
+    assert!(read >= buffers::MANY, "{read} pages: nothing was in the way");
+    buffers::ten_more(db).await;
+    let place = taken.rows.last().map(|last| Position::of(&last.row));
+    let (_, [read, _]) = buffers::of_ten(db, plans, place).await;
+    assert!(read <= buffers::FEW, "{read} pages behind what is dead");
+    report.rollback().await.unwrap();
+    db.exec("DELETE FROM million").await;
 }
 
 fn on(db: &Db, mode: &str) -> Work {

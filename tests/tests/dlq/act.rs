@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox::dlq::{Filter, Status};
+use outbox::dlq::{Filter, Replay, Status};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
+use outbox_tests::{capture, on_both};
 
 use super::{ago, letters, plant};
 
@@ -15,6 +15,7 @@ on_both!(
     a_purge_goes_by_age_and_passes_by_what_is_locked,
     notes_are_made_storable,
     a_purge_of_open_letters_ends_and_leaves_those_that_fail_meanwhile,
+    the_log_says_what_was_done_with_which_letters_even_half_way,
 );
 
 async fn count(db: &Db, what: &str) -> i64 {
@@ -112,4 +113,39 @@ async fn a_purge_of_open_letters_ends_and_leaves_those_that_fail_meanwhile(db: &
     assert_eq!(purged.await.unwrap(), 1100);
     assert_eq!((batches, count(db, "queue = 'b'").await, db.letters().await), (3, 1500, 1500));
     assert_eq!(letters.count_purged(&open).await.unwrap(), 1500);
+}
+
+/// What the log says of a queue's letters: what was done with how many, and whether that
+/// was all.
+fn audited(queue: &str) -> Vec<[String; 3]> {
+    let lines = capture::lines().into_iter();
+    let of_queue = format!("queue={queue:?}");
+    let mine = lines.filter(|line| line.get("filter").is_some_and(|told| told.contains(&of_queue)));
+    let told = |line: capture::Line| {
+        ["message", "letters", "whole"].map(|field| line.get(field).unwrap().to_owned())
+    };
+    mine.map(told).collect()
+}
+
+async fn the_log_says_what_was_done_with_which_letters_even_half_way(db: &Db) {
+    capture::start();
+    let queue = format!("audited-{}", if db.is_postgres() { "p" } else { "s" });
+    let (letters, filter) = (letters(db), Filter::new().queue(&*queue));
+    plant(db, &queue, 1200).await;
+    letters.replay(&filter, &Replay::new().limit(100)).await.unwrap();
+    letters.resolve(&filter, None).await.unwrap();
+    letters.ignore(&filter, None).await.unwrap();
+    // Somebody who is told of the first batch gives up.
+    let purge = {
+        let (letters, filter) = (letters.clone(), filter.clone());
+        async move { letters.purge_with(&filter, |_| panic!("given up")).await }
+    };
+    assert!(tokio::spawn(purge).await.unwrap_err().is_panic());
+    let told = [
+        ["dead letters were replayed", "100", "true"],
+        ["dead letters were resolved", "1100", "true"],
+        ["dead letters were ignored", "0", "true"],
+        ["dead letters were purged", "500", "false"],
+    ];
+    assert_eq!(audited(&queue), told);
 }

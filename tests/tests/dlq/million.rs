@@ -8,6 +8,7 @@ use outbox::dlq::{DeadLetters, Filter, Replay, Status};
 use outbox::ops::Operator;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
+use outbox_tests::process::memory;
 
 use super::explain::{Plans, explained};
 use super::program::command;
@@ -143,13 +144,10 @@ async fn peak_kib(db: &Db, args: &[&str]) -> u64 {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let status = format!("/proc/{}/status", child.id().unwrap());
+    let pid = child.id().unwrap();
     let mut peak = 0;
     let ended = loop {
-        let now = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = now.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
-        peak = peak.max(kib.unwrap_or(0));
+        peak = peak.max(memory(pid, "VmHWM").unwrap_or(0));
         tokio::select! {
             ended = child.wait() => break ended.unwrap(),
             () = tokio::time::sleep(Duration::from_millis(5)) => {}

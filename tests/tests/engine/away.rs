@@ -1,19 +1,24 @@
 //! The database does not answer, or its connections die, just when a result is to
 //! be written.
 
+use outbox::App;
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
+use outbox_tests::proxy::Proxy;
+use outbox_tests::wait::{eventually, soon};
 use outbox_tests::{capture, on_postgres, probe};
+use sqlx::postgres::PgPoolOptions;
 use tokio::time::Instant;
 
 use super::leases::lost;
 use super::settle::{Lock, all_run, ends, settled_once};
-use super::{HOUR, SECOND, gated};
+use super::{HOUR, SECOND, free, gated};
 
 on_postgres!(
     a_lease_that_cannot_be_extended_is_given_up_in_time,
     a_settle_whose_connection_is_killed_is_repeated,
     a_settle_that_fails_until_the_lease_is_over_is_given_up,
+    connections_that_die_on_their_way_back_are_replaced,
+    a_start_whose_connections_die_fails_in_time,
 );
 
 /// The database answers nothing for longer than the lease: another claim may own
@@ -85,5 +90,36 @@ async fn a_settle_that_fails_until_the_lease_is_over_is_given_up(db: &Db) {
     let count = |name| told.iter().filter(|told| **told == name).count();
     assert_eq!((count("dispatched"), count("acked")), (probe.finished(), 1), "{told:?}");
     let given_up = lost(&queue).unwrap();
-    assert_eq!(given_up.get("unknown"), Some("true"), "a try without an answer may have landed");
+    assert_eq!(given_up.get("unknown"), Some("false"), "each try was refused");
+}
+
+/// After a statement that failed each is asked for a sign of life, and gives none. There are
+/// four places for connections.
+async fn connections_that_die_on_their_way_back_are_replaced(db: &Db) {
+    let proxy = Proxy::before(db).await;
+    let (subscriber, probe) = free("q");
+    db.exec(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE SQLSTATE '55P03'; END $$",
+    )
+    .await;
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let app = App::postgres(pool).names(db.names.clone()).only([subscriber]);
+    let running = app.start().await.unwrap();
+    db.exec("CREATE TRIGGER fail BEFORE UPDATE ON outbox EXECUTE FUNCTION fail()").await;
+    proxy.freeze_at_pings(4);
+    db.publish("q", 7).await;
+    eventually("all have died", async || proxy.pings_left() == 0).await;
+    db.exec("DROP TRIGGER fail ON outbox").await;
+    probe.start().await;
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn a_start_whose_connections_die_fails_in_time(db: &Db) {
+    let proxy = Proxy::before(db).await;
+    proxy.freeze_at_pings(1000);
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let app = App::postgres(pool).names(db.names.clone()).only([free("q").0]);
+    assert!(soon("it fails", app.start()).await.is_err());
 }

@@ -19,6 +19,7 @@ on_both!(
     a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_workers,
     a_batch_takes_what_comes_while_it_waits,
     each_message_of_a_batch_is_settled_in_its_own_way,
+    a_row_that_is_claimed_twice_for_a_batch_is_settled_as_was_said_of_it,
     no_more_rows_are_held_than_slow_handlers_will_reach,
     a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it,
     a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started,
@@ -78,6 +79,29 @@ async fn each_message_of_a_batch_is_settled_in_its_own_way(db: &Db) {
     running.stop().await.unwrap();
     assert_eq!(db.int("SELECT attempts_count FROM outbox").await, 1);
     assert_eq!(db.texts("SELECT note FROM outbox_dlq").await, ["2"]);
+}
+
+/// A crash of the server undoes a claim whose commit nobody waited for, and the process
+/// takes the row again, beside the delivery that it has.
+async fn a_row_that_is_claimed_twice_for_a_batch_is_settled_as_was_said_of_it(db: &Db) {
+    let size = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&size);
+    let rejects = Subscriber::batches("rejects", "q", 2, move |batch: Vec<Context>| {
+        seen.store(batch.len(), Ordering::SeqCst);
+        let mut outcome = BatchOutcome::default();
+        for context in &batch {
+            outcome.set(context, outbox::Outcome::reject("no"));
+        }
+        async { outcome }
+    });
+    let rejects = rejects.batch_wait(30 * SECOND).max_workers(1).max_poll(SECOND);
+    let running = db.app().only([rejects]).start().await.unwrap();
+    publish(db, 0..1).await;
+    eventually("it is claimed", async || db.leased().await == 1).await;
+    db.exec("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    eventually("it is settled", async || db.rows().await == 0).await;
+    running.stop().await.unwrap();
+    assert_eq!((size.load(Ordering::SeqCst), db.letters().await), (2, 1));
 }
 
 /// The first runs tell how slow they are; then no row waits longer than half a
@@ -225,6 +249,15 @@ async fn a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_wor
     assert_eq!((threads.most.load(Ordering::SeqCst), db.letters().await), (2, 0));
 }
 
+/// Leases are extended all at once, and not again before it is known which are lost.
+async fn extended_twice(db: &Db, id: i64) {
+    let leased = format!("SELECT CAST(acquired_at AS text) FROM outbox WHERE id = {id}");
+    for _ in 0..2 {
+        let before = db.texts(leased.clone()).await;
+        eventually("the lease goes on", async || db.texts(leased.clone()).await != before).await;
+    }
+}
+
 /// It waits while another row runs alone, for longer than a lease if need be.
 async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it(db: &Db) {
     let suspect = db.publish("suspects", 1).await;
@@ -245,10 +278,7 @@ async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_wi
     let [lost, kept] = [0, 1].map(|at| messages[at].id().unwrap());
     eventually("both are claimed", async || db.leased().await == 3).await;
     owned(db, lost, BESIDE_OTHERS, 2, Duration::ZERO).await;
-    // Leases are extended all at once, so by then the loss is known.
-    let leased = format!("SELECT CAST(acquired_at AS text) FROM outbox WHERE id = {kept}");
-    let before = db.texts(leased.clone()).await;
-    eventually("the lease goes on", async || db.texts(leased.clone()).await != before).await;
+    extended_twice(db, kept).await;
     probe.let_end(1);
     eventually("the batch starts", async || !started.lock().unwrap().is_empty()).await;
     assert_eq!(started.lock().unwrap()[0], [kept]);
@@ -272,10 +302,7 @@ async fn a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started
     let running = db.app().only([batches.lease_ttl(4 * SECOND)]).start().await.unwrap();
     eventually("the suspect runs", async || !started.lock().unwrap().is_empty()).await;
     owned(db, lost, BESIDE_OTHERS, 2, Duration::ZERO).await;
-    // Leases are extended all at once, so by then the loss is known.
-    let leased = format!("SELECT CAST(acquired_at AS text) FROM outbox WHERE id = {kept}");
-    let before = db.texts(leased.clone()).await;
-    eventually("the lease goes on", async || db.texts(leased.clone()).await != before).await;
+    extended_twice(db, kept).await;
     gate.add_permits(3);
     eventually("the batch starts", async || started.lock().unwrap().len() > 1).await;
     assert_eq!(started.lock().unwrap()[..2], [vec![suspect], vec![kept]]);

@@ -1,4 +1,5 @@
-//! A new connection that takes longer than whoever asked for it has to wait.
+//! Connections that come later than whoever asked for them has to wait, and those on which
+//! no answer comes any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,29 @@ use outbox_tests::on_postgres;
 use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::{eventually, soon};
 use sqlx::postgres::PgPoolOptions;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 use super::{HOUR, SECOND};
 
-on_postgres!(a_connection_that_comes_too_late_for_its_statement_is_kept);
+on_postgres!(
+    a_connection_that_comes_too_late_for_its_statement_is_kept,
+    after_one_connection_gave_no_answer_no_other_is_believed_to_live,
+);
+
+fn claiming(store: &PgStore) -> JoinHandle<()> {
+    let claim = Claim {
+        queues: Arc::from([String::from("q")]),
+        limit: 1,
+        lease_ttl: HOUR,
+        token: new_token(),
+        after: None,
+        max_deliveries: None,
+        expected: false,
+    };
+    let store = store.clone();
+    tokio::spawn(async move { drop(store.claim(&[claim]).await.unwrap()) })
+}
 
 /// Given up each time another one comes free, one that takes long would never be made.
 async fn a_connection_that_comes_too_late_for_its_statement_is_kept(db: &Db) {
@@ -25,19 +44,7 @@ async fn a_connection_that_comes_too_late_for_its_statement_is_kept(db: &Db) {
     let late = 2 * SECOND;
     proxy.delay(late);
     let lock = db.lock().await;
-    let claim = Claim {
-        queues: Arc::from([String::from("q")]),
-        limit: 1,
-        lease_ttl: HOUR,
-        token: new_token(),
-        after: None,
-        max_deliveries: None,
-        expected: false,
-    };
-    let claiming = {
-        let store = store.clone();
-        tokio::spawn(async move { store.claim(&[claim]).await.unwrap() })
-    };
+    let claiming = claiming(&store);
     db.engine_waits().await;
     let asked = Instant::now();
     let asking = {
@@ -52,5 +59,29 @@ async fn a_connection_that_comes_too_late_for_its_statement_is_kept(db: &Db) {
     eventually("the second one is there", async || store.connections().idle == 2).await;
     assert!(asked.elapsed() > late - Duration::from_millis(100), "it was not late");
     assert_eq!(proxy.connections(), 2, "as many as were asked for");
+    store.close().await;
+}
+
+/// A cable is pulled: one by one they would take as many limits of a statement.
+async fn after_one_connection_gave_no_answer_no_other_is_believed_to_live(db: &Db) {
+    let proxy = Proxy::before(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let store = PgStore::new(&pool, db.names.clone());
+    let lock = db.lock().await;
+    let all = store.connections().most;
+    let claims: Vec<_> = (0..all).map(|_| claiming(&store)).collect();
+    eventually("each has a connection", async || proxy.connections() == all).await;
+    lock.release().await;
+    for claim in claims {
+        claim.await.unwrap();
+    }
+    eventually("all are idle", async || store.connections().idle == all).await;
+    proxy.freeze_all();
+    // The limit of a statement is half as long.
+    let failed = timeout(60 * SECOND, store.ping()).await.expect("the statement is given up");
+    assert!(failed.unwrap_err().to_string().contains("no answer"));
+    let next = timeout(10 * SECOND, store.ping()).await.expect("it has another connection");
+    next.unwrap();
+    eventually("the others are replaced", async || store.connections().open <= 1).await;
     store.close().await;
 }

@@ -1,9 +1,10 @@
 //! A row belongs to whoever holds its lease, for as long as the handler lives and
 //! no longer.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::{Outgoing, Published, Publisher, TimerConflict};
+use outbox::{Context, Outgoing, Published, Publisher, Subscriber, TimerConflict};
 use outbox_tests::db::Db;
 use outbox_tests::probe::Run;
 use outbox_tests::wait::{eventually, soon};
@@ -17,6 +18,7 @@ on_both!(
     a_stolen_lease_cancels_the_handler_and_writes_nothing,
     a_result_that_comes_after_the_lease_was_stolen_is_dropped,
     a_row_that_waited_past_its_lease_is_not_started,
+    of_sixteen_rows_for_one_slow_worker_none_starts_after_its_lease,
     the_lease_of_a_dead_owner_is_taken_over_when_it_runs_out,
 );
 
@@ -127,6 +129,15 @@ async fn a_result_that_comes_after_the_lease_was_stolen_is_dropped(db: &Db) {
     }
 }
 
+/// How many rows of a subscriber waited for too long, as it is told.
+fn skips(subscriber: &str) -> usize {
+    let told = |line: &&capture::Line| {
+        line.get("subscriber") == Some(subscriber)
+            && line.get("message").is_some_and(|text| text.contains("was not started"))
+    };
+    capture::lines().iter().filter(told).count()
+}
+
 /// The first message keeps the only worker busy, and keeps its lease; that of the
 /// second runs out in the inbox.
 async fn a_row_that_waited_past_its_lease_is_not_started(db: &Db) {
@@ -144,15 +155,39 @@ async fn a_row_that_waited_past_its_lease_is_not_started(db: &Db) {
     let second = probe.start().await;
     assert_eq!(second.n, 2);
     assert!(second.lease_deadline > second.at, "it is run on a lease that holds");
-    let told = |line: &capture::Line| {
-        line.get("subscriber") == Some("waited past its lease")
-            && line.get("message").is_some_and(|text| text.contains("was not started"))
-    };
-    assert!(capture::lines().iter().any(told));
+    assert!(skips("waited past its lease") > 0);
     probe.let_end(1);
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!((probe.finished(), probe.more().await.len()), (2, 0));
+}
+
+/// Nothing is known of the handler when they are claimed, and it takes a third of a lease:
+/// of what waits most is too old when its turn comes.
+async fn of_sixteen_rows_for_one_slow_worker_none_starts_after_its_lease(db: &Db) {
+    const TTL: Duration = Duration::from_millis(1200);
+    capture::start();
+    let name: &str = outbox_tests::backend::unique("a third of a lease").leak();
+    let starts = Arc::<Mutex<Vec<(i64, Duration)>>>::default();
+    let seen = Arc::clone(&starts);
+    let slow = Subscriber::new(name, "q", move |ctx: Context| {
+        let left = ctx.lease_deadline().saturating_duration_since(Instant::now());
+        seen.lock().unwrap().push((ctx.decode().unwrap(), left));
+        tokio::time::sleep(TTL / 3)
+    });
+    db.send_all((0..16).map(|n| Outgoing::new("q", &n))).await;
+    let slow = slow.max_workers(1).fetch_batch(16).lease_ttl(TTL);
+    let running = db.app().only([slow]).start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    let starts = starts.lock().unwrap().clone();
+    println!("{} starts, {} skips: {starts:.0?}", starts.len(), skips(name));
+    assert!(starts.iter().all(|(_, left)| !left.is_zero()), "{starts:?}");
+    assert!(skips(name) > 0, "each came in time");
+    let mut numbers: Vec<i64> = starts.iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..16).collect::<Vec<_>>(), "each was handled once");
+    assert_eq!(db.letters().await, 0);
 }
 
 /// Makes the row look as if its owner had died that long ago.

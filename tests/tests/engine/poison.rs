@@ -11,9 +11,10 @@ use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::wait::{begun, eventually};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::leases::{BESIDE_OTHERS, owned};
-use super::{HOUR, SECOND, gated};
+use super::{HOUR, SECOND, free, gated};
 
 on_both!(
     a_row_whose_worker_died_too_often_runs_once_more_and_alone,
@@ -23,6 +24,7 @@ on_both!(
     a_row_that_runs_alone_says_so_in_its_token,
     a_row_that_takes_long_alone_holds_up_no_other_for_ever_and_is_said_to_be_beside_them,
     suspects_of_a_batch_are_settled_as_each_ends,
+    suspects_beside_a_handler_that_runs_on_keep_others_waiting_once,
     a_suspect_that_is_given_back_unstarted_is_not_condemned,
     a_suspect_that_snoozes_is_not_condemned,
     a_row_stolen_while_it_waits_for_one_that_runs_alone_is_not_started,
@@ -299,4 +301,29 @@ async fn a_stop_gives_back_the_suspects_of_a_batch_that_have_not_started(db: &Db
     stop.await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1, "nothing starts after the stop");
     assert_eq!((db.rows().await, db.leased().await, db.letters().await), (2, 0, 0));
+}
+
+/// Each of them would keep all others from starting until it has given up being alone.
+async fn suspects_beside_a_handler_that_runs_on_keep_others_waiting_once(db: &Db) {
+    db.publish("long", 0).await;
+    for n in 0..6 {
+        let suspect = db.publish("q", n).await;
+        owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    }
+    let ((long, runs_on), (suspects, suspect)) = (gated("long"), free("q"));
+    let (others, other) = free("other");
+    let suspects = suspects.max_deliveries(3).max_workers(1);
+    let begun = Instant::now();
+    let running = db.app().only([long, suspects, others]).start().await.unwrap();
+    runs_on.start().await;
+    for n in 0..10 {
+        db.publish("other", n).await;
+        other.start().await;
+    }
+    assert_eq!(suspect.starts(6).await.len(), 6);
+    assert!(begun.elapsed() < 15 * SECOND, "{:?}", begun.elapsed());
+    runs_on.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(db.letters().await, 0);
 }

@@ -1,4 +1,5 @@
-//! A claim that the server has refused took nothing, so nothing is given back for it.
+//! A claim that the server has refused took nothing, so nothing is given back for it. And no
+//! row has what makes a claim fail.
 
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
@@ -46,4 +47,28 @@ async fn only_a_claim_whose_fate_is_unknown_is_given_back(db: &Db) {
         db.drained().await;
         running.stop().await.unwrap();
     }
+}
+
+/// Which PostgreSQL would refuse.
+#[tokio::test]
+async fn what_other_writers_leave_in_a_row_stops_no_queue() {
+    let db = Db::sqlite().await.unwrap();
+    let left = [
+        "attempts_count = -1",
+        "deliveries_count = -2",
+        "headers = CAST(x'7bff7d' AS TEXT)",
+        "timer_id = CAST(x'61ff' AS TEXT)",
+    ];
+    for (n, left) in left.into_iter().enumerate() {
+        let id = db.publish("q", n as i64).await;
+        db.exec(format!("UPDATE outbox SET {left} WHERE id = {id}")).await;
+    }
+    db.publish("q", 9).await;
+    let (subscriber, probe) = free("q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    probe.start().await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert!(probe.finished() >= 4, "those whose headers are none are dead letters");
+    db.close().await;
 }

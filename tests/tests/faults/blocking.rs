@@ -1,19 +1,23 @@
 //! Handlers that block their thread, beside others. What holds leases meanwhile:
 //! `a_lease_outlives_handlers_that_block_the_whole_runtime`.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use outbox::{Outgoing, State, subscriber};
+use outbox::{Context, Outgoing, State, Subscriber, subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
-use outbox_tests::probe::{Probe, free};
-use outbox_tests::wait::eventually;
+use outbox_tests::probe::{Probe, free, gated};
+use outbox_tests::wait::{PATIENCE, eventually, soon};
 use tokio::time::Instant;
 
-use super::publish;
+use super::{SECOND, drain, publish};
 
-on_both!(handlers_that_block_hold_up_no_other_queue);
+on_both!(
+    handlers_that_block_hold_up_no_other_queue,
+    a_handler_that_never_ends_holds_up_no_other_and_a_stop_only_for_its_time,
+);
 
 /// For threads; closed until it is opened.
 #[derive(Clone, Default)]
@@ -104,4 +108,83 @@ async fn handlers_that_block_hold_up_no_other_queue(db: &Db) {
     assert!(kept >= KEPT, "the other queue keeps {kept:.2} of its rate");
     running.stop().await.unwrap();
     assert_eq!(db.letters().await, 0);
+}
+
+/// Loops without an `await`: on a thread of the runtime, of which there are two, and on one
+/// of its own.
+fn endless(name: &'static str, turns: &Turns) -> Subscriber {
+    let turns = turns.clone();
+    Subscriber::new(name, "endless", move |_: Context| {
+        let turns = turns.clone();
+        async move { turns.go_on_for_ever() }
+    })
+}
+
+#[subscriber("endless too")]
+fn endless_too(_: i64, State(turns): State<Turns>) {
+    turns.go_on_for_ever();
+}
+
+/// Of the handlers that loop, until the test is over.
+#[derive(Clone, Default)]
+struct Turns(Arc<(AtomicUsize, AtomicBool)>);
+
+impl Turns {
+    /// For longer than the test, which would hang with them if they took all threads.
+    fn go_on_for_ever(&self) {
+        self.0.0.fetch_add(1, Ordering::SeqCst);
+        let begun = Instant::now();
+        while !self.0.1.load(Ordering::SeqCst) && begun.elapsed() < 3 * PATIENCE {
+            // Nothing that a runtime would notice; it leaves the processor to other tests.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.0.1.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Ends them, also when the test fails: a runtime waits for its threads.
+struct Over(Turns);
+
+/// Others go on, and keep their leases; so do those that loop.
+async fn a_handler_that_never_ends_holds_up_no_other_and_a_stop_only_for_its_time(db: &Db) {
+    let turns = Turns::default();
+    let _over = Over(turns.clone());
+    let ttl = 2 * SECOND;
+    let (long, runs) = gated("long", "long");
+    let (other, others) = free("other", "other");
+    let looping =
+        [endless("endless", &turns).lease_ttl(ttl), endless_too::subscriber().lease_ttl(ttl)];
+    let app = db.app().state(turns.clone()).drain_timeout(SECOND);
+    let app = app.only(looping).only([long.lease_ttl(ttl), other]);
+    let running = app.start().await.unwrap();
+    publish(db, "long", [1]).await;
+    let run = runs.start().await;
+    publish(db, "endless", [1]).await;
+    publish(db, "endless too", [1]).await;
+    eventually("both loop", async || turns.0.0.load(Ordering::SeqCst) == 2).await;
+    for n in 0..20 {
+        publish(db, "other", [n]).await;
+        assert_eq!(others.start().await.n, n);
+    }
+    empty(db, "other").await;
+    let past = run.lease_deadline + 3 * ttl;
+    eventually("leases go on", async || run.context.lease_deadline() > past).await;
+    let again = "SELECT count(*) FROM outbox WHERE deliveries_count <> 1";
+    assert_eq!((db.int(again).await, turns.0.0.load(Ordering::SeqCst)), (0, 2));
+    assert!(!run.context.cancelled().is_cancelled());
+    runs.let_end(1);
+    empty(db, "long").await;
+
+    let begun = Instant::now();
+    soon("the stop ends", running.stop()).await.unwrap_err();
+    let took = begun.elapsed();
+    println!("the stop took {took:?}");
+    assert!((SECOND..drain::IN_TIME).contains(&took), "{took:?}");
+    // They come back when their leases run out: to a process that lives.
+    assert_eq!((db.rows().await, db.letters().await), (2, 0));
 }

@@ -25,7 +25,7 @@ on_postgres!(
 
 const LIMIT: Duration = SECOND;
 /// The drain's own time, what `drain` waits for beyond it, and a busy machine.
-const IN_TIME: Duration = Duration::from_secs(1 + 3 * 5 + 5);
+pub const IN_TIME: Duration = Duration::from_secs(1 + 3 * 5 + 5);
 
 /// Stops `app` in the trouble that `begin` makes. Once `end` has ended that, all is handled.
 pub async fn in_trouble(db: &Db, app: App, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) {

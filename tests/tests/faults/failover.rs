@@ -4,11 +4,12 @@ use outbox::{App, Outgoing, Publisher};
 use outbox_tests::backend::{require, unique};
 use outbox_tests::capture;
 use outbox_tests::db::Db;
-use outbox_tests::probe::{Probe, free};
+use outbox_tests::probe::{Probe, free, gated};
 use outbox_tests::proxy::Proxy;
 use outbox_tests::server::{Server, Standby};
 use outbox_tests::wait::eventually;
 use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use super::{OFTEN, SECOND, drain};
@@ -44,12 +45,31 @@ impl Pair {
         App::postgres(self.pool()).names(self.db.names.clone())
     }
 
-    /// The standby has all; then the server dies.
-    pub async fn lose_the_server(&self) {
+    async fn is_level(&self) {
         let level =
             "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()";
         eventually("the standby has all", async || self.db.int(level).await == 1).await;
+    }
+
+    /// The standby has all; then the server dies.
+    pub async fn lose_the_server(&self) {
+        self.is_level().await;
         self.server.kill().unwrap();
+    }
+
+    /// The standby has all so far, and what comes from now on it never has: it looks for its
+    /// server where there is none. Nobody waits for it.
+    async fn cut_off_the_standby(&self) {
+        self.is_level().await;
+        let mut standby = PgConnection::connect(&self.standby.url).await.unwrap();
+        for sql in [
+            "ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 port=1'",
+            "SELECT pg_reload_conf()",
+        ] {
+            standby.execute(sql).await.unwrap();
+        }
+        let follows = "SELECT count(*) FROM pg_stat_replication";
+        eventually("it is cut off", async || self.db.int(follows).await == 0).await;
     }
 
     /// And its address leads to the standby.
@@ -145,4 +165,73 @@ async fn a_drain_on_a_standby_ends_in_time() {
     let stopped = drain::Stopped::in_trouble(&pair.db, pair.app(), begin).await;
     pair.standby.promote().unwrap();
     stopped.comes_back_on(&Db::at(&pair.standby.url).await).await;
+}
+
+async fn numbers(pool: &PgPool, sql: &'static str) -> Vec<i64> {
+    sqlx::query_scalar(sql).fetch_all(pool).await.unwrap()
+}
+
+/// What a message says, as the table has it.
+const MESSAGES: &str = "SELECT convert_from(payload, 'UTF8')::bigint AS n FROM outbox ORDER BY n";
+const WRITTEN: &str = "SELECT n FROM biz ORDER BY n";
+
+/// The server acknowledges what it has alone, and dies: of that the survivor has nothing, and
+/// of everything before it has a row of the caller and its message, or neither. Acks are lost
+/// as publishes are: what they were for is handled again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_failover_loses_it_loses_with_the_rows_it_was_written_beside() {
+    let Some(pair) = Pair::new().await else { return };
+    let pool = pair.pool();
+    let (subscriber, probe) = gated("it", "q");
+    let subscriber = subscriber.lease_ttl(2 * SECOND).min_poll(OFTEN).max_poll(OFTEN);
+    let subscriber = subscriber.max_workers(20);
+    let running = pair.app().only([subscriber]).start().await.unwrap();
+    probe.let_end(10);
+    for n in 0..10 {
+        produce(&pool, "q", n).await.unwrap();
+    }
+    eventually("these are handled", async || pair.db.rows().await == 0).await;
+    for n in 10..20 {
+        produce(&pool, "q", n).await.unwrap();
+    }
+    eventually("and these run", async || probe.running() == 10).await;
+    pair.cut_off_the_standby().await;
+    probe.let_end(30);
+    for n in 20..40 {
+        produce(&pool, "q", n).await.unwrap();
+    }
+    eventually("all is acknowledged", async || pair.db.rows().await == 0).await;
+    let first: Vec<i64> = probe.more().await.iter().map(|run| run.n).collect();
+    assert_eq!(first.len(), 40);
+
+    pair.server.kill().unwrap();
+    pair.standby.promote().unwrap();
+    // Before anybody works there.
+    let survivor = PgPool::connect(&pair.standby.url).await.unwrap();
+    let range = |numbers: std::ops::Range<i64>| numbers.collect::<Vec<_>>();
+    assert_eq!(numbers(&survivor, WRITTEN).await, range(0..20), "what it has, it has in order");
+    assert_eq!(numbers(&survivor, MESSAGES).await, range(10..20), "those that were not acked");
+
+    pair.proxy.lead_to(&pair.standby.url);
+    probe.let_end(1000);
+    for n in 40..60 {
+        while produce(&pool, "q", n).await.is_err() {
+            sleep(OFTEN).await;
+        }
+    }
+    eventually("all are handled", async || {
+        number(&survivor, "SELECT count(*) FROM outbox").await == 0
+    })
+    .await;
+    let mut again: Vec<i64> = probe.more().await.iter().map(|run| run.n).collect();
+    again.sort_unstable();
+    assert_eq!(again, [range(10..20), range(40..60)].concat());
+    assert_eq!(numbers(&survivor, WRITTEN).await, [range(0..20), range(40..60)].concat());
+
+    // The old one, when it is back, takes nothing more, and nobody has written to it.
+    pair.server.start_as_standby().unwrap();
+    let old = pair.db.pg();
+    assert!(produce(old, "q", 1000).await.is_err(), "a standby takes no write");
+    assert_eq!(numbers(old, WRITTEN).await, range(0..40));
+    running.stop().await.unwrap();
 }

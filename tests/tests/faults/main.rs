@@ -4,10 +4,12 @@
 
 mod blocking;
 mod clock;
+mod clock_of_file;
 mod columns;
 mod comeback;
 mod connections;
 mod crash;
+mod deadlocks;
 mod drain;
 mod failover;
 mod headers;
@@ -15,6 +17,7 @@ mod isolation;
 mod letters;
 mod limits;
 mod listener;
+mod log;
 mod memory;
 mod no_room;
 mod notify;
@@ -25,6 +28,7 @@ mod recovery;
 mod releases;
 mod rollback;
 mod sqlite;
+mod stopped;
 mod texts;
 mod transactions;
 mod wal;

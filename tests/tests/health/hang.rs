@@ -58,12 +58,10 @@ async fn a_listener_that_is_lost_is_told_and_the_app_stays_ready(db: &Db) {
     let health = running.health();
     eventually("it listens", async || health.check().await.listener_up == Some(true)).await;
     db.allow_connections(false).await;
-    db.int(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
          WHERE datname = current_database() AND application_name = 'engine'
-         AND (query ILIKE '%pg_notify($1%' OR query ILIKE '%virtualtransaction%')",
-    )
-    .await;
+         AND (query ILIKE '%pg_notify($1%' OR query ILIKE '%virtualtransaction%')";
+    eventually("its listener is killed", async || db.int(kill).await == 1).await;
     eventually("it is told", async || health.glance().listener_up == Some(false)).await;
     assert!(health.check().await.ready, "{:?}", health.check().await);
     db.allow_connections(true).await;

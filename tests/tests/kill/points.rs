@@ -7,7 +7,7 @@ use outbox_tests::wait::eventually;
 
 use super::traps::{Hold, Stage};
 use super::worker::{self, ABORT};
-use super::{BATCH, RETURNING};
+use super::{BATCH, REJECTING, RETURNING};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Point {
@@ -30,19 +30,28 @@ pub enum Lands {
 }
 
 pub fn of(db: &Db, handler: &str) -> Vec<Point> {
-    let mut steps = vec!["fetched", "dispatched", "begun", "returning", "returned", "acked"];
-    if handler != RETURNING {
-        steps.extend(["written", "published"]);
-    }
-    if !db.is_postgres() {
-        steps.extend(["taken", "deleted", "inserted"]);
-    }
-    let mut points: Vec<_> = steps.into_iter().map(Point::Step).collect();
+    let mut steps = vec!["fetched", "dispatched", "begun", "returning", "returned"];
+    steps.extend(match handler {
+        REJECTING => &["rejected"][..],
+        RETURNING => &["acked"],
+        _ => &["acked", "written", "published"],
+    });
+    let mut points = Vec::new();
     if db.is_postgres() {
-        for stage in [Stage::Claiming, Stage::Acking, Stage::Committing] {
+        let bury = (handler == REJECTING).then_some(Stage::Burying);
+        for stage in [Stage::Claiming, Stage::Acking, Stage::Committing].into_iter().chain(bury) {
             points.extend([Point::Finished(stage), Point::Broken(stage)]);
         }
+    } else {
+        steps.extend(["taken", "deleted"]);
+        if handler == REJECTING {
+            // The letter is written and the row not deleted: more often than elsewhere.
+            steps.extend(["buried"; 4]);
+        } else {
+            steps.push("inserted");
+        }
     }
+    points.extend(steps.into_iter().map(Point::Step));
     points.extend([Point::Anytime; 3]);
     points
 }
@@ -64,8 +73,10 @@ impl Point {
                 Lands::Nothing
             }
             // Without the commit, the ack in the handler's transaction is nothing.
-            Self::Finished(Stage::Acking) if handler != RETURNING => Lands::Nothing,
-            Self::Finished(_) | Self::Step("acked") => Lands::Something,
+            Self::Finished(Stage::Acking) if !matches!(handler, RETURNING | REJECTING) => {
+                Lands::Nothing
+            }
+            Self::Finished(_) | Self::Step("acked" | "rejected") => Lands::Something,
             Self::Step(_) | Self::Anytime => Lands::Anything,
         }
     }

@@ -11,9 +11,11 @@ pub enum Stage {
     Acking = 2,
     /// The commit of the ack.
     Committing = 3,
+    /// The statement that writes a dead letter.
+    Burying = 4,
 }
 
-const POSTGRES: [&str; 4] = [
+const POSTGRES: [&str; 5] = [
     "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
      BEGIN PERFORM pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint); RETURN NULL; END $$",
     "CREATE TRIGGER claiming AFTER UPDATE OF acquired_token ON outbox
@@ -21,16 +23,19 @@ const POSTGRES: [&str; 4] = [
     "CREATE TRIGGER acking AFTER DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION hold(2)",
     "CREATE CONSTRAINT TRIGGER committing AFTER DELETE ON outbox DEFERRABLE INITIALLY DEFERRED
      FOR EACH ROW EXECUTE FUNCTION hold(3)",
+    "CREATE TRIGGER burying AFTER INSERT ON outbox_dlq FOR EACH ROW EXECUTE FUNCTION hold(4)",
 ];
 
 /// In SQLite they compare with a collation, which is a function of the process.
-const SQLITE: [&str; 3] = [
+const SQLITE: [&str; 4] = [
     "CREATE TRIGGER taking AFTER UPDATE OF acquired_token ON outbox
      WHEN OLD.queue || ' taken' = 'work taken' COLLATE step BEGIN SELECT 1; END",
     "CREATE TRIGGER deleting AFTER DELETE ON outbox
      WHEN OLD.queue || ' deleted' = 'work deleted' COLLATE step BEGIN SELECT 1; END",
     "CREATE TRIGGER inserting AFTER INSERT ON outbox
      WHEN NEW.queue || ' inserted' = 'receipts inserted' COLLATE step BEGIN SELECT 1; END",
+    "CREATE TRIGGER burying AFTER INSERT ON outbox_dlq
+     WHEN NEW.queue || ' buried' = 'work buried' COLLATE step BEGIN SELECT 1; END",
 ];
 
 pub async fn set(db: &Db) {

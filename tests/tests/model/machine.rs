@@ -2,16 +2,17 @@
 
 use std::fmt;
 
-use outbox_model::{Action, Outcome, Phase, State, Verdict, judge};
+use outbox_model::{Action, Outcome, Phase, Rules, State, Verdict, judge};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::strategy::Union;
 use proptest_state_machine::ReferenceStateMachine;
 
-use crate::step::{KEYS, RULES, SLOTS, Step};
+use crate::step::{KEYS, RULES, SLOTS, STRICT, Step};
 
 #[derive(Clone)]
 pub struct Reference {
+    pub rules: Rules,
     pub state: State<KEYS, SLOTS>,
     steps: u16,
     /// Rows due in the same tick are claimed in the order in which their due times were
@@ -36,8 +37,8 @@ impl fmt::Debug for Reference {
 }
 
 impl Reference {
-    pub fn begin() -> Self {
-        Self { state: State::begin(RULES.ttl), steps: 0, written: [0; KEYS], writes: 0 }
+    pub fn begin(rules: Rules) -> Self {
+        Self { rules, state: State::begin(rules.ttl), steps: 0, written: [0; KEYS], writes: 0 }
     }
 
     /// Takes a step; `None` if it is not possible here.
@@ -73,11 +74,11 @@ impl Reference {
 
     fn act(&mut self, action: Action) -> Option<Effect> {
         let before = self.state;
-        if !RULES.allow(&before, action) {
+        if !self.rules.allow(&before, action) {
             return None;
         }
-        let (after, outcome) = RULES.step(before, action);
-        let broken = judge(&RULES, &before, action, &after);
+        let (after, outcome) = self.rules.step(before, action);
+        let broken = judge(&self.rules, &before, action, &after);
         assert!(broken.is_empty(), "{action:?} breaks {:?}", broken.iter().collect::<Vec<_>>());
         let landed = matches!(outcome, Outcome::Landed(true) | Outcome::Told(true));
         if landed && let Some(key) = action.key(&before) {
@@ -93,16 +94,16 @@ impl Reference {
 
     /// Takes up to so many due rows, the first ones, into free slots.
     fn claim(&mut self, worker: u8, rows: u8, effects: &mut Vec<Effect>) -> Option<Vec<u8>> {
-        let state = &self.state;
+        let (rules, state) = (self.rules, &self.state);
         let free = |slot: &u8| state.slots[usize::from(*slot)].is_none();
-        let own = |slot: &u8| RULES.worker_of(*slot) == worker;
+        let own = |slot: &u8| rules.worker_of(*slot) == worker;
         let slots: Vec<u8> = (0..4).filter(own).filter(free).take(rows.into()).collect();
         if slots.len() < usize::from(rows) {
             return None;
         }
         let slot = slots[0];
         let mut due: Vec<u8> =
-            (0..12).filter(|&key| RULES.allow(state, Action::Claim { slot, key })).collect();
+            (0..12).filter(|&key| rules.allow(state, Action::Claim { slot, key })).collect();
         due.sort_by_key(|&key| {
             let key = usize::from(key);
             (state.messages[key].row.map(|row| row.due), self.written[key])
@@ -135,11 +136,13 @@ impl Reference {
             (2, keys(|key| Step::RollBack { key })),
             (5, keys(|key| Step::Cancel { key })),
             (10, keys(|key| Step::Replay { key })),
-            (20, claims.collect()),
+            (24, claims.collect()),
             (4, (0..2).map(|worker| Step::LoseClaim { worker }).collect()),
             (6, of_each(slots(|it| it == Phase::Sent), |slot| Step::Abandon { slot })),
             (6, of_each(slots(|it| it == Phase::Buffered), |slot| Step::Start { slot })),
             (4, of_each(ended(), |slot| Step::Refuse { slot })),
+            (60, (0..4).map(|slot| Step::Mark { slot }).collect()),
+            (60, (0..4).map(|slot| Step::Join { slot }).collect()),
             (3, (0..2).map(|worker| Step::Crash { worker }).collect()),
         ];
         let mut all = Vec::new();
@@ -155,8 +158,10 @@ impl Reference {
                 all.push((weight, subsequence(slots, 1..=most).prop_flat_map(step).boxed()));
             }
         };
-        some(16, ended(), settle);
-        some(8, slots(|it| it == Phase::Running), |slots| Just(Step::Extend { slots }).boxed());
+        some(14, ended(), settle);
+        let running = || slots(|it| it == Phase::Running);
+        some(8, running(), |slots| Just(Step::Extend { slots }).boxed());
+        some(2, running(), |slots| Just(Step::CutOff { slots }).boxed());
         some(8, slots(|it| it == Phase::Buffered), |slots| Just(Step::Release { slots }).boxed());
         all
     }
@@ -184,7 +189,7 @@ impl ReferenceStateMachine for Reference {
     type Transition = Step;
 
     fn init_state() -> BoxedStrategy<Self> {
-        Just(Self::begin()).boxed()
+        select(vec![RULES, STRICT]).prop_map(Self::begin).boxed()
     }
 
     fn transitions(state: &Self) -> BoxedStrategy<Step> {

@@ -34,7 +34,7 @@ pub fn follow<B: Operated>() {
         &Reference::sequential_strategy(STEPS),
         |(mut reference, steps, taken)| {
             runtime.block_on(async {
-                let mut system = System::begin(&bench).await;
+                let mut system = System::begin(&bench, reference.rules).await;
                 let mut seen = Seen::default();
                 for step in steps {
                     // By this the runner knows which steps were not reached.

@@ -17,6 +17,9 @@ pub const RULES: Rules = Rules {
     mutant: None,
 };
 
+/// A row is a suspect as soon as a lease of its ran out.
+pub const STRICT: Rules = Rules { max_deliveries: Some(1), ..RULES };
+
 /// Calls to a store, or none where only the worker changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -62,7 +65,17 @@ pub enum Step {
     Extend {
         slots: Vec<u8>,
     },
+    /// A suspect is to run alone, or has for long enough.
+    Mark {
+        slot: u8,
+    },
+    Join {
+        slot: u8,
+    },
     Release {
+        slots: Vec<u8>,
+    },
+    CutOff {
         slots: Vec<u8>,
     },
     Crash {
@@ -72,7 +85,7 @@ pub enum Step {
 
 impl Step {
     /// The kinds, for counting.
-    pub const KINDS: [&str; 14] = [
+    pub const KINDS: [&str; 17] = [
         "tick",
         "publish",
         "roll back",
@@ -85,7 +98,10 @@ impl Step {
         "settle",
         "refuse",
         "extend",
+        "mark",
+        "join",
         "release",
+        "cut off",
         "crash",
     ];
 
@@ -103,8 +119,11 @@ impl Step {
             Self::Settle { .. } => 9,
             Self::Refuse { .. } => 10,
             Self::Extend { .. } => 11,
-            Self::Release { .. } => 12,
-            Self::Crash { .. } => 13,
+            Self::Mark { .. } => 12,
+            Self::Join { .. } => 13,
+            Self::Release { .. } => 14,
+            Self::CutOff { .. } => 15,
+            Self::Crash { .. } => 16,
         }]
     }
 
@@ -145,8 +164,13 @@ impl Step {
             Self::Extend { ref slots } => {
                 slots.iter().map(|&slot| Action::Extend { slot }).collect()
             }
+            Self::Mark { slot } => vec![Action::Mark { slot }],
+            Self::Join { slot } => vec![Action::Join { slot }],
             Self::Release { ref slots } => {
                 slots.iter().map(|&slot| Action::Release { slot }).collect()
+            }
+            Self::CutOff { ref slots } => {
+                slots.iter().map(|&slot| Action::CutOff { slot }).collect()
             }
             Self::Crash { worker } => vec![Action::Crash { worker }],
         }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use outbox::testing::store::{
-    Before, Claim, Death, Extend, Lease, Release, Retry, Store, new_alone_token,
+    Before, Claim, Death, Extend, Lease, Release, Retry, Store, new_alone_token, new_token,
 };
 use outbox::{FailureReason, Outgoing, Published};
-use outbox_model::{self as model, Action, Outcome, Settlement, Slot, State, Verdict};
+use outbox_model::{self as model, Action, Outcome, Rules, Settlement, Slot, State, Verdict};
 use uuid::Uuid;
 
 use crate::bench::{Steps, death, lease};
@@ -25,6 +25,7 @@ pub const TICK: Duration = Duration::from_secs(300);
 
 pub struct System<B> {
     pub bench: B,
+    rules: Rules,
     /// Of live rows, by message.
     pub ids: HashMap<u8, i64>,
     /// What the model's tokens are here, by message.
@@ -44,10 +45,10 @@ pub struct Letter {
 }
 
 impl<B: Operated> System<B> {
-    pub async fn begin(bench: &B) -> Self {
+    pub async fn begin(bench: &B, rules: Rules) -> Self {
         let bench = bench.emptied().await;
         let (ids, tokens, held) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { bench, ids, tokens, held, letters: Vec::new() }
+        Self { bench, rules, ids, tokens, held, letters: Vec::new() }
     }
 
     /// Does what the model did, and is told the same.
@@ -58,7 +59,7 @@ impl<B: Operated> System<B> {
             Step::LoseClaim { .. } => self.claim(1, effects).await,
             Step::Settle { .. } => self.settle(effects).await,
             Step::Extend { .. } => self.extend(effects).await,
-            Step::Release { .. } => self.release(effects).await,
+            Step::Release { .. } | Step::CutOff { .. } => self.release(effects).await,
             _ => {
                 for effect in effects {
                     self.act(effect).await;
@@ -105,7 +106,11 @@ impl<B: Operated> System<B> {
                 let given_back = self.bench.store().abandon(&claim).await.unwrap();
                 assert_eq!(given_back == 1, effect.outcome == Outcome::Landed(true));
             }
-            Action::Start { slot } => self.start(slot, effect).await,
+            // Of what is started only a suspect is written to.
+            Action::Start { slot } | Action::Mark { slot } => {
+                self.go_on(slot, new_alone_token(), effect).await;
+            }
+            Action::Join { slot } => self.go_on(slot, new_token(), effect).await,
             Action::Refuse { slot } => {
                 let death = self.death(effect, slot);
                 self.bench.refuse_letters(true).await;
@@ -117,14 +122,15 @@ impl<B: Operated> System<B> {
                 assert!(refused.map_or(true, |landed| !held && landed == [false]));
             }
             Action::Crash { worker } => {
-                self.held.retain(|slot, _| RULES.worker_of(*slot) != worker);
+                let rules = self.rules;
+                self.held.retain(|slot, _| rules.worker_of(*slot) != worker);
             }
             _ => {}
         }
     }
 
     async fn claim(&mut self, rows: usize, effects: &[Effect]) {
-        let max_deliveries = RULES.max_deliveries.map(u64::from);
+        let max_deliveries = self.rules.max_deliveries.map(u64::from);
         let claim = Claim { max_deliveries, ..self.bench.claim_of(&[QUEUE], rows) };
         let got = self.bench.claim_by(&claim).await;
         let claims = effects.iter().filter_map(|effect| match (effect.action, effect.outcome) {
@@ -152,16 +158,15 @@ impl<B: Operated> System<B> {
         }
     }
 
-    /// A suspect goes on under a token of its own.
-    async fn start(&mut self, slot: u8, effect: &Effect) {
+    /// The lease goes on under another token.
+    async fn go_on(&mut self, slot: u8, token: Uuid, effect: &Effect) {
         let Outcome::Landed(expected) = effect.outcome else { return };
         let (lease, claim) = self.held.remove(&slot).unwrap();
-        let token = new_alone_token();
         let landed = self.bench.store().extend(&[Extend { lease, token }]).await.unwrap();
         assert_eq!(landed, [expected]);
         if expected {
-            let marked = slot_of(&effect.after, slot);
-            self.tokens.insert((marked.key, marked.token), token);
+            let left = slot_of(&effect.after, slot);
+            self.tokens.insert((left.key, left.token), token);
             self.held.insert(slot, (Lease { token, ..lease }, claim));
         }
     }
@@ -191,7 +196,11 @@ impl<B: Operated> System<B> {
 
     fn given_back(&self, effect: &Effect, slot: u8, due_in: Option<Duration>) -> Release {
         let deliveries = row_of(effect, slot).map_or(1, |row| row.deliveries);
-        let uncount = u64::from(deliveries - RULES.given_back(deliveries));
+        let uncount = match effect.action {
+            // It has run.
+            Action::CutOff { .. } => 0,
+            _ => u64::from(deliveries - self.rules.given_back(deliveries)),
+        };
         Release { lease: self.held[&slot].0, due_in, uncount, claimed_at: None }
     }
 
@@ -237,7 +246,7 @@ impl<B: Operated> System<B> {
         if rows > 1 {
             self.bench.age(LITTLE * rows).await;
         }
-        (0..rows).rev().map(|behind| TICK * RULES.delay.into() - LITTLE * behind).collect()
+        (0..rows).rev().map(|behind| TICK * self.rules.delay.into() - LITTLE * behind).collect()
     }
 
     fn settled(&mut self, kind: Settlement, effects: &[Effect]) {

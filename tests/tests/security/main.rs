@@ -2,6 +2,7 @@
 //! secret stays so.
 
 mod bombs;
+mod channels;
 mod gate;
 mod names;
 mod notify;

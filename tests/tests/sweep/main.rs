@@ -9,3 +9,12 @@ use std::time::Duration;
 
 /// Longer than any test.
 const LEASE: Duration = Duration::from_secs(600);
+
+/// Each flow fails if it has fewer messages, calls or polls than its floor, and so do all of
+/// them if somebody lowers these.
+#[test]
+fn the_sweep_has_as_many_cases_as_it_had() {
+    let [messages, writes, polls] = [postgres::floor(), sqlite::floor(), futures::floor()];
+    println!("{messages} faults of messages, {writes} of files, {polls} dropped calls at least");
+    assert!(messages >= 1500 && writes >= 1850 && polls >= 670, "{messages} {writes} {polls}");
+}

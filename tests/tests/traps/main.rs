@@ -2,6 +2,7 @@
 //! `traps.md` says for every one which test keeps it, here or elsewhere.
 
 mod claims;
+mod clients;
 mod plans;
 mod table;
 mod told;

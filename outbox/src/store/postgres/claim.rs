@@ -23,15 +23,23 @@ impl PgStore {
             _ => self.claim_of_many(claims),
         };
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
+        let limits: Vec<_> = claims.iter().map(|claim| claim.limit).collect();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
         let claimed = self.bounded("claim", |connection| {
             Box::pin(async move {
                 let mut taken: Vec<_> = tokens.iter().map(|_| Taken::default()).collect();
+                let mut looked = vec![false; taken.len()];
                 let mut rows = statement.fetch(&mut *connection);
                 while let Some(row) = rows.try_next().await? {
-                    take(&row, &tokens, &mut taken)?;
+                    take(&row, &tokens, &mut taken, &mut looked)?;
                 }
                 drop(rows);
+                for ((one, looked), limit) in taken.iter_mut().zip(looked).zip(limits) {
+                    // As many as it may take were there, and somebody wrote to some.
+                    if !looked && one.rows.len() < limit {
+                        one.next = Some(Duration::ZERO);
+                    }
+                }
                 if taken.iter().flat_map(|one| &one.rows).any(|one| one.row.bytes() >= LARGE) {
                     // It would keep as much as it needed for the largest row so far.
                     connection.shrink_buffers();
@@ -97,7 +105,12 @@ impl PgStore {
 
 /// A row of the answer: one that was taken, how long to wait for the next, or that
 /// others are claiming.
-fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::Error> {
+fn take(
+    row: &PgRow,
+    tokens: &[Uuid],
+    taken: &mut [Taken],
+    looked: &mut [bool],
+) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     if place == 0 {
         for one in taken.iter_mut() {
@@ -111,6 +124,7 @@ fn take(row: &PgRow, tokens: &[Uuid], taken: &mut [Taken]) -> Result<(), sqlx::E
         let wait: Option<i64> = row.try_get_unchecked(15)?;
         let wait = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
         one.next = [one.next, wait].into_iter().flatten().min();
+        looked[at] = true;
     } else {
         let before = Before::of(row.try_get_unchecked(13)?);
         let row = Row { acquired_token: Some(own), ..read(row)? };

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool};
-use sqlx::{ConnectOptions as _, Connection as _, Postgres};
+use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::kept::One;
 use super::{CONNECT_LIMIT, PgStore, STATEMENT_LIMIT};
 use crate::error::StoreError;
 
@@ -88,7 +88,11 @@ impl PgStore {
     /// And who waits for a server that is away begins anew now and then: sqlx asks for it
     /// ever more seldom, after a fifth of what it may take at last, and would sleep on when
     /// the server is back.
-    pub(super) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    pub(super) async fn acquire(&self) -> Result<One, sqlx::Error> {
+        let _waiting = match self.0.kept.take() {
+            Ok(one) => return Ok(one),
+            Err(waiting) => waiting,
+        };
         let give_up = Instant::now() + STATEMENT_LIMIT;
         let mut acquiring = Box::pin(self.pool().acquire());
         loop {
@@ -96,11 +100,11 @@ impl PgStore {
                 Ok(Err(sqlx::Error::PoolTimedOut)) if Instant::now() < give_up => {
                     acquiring = Box::pin(self.pool().acquire());
                 }
-                Ok(acquired) => return acquired,
+                Ok(acquired) => return acquired.map(One::fresh),
                 Err(_) => {
                     if let Some(free) = self.0.pool.try_acquire() {
                         tokio::spawn(acquiring);
-                        return Ok(free);
+                        return Ok(One::fresh(free));
                     }
                 }
             }

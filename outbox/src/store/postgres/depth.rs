@@ -9,9 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{PgStore, query};
 use crate::error::StoreError;
-use crate::store::Depth;
-use crate::store::counted::counted;
 use crate::store::names::TableNames;
+use crate::store::{Connections, Depth, Store as _};
 
 const ACTION: &str = "look into the queues";
 /// A look waits for a connection that has nothing to do, so that none is opened for it;
@@ -32,7 +31,9 @@ impl PgStore {
         most: usize,
     ) -> Result<Vec<Depth>, StoreError> {
         let give_up = Instant::now() + PATIENCE;
-        while matches!(counted(&self.0.pool), (1.., 0)) && Instant::now() < give_up {
+        while matches!(self.connections(), Connections { open: 1.., idle: 0, .. })
+            && Instant::now() < give_up
+        {
             sleep(Duration::from_millis(20)).await;
         }
         let most = i64::try_from(most).unwrap_or(i64::MAX);

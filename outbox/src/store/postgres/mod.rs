@@ -9,6 +9,7 @@ mod depth;
 mod desk;
 mod doctor;
 mod grants;
+mod kept;
 mod lend;
 mod letters;
 mod letters_write;
@@ -31,7 +32,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, Postgres};
@@ -41,6 +41,7 @@ use connect::Source;
 use depth::sample_sql;
 pub(crate) use desk::PgDesk;
 pub(crate) use grants::sql as grants_sql;
+use kept::{Kept, One};
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 use vacuum::Vacuum;
@@ -48,7 +49,7 @@ use validate::validate;
 
 use super::counted::counted;
 use super::names::{Notify, TableNames};
-use super::{Landed, Lease, Store, statements, without_pauses};
+use super::{Connections, Landed, Lease, Store, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
 
@@ -74,12 +75,13 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// The lock timeout, unless there is a shorter one: of a connection that was given up the
 /// server does not know, and its session would wait for as long as a table is locked, with
-/// a new one beside it every half minute, and in the end do what nobody waits for.
+/// a new one beside it every half minute, and in the end do what nobody waits for. And a row
+/// that somebody has locked keeps the others of its batch waiting no longer.
 const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-    SELECT set_config('lock_timeout', '25s', false)
-    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '25s'";
+    SELECT set_config('lock_timeout', '5s', false)
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
 
 /// Beside that, where settles are not waited for.
 const ASYNC: &str = "SET synchronous_commit = off";
@@ -109,14 +111,14 @@ pub enum Commits {
 
 struct Inner {
     pool: PgPool,
+    kept: Kept,
     source: Source,
     /// Of one connection, outside `pool`, so that waiting for a notification never
     /// keeps a claim waiting for a connection. Another one for every
     /// subscription: a silent connection never comes back to its pool.
     listening: Mutex<Option<PgPool>>,
     /// When more than one connection was last in use. Once that is long ago, each
-    /// statement closes its own, as long as there is another: the pool hands them out
-    /// in turn, so that none would ever rest long enough for it to close.
+    /// statement closes another, as long as there is one.
     busy: Mutex<Instant>,
     vacuum: Vacuum,
     names: TableNames,
@@ -160,7 +162,9 @@ impl PgStore {
         let busy = Mutex::new(Instant::now());
         let (listening, vacuum) = (Mutex::default(), Vacuum::new());
         let unpausable = OnceLock::new();
-        let inner = Inner { pool, source, listening, busy, vacuum, names, sql, sample, unpausable };
+        let kept = Kept::default();
+        let inner =
+            Inner { pool, kept, source, listening, busy, vacuum, names, sql, sample, unpausable };
         Self(Arc::new(inner), commits)
     }
 
@@ -191,24 +195,54 @@ impl PgStore {
             transient: true,
             ..StoreError::of(action)(error)
         };
-        let connection = used.0.insert(self.acquire().await.map_err(unsent)?);
-        match timeout(STATEMENT_LIMIT, run(connection)).await {
-            Ok(result) => {
-                let stale = result.as_ref().is_err_and(takes_no_writes);
-                if let Some(connection) = used.0.take()
-                    && (spare || stale)
-                {
-                    // How it ends does not matter.
-                    tokio::spawn(timeout(CONNECT_LIMIT, connection.close()));
-                }
-                result.map_err(StoreError::of(action))
+        let one = used.0.insert(self.acquire().await.map_err(unsent)?);
+        let Ok(result) = timeout(STATEMENT_LIMIT, run(&mut one.connection)).await else {
+            self.distrust();
+            return Err(StoreError::new(action, "no answer within 30 s", true));
+        };
+        if let Some(one) = used.0.take() {
+            self.put_back(one, spare, result.as_ref().err());
+        }
+        result.map_err(StoreError::of(action))
+    }
+
+    /// Each connection that is idle has to show that it lives before it is used again. Where
+    /// one gave no answer the others may not either, and to find that out by a statement
+    /// each takes as many limits of one.
+    fn distrust(&self) {
+        self.0.kept.distrust();
+        let idle: Vec<_> = std::iter::from_fn(|| self.0.pool.try_acquire()).collect();
+        for connection in idle {
+            One::fresh(connection).leave();
+        }
+    }
+
+    /// A connection that has its answer.
+    fn put_back(&self, one: One, spare: bool, failed: Option<&sqlx::Error>) {
+        if failed.is_some() {
+            self.distrust();
+        }
+        let closed = match failed {
+            None => {
+                let another = || self.0.kept.oldest().or_else(|| self.0.pool.try_acquire());
+                let closed = spare.then(another).flatten();
+                self.0.kept.give_back(one);
+                closed
             }
-            Err(_) => Err(StoreError::new(action, "no answer within 30 s", true)),
+            Some(failed) if takes_no_writes(failed) => Some(one.connection),
+            Some(_) => {
+                one.leave();
+                None
+            }
+        };
+        if let Some(connection) = closed {
+            // How it ends does not matter.
+            tokio::spawn(timeout(CONNECT_LIMIT, connection.close()));
         }
     }
 
     fn has_spare_connections(&self) -> bool {
-        let (open, idle) = counted(&self.0.pool);
+        let Connections { open, idle, .. } = self.connections();
         let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if idle < open {
             *busy = Instant::now();
@@ -220,12 +254,12 @@ impl PgStore {
 /// A connection on which a statement runs. One that is left without its answer
 /// does not go back to the pool, which would wait for the answer with no end and
 /// keep the place of the connection taken.
-struct Used(Option<PoolConnection<Postgres>>);
+struct Used(Option<One>);
 
 impl Drop for Used {
     fn drop(&mut self) {
         if let Some(unanswered) = self.0.take() {
-            drop(unanswered.detach());
+            drop(unanswered.connection.detach());
         }
     }
 }
@@ -300,7 +334,11 @@ impl Store for PgStore {
     }
 
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        let found = validate(self.pool(), &self.0.names, autovacuum).await?;
+        let looks = validate(self.pool(), &self.0.names, autovacuum);
+        let Ok(found) = timeout(STATEMENT_LIMIT, looks).await else {
+            return Err(StoreError::new("validate", "no answer within 30 s", true));
+        };
+        let found = found?;
         if found.unpausable {
             let sql = || EngineSql::with(&self.0.names, without_pauses);
             self.0.unpausable.get_or_init(sql);
@@ -316,9 +354,10 @@ impl Store for PgStore {
         self.depths_of(queues, most).await
     }
 
-    fn connections(&self) -> super::Connections {
+    fn connections(&self) -> Connections {
         let (open, idle) = counted(&self.0.pool);
-        super::Connections { open, idle, most: MAX_CONNECTIONS as usize }
+        let idle = open.min(idle + self.0.kept.len());
+        Connections { open, idle, most: MAX_CONNECTIONS as usize }
     }
 
     fn wakes_only_sleepers(&self) -> bool {
@@ -339,6 +378,7 @@ impl Store for PgStore {
 
     async fn close(&self) {
         self.0.vacuum.close();
+        self.0.kept.close();
         let listening = self.listen_on(None);
         let listener = async {
             if let Some(pool) = &listening {

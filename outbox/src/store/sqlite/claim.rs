@@ -1,12 +1,13 @@
 //! Taking rows, and when to look again.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use uuid::Uuid;
 
 use super::settle::Statement;
@@ -49,37 +50,39 @@ impl SqliteStore {
         let take = query(&self.0.batches.take.sql);
         let take = take.bind(json(&ids)).bind(claim.token).bind(now);
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
+        tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
+        let left = places.len() < due;
         // The first of each queue, and so on.
         places.sort_unstable_by_key(|place| (place.queue, place.due, place.id));
-        let mut rows = Vec::with_capacity(places.len());
-        for places in places.chunk_by(|one, other| one.queue == other.queue) {
-            let read = self.read(claim, places).fetch_all(&mut *tx);
-            rows.extend(read.await.map_err(failed("claim"))?);
-        }
-        tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
-        // Who waits for the connection gets it before the rows are read, which takes as
-        // long as a write.
-        tokio::task::yield_now().await;
-        let mut claimed = Vec::with_capacity(places.len());
-        for (row, place) in rows.into_iter().zip(&places) {
-            let read = claimed_row(&row, place, claim.token, now);
-            claimed.push(read.map_err(failed("read claimed rows"))?);
-        }
-        claimed.sort_by_key(|claimed| Position::of(&claimed.row));
-        Ok((claimed, places.len() < due))
+        let reads = places.chunk_by(|one, other| one.queue == other.queue);
+        let reads = reads.filter_map(|places| self.read(claim, places)).collect();
+        let (queues, token) = (Arc::clone(&claim.queues), claim.token);
+        let leased = Leased { places, queues, token, now };
+        // Beside the next write, and on a task of its own beside the next claim: to read the
+        // rows takes as long as to lease them.
+        let read = tokio::spawn(leased.read(self.0.reader.clone(), reads)).await;
+        let read = read.map_err(|error| StoreError::new("claim", error, true))?;
+        // They are leased all the same.
+        let unread = |error| StoreError {
+            perhaps_done: true,
+            transient: true,
+            ..failed("read claimed rows")(error)
+        };
+        Ok((read.map_err(unread)?, left))
     }
 
     /// The rows of all its queues that come first, and the time.
-    async fn places<'a>(
+    async fn places(
         &self,
-        claim: &'a Claim,
+        claim: &Claim,
         connection: &mut SqliteConnection,
-    ) -> Result<(Vec<Place<'a>>, i64), StoreError> {
+    ) -> Result<(Vec<Place>, i64), StoreError> {
         // A queue may be named twice.
-        let queues: BTreeSet<&str> = claim.queues.iter().map(String::as_str).collect();
+        let queues: BTreeMap<&str, usize> =
+            claim.queues.iter().map(String::as_str).zip(0..).collect();
         let (mut places, mut now) = (Vec::new(), 0);
-        for &queue in &queues {
-            let find = self.find(claim, queue, claim.limit).fetch_one(&mut *connection);
+        for (name, &queue) in &queues {
+            let find = self.find(claim, name, claim.limit).fetch_one(&mut *connection);
             let row = find.await.map_err(StoreError::of("claim"))?;
             let found = found(&row, queue).and_then(|found| Ok((found, row.try_get(1)?)));
             let (found, at) = found.map_err(StoreError::of("claim"))?;
@@ -98,7 +101,7 @@ impl SqliteStore {
     async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
         for queue in claim.queues.iter() {
             let row = self.find(claim, queue, 1).fetch_one(&self.0.reader).await;
-            let found = row.and_then(|row| Ok(!found(&row, queue)?.is_empty()));
+            let found = row.and_then(|row| Ok(!found(&row, 0)?.is_empty()));
             if found.map_err(StoreError::of("claim"))? {
                 return Ok(true);
             }
@@ -106,16 +109,18 @@ impl SqliteStore {
         Ok(false)
     }
 
-    /// What was taken of a queue.
-    fn read(&self, claim: &Claim, places: &[Place<'_>]) -> Statement {
-        let queue = places.first().map_or("", |place| place.queue);
+    /// What was taken of a queue, of which these are the places in order.
+    fn read(&self, claim: &Claim, places: &[Place]) -> Option<Statement> {
+        let last = places.last()?;
         let (due, id) = begins(claim);
-        query(&self.0.sql().claim_read)
-            .bind(queue.to_owned())
+        let read = query(&self.0.sql().claim_read)
+            .bind(claim.queues[last.queue].clone())
             .bind(claim.token)
             .bind(due)
             .bind(id)
-            .bind(i64::try_from(places.len()).unwrap_or(i64::MAX))
+            .bind(last.due)
+            .bind(last.id);
+        Some(read)
     }
 
     /// The due rows of a queue, so many at most.
@@ -169,59 +174,92 @@ fn begins(claim: &Claim) -> (i64, i64) {
 }
 
 /// A row that is due.
-struct Place<'a> {
-    queue: &'a str,
+struct Place {
+    /// Its number among those of the claim.
+    queue: usize,
     due: i64,
     id: i64,
     bytes: usize,
     previous: String,
 }
 
-fn found<'a>(row: &SqliteRow, queue: &'a str) -> Result<Vec<Place<'a>>, sqlx::Error> {
+fn found(row: &SqliteRow, queue: usize) -> Result<Vec<Place>, sqlx::Error> {
     let found: Vec<(i64, i64, usize, String)> = parsed(row, 0)?;
     let place = |(due, id, bytes, previous)| Place { queue, due, id, bytes, previous };
     Ok(found.into_iter().map(place).collect())
 }
 
-type Numbers = (i64, u64, u64, i64, Option<i64>, Option<i64>, Option<String>);
+type Numbers = (i64, i64, i64, i64, Option<i64>, Option<i64>, Option<String>);
 
-/// A row that claim_read read.
-fn claimed_row(
-    row: &SqliteRow,
-    place: &Place<'_>,
+/// What a claim has leased.
+struct Leased {
+    places: Vec<Place>,
+    queues: Arc<[String]>,
     token: Uuid,
     now: i64,
-) -> Result<Claimed, sqlx::Error> {
-    let (id, attempts, deliveries, created, first, last, timer_id): Numbers = parsed(row, 2)?;
-    if id != place.id {
-        let why = format!("row {id} came in the place of row {}", place.id);
-        return Err(sqlx::Error::Decode(why.into()));
-    }
-    let previous = &place.previous;
-    // One of another writer may be no token of ours.
-    let previous = (!previous.is_empty()).then(|| Uuid::try_parse(previous).unwrap_or_default());
-    let row = Row {
-        id,
-        queue: place.queue.to_owned(),
-        payload: row.try_get_unchecked::<Vec<u8>, _>(0)?.into(),
-        headers: row.try_get_unchecked(1)?,
-        attempts_count: attempts,
-        deliveries_count: deliveries,
-        created_at: from_micros(created),
-        next_attempt_at: from_micros(place.due),
-        first_attempt_at: first.map(from_micros),
-        last_attempt_at: last.map(from_micros),
-        acquired_at: Some(from_micros(now)),
-        acquired_token: Some(token),
-        timer_id,
-    };
-    Ok(Claimed { row, before: Before::of(previous) })
 }
 
-/// A column that holds JSON which the statement made.
+impl Leased {
+    async fn read(
+        self,
+        pool: SqlitePool,
+        reads: Vec<Statement>,
+    ) -> Result<Vec<Claimed>, sqlx::Error> {
+        let mut rows = Vec::with_capacity(self.places.len());
+        for read in reads {
+            rows.extend(read.fetch_all(&pool).await?);
+        }
+        // Both in the same order. One that somebody deleted meanwhile is in none.
+        let mut places = self.places.iter();
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in rows {
+            let numbers: Numbers = parsed(&row, 2)?;
+            if let Some(place) = places.find(|place| place.id == numbers.0) {
+                claimed.push(self.claimed(&row, place, numbers)?);
+            }
+        }
+        claimed.sort_by_key(|claimed| Position::of(&claimed.row));
+        Ok(claimed)
+    }
+
+    /// A row that claim_read read.
+    fn claimed(
+        &self,
+        row: &SqliteRow,
+        place: &Place,
+        (id, attempts, deliveries, created, first, last, timer_id): Numbers,
+    ) -> Result<Claimed, sqlx::Error> {
+        let headers: Option<Vec<u8>> = row.try_get_unchecked(1)?;
+        // What other writers left there is not to stop the queue.
+        let count = |number: i64| number.max(0).unsigned_abs();
+        let previous = &place.previous;
+        // One of another writer may be no token of ours.
+        let previous =
+            (!previous.is_empty()).then(|| Uuid::try_parse(previous).unwrap_or_default());
+        let row = Row {
+            id,
+            queue: self.queues[place.queue].clone(),
+            payload: row.try_get_unchecked::<Vec<u8>, _>(0)?.into(),
+            headers: headers.map(|bytes| String::from_utf8_lossy(&bytes).into()),
+            attempts_count: count(attempts),
+            deliveries_count: count(deliveries),
+            created_at: from_micros(created),
+            next_attempt_at: from_micros(place.due),
+            first_attempt_at: first.map(from_micros),
+            last_attempt_at: last.map(from_micros),
+            acquired_at: Some(from_micros(self.now)),
+            acquired_token: Some(self.token),
+            timer_id,
+        };
+        Ok(Claimed { row, before: Before::of(previous) })
+    }
+}
+
+/// A column that holds JSON which the statement made, of texts that may not be UTF-8.
 fn parsed<T: DeserializeOwned>(row: &SqliteRow, column: usize) -> Result<T, sqlx::Error> {
-    let text: &str = row.try_get_unchecked(column)?;
-    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
+    let text: &[u8] = row.try_get_unchecked(column)?;
+    let text = String::from_utf8_lossy(text);
+    serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 /// Of numbers and texts, which can always be written.

@@ -9,8 +9,12 @@ use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, Transaction};
 
 use crate::error::StoreError;
 
+/// What is left of a write-ahead log that was written back: SQLite begins it anew, but keeps
+/// a file that has grown behind a reader as large as it was. Ordinary ones have 4 MiB.
+const LOG_BYTES: &str = "16777216";
+
 /// Opens a SQLite file, made if missing, with write-ahead log and a busy
-/// timeout of 5 s.
+/// timeout of 5 s. The log is cut to 16 MiB when it was larger and is no longer needed.
 ///
 /// # Examples
 /// ```
@@ -39,10 +43,16 @@ pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
 }
 
 pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
-    Ok(SqliteConnectOptions::from_str(url)?
+    let options = SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        .busy_timeout(Duration::from_secs(5)))
+        .busy_timeout(Duration::from_secs(5));
+    Ok(cutting_the_log(options))
+}
+
+/// Of a connection that writes: whoever begins the log anew cuts it.
+pub(super) fn cutting_the_log(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options.pragma("journal_size_limit", LOG_BYTES)
 }
 
 /// Opens the file, or names it in the error.

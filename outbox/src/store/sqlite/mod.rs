@@ -25,14 +25,15 @@ mod validate;
 mod why;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 use tracing::warn;
 
 use batch::Batches;
-use connect::begin_writing;
 pub use connect::{begin, connect};
+use connect::{begin_writing, cutting_the_log};
 pub(crate) use connect::{open, options};
 pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;
@@ -59,6 +60,8 @@ statements! {
 /// reading every page of it.
 const WRITER_PAGES: &str = "-1024";
 const READER_PAGES: &str = "-256";
+/// When a claim that failed beside others is made again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// The tables of one file, for the engine.
 #[derive(Clone)]
@@ -105,10 +108,11 @@ impl SqliteStore {
             let prepare = Arc::clone(&prepare);
             Box::pin(async move { batch::prepare(connection, &prepare).await })
         });
+        let cutting = cutting_the_log(options.clone().pragma("temp_store", "memory"));
+        let writer = writer.connect_lazy_with(cutting.pragma("cache_size", WRITER_PAGES));
         // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
-        let buffered = options.clone().row_buffer_size(1000).pragma("temp_store", "memory");
-        let writer = writer.connect_lazy_with(buffered.pragma("cache_size", WRITER_PAGES));
-        let reader = pool(2).connect_lazy_with(options.pragma("cache_size", READER_PAGES));
+        let buffered = options.row_buffer_size(1000).pragma("cache_size", READER_PAGES);
+        let reader = pool(2).connect_lazy_with(buffered);
         let unpausable = OnceLock::new();
         Self(Arc::new(Inner { writer, reader, names, sql, unpausable, batches, publish }))
     }
@@ -146,7 +150,8 @@ impl Store for SqliteStore {
                     if !failed.perhaps_done && taken.iter().any(|one| !one.rows.is_empty()) =>
                 {
                     warn!(target: TARGET, error = %failed, "some rows were not claimed");
-                    taken.resize_with(claims.len(), super::Taken::default);
+                    let again = || super::Taken { next: Some(AGAIN), ..super::Taken::default() };
+                    taken.resize_with(claims.len(), again);
                     break;
                 }
                 Err(failed) => return Err(failed),

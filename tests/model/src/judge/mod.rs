@@ -2,16 +2,16 @@
 
 mod work;
 
-use crate::{Action, Broken, Fate, Message, Property, Row, Rules, State};
+use crate::{Action, Broken, Fate, Message, Number, Property, Row, Rules, State};
 
 /// Knows the figures of the rules (how long a lease is, how many attempts there may be),
 /// and nothing of how they come to what they write.
 #[must_use]
-pub fn judge<const K: usize, const S: usize>(
-    rules: &Rules,
-    before: &State<K, S>,
+pub fn judge<const K: usize, const S: usize, N: Number>(
+    rules: &Rules<N>,
+    before: &State<K, S, N>,
     action: Action,
-    after: &State<K, S>,
+    after: &State<K, S, N>,
 ) -> Broken {
     let mut broken = lasting(rules, after);
     let own = action.key(before);
@@ -55,7 +55,10 @@ pub fn judge<const K: usize, const S: usize>(
 }
 
 /// What holds at all times.
-fn lasting<const K: usize, const S: usize>(rules: &Rules, state: &State<K, S>) -> Broken {
+fn lasting<const K: usize, const S: usize, N: Number>(
+    rules: &Rules<N>,
+    state: &State<K, S, N>,
+) -> Broken {
     let mut broken = Broken::default();
     let mut timers = 0;
     for (key, message) in (0..).zip(&state.messages) {
@@ -68,9 +71,9 @@ fn lasting<const K: usize, const S: usize>(rules: &Rules, state: &State<K, S>) -
     broken
 }
 
-fn timer_lives<const K: usize, const S: usize>(
-    rules: &Rules,
-    state: &State<K, S>,
+fn timer_lives<const K: usize, const S: usize, N: Number>(
+    rules: &Rules<N>,
+    state: &State<K, S, N>,
     key: u8,
 ) -> bool {
     let mut rows = (0..).zip(&state.messages).filter(|(_, message)| message.row.is_some());

@@ -1,15 +1,15 @@
 //! What workers may write, and when they may start.
 
-use crate::{Action, Broken, Case, Fate, Lease, Message, Phase, Property, Row, Rules, Slot, State};
-use crate::{Time, Verdict};
+use crate::{Action, Broken, Case, Fate, Lease, Message, Number, Phase, Property, Row, Rules};
+use crate::{Slot, State, Verdict};
 
-pub(super) fn claimed<const K: usize, const S: usize>(
-    rules: &Rules,
-    before: &State<K, S>,
+pub(super) fn claimed<const K: usize, const S: usize, N: Number>(
+    rules: &Rules<N>,
+    before: &State<K, S, N>,
     slot: u8,
-    old: &Message,
-    new: &Message,
-    now: Time,
+    old: &Message<N>,
+    new: &Message<N>,
+    now: N,
 ) -> Broken {
     let mut broken = Broken::default();
     let (Some(was), Some(is)) = (old.row, new.row) else {
@@ -21,18 +21,18 @@ pub(super) fn claimed<const K: usize, const S: usize>(
     broken.unless(Property::L2, is.lease.is_some_and(|lease| lease.at == now));
     let fresh = is.lease.is_some_and(|lease| old.truth.tokens >> lease.token & 1 == 0);
     broken.unless(Property::L3, fresh && before.slots[usize::from(slot)].is_none());
-    broken.unless(Property::C1, is.deliveries == was.deliveries + 1);
+    broken.unless(Property::C1, is.deliveries == was.deliveries + N::from(true));
     broken.unless(Property::C2, is.attempts == was.attempts);
     broken.unless(Property::T2, is.due == was.due);
     broken
 }
 
-pub(super) fn worked<const K: usize, const S: usize>(
-    rules: &Rules,
-    before: &State<K, S>,
+pub(super) fn worked<const K: usize, const S: usize, N: Number>(
+    rules: &Rules<N>,
+    before: &State<K, S, N>,
     action: Action,
-    slot: &Slot,
-    after: &State<K, S>,
+    slot: &Slot<N>,
+    after: &State<K, S, N>,
 ) -> Broken {
     let key = usize::from(slot.key);
     let (old, new, now) = (&before.messages[key], &after.messages[key], after.now);
@@ -73,19 +73,19 @@ pub(super) fn worked<const K: usize, const S: usize>(
 }
 
 /// The row was written to, and is still there.
-fn kept(
-    rules: &Rules,
+fn kept<N: Number>(
+    rules: &Rules<N>,
     action: Action,
     verdict: Option<Verdict>,
     ran: bool,
-    (was, is): (&Row, &Row),
-    now: Time,
+    (was, is): (&Row<N>, &Row<N>),
+    now: N,
 ) -> Broken {
     let mut broken = Broken::default();
     let failed = is.attempts != was.attempts || verdict == Some(Verdict::Fail);
     if failed && matches!(action, Action::Settle { .. }) {
         broken.unless(Property::H2, ran);
-        broken.unless(Property::C2, is.attempts == was.attempts + 1);
+        broken.unless(Property::C2, is.attempts == was.attempts + N::from(true));
         broken.unless(Property::C2, is.attempts < rules.max_attempts);
     } else {
         broken.unless(Property::C2, is.attempts == was.attempts);
@@ -98,27 +98,30 @@ fn kept(
         || verdict == Some(Verdict::Snooze);
     let fewer = is.deliveries < was.deliveries;
     broken.unless(Property::C1, if unstarted { fewer } else { is.deliveries == was.deliveries });
-    let extends = matches!(action, Action::Start { .. } | Action::Extend { .. });
+    let extends = matches!(
+        action,
+        Action::Start { .. } | Action::Extend { .. } | Action::Mark { .. } | Action::Join { .. }
+    );
     let lease = is.lease.map(|Lease { at, .. }| at);
     broken.unless(Property::L2, lease == extends.then_some(now));
     broken
 }
 
 /// Whether the handler runs now that did not before.
-fn started<const K: usize, const S: usize>(
+fn started<const K: usize, const S: usize, N: Number>(
     action: Action,
-    slot: &Slot,
-    after: &State<K, S>,
+    slot: &Slot<N>,
+    after: &State<K, S, N>,
 ) -> bool {
     let runs = |at: u8| after.slots[usize::from(at)].is_some_and(|it| it.phase == Phase::Running);
     matches!(action, Action::Start { slot: at } if runs(at)) && slot.phase != Phase::Running
 }
 
-fn start<const K: usize, const S: usize>(
-    rules: &Rules,
-    before: &State<K, S>,
+fn start<const K: usize, const S: usize, N: Number>(
+    rules: &Rules<N>,
+    before: &State<K, S, N>,
     action: Action,
-    slot: &Slot,
+    slot: &Slot<N>,
 ) -> Broken {
     let mut broken = Broken::default();
     let (message, now) = (&before.messages[usize::from(slot.key)], before.now);
@@ -128,12 +131,12 @@ fn start<const K: usize, const S: usize>(
     broken.unless(Property::H3, lease.is_some_and(|it| !it.is_over(now, rules.ttl)));
     let own = action.slot();
     let others = (0..).zip(&before.slots).filter(|(at, _)| Some(*at) != own);
-    let runs = |it: &&Slot| it.key == slot.key && it.phase == Phase::Running;
+    let runs = |it: &&Slot<N>| it.key == slot.key && it.phase == Phase::Running;
     let mut earlier = others.filter_map(|(_, it)| it.as_ref()).filter(runs);
     broken.unless(Property::H4, earlier.all(|it| it.ends <= now));
     // Who runs alone is not to be blamed for others.
     let beside =
-        own.is_some_and(|at| rules.running_beside(before, at).any(|it| it.case == Case::Suspect));
+        own.is_some_and(|at| rules.running_beside(before, at).any(|it| it.case == Case::Alone));
     broken.unless(Property::H5, !beside);
     broken
 }

@@ -63,9 +63,5 @@ async fn server_cpu(pool: &PgPool) -> Option<Duration> {
 }
 
 pub fn rss_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: f64 =
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default();
-    kib / 1024.0
+    outbox_tests::process::memory("self", "VmRSS").unwrap_or_default() as f64 / 1024.0
 }

@@ -65,8 +65,8 @@ pub struct Course {
     /// Without faults, for a rate to compare with.
     pub calm: Duration,
     pub faults: Duration,
-    /// How often the list of doses is gone through.
-    pub rounds: usize,
+    /// Which doses of faults it has.
+    pub long: bool,
     /// Drains while nothing else is wrong.
     pub drains: usize,
     pub goals: Option<Goals>,
@@ -91,7 +91,7 @@ impl Args {
             return Course {
                 calm: seconds(all / 6),
                 faults: seconds(all / 2),
-                rounds: 1,
+                long: false,
                 drains: 3,
                 goals: None,
             };
@@ -105,13 +105,19 @@ impl Args {
             return Course {
                 calm: seconds(60),
                 faults,
-                rounds: 16,
+                long: true,
                 drains: 30,
                 goals: Some(goals),
             };
         }
         let messages = if file { 2_000 } else { 6_000 };
         let goals = Goals { faults: 110, messages, floors: 1, seconds: Some(480.0) };
-        Course { calm: seconds(60), faults: seconds(270), rounds: 1, drains: 6, goals: Some(goals) }
+        Course {
+            calm: seconds(60),
+            faults: seconds(270),
+            long: false,
+            drains: 6,
+            goals: Some(goals),
+        }
     }
 }

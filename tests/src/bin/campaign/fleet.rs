@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use crate::journal::{OFF_BY, now};
 use crate::net::Net;
+use crate::size::Sizes;
 
 /// An end of a process.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Seat {
     pub net: Option<Net>,
     now: Mutex<Option<(u32, String)>>,
     closed: AtomicBool,
+    /// Somebody sees to it.
+    kept: AtomicBool,
     /// Seconds by which the clock of the next process is off.
     pub off_by: AtomicI64,
 }
@@ -53,19 +56,25 @@ pub struct Fleet {
     pub producers: Vec<Arc<Seat>>,
     exits: Mutex<Vec<Exit>>,
     signals: Mutex<Vec<Sent>>,
+    pub sizes: Mutex<Sizes>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Seat {
     pub fn new(part: &'static str, number: usize, net: Option<Net>) -> Arc<Self> {
         let name = format!("{}{number}", &part[..1]);
-        let (now, closed, off_by) = Default::default();
-        Arc::new(Self { part, name, net, now, closed, off_by })
+        let (now, closed, kept, off_by) = Default::default();
+        Arc::new(Self { part, name, net, now, closed, kept, off_by })
     }
 
     /// The process that sits there.
     pub fn app(&self) -> Option<String> {
-        self.now.lock().unwrap().as_ref().map(|(_, app)| app.clone())
+        self.process().map(|(_, app)| app)
+    }
+
+    /// And its number.
+    pub fn process(&self) -> Option<(u32, String)> {
+        self.now.lock().unwrap().clone()
     }
 }
 
@@ -86,6 +95,7 @@ impl Fleet {
             producers,
             exits: Mutex::default(),
             signals: Mutex::default(),
+            sizes: Mutex::default(),
             keepers: Mutex::default(),
         })
     }
@@ -98,6 +108,7 @@ impl Fleet {
     pub fn open(self: &Arc<Self>, seats: &[Arc<Seat>]) {
         for seat in seats {
             seat.closed.store(false, Ordering::SeqCst);
+            seat.kept.store(true, Ordering::SeqCst);
             let keeper = tokio::spawn(Arc::clone(self).keep(Arc::clone(seat)));
             self.keepers.lock().unwrap().push(keeper);
         }
@@ -105,18 +116,15 @@ impl Fleet {
 
     /// Starts the process of a seat again and again.
     async fn keep(self: Arc<Self>, seat: Arc<Seat>) {
-        loop {
+        while !seat.closed.load(Ordering::SeqCst) {
             match self.one(&seat).await {
                 Ok(exit) => self.exits.lock().unwrap().push(exit),
                 Err(error) => panic!("a process cannot be started: {error:#}"),
             }
-            let closed = seat.closed.load(Ordering::SeqCst);
             *seat.now.lock().unwrap() = None;
-            if closed {
-                return;
-            }
             sleep(Duration::from_millis(Rng::new().u64(0..500))).await;
         }
+        seat.kept.store(false, Ordering::SeqCst);
     }
 
     async fn one(&self, seat: &Seat) -> Result<Exit> {
@@ -154,7 +162,7 @@ impl Fleet {
 
     /// Signals the process of a seat; `None` when there is none.
     pub async fn signal(&self, seat: &Seat, signal: &'static str) -> Result<Option<String>> {
-        let Some((pid, app)) = seat.now.lock().unwrap().clone() else { return Ok(None) };
+        let Some((pid, app)) = seat.process() else { return Ok(None) };
         self.signals.lock().unwrap().push(Sent { at: now(), app: app.clone(), signal });
         kill(signal, pid).await?;
         Ok(Some(app))
@@ -169,7 +177,8 @@ impl Fleet {
         }
         for seat in seats {
             let mut patience = 300;
-            while seat.app().is_some() {
+            // Not only until it has ended: the next one may be about to start.
+            while seat.kept.load(Ordering::SeqCst) {
                 patience -= 1;
                 ensure!(patience > 0, "{} does not end", seat.name);
                 sleep(Duration::from_millis(100)).await;

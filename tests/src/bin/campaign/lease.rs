@@ -31,7 +31,8 @@ impl Change {
             (_, _, Some(_)) if counted > 0 => Act::Claim,
             (_, None, Some(_)) => Act::Claim,
             (_, Some(old), Some(new)) if old != new => Act::Mark,
-            (_, Some(_), Some(_)) if self.new.leased != self.old.leased => Act::Renew,
+            // At the same time as before, perhaps, by a clock of milliseconds.
+            (_, Some(_), Some(_)) => Act::Renew,
             (_, _, None) if self.new.attempts > self.old.attempts => Act::Retry,
             (_, Some(_), None) => Act::Release,
             _ => Act::Other,
@@ -41,7 +42,7 @@ impl Change {
 
 impl Side {
     /// The version of its token, as hex digits with or without hyphens.
-    fn says_alone(&self) -> bool {
+    pub fn says_alone(&self) -> bool {
         let mut digits = self.token.iter().flat_map(|it| it.chars()).filter(|c| *c != '-');
         digits.nth(12) == Some('8')
     }

@@ -15,6 +15,7 @@ mod planted;
 mod producer;
 mod report;
 mod run;
+mod size;
 mod sometimes;
 mod worker;
 mod workload;

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::args::Args;
 
 /// Each with the properties of which it breaks one at least.
-const BUGS: [(&str, &[&str]); 21] = [
+const BUGS: [(&str, &[&str]); 22] = [
     ("retry-without-token", &["L4"]),
     ("ack-without-token", &["D1", "L4"]),
     ("release-without-token", &["L4"]),
@@ -31,6 +31,7 @@ const BUGS: [(&str, &[&str]); 21] = [
     ("uncounted-delivery", &["C1"]),
     ("drain-keeps-leases", &["G1"]),
     ("publish-outside", &["P1", "P2"]),
+    ("leaked-connection", &["Z3"]),
     // None: what is caught then is not a bug's doing.
     ("", &[]),
 ];

@@ -14,6 +14,7 @@ use crate::faults;
 use crate::history::History;
 use crate::journal::now;
 use crate::report::{Rates, Report};
+use crate::size;
 use crate::workload::TTL;
 use crate::world::World;
 
@@ -25,13 +26,14 @@ pub async fn run(args: &Args, folder: PathBuf, seed: u64) -> Result<Report> {
     let world = World::make(args.store, folder, seed).await?;
     let begun = now();
     world.fleet.start();
+    let looks = tokio::spawn(size::watch(Arc::clone(&world.fleet)));
     // The first seconds are those of connections and plans.
     sleep(course.calm / 6).await;
     let calm = (now(), now() + i64::try_from((course.calm * 5 / 6).as_micros())?);
     sleep(course.calm * 5 / 6).await;
 
     let shaken = now();
-    faults::run(&world, course.rounds, course.faults, seed).await;
+    faults::run(&world, course.long, course.faults, seed).await;
     if world.store == Store::Postgres {
         world.answers().await?;
     }
@@ -53,12 +55,13 @@ pub async fn run(args: &Args, folder: PathBuf, seed: u64) -> Result<Report> {
     }
     handled(&world).await?;
     world.fleet.close(&world.fleet.workers, "TERM").await?;
+    looks.abort();
     if world.store == Store::Sqlite {
         faults::is_sound(&world).await?;
     }
     let history = History::load(&world, quiet).await?;
     let rates = Rates::of(&history, calm, shaken);
-    Ok(Report::of(args, seed, course.goals, &history, rates, now() - begun))
+    Ok(Report::of(args, seed, &course, &history, rates, now() - begun))
 }
 
 /// No more is published; waits until everything is handled, and says when it was.

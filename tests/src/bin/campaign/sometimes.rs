@@ -78,10 +78,11 @@ pub fn counters(history: &History) -> Vec<Counter> {
     let unknown = history.words("lost").filter(|line| line.word(4) == "true").count();
     // Of a producer: it was not told, and the row is there.
     let committed = history.words("unknown").filter(|line| history.biz.contains_key(line.word(1)));
-    count("commits without an answer", unknown + committed.count(), 10);
+    // A file answers whoever lives.
+    let of_postgres = |floor| if history.store == Store::Postgres { floor } else { 0 };
+    count("commits without an answer", unknown + committed.count(), of_postgres(10));
     let claims = history.words("log").filter(|line| has_no_answer(&line.words.join(" ")));
     let [unlistened, polled] = wakes(history);
-    let of_postgres = |floor| if history.store == Store::Postgres { floor } else { 0 };
     count("claims without an answer", claims.count(), of_postgres(5));
     count("LISTEN again", unlistened, of_postgres(10));
     count("wakes lost, and found by polling", polled, of_postgres(5));

@@ -12,6 +12,11 @@ pub const TTL: Duration = Duration::from_secs(2);
 /// Runs of a message that always fails.
 pub const MAX_ATTEMPTS: i64 = 3;
 pub const RETRY_DELAY: Duration = Duration::from_millis(100);
+pub const SNOOZE: Duration = Duration::from_millis(100);
+/// In the queue `crash`, before a row has to run alone.
+pub const MAX_DELIVERIES: i64 = 3;
+/// Of a timer that is published once more.
+pub const AGAIN_DELAY: Duration = Duration::from_secs(1);
 /// The exit code of a handler that ends its process.
 pub const EXIT: i32 = 17;
 

@@ -15,10 +15,10 @@ use tokio::time::{sleep, timeout};
 
 use super::super::LEASE;
 use super::ground::{Before, Ground};
-use super::{MOST, polled};
+use super::{MOST, polled, swept_on};
 
 on_both!(
-    a_start_may_be_dropped_at_any_point,
+    one thread: a_start_may_be_dropped_at_any_point,
     a_run_may_be_dropped_at_any_point,
     a_stop_that_is_dropped_goes_on_when_it_is_called_again,
     a_look_at_a_running_app_may_be_dropped_at_any_point,
@@ -70,8 +70,7 @@ async fn a_start_may_be_dropped_at_any_point(db: &Db) {
         drop(started.map(Result::unwrap));
         is_gone(&ground).await;
         if ended {
-            println!("start: dropped after 0 to {} polls", times - 1);
-            return;
+            return swept_on(db, "starts", times);
         }
     }
     panic!("it does not end");
@@ -91,9 +90,7 @@ async fn a_run_may_be_dropped_at_any_point(db: &Db) {
         eventually("its lease is given back", async || db.leased().await == 0).await;
         is_gone(&ground).await;
         if idle.is_err() {
-            println!("run: dropped after 0 to {times} polls");
-            assert!(times >= 5, "{times}");
-            return;
+            return swept_on(db, "runs", times + 1);
         }
     }
     panic!("it is never idle");
@@ -122,8 +119,7 @@ async fn a_stop_that_is_dropped_goes_on_when_it_is_called_again(db: &Db) {
         is_gone(&ground).await;
         if let Some(ended) = ended {
             ended.unwrap();
-            println!("stop: dropped after 0 to {} polls", times - 1);
-            return;
+            return swept_on(db, "stops", times);
         }
     }
     panic!("it does not end");
@@ -153,7 +149,7 @@ async fn a_look_at_a_running_app_may_be_dropped_at_any_point(db: &Db) {
         soon("a ping", running.ping()).await.unwrap();
         assert!(soon("a check", health.check()).await.ready);
         if ended.is_some() {
-            println!("ping and check: dropped after 0 to {} polls", times - 1);
+            swept_on(db, "looks at an app", times);
             break;
         }
         assert!(times < MOST, "it does not end");

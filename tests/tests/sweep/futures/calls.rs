@@ -11,10 +11,10 @@ use outbox_tests::wait::soon;
 use outbox_tests::{on_both, on_postgres};
 
 use super::ground::{Before, Ground};
-use super::{MOST, polled};
+use super::{MOST, polled, swept_on};
 
-on_both!(a_call_may_be_dropped_at_any_point);
-on_postgres!(a_call_that_makes_months_may_be_dropped_at_any_point);
+on_both!(one thread: a_call_may_be_dropped_at_any_point);
+on_postgres!(one thread: a_call_that_makes_months_may_be_dropped_at_any_point);
 outbox_tests::cases!(sqlite in sqlite_only: a_call_that_opens_a_file_may_be_dropped_at_any_point);
 
 type Ran<'a> = Pin<Box<dyn Future<Output = Result<(), BoxError>> + 'a>>;
@@ -245,18 +245,22 @@ pub fn names() -> Vec<&'static str> {
 
 async fn a_call_may_be_dropped_at_any_point(db: &Db) {
     let all = [publishing(), operating(), letters()].into_iter().flatten().collect();
-    sweep(db, all).await;
+    let polls = sweep(db, all).await;
+    swept_on(db, "calls", polls);
 }
 
 async fn a_call_that_makes_months_may_be_dropped_at_any_point(db: &Db) {
-    sweep(db, months()).await;
+    let polls = sweep(db, months()).await;
+    swept_on(db, "calls for months", polls);
 }
 
 async fn a_call_that_opens_a_file_may_be_dropped_at_any_point(db: &Db) {
-    sweep(db, files()).await;
+    let polls = sweep(db, files()).await;
+    swept_on(db, "calls for files", polls);
 }
 
-async fn sweep(db: &Db, calls: Vec<Call>) {
+/// How often something was dropped.
+async fn sweep(db: &Db, calls: Vec<Call>) -> usize {
     let (mut ground, mut polls) = (Ground::of(db).await, 0);
     let mut failed = Vec::new();
     for call in &calls {
@@ -272,8 +276,8 @@ async fn sweep(db: &Db, calls: Vec<Call>) {
             }
         }
     }
-    println!("{} calls, dropped {polls} times", calls.len());
     assert!(failed.is_empty(), "{failed:#?}");
+    polls
 }
 
 impl Call {

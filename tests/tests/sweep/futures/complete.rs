@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{app, broker, calls, store};
+use super::{app, broker, calls, handlers, store};
 
 /// Those that no sweep calls, and why.
-const ELSEWHERE: [(&str, &str); 6] = [
-    ("cli/mod.rs run", "a whole process, which ends with its call"),
-    ("extract/mod.rs from_context", "runs in handlers: the sweep of lent transactions drops them"),
-    ("subscriber/layer.rs run", "is the handler that it runs"),
-    ("private/batch.rs blocking", "is for generated code, and the handler that it runs"),
-    ("private/mod.rs blocking", "is for generated code, and the handler that it runs"),
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("cli/mod.rs run", "reads the arguments of its process, and then calls what is swept"),
+    ("private/batch.rs blocking", "waits for what the other one does, which is swept"),
     ("store/postgres/connect.rs reach", "is the first thing that `App::start` does"),
 ];
 
@@ -22,7 +19,8 @@ fn every_future_of_the_library_is_swept() {
     read(&source, &source, &mut found);
     assert!(found.len() > 60, "{found:#?}");
     let swept = calls::names().into_iter().chain(store::NAMES).chain(app::NAMES);
-    let swept = swept.chain(broker::NAMES).chain(ELSEWHERE.map(|(name, _)| name));
+    let swept =
+        swept.chain(broker::NAMES).chain(handlers::NAMES).chain(ELSEWHERE.map(|(name, _)| name));
     let swept: BTreeSet<String> = swept.map(str::to_owned).collect();
     let forgotten: Vec<_> = found.difference(&swept).collect();
     assert!(forgotten.is_empty(), "nobody drops {forgotten:#?}");

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use super::super::LEASE;
 use super::ground::{Before, Ground, claim, claimed, death};
-use super::{MOST, polled};
+use super::{MOST, polled, swept_on};
 
-on_both!(a_statement_of_the_engine_may_be_dropped_at_any_point);
+on_both!(one thread: a_statement_of_the_engine_may_be_dropped_at_any_point);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
@@ -75,10 +75,11 @@ pub const NAMES: [&str; 18] = [
 async fn a_statement_of_the_engine_may_be_dropped_at_any_point(db: &Db) {
     let ground = Ground::of(db).await;
     let names = db.names.clone();
-    match &ground.pool {
+    let all = match &ground.pool {
         Pool::Postgres(pool) => sweep(&ground, || PgStore::new(pool, names.clone())).await,
         Pool::Sqlite(pool) => sweep(&ground, || SqliteStore::new(pool, names.clone())).await,
-    }
+    };
+    swept_on(db, "statements of the engine", all);
 }
 
 /// Rows that are leased, rows that are free, receipts, letters.
@@ -87,7 +88,9 @@ type State = [i64; 4];
 const HELD: State = [1, 0, 0, 0];
 const FREE: State = [0, 1, 0, 0];
 
-async fn sweep<S: Store>(ground: &Ground<'_>, open: impl Fn() -> S) {
+/// How often something was dropped.
+async fn sweep<S: Store>(ground: &Ground<'_>, open: impl Fn() -> S) -> usize {
+    let mut all = 0;
     for call in ALL {
         let (mut store, mut times) = (open(), 0);
         loop {
@@ -113,8 +116,10 @@ async fn sweep<S: Store>(ground: &Ground<'_>, open: impl Fn() -> S) {
             assert!(times < MOST, "{call:?} does not end");
         }
         println!("{call:?}: dropped after 0 to {} polls", times.saturating_sub(1));
+        all += times;
         soon("it closes", store.close()).await;
     }
+    all
 }
 
 /// What was dropped is over, on the server as well.

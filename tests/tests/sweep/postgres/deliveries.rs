@@ -19,6 +19,8 @@ macro_rules! swept {
         $(async fn $test(db: &Db) {
             sweep(db, Work::$work, stringify!($work)).await;
         })*
+
+        const ALL: &[Work] = &[$(Work::$work),*];
     };
 }
 
@@ -33,6 +35,11 @@ swept! {
     a_drain_survives_a_fault_at_any_message: Drain,
     an_extension_survives_a_fault_at_any_message: Extend,
     a_lent_transaction_survives_a_fault_at_any_message: Transaction,
+}
+
+/// Cases of all of them, at least.
+pub fn floor() -> usize {
+    ALL.iter().map(|work| work.cases()).sum()
 }
 
 impl Flow for Work {

@@ -1,8 +1,8 @@
 //! A claim that the server is still at work on when its client hears of it no more.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use outbox::App;
+use outbox::{App, RunningApp, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::wait::{eventually, soon};
@@ -12,7 +12,13 @@ use super::fault::{Fault, Kind, LONG_LEASE};
 use super::stage::Stage;
 use super::work::{Work, Worker};
 
-on_postgres!(a_claim_that_lands_after_its_connection_is_cut_is_given_back);
+on_postgres!(
+    a_claim_that_lands_after_its_connection_is_cut_is_given_back,
+    a_claim_that_is_cut_while_the_table_is_locked_is_given_back,
+);
+
+/// How long its rows may stay leased once nothing holds the server up any more.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Statements that write begin, and wait.
 const HELD: &str = "
@@ -22,6 +28,33 @@ const HELD: &str = "
 
 /// The last message of a claim: all of it was sent.
 const WHOLE: Fault = Fault { kind: Kind::After, at: 7 };
+/// The same of one that was prepared before.
+const PREPARED: Fault = Fault { kind: Kind::After, at: 3 };
+
+async fn started(stage: &Stage, subscriber: Subscriber) -> RunningApp {
+    let app = App::postgres(stage.pool.clone()).names(stage.names.clone());
+    soon("it starts", app.only([subscriber]).start()).await.unwrap()
+}
+
+/// The claim, and what gives it back, which comes too early.
+async fn both_wait(stage: &Stage) {
+    eventually("two statements wait", async || {
+        stage.proxy.has_struck() && stage.waits().await == 2
+    })
+    .await;
+}
+
+/// Somebody can claim it again, and does.
+async fn is_handled_soon(stage: Stage, worker: &Worker, running: RunningApp) {
+    let begun = Instant::now();
+    eventually("it is handled", async || stage.rows().await == 0).await;
+    let took = begun.elapsed();
+    println!("handled after {took:?}");
+    assert!(took < SOON, "{took:?}");
+    assert_eq!(worker.notes.runs_of(1), 1);
+    running.stop().await.unwrap();
+    stage.strike().await;
+}
 
 async fn a_claim_that_lands_after_its_connection_is_cut_is_given_back(db: &Db) {
     let stage = Stage::set(&db.pg().connect_options()).await;
@@ -31,19 +64,27 @@ async fn a_claim_that_lands_after_its_connection_is_cut_is_given_back(db: &Db) {
     let mut other = PgConnection::connect_with(&stage.direct.connect_options()).await.unwrap();
     other.execute("SELECT pg_advisory_lock(1)").await.unwrap();
     stage.proxy.arm(Work::Claim.what(), Some(WHOLE));
-    let app = App::postgres(stage.pool.clone()).names(stage.names.clone());
-    let app = app.only([worker.subscriber()]);
-    let running = soon("it starts", app.start()).await.unwrap();
-    // The claim, and what gives it back, which comes too early.
-    eventually("two statements wait", async || {
-        stage.proxy.has_struck() && stage.waits().await == 2
-    })
-    .await;
-    let begun = Instant::now();
+    let running = started(&stage, worker.subscriber()).await;
+    both_wait(&stage).await;
     other.execute("SELECT pg_advisory_unlock(1)").await.unwrap();
-    eventually("it is handled", async || stage.rows().await == 0).await;
-    assert!(begun.elapsed() < LONG_LEASE / 2, "{:?}", begun.elapsed());
-    assert_eq!(worker.notes.runs_of(1), 1);
-    running.stop().await.unwrap();
-    stage.strike().await;
+    is_handled_soon(stage, &worker, running).await;
+}
+
+/// What locks it also writes the row, so that no claim can have come before.
+async fn a_claim_that_is_cut_while_the_table_is_locked_is_given_back(db: &Db) {
+    let stage = Stage::set(&db.pg().connect_options()).await;
+    let worker = Worker::of(Work::Claim, &stage, LONG_LEASE);
+    stage.publish([2]).await;
+    let often = Duration::from_millis(20);
+    let running = started(&stage, worker.subscriber().min_poll(often).max_poll(often)).await;
+    eventually("it works", async || stage.rows().await == 0).await;
+    // On whichever connection the next one comes, it is prepared there.
+    eventually("each has claimed", async || stage.claimless().await == 1).await;
+    let mut other = PgConnection::connect_with(&stage.direct.connect_options()).await.unwrap();
+    other.execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    other.execute("INSERT INTO outbox (queue, payload) VALUES ('q', '1')").await.unwrap();
+    stage.proxy.arm(Work::Claim.what(), Some(PREPARED));
+    both_wait(&stage).await;
+    other.execute("COMMIT").await.unwrap();
+    is_handled_soon(stage, &worker, running).await;
 }

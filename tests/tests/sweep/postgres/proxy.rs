@@ -89,6 +89,7 @@ impl Proxy {
 impl Watch {
     /// A message of the client.
     fn sent(&mut self, line: &mut Line, frame: &Frame) -> Verdict {
+        line.prepares(frame);
         let Some(what) = self.what else { return Verdict::Pass };
         // A connection may end at any time by itself.
         if !line.sends(what, frame) || frame.kind == Some(b'X') || !self.is_of(line) {

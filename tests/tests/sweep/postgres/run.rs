@@ -21,6 +21,11 @@ pub trait Flow: Copy + Send + 'static {
     /// Fewer messages, and the flow is not what it was.
     fn floor(self) -> Counts;
 
+    /// So many cases there are at least.
+    fn cases(self) -> usize {
+        Fault::all(self.floor(), Self::LEASED).len()
+    }
+
     /// Runs it once, and checks what it left behind.
     fn play(self, database: PgConnectOptions, fault: Option<Fault>)
     -> impl Future<Output = Played>;

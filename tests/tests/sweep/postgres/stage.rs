@@ -107,6 +107,16 @@ impl Stage {
         self.int(waits).await
     }
 
+    /// Its sessions whose last statement was no claim: at least that of the listener.
+    pub async fn claimless(&self) -> i64 {
+        let others = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}'
+             AND query NOT LIKE '-- Leases due rows%'",
+            self.name
+        );
+        self.int(others).await
+    }
+
     /// What must not have happened.
     pub async fn violations(&self, lease: Duration, leased_deletes: bool) -> Vec<String> {
         let sql = include_str!("violations.sql")

@@ -33,8 +33,8 @@ pub struct Line {
     executed: bool,
     /// The client has sent something since the server last did.
     asked: bool,
-    /// Of the prepared statements, those that count.
-    prepared: HashMap<Vec<u8>, bool>,
+    /// The texts of the statements that are prepared, by their names.
+    prepared: HashMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Line {
@@ -47,6 +47,14 @@ impl Line {
     pub fn hears(&mut self, what: What) -> bool {
         let begins = std::mem::take(&mut self.asked);
         self.counts && (begins || what != What::All)
+    }
+
+    /// The client prepares a statement, perhaps: it may count when it is run.
+    pub fn prepares(&mut self, frame: &Frame) {
+        if frame.kind == Some(b'P') {
+            let texts = frame.texts();
+            self.prepared.insert(texts[0].to_vec(), texts[1].to_vec());
+        }
     }
 
     /// The client sends it. True if it counts.
@@ -63,12 +71,9 @@ impl Line {
                 match frame.kind {
                     None => self.counts = false,
                     Some(b'Q') => self.counts = is_it(texts()[0]),
-                    Some(b'P') => {
-                        self.counts = is_it(texts()[1]);
-                        self.prepared.insert(texts()[0].to_vec(), self.counts);
-                    }
+                    Some(b'P') => self.counts = is_it(texts()[1]),
                     Some(b'B') => {
-                        self.counts = self.prepared.get(texts()[1]).copied().unwrap_or_default();
+                        self.counts = self.prepared.get(texts()[1]).is_some_and(|it| is_it(it));
                     }
                     Some(b'E') => self.executed |= self.counts,
                     _ => {}

@@ -25,7 +25,7 @@ pub enum Fault {
     BusyHandler,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Calls {
     pub writes: usize,
     pub flushes: usize,
@@ -95,12 +95,12 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     library
 });
 
-/// Runs it through a flow three times, numbered from the first.
+/// Runs it through a flow a few times, numbered from the first.
 pub async fn swept(url: &str, flow: &str, first: i64, fault: Option<Fault>) -> Ended {
     let log = std::env::temp_dir().join(unique("swept"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_swept"));
     command.args([url, flow, &first.to_string()]);
-    command.env("LD_PRELOAD", &*LIBRARY).env("FAIL_LOG", &log);
+    command.env("LD_PRELOAD", &*LIBRARY).env("FAIL_LOG", &log).env("DATABASE_URL", url);
     match fault.map(Fault::told) {
         Some(Ok((call, at, error))) => {
             command.envs([("FAIL_CALL", call), ("FAIL_AT", &at.to_string()), ("FAIL_WITH", error)]);

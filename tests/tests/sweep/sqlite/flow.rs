@@ -7,23 +7,25 @@ use outbox_tests::db::Db;
 use sqlx::SqliteConnection;
 
 use super::super::LEASE;
+use super::child::Calls;
 
 pub struct Flow {
     pub name: &'static str,
-    /// Fewer writes, and the flow is not what it was.
-    pub writes: usize,
+    /// Fewer calls to the operating system, and the flow is not what it was.
+    pub floor: Calls,
     /// A count, and what it is after all calls.
     whole: (&'static str, i64),
     /// Each message is handled, and nothing is left of it.
     handled: bool,
 }
 
-const fn call(name: &'static str, writes: usize, whole: (&'static str, i64)) -> Flow {
-    Flow { name, writes, whole, handled: false }
+const fn call(name: &'static str, floor: [usize; 3], whole: (&'static str, i64)) -> Flow {
+    let [writes, flushes, locks] = floor;
+    Flow { name, floor: Calls { writes, flushes, locks }, whole, handled: false }
 }
 
-const fn work(name: &'static str, receipts: (&'static str, i64)) -> Flow {
-    Flow { name, writes: 40, whole: receipts, handled: true }
+const fn work(name: &'static str, floor: [usize; 3], whole: (&'static str, i64)) -> Flow {
+    Flow { handled: true, ..call(name, floor, whole) }
 }
 
 const NONE: (&str, i64) = ("SELECT count(*) FROM outbox", 0);
@@ -31,30 +33,36 @@ const RECEIPTS: (&str, i64) =
     ("SELECT count(*) - (SELECT count(*) FROM biz) FROM outbox WHERE queue = 'receipts'", 0);
 const LETTERS: (&str, i64) = ("SELECT count(*) - (SELECT count(*) FROM biz) FROM outbox_dlq", 0);
 const UNDEALT: (&str, i64) = ("SELECT count(*) FROM outbox_dlq WHERE status <> 'resolved'", 0);
+const PUBLISHED: (&str, i64) = ("SELECT count(*) - (SELECT count(*) FROM biz) FROM outbox", 0);
+/// All three of a batch, or none.
+const BATCHES: (&str, i64) =
+    ("SELECT count(*) <> (SELECT count(*) FROM biz) OR count(*) % 3 > 0 FROM outbox", 0);
+const TABLES: (&str, i64) = (
+    "SELECT count(*) FROM sqlite_master WHERE type = 'table'
+     AND name IN ('outbox', 'outbox_dlq', 'outbox_paused')",
+    3,
+);
 
-pub const FLOWS: [Flow; 14] = [
-    call("publish", 25, ("SELECT count(*) - (SELECT count(*) FROM biz) FROM outbox", 0)),
-    call("timer", 15, ("SELECT count(*) FROM outbox", 1)),
-    call("cancel", 10, NONE),
-    call("replay", 18, UNDEALT),
-    call("purge", 10, ("SELECT count(*) FROM outbox_dlq", 0)),
-    call("pause", 9, ("SELECT count(*) FROM outbox_paused", 1)),
-    call(
-        "migrate",
-        30,
-        (
-            "SELECT count(*) FROM sqlite_master WHERE type = 'table'
-         AND name IN ('outbox', 'outbox_dlq', 'outbox_paused')",
-            3,
-        ),
-    ),
-    work("ack", NONE),
-    work("ack and publish", RECEIPTS),
-    work("retry", NONE),
-    Flow { name: "dead letter", writes: 40, whole: LETTERS, handled: false },
-    work("snooze", NONE),
-    work("extend", NONE),
-    work("transaction", RECEIPTS),
+/// Each with its writes, flushes and locks to write under.
+pub const FLOWS: [Flow; 18] = [
+    call("publish", [30, 5, 12], PUBLISHED),
+    call("batch", [30, 5, 12], BATCHES),
+    call("timer", [19, 5, 12], ("SELECT count(*) FROM outbox", 1)),
+    call("cancel", [13, 2, 11], NONE),
+    call("replay", [20, 2, 11], UNDEALT),
+    call("purge", [13, 2, 11], ("SELECT count(*) FROM outbox_dlq", 0)),
+    call("pause", [12, 2, 11], ("SELECT count(*) FROM outbox_paused", 1)),
+    call("migrate", [33, 2, 11], TABLES),
+    call("start", [52, 10, 20], NONE),
+    work("ack", [44, 12, 22], NONE),
+    work("batch ack", [30, 8, 19], NONE),
+    work("ack and publish", [50, 12, 22], RECEIPTS),
+    work("retry", [60, 17, 32], NONE),
+    Flow { handled: false, ..work("dead letter", [75, 12, 22], LETTERS) },
+    work("snooze", [60, 17, 32], NONE),
+    work("drain", [49, 15, 27], NONE),
+    work("extend", [50, 14, 26], NONE),
+    work("transaction", [55, 12, 22], RECEIPTS),
 ];
 
 impl Flow {
@@ -66,7 +74,7 @@ impl Flow {
 
     /// What there is before it.
     pub async fn prepare(&self, db: &Db) {
-        if self.name == "migrate" {
+        if matches!(self.name, "migrate" | "start") {
             return;
         }
         db.migrate().await;
@@ -90,6 +98,12 @@ impl Flow {
             sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap()
         };
         assert_eq!(count(sql).await, whole, "{sql}: {lines:?}");
+        if self.name == "start" {
+            let told = |word: &str| -> BTreeSet<_> {
+                lines.iter().filter_map(|line| line.strip_prefix(word)).collect()
+            };
+            assert!(told("ended ").is_subset(&told("handled ")), "{lines:?}");
+        }
         let rows = match self.name {
             "replay" => Some(3),
             "dead letter" => Some(0),

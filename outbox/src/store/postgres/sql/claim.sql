@@ -11,7 +11,8 @@
 -- queue. MATERIALIZED, because a planner that inlines the subquery may run it
 -- again for every row and claim more than $1. Locked rows stay where they are, so
 -- they are found again by their place, which no index has to be walked for; one that
--- was written since the statement began is left, as if it were still locked.
+-- was written since the statement began is left for the next claim, which may be made at
+-- once: its `wait` is 0.
 -- The rows behind 32 MiB of payloads and headers are left for the next claim, which may be
 -- made at once: their `wait` is 0. Of large ones more than the caller can hold would come.
 -- The length of a payload is known without reading it. Headers say only how long they are
@@ -131,9 +132,9 @@ WHERE claims.rows = 0
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     counts.place, 0::bigint
-FROM counts
-WHERE counts.large
-  AND counts.rows > (SELECT count(*) FROM fitting WHERE fitting.place = counts.place)
+FROM counts JOIN claims USING (place)
+WHERE (counts.large OR counts.rows < claims.rows)
+  AND counts.rows > (SELECT count(*) FROM taken WHERE taken.place = counts.place)
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     0::bigint, NULL

@@ -49,7 +49,7 @@ SELECT id, queue, payload, headers, attempts_count, deliveries_count, created_at
 FROM taken
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    1::bigint, CASE WHEN found.all_fit THEN least(
+    1::bigint, CASE WHEN found.taken = found.rows THEN least(
         (SELECT extract(epoch FROM o.next_attempt_at - found.now) * 1000000
          FROM "outbox" AS o
          WHERE o.queue = $6 AND o.next_attempt_at > found.now AND o.next_attempt_at < 'infinity'
@@ -64,6 +64,6 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
                ORDER BY o.next_attempt_at, o.id
                LIMIT 100) AS oldest
          WHERE isfinite(oldest.acquired_at)))::bigint ELSE 0 END
-FROM (SELECT min(due.now) AS now, count(due.tid) AS rows, bool_and(due.fits) IS NOT FALSE AS all_fit
+FROM (SELECT min(due.now) AS now, count(due.tid) AS rows, (SELECT count(*) FROM taken) AS taken
     FROM due) AS found
-WHERE $1 = 0 OR found.rows < $1 OR NOT found.all_fit
+WHERE $1 = 0 OR found.taken < $1

@@ -1,7 +1,7 @@
--- Reads the rows of one queue that claim_take leased in the same transaction, in order.
--- After it: an update of a row holds it twice, and so would the answer.
--- ?1 queue, ?2 token, ?3 and ?4 due time and id behind which the first lies, ?5 how many
--- there are: behind the last of them nothing is read.
+-- Reads the rows of one queue that claim_take leased, in order, once that is committed.
+-- An update of a row holds it twice, and so would its answer.
+-- ?1 queue, ?2 token, ?3 and ?4 due time and id behind which the first lies, ?5 and ?6 those
+-- of the last: behind it nothing is read, though one of them was deleted meanwhile.
 -- What the claim itself does not need is one text: each value of an answer is allocated
 -- by one thread and freed by another, under a lock.
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order. Not by a list of
@@ -13,5 +13,5 @@ FROM "outbox"
 WHERE queue = ?1
   AND acquired_token = ?2
   AND (next_attempt_at, id) > (?3, ?4)
+  AND (next_attempt_at, id) <= (?5, ?6)
 ORDER BY next_attempt_at, id
-LIMIT ?5

@@ -6,7 +6,7 @@ use super::Verdict;
 use crate::args::Store;
 use crate::fleet::Exit;
 use crate::history::History;
-use crate::lease::{Act, End, ttl};
+use crate::lease::{Act, End, Lease, ttl};
 use crate::workload::EXIT;
 
 /// A claim that was sent before the signal may still be answered.
@@ -40,8 +40,23 @@ pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
             End::Written(_) => false,
             End::Reclaimed(_) | End::Open => own(&history.changes[lease.claim].app),
         });
-        let left = left.filter(|lease| lease.until > exit.at - ttl()).count();
-        verdict.test(left == 0, || format!("{} left {left} leases", sent.app));
+        // What ran out under its handler before the end was lost, and not left.
+        let is_left = |lease: &&Lease| {
+            let since = if lease.run.is_some() { exit.at } else { exit.at - ttl() };
+            lease.until > since
+        };
+        let left: Vec<_> = left.filter(is_left).collect();
+        verdict.test(left.is_empty(), || {
+            let since = |at: i64| (at - sent.at) / 1000;
+            let told = left.iter().take(5).map(|lease| {
+                let (claim, started) = (&history.changes[lease.claim], lease.run.is_some());
+                let (at, until) = (since(claim.at), since(lease.until));
+                format!("{} from {at} to {until} ms, started: {started}", lease.id)
+            });
+            let (app, many, ended) = (&sent.app, left.len(), since(exit.at));
+            let told = told.collect::<Vec<_>>().join("; ");
+            format!("{app} ended {ended} ms after the signal and left {many} leases: {told}")
+        });
     }
     verdict
 }

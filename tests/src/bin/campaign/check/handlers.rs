@@ -40,12 +40,10 @@ pub(super) fn an_attempt_is_a_failed_run(history: &History) -> Verdict {
             continue;
         }
         let word = lease.word().map(|(_, word)| word);
+        // A transaction that cannot begin or commit puts its row off, and spends nothing.
         let failed = matches!(word, Some("fail" | "panic"));
-        // A transaction that cannot begin keeps its handler from starting, and one that
-        // cannot commit takes back what it said.
-        let undone = &*change.queue == "tx" && matches!(word, None | Some("ok"));
         let bad = act(history, change.key.as_deref()) == "Bad";
-        verdict.test(failed || undone || bad, || {
+        verdict.test(failed || bad, || {
             let (id, queue, app) = (lease.id, &change.queue, &change.app);
             format!("row {id} of {queue} was retried by {app} after {word:?}")
         });
@@ -152,7 +150,6 @@ pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
             "retry_terminal" => {
                 matches!(word, Some("fail" | "panic"))
                     || act(history, letter.key.as_deref()) == "Bad"
-                    || &*letter.queue == "tx"
             }
             "max_deliveries" => {
                 let ran = own.iter().any(|lease| lease.run.is_some());

@@ -1,11 +1,13 @@
 //! The properties: each a fn that goes through all that happened.
 
+mod bounds;
 mod commits;
 mod counts;
 mod drains;
 mod handlers;
 mod leases;
 mod letters;
+mod model;
 mod repeats;
 mod results;
 mod timers;
@@ -69,6 +71,8 @@ const PROPERTIES: &[Property] = &[
     drains::a_drain_leaves_nothing,
     drains::a_worker_ends_only_when_told,
     drains::everything_is_handled_soon,
+    bounds::a_worker_stays_small,
+    model::every_change_is_a_step_of_the_model,
 ];
 
 /// Those that the other database cannot be asked for.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use fastrand::Rng;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
-use tokio::time::{Instant, sleep};
+use sqlx::{Connection as _, Executor as _};
+use tokio::time::sleep;
 
 use crate::workload::TTL;
 use crate::world::{ROLE, World};
@@ -74,25 +74,4 @@ pub(super) async fn lock_rows(world: &World, mut rng: Rng) -> Result<bool> {
     admin.execute("ROLLBACK").await?;
     admin.close().await?;
     Ok(locked > 0)
-}
-
-/// Writes rows in the order in which nobody else does.
-pub(super) async fn deadlock(world: &World, _: Rng) -> Result<bool> {
-    let begun = Instant::now();
-    let (mut admin, mut hit) = (world.admin().await?, false);
-    while begun.elapsed() < Duration::from_secs(15) {
-        let leased = "SELECT id FROM outbox WHERE acquired_token IS NOT NULL
-            ORDER BY id DESC LIMIT 30";
-        let ids: Vec<i64> = sqlx::query_scalar(leased).fetch_all(&mut admin).await?;
-        admin.execute("BEGIN").await?;
-        for id in ids {
-            let touch = format!("UPDATE outbox SET headers = headers WHERE id = {id}");
-            // Whose turn it is to give way decides the server.
-            hit |= admin.execute(AssertSqlSafe(touch)).await.is_ok();
-        }
-        admin.execute("ROLLBACK").await?;
-        sleep(Duration::from_millis(5)).await;
-    }
-    admin.close().await?;
-    Ok(hit)
 }

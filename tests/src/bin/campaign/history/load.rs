@@ -108,6 +108,7 @@ impl History {
             events: journal::read(&world.folder, EVENTS)?,
             exits: world.fleet.exits(),
             signals: world.fleet.signals(),
+            sizes: world.fleet.sizes.lock().unwrap().clone(),
             done: world.done(),
             broken: world.breaks(),
             quiet,

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use crate::args::Store;
+use crate::faults::CRASHES;
 use crate::fleet::{Exit, Sent};
 use crate::journal::Line;
 use crate::lease::Lease;
+use crate::size::Sizes;
 use crate::world::Done;
 
 /// A row of the audit.
@@ -99,6 +101,7 @@ pub struct History {
     pub exits: Vec<Exit>,
     pub signals: Vec<Sent>,
     pub done: Vec<Done>,
+    pub sizes: Sizes,
     pub broken: Vec<String>,
     /// When faults ended, and when everything was handled.
     pub quiet: (i64, i64),
@@ -107,8 +110,6 @@ pub struct History {
 impl History {
     /// The server lost its memory so shortly behind this time that claims may be undone.
     pub fn may_be_undone(&self, at: i64) -> bool {
-        const CRASHES: [&str; 3] =
-            ["backend killed", "server stopped at once", "postmaster killed"];
         let crashes = self.done.iter().filter(|done| CRASHES.contains(&done.kind));
         // From three times `wal_writer_delay` before it, to its end: when it began is
         // known, when the server was gone is not.

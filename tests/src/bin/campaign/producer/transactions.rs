@@ -1,14 +1,12 @@
 //! The transactions of a producer, on either database.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use outbox::{Outgoing, Publisher};
 use sqlx::Transaction;
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::SqlitePool;
 
-use crate::workload::{Act, Draft, Message};
+use crate::workload::{AGAIN_DELAY, Act, Draft, Message};
 
 /// What becomes of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,7 +114,7 @@ macro_rules! transactions {
                 let mut tx = $begin(pool).await?;
                 let body = Message { key: format!("again:{key}"), act: Act::Ok, ms: 0 };
                 let again = Outgoing::new("timers", &body).header("key", body.key.as_str());
-                let again = again.timer_id(key).delay(Duration::from_secs(1));
+                let again = again.timer_id(key).delay(AGAIN_DELAY);
                 Publisher::default().send(&mut tx, again).await?;
                 Ok(tx.commit().await?)
             }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use outbox::{Context, Outcome};
 
 use crate::journal::{Journal, now};
-use crate::workload::{Act, EXIT, Message};
+use crate::workload::{Act, EXIT, Message, SNOOZE};
 
 pub(super) static RUN: OnceLock<Journal> = OnceLock::new();
 
@@ -70,7 +70,7 @@ pub(super) fn end(message: &Message, context: &Context) -> Result<Outcome> {
         }
         Act::Snooze if early => {
             ended(context, "snooze");
-            Ok(Outcome::Snooze(Duration::from_millis(100)))
+            Ok(Outcome::Snooze(SNOOZE))
         }
         Act::Abort => std::process::abort(),
         Act::Overflow => {

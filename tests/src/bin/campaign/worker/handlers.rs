@@ -61,15 +61,17 @@ fn plain(message: Message, context: Context) -> Result<Outcome> {
     end(&message, &context)
 }
 
+// Each time it is formatted the attribute moves further to the right.
+#[rustfmt::skip]
 macro_rules! transactional {
     ($name:ident, $database:ty, $insert:literal) => {
         #[subscriber(
-                                                    "tx",
-                                                    max_workers = 3,
-                                                    lease_ttl = "2s",
-                                                    max_poll = "1s",
-                                                    retry = Constant("100ms", max_attempts = 3)
-                                                )]
+            "tx",
+            max_workers = 3,
+            lease_ttl = "2s",
+            max_poll = "1s",
+            retry = Constant("100ms", max_attempts = 3)
+        )]
         async fn $name(
             message: Message,
             context: Context,

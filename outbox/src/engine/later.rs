@@ -1,0 +1,67 @@
+//! Settlements that somebody else's lock keeps from being written. They wait here, so that
+//! no settler waits for the lock, and no other row with it.
+
+use std::collections::VecDeque;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::backoff::Backoff;
+use super::settle::{Settling, settle_some};
+use super::write::{free, give_up_late};
+use crate::store::Store;
+
+/// Who has more of them takes no others on.
+const MOST: usize = 1000;
+
+pub(super) struct Later {
+    waiting: Vec<Settling>,
+    backoff: Backoff,
+    /// When to look at them again.
+    at: Instant,
+}
+
+impl Later {
+    pub(super) fn new() -> Self {
+        Self { waiting: Vec::new(), backoff: Backoff::of_errors(), at: Instant::now() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST
+    }
+
+    pub(super) fn add(&mut self, locked: Vec<Settling>) {
+        if self.is_empty() {
+            self.backoff.reset();
+            self.at = Instant::now() + self.backoff.after(true);
+        }
+        self.waiting.extend(locked);
+    }
+
+    pub(super) async fn is_due(&self) {
+        sleep_until(self.at).await;
+    }
+
+    /// Writes those that are free by now, and returns how many landed. The others wait on,
+    /// until their leases are over.
+    pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        give_up_late(&mut waiting, false);
+        let mut landed = 0;
+        match free(store, &waiting).await {
+            None => self.waiting = waiting,
+            Some(free) => {
+                let mut free = VecDeque::from(free);
+                let is_free = |_: &mut Settling| free.pop_front().unwrap_or_default();
+                let now = waiting.extract_if(.., is_free).collect();
+                self.waiting = waiting;
+                landed = settle_some(store, now, self).await;
+            }
+        }
+        self.at = Instant::now() + self.backoff.after(true);
+        landed
+    }
+}

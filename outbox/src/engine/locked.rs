@@ -1,0 +1,75 @@
+//! Tests with rows that somebody else has locked.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::Reader;
+use super::inbox::Job;
+use super::results::{Results, Sender};
+use super::settle::{Settlement, Settling, run, settle};
+use super::unanswered::{
+    Claims, HOUR, LARGE, TTL, Unanswered, claimed, holding, publishing, reader,
+};
+
+/// An ack of each.
+fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
+    let ack = || Settlement::Ack { messages: Vec::new() };
+    jobs.iter().map(|job| Settling::of(reader, job).ruled(ack())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_locked_keeps_no_other_of_its_batch_from_being_settled() {
+    let store = holding(100).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = claimed(&store, 100).await;
+    shared.store.asked.locked.store(jobs[40].claimed.row.id, Ordering::SeqCst);
+    let batch = acked(&jobs, &reader(&shared, "q", &Arc::default()));
+    let (landed, left) = tokio::join!(settle(&shared.store, batch), async {
+        sleep(TTL / 2).await;
+        store.rows().len()
+    });
+    assert_eq!((landed, left), (99, 1), "of the one the lease is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_they_are_free() {
+    let store = holding(2).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let mut jobs = claimed(&store, 2).await;
+    for job in &mut jobs {
+        job.deadline = Instant::now() + HOUR;
+    }
+    let locked = jobs[0].claimed.row.id;
+    shared.store.asked.locked.store(locked, Ordering::SeqCst);
+    let mut acks = acked(&jobs, &reader(&shared, "q", &Arc::default())).into_iter();
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&results, &Arc::default());
+    let settler = tokio::spawn(run(Arc::clone(&shared), results));
+    sender.send(acks.next().unwrap()).await;
+    sleep(TTL).await;
+    sender.send(acks.next().unwrap()).await;
+    sleep(TTL).await;
+    assert_eq!(store.rows().iter().map(|row| row.id).collect::<Vec<_>>(), [locked]);
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(store.rows().len(), 0);
+    drop(sender);
+    settler.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ack_that_publishes_and_waits_keeps_no_other_waiting() {
+    let store = holding(10).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let (jobs, reader) = (claimed(&store, 10).await, reader(&shared, "q", &Arc::default()));
+    let mut batch = publishing(&jobs[..1], &reader, &[LARGE + 1]);
+    batch.extend(acked(&jobs[1..], &reader));
+    let (landed, left) = tokio::join!(settle(&shared.store, batch), async {
+        sleep(TTL / 10).await;
+        store.rows().len()
+    });
+    assert_eq!((landed, left), (9, 1));
+}

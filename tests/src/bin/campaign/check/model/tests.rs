@@ -1,0 +1,374 @@
+//! Records of runs that are right, and the same with something in them that nobody may do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use super::every_change_is_a_step_of_the_model as follow;
+use crate::args::Store;
+use crate::fleet::Sent;
+use crate::history::{Biz, Change, History, Op, Run, Side};
+use crate::lease::{fence, ttl};
+use crate::size::Sizes;
+
+const MS: i64 = 1_000;
+const BEGUN: i64 = 1_000_000_000;
+/// The version of a token says whether its row runs alone.
+const ALONE: &str = "00000000-0000-8000-8000-000000000000";
+const NOT_ALONE: &str = "00000000-0000-4000-8000-000000000001";
+
+/// What the audit says of one row, written by whoever the test wants.
+struct Record {
+    history: History,
+    queue: &'static str,
+    now: i64,
+    row: Side,
+    /// Of the last claim.
+    fence: i64,
+}
+
+impl Record {
+    /// Published at once.
+    fn of(queue: &'static str) -> Self {
+        let history = History {
+            store: Store::Postgres,
+            changes: Vec::new(),
+            leases: Vec::new(),
+            runs: BTreeMap::new(),
+            biz: HashMap::new(),
+            effects: Vec::new(),
+            cancelled: Vec::new(),
+            left: Vec::new(),
+            events: Vec::new(),
+            exits: Vec::new(),
+            signals: Vec::new(),
+            sizes: Sizes::new(),
+            done: Vec::new(),
+            broken: Vec::new(),
+            quiet: (0, 0),
+        };
+        let mut record = Self { history, queue, now: BEGUN, row: Side::default(), fence: 0 };
+        let biz = Biz { queue: queue.into(), act: "Ok".into(), delay: 0, called: BEGUN };
+        record.history.biz.insert("k".into(), biz);
+        record.write("p0", Op::Insert, Side { due: BEGUN, ..Side::default() });
+        record
+    }
+
+    fn write(&mut self, app: &str, op: Op, new: Side) -> &mut Self {
+        let old = std::mem::replace(&mut self.row, new.clone());
+        self.history.changes.push(Change {
+            seq: i64::try_from(self.history.changes.len()).unwrap(),
+            at: self.now + MS,
+            stmt: self.now - MS,
+            xid: 0,
+            app: app.into(),
+            op,
+            id: 7,
+            queue: self.queue.into(),
+            key: Some(Rc::from("k")),
+            timer: None,
+            body: None,
+            reason: None,
+            old,
+            new,
+        });
+        self
+    }
+
+    fn update(&mut self, app: &str, change: impl FnOnce(&mut Side, i64)) -> &mut Self {
+        let mut new = self.row.clone();
+        change(&mut new, self.now);
+        self.write(app, Op::Update, new)
+    }
+
+    fn after(&mut self, time: i64) -> &mut Self {
+        self.now += time;
+        self
+    }
+
+    fn claim(&mut self, app: &str, token: &str) -> &mut Self {
+        self.after(20 * MS).update(app, |row, now| {
+            row.token = Some(token.into());
+            row.leased = now;
+            row.deliveries += 1;
+        });
+        self.fence = fence(self.row.deliveries, self.row.leased);
+        self
+    }
+
+    /// The last claim's handler ran, and said this.
+    fn run(&mut self, app: &str, word: &str) -> &mut Self {
+        let (fence, begun, ended) = (self.fence, self.now + MS, self.now + 9 * MS);
+        let ended = Some((ended, word.to_owned()));
+        let run = Run { app: app.into(), id: 7, fence, batch: false, begun, ended, starts: 1 };
+        self.history.runs.insert((7, fence), run);
+        self
+    }
+
+    fn renew(&mut self, app: &str) -> &mut Self {
+        self.after(700 * MS).update(app, |row, now| row.leased = now)
+    }
+
+    fn mark(&mut self, app: &str, token: &str) -> &mut Self {
+        self.after(20 * MS).update(app, |row, now| {
+            row.token = Some(token.into());
+            row.leased = now;
+        })
+    }
+
+    fn free(row: &mut Side) {
+        (row.token, row.leased) = (None, 0);
+    }
+
+    fn retry(&mut self, app: &str, delay: i64) -> &mut Self {
+        self.after(20 * MS).update(app, |row, now| {
+            row.due = now + delay;
+            row.attempts += 1;
+            Self::free(row);
+        })
+    }
+
+    fn release(&mut self, app: &str, uncounted: i64) -> &mut Self {
+        self.after(20 * MS).update(app, |row, _| {
+            row.deliveries -= uncounted;
+            if uncounted == 0 {
+                row.due = row.leased + MS;
+            }
+            Self::free(row);
+        })
+    }
+
+    fn delete(&mut self, app: &str) -> &mut Self {
+        self.after(20 * MS).write(app, Op::Delete, Side::default())
+    }
+
+    fn letter(&mut self, app: &str) -> &mut Self {
+        let row = self.row.clone();
+        self.write(app, Op::Letter, Side::default());
+        self.row = row;
+        self
+    }
+
+    #[track_caller]
+    fn is_right(&self) {
+        let verdict = follow(&self.history);
+        let changes = self.history.changes.iter().filter(|change| change.op != Op::Letter);
+        assert_eq!((verdict.tested, verdict.broken), (changes.count(), Vec::new()));
+    }
+
+    #[track_caller]
+    fn is_wrong(&self, why: &str) {
+        let broken = follow(&self.history).broken;
+        assert!(broken.len() == 1 && broken[0].contains(why), "{broken:?}");
+    }
+}
+
+#[test]
+fn a_row_may_be_retried_lost_taken_over_extended_and_acked() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "fail").renew("w0").retry("w0", 100 * MS);
+    row.after(200 * MS).claim("w1", "b").run("w1", "ok");
+    row.after(ttl()).claim("w0", "c").renew("w0").run("w0", "ok").renew("w0").delete("w0");
+    row.is_right();
+}
+
+/// By a clock of milliseconds: nothing of the row is another than before.
+#[test]
+fn a_lease_may_be_extended_at_the_time_of_its_claim() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").update("w0", |_, _| {}).run("w0", "ok").delete("w0");
+    row.is_right();
+}
+
+#[test]
+fn the_third_failure_is_a_letter() {
+    let mut row = Record::of("single");
+    for token in ["a", "b"] {
+        row.claim("w0", token).run("w0", "panic").retry("w0", 100 * MS).after(200 * MS);
+    }
+    row.claim("w0", "c").run("w0", "fail").letter("w0").delete("w0");
+    row.is_right();
+    row.history.changes.retain(|change| change.op != Op::Letter);
+    row.is_wrong("0 letters, and 1 in the model");
+}
+
+#[test]
+fn a_fourth_run_is_wrong() {
+    let mut row = Record::of("single");
+    for token in ["a", "b", "c"] {
+        row.claim("w0", token).run("w0", "fail").retry("w0", 100 * MS).after(200 * MS);
+    }
+    row.is_wrong("Retry by w0");
+}
+
+#[test]
+fn a_row_whose_processes_end_runs_alone_and_is_judged_when_that_ends_it_too() {
+    let mut row = Record::of("crash");
+    for token in ["a", "b", "c", "d"] {
+        row.claim("w0", token).after(ttl());
+    }
+    row.now -= ttl();
+    row.mark("w0", ALONE).after(ttl()).claim("w1", "e").letter("w1").delete("w1");
+    row.is_right();
+}
+
+#[test]
+fn a_row_that_runs_alone_for_long_is_joined_by_others() {
+    let mut row = Record::of("crash");
+    for token in ["a", "b", "c", "d"] {
+        row.claim("w0", token).after(ttl());
+    }
+    row.now -= ttl();
+    row.mark("w0", ALONE).run("w0", "ok").renew("w0").mark("w0", NOT_ALONE).delete("w0");
+    row.is_right();
+}
+
+#[test]
+fn a_judgement_without_a_run_alone_is_wrong() {
+    let mut row = Record::of("crash");
+    for token in ["a", "b", "c", "d"] {
+        row.claim("w0", token).after(ttl());
+    }
+    row.claim("w1", "e").letter("w1").delete("w1");
+    row.is_wrong("no word of its handler");
+}
+
+#[test]
+fn a_row_of_the_first_delivery_that_is_to_run_alone_is_wrong() {
+    let mut row = Record::of("crash");
+    row.claim("w0", "a").mark("w0", ALONE);
+    row.is_wrong("the model has no Mark");
+}
+
+#[test]
+fn a_drain_gives_back_what_it_drops_and_what_it_has_not_started() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").release("w0", 1).claim("w1", "b").release("w1", 0).claim("w0", "c");
+    let sent = Sent { at: BEGUN, app: "w1".into(), signal: "TERM" };
+    row.is_wrong("nobody told it to end");
+    row.history.signals.push(sent);
+    row.is_right();
+}
+
+/// The statement took longer than that, so that the row was due when it was written down.
+#[test]
+fn a_row_may_be_put_off_by_little() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "snooze").after(20 * MS).update("w0", |row, now| {
+        row.due = now + 100 * MS;
+        row.deliveries -= 1;
+        Record::free(row);
+    });
+    row.history.changes[2].at += 300 * MS;
+    row.is_right();
+}
+
+#[test]
+fn a_run_that_is_given_back_as_unstarted_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "ok").release("w0", 1);
+    row.is_wrong("its run began");
+}
+
+#[test]
+fn a_transaction_that_does_not_commit_puts_its_row_off() {
+    let mut row = Record::of("tx");
+    row.claim("w0", "a").run("w0", "ok").after(20 * MS).update("w0", |row, now| {
+        row.due = now + 800 * MS;
+        row.deliveries -= 1;
+        Record::free(row);
+    });
+    row.is_right();
+    row.queue = "single";
+    row.history.changes.iter_mut().for_each(|change| change.queue = "single".into());
+    row.is_wrong("for the time between");
+}
+
+#[test]
+fn a_delete_under_a_foreign_token_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "ok").after(ttl()).claim("w1", "b").delete("w0");
+    row.is_wrong("Delete by w0: in the model it stays");
+}
+
+#[test]
+fn a_retry_under_a_foreign_token_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "fail").after(ttl()).claim("w1", "b").retry("w0", 100 * MS);
+    row.is_wrong("Retry by w0: due, deliveries, attempts and lease are");
+}
+
+#[test]
+fn a_write_of_somebody_who_never_had_the_row_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "ok").delete("w2");
+    row.is_wrong("it has no delivery of it");
+}
+
+#[test]
+fn a_claim_over_a_valid_lease_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").after(ttl() - 21 * MS).claim("w1", "b");
+    row.is_wrong("the model has no Claim");
+}
+
+#[test]
+fn a_claim_before_it_is_due_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "fail").retry("w0", 100 * MS).claim("w0", "b");
+    row.is_wrong("the model has no Claim");
+}
+
+#[test]
+fn a_claim_that_is_not_counted_once_is_wrong() {
+    for counted in [0, 2] {
+        let mut row = Record::of("single");
+        row.after(MS).update("w0", |row, now| {
+            row.token = Some("a".into());
+            row.leased = now;
+            row.deliveries += counted;
+        });
+        row.is_wrong("Claim by w0: due, deliveries, attempts and lease are");
+    }
+}
+
+#[test]
+fn a_token_that_is_used_twice_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").after(ttl()).claim("w0", "a");
+    row.is_wrong("is not fresh");
+}
+
+#[test]
+fn a_retry_that_is_early_or_of_no_failure_is_wrong() {
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "fail").retry("w0", 90 * MS);
+    row.is_wrong("for the time between");
+    let mut row = Record::of("single");
+    row.claim("w0", "a").run("w0", "ok").retry("w0", 100 * MS);
+    row.is_wrong("Retry by w0: the model has no such row");
+    let mut row = Record::of("single");
+    row.claim("w0", "a").retry("w0", 100 * MS);
+    row.is_wrong("no word of its handler");
+}
+
+#[test]
+fn a_change_that_nobody_wrote_down_is_wrong() {
+    let mut row = Record::of("single");
+    row.row.attempts = 1;
+    row.claim("w0", "a");
+    row.is_wrong("before it, due, deliveries, attempts and lease are");
+}
+
+#[test]
+fn two_rows_of_one_timer_are_wrong_and_one_after_the_other_is_not() {
+    let mut row = Record::of("timers");
+    row.history.changes[0].timer = Some("t".into());
+    let mut other = row.history.changes[0].clone();
+    other.id = 8;
+    row.history.changes.push(other);
+    row.is_wrong("row 8: Insert by p0: the model has no such row");
+    let mut cancelled = row.history.changes[0].clone();
+    (cancelled.op, cancelled.old) = (Op::Delete, cancelled.new.clone());
+    row.history.changes.insert(1, cancelled);
+    row.is_right();
+}

@@ -1,0 +1,71 @@
+//! A handler that never ends and never awaits holds one thread of the runtime, and with it
+//! whatever that thread was to run next. No loop of the app may be among that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use outbox::{Context, Outgoing, Subscriber};
+use outbox_tests::db::Db;
+use outbox_tests::probe;
+use outbox_tests::wait::eventually;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Around the places at which a worker tells the claimer that there is room.
+const TURNS: std::ops::Range<i64> = 0..24;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Messages of another queue that are handled while the `fatal`th of 40 never ends, and rows
+/// that are left beside that one and those behind it.
+async fn beside(fatal: i64, over: Arc<AtomicBool>) -> (usize, i64) {
+    let db = Db::sqlite().await.unwrap();
+    let looping = Arc::new(AtomicBool::new(false));
+    let loops = Arc::clone(&looping);
+    let one = Subscriber::new("one", "q", move |ctx: Context| {
+        let (loops, over) = (Arc::clone(&loops), Arc::clone(&over));
+        async move {
+            if ctx.decode::<i64>().unwrap() == fatal {
+                loops.store(true, Ordering::SeqCst);
+                while !over.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+    });
+    let (other, probe) = probe::free("other", "other");
+    db.send_all((0..40).map(|n| Outgoing::new("q", &n))).await;
+    let app = db.app().only([one.max_workers(1).fetch_batch(10), other]);
+    let running = app.drain_timeout(Duration::ZERO).start().await.unwrap();
+    eventually("it loops", async || looping.load(Ordering::SeqCst)).await;
+    let mut handled = 0;
+    for n in 0..5 {
+        db.publish("other", n).await;
+        handled += usize::from(timeout(PATIENCE, probe.start_ever()).await.is_ok());
+    }
+    let end = Instant::now() + PATIENCE;
+    while db.rows().await > 40 - fatal && Instant::now() < end {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let left = db.rows().await - (40 - fatal);
+    drop(running);
+    (handled, left)
+}
+
+/// On a runtime of its own, of two threads.
+fn on_its_own(fatal: i64) -> (usize, i64) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let ended = runtime.block_on(beside(fatal, Arc::clone(&over)));
+    over.store(true, Ordering::SeqCst);
+    ended
+}
+
+#[test]
+fn a_handler_that_never_ends_takes_no_loop_of_the_app_with_it() {
+    let all: Vec<_> = TURNS.map(|fatal| thread::spawn(move || on_its_own(fatal))).collect();
+    let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
+    // Of each: five were handled, and whatever was handled is acked.
+    assert!(all.iter().all(|it| *it == (5, 0)), "{all:?}");
+}

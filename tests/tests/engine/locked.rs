@@ -1,0 +1,99 @@
+//! A row that somebody else has locked, for as long as a transaction of theirs lasts,
+//! keeps nothing else waiting.
+
+use outbox::{Publisher, RunningApp};
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::probe::Probe;
+use outbox_tests::wait::{eventually, soon};
+use sqlx::{Postgres, Transaction};
+use tokio::time::Instant;
+
+use super::leases::BESIDE_OTHERS;
+use super::{SECOND, gated};
+
+on_postgres!(
+    a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_written,
+    a_suspect_that_is_locked_keeps_no_other_row_from_starting,
+    a_suspect_that_is_locked_keeps_no_stop_waiting,
+);
+
+async fn lock(db: &Db, id: i64) -> Transaction<'static, Postgres> {
+    let mut tx = db.pg().begin().await.unwrap();
+    let lock = "SELECT FROM outbox WHERE id = $1 FOR UPDATE";
+    sqlx::query(lock).bind(id).execute(&mut *tx).await.unwrap();
+    tx
+}
+
+async fn a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_written(db: &Db) {
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.lease_ttl(60 * SECOND)]).start().await.unwrap();
+    for n in 0..9 {
+        db.publish("q", n).await;
+    }
+    let runs = probe.starts(9).await;
+    let theirs = lock(db, runs[4].id).await;
+    let begun = Instant::now();
+    probe.let_end(9);
+    eventually("the others are settled", async || db.rows().await == 1).await;
+    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    theirs.rollback().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(probe.finished(), 9);
+}
+
+/// A suspect that waits to be alone is locked, and then could be alone. Its id, and the
+/// lock.
+async fn suspected(db: &Db) -> (RunningApp, [Probe; 2], i64, Transaction<'static, Postgres>) {
+    let ((suspects, suspect), (others, other)) = (gated("q"), gated("other"));
+    let both = [suspects.max_deliveries(3), others].map(|one| one.lease_ttl(60 * SECOND));
+    let running = db.app().only(both).start().await.unwrap();
+    db.publish("other", 1).await;
+    other.start().await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let publisher = Publisher::new(db.names.clone());
+    let published = publisher.publish(&mut tx, "q", &2).await.unwrap();
+    let id = published.id().unwrap();
+    sqlx::query(
+        "UPDATE outbox SET acquired_token = $2::uuid, deliveries_count = 3,
+            acquired_at = clock_timestamp() - interval '2 hours' WHERE id = $1",
+    )
+    .bind(id)
+    .bind(BESIDE_OTHERS)
+    .execute(&mut *tx)
+    .await
+    .unwrap();
+    tx.commit().await.unwrap();
+    let claimed = format!("SELECT count(*) FROM outbox WHERE id = {id} AND deliveries_count = 4");
+    eventually("it is claimed", async || db.int(claimed.clone()).await == 1).await;
+    let theirs = lock(db, id).await;
+    other.let_end(1);
+    eventually("the other is settled", async || db.rows().await == 1).await;
+    (running, [suspect, other], id, theirs)
+}
+
+async fn a_suspect_that_is_locked_keeps_no_other_row_from_starting(db: &Db) {
+    let (running, [suspect, other], id, theirs) = suspected(db).await;
+    let begun = Instant::now();
+    db.publish("other", 3).await;
+    other.start().await;
+    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    assert_eq!(suspect.start().await.id, id, "beside it");
+    theirs.rollback().await.unwrap();
+    other.let_end(1);
+    suspect.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(db.letters().await, 0);
+}
+
+async fn a_suspect_that_is_locked_keeps_no_stop_waiting(db: &Db) {
+    let (running, [suspect, _], _, theirs) = suspected(db).await;
+    let begun = Instant::now();
+    soon("it stops", running.stop()).await.unwrap();
+    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    theirs.rollback().await.unwrap();
+    assert!(suspect.more().await.is_empty());
+    assert_eq!((db.rows().await, db.letters().await), (1, 0));
+}
