@@ -32,7 +32,9 @@ async fn sms(to: String, ctx: Context) -> Result<(), String> {
 #[subscriber("report", timeout = "30ms", retry = OnlyTimeouts)]
 async fn report(name: String, ctx: Context) {
     println!("report {name}: attempt {}", ctx.attempts() + 1);
-    tokio::time::sleep(Duration::from_secs(if ctx.attempts() == 0 { 3600 } else { 0 })).await;
+    if ctx.attempts() == 0 {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+    }
 }
 
 /// A strategy is a pure function of the history, so it is easy to test.

@@ -9,7 +9,7 @@ use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
 use crate::backend::{pg_url, require, unique};
-use crate::server::Server;
+use crate::server::{Server, scratch};
 
 #[derive(Clone)]
 pub enum Pool {
@@ -143,7 +143,7 @@ impl Db {
 
     /// An empty file.
     pub async fn bare_sqlite() -> Option<Self> {
-        let folder = std::env::temp_dir().join(unique("outbox_app"));
+        let folder = scratch().join(unique("outbox_app"));
         std::fs::create_dir_all(&folder).unwrap();
         let url = format!("sqlite:{}", folder.join("test.db").display());
         let pool = outbox::sqlite::connect(&url).await.unwrap();

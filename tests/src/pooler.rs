@@ -1,6 +1,6 @@
 //! PgBouncer between a program and the server.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use outbox::App;
@@ -8,7 +8,11 @@ use sqlx::postgres::PgPoolOptions;
 
 use crate::backend::{skip, unique};
 use crate::db::Db;
+use crate::server::free_port;
 use crate::wait::eventually;
+
+/// How often another port is tried.
+const TRIES: usize = 5;
 
 /// PgBouncer in front of the tests' server; ended when dropped.
 pub struct Pooler {
@@ -26,9 +30,26 @@ impl Pooler {
             skip("pgbouncer", "PgBouncer is not installed (OUTBOX_TEST_PGBOUNCER names it)");
             return None;
         }
+        for _ in 0..TRIES {
+            let mut pooler = Self::on(free_port().unwrap(), &named, db, mode);
+            let mut ended = false;
+            eventually("PgBouncer answers, or has ended", async || {
+                let answers = TcpStream::connect(("127.0.0.1", pooler.port)).is_ok();
+                ended = pooler.process.try_wait().unwrap().is_some();
+                answers || ended
+            })
+            .await;
+            // Somebody else may have taken the port before it was bound.
+            if !ended {
+                return Some(pooler);
+            }
+        }
+        panic!("PgBouncer ends as soon as it has started");
+    }
+
+    fn on(port: u16, program: &str, db: &Db, mode: &str) -> Self {
         let folder = std::env::temp_dir().join(unique("outbox-pooler"));
         std::fs::create_dir_all(&folder).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = db.pg().connect_options();
         let settings = folder.join("pgbouncer.ini");
         let text = format!(
@@ -41,7 +62,7 @@ impl Pooler {
         // With `any`, whoever connects is this user at the server.
         let text = text.replace("port=", "user=postgres port=");
         std::fs::write(&settings, text).unwrap();
-        let mut command = Command::new(named);
+        let mut command = Command::new(program);
         // It refuses to run as root.
         if std::fs::metadata("/proc/self")
             .is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
@@ -51,10 +72,7 @@ impl Pooler {
             command.args(["-u", "postgres"]);
         }
         let process = command.arg(&settings).stderr(Stdio::null()).spawn().unwrap();
-        let pooler = Self { process, port, folder };
-        eventually("PgBouncer answers", async || TcpStream::connect(("127.0.0.1", port)).is_ok())
-            .await;
-        Some(pooler)
+        Self { process, port, folder }
     }
 
     /// An app behind it, whose connections remember so many statements.

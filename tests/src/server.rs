@@ -1,10 +1,14 @@
 //! A PostgreSQL of one's own, which may be killed and started again.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+
+/// How often another port is tried, and how many are looked at for each.
+const TRIES: usize = 5;
+const PORTS: usize = 100;
 
 /// Stopped, and its data removed, when dropped.
 pub struct Server {
@@ -36,20 +40,28 @@ impl Server {
         let bin = bin().context("PostgreSQL is not installed")?;
         let folder = scratch().join(crate::backend::unique("outbox-server"));
         std::fs::create_dir_all(&folder)?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut options = format!(
-            "-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={}",
+        let mut own = format!(
+            "-c listen_addresses=127.0.0.1 -c unix_socket_directories={}",
             folder.display()
         );
         for (name, value) in settings {
-            options.push_str(&format!(" -c {name}={value}"));
+            own.push_str(&format!(" -c {name}={value}"));
         }
-        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        let server = Self { url, folder, bin, options, variables };
+        let mut server =
+            Self { url: String::new(), folder, bin, options: String::new(), variables };
         run(Command::new("chmod").arg("777").arg(&server.folder))?;
         let mut initdb = server.command("initdb");
         run(initdb.args(["--no-sync", "-U", "postgres", "-A", "trust", "-E", "UTF8"]))?;
-        server.start_again()?;
+        on_a_port(|port| {
+            server.url = url(port);
+            server.options = format!("-p {port} {own}");
+            let started = server.start_again();
+            if started.is_err() {
+                // It may be about to, all the same.
+                let _ = server.kill();
+            }
+            started
+        })?;
         Ok(server)
     }
 
@@ -108,17 +120,23 @@ impl Server {
         let mut copy = as_server(self.bin.join("pg_basebackup"));
         copy.args(["-R", "-C", "-S", slot, "-X", "stream", "-c", "fast", "--no-sync", "-d"]);
         run(copy.arg(&self.url).arg("-D").arg(&folder))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let options = format!(
-            "-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={} -c fsync=off \
+        let own = format!(
+            "-c listen_addresses=127.0.0.1 -c unix_socket_directories={} -c fsync=off \
              -c hot_standby_feedback=on -c wal_receiver_status_interval=1",
             self.folder.display()
         );
-        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        let standby = Standby { url, program: self.bin.join("pg_ctl"), folder };
-        let mut start = as_server(standby.program.clone());
-        start.args(["-w", "start", "-o", &options, "-D"]).arg(&standby.folder);
-        run(start.arg("-l").arg(self.folder.join("standby.log")))?;
+        let mut standby = Standby { url: String::new(), program: self.bin.join("pg_ctl"), folder };
+        on_a_port(|port| {
+            standby.url = url(port);
+            let options = format!("-p {port} {own}");
+            let mut start = as_server(standby.program.clone());
+            start.args(["-w", "start", "-o", &options, "-D"]).arg(&standby.folder);
+            let started = run(start.arg("-l").arg(self.folder.join("standby.log")));
+            if started.is_err() {
+                standby.stop();
+            }
+            started
+        })?;
         Ok(standby)
     }
 
@@ -146,13 +164,40 @@ impl Standby {
         let mut promote = as_server(self.program.clone());
         run(promote.args(["-w", "promote", "-D"]).arg(&self.folder))
     }
+
+    fn stop(&self) {
+        let mut stop = as_server(self.program.clone());
+        let _ = run(stop.args(["-m", "immediate", "-w", "stop", "-D"]).arg(&self.folder));
+    }
 }
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        let mut stop = as_server(self.program.clone());
-        let _ = run(stop.args(["-m", "immediate", "-w", "stop", "-D"]).arg(&self.folder));
+        self.stop();
     }
+}
+
+fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+/// Starts something on a port that is free. Somebody else may take it before it is bound:
+/// then it is tried on another.
+fn on_a_port(mut start: impl FnMut(u16) -> Result<()>) -> Result<()> {
+    let mut tries = 1;
+    loop {
+        match start(free_port()?) {
+            Err(_) if tries < TRIES => tries += 1,
+            ended => return ended,
+        }
+    }
+}
+
+/// Not of those that outgoing connections have: there are many, and they come at any time.
+pub(crate) fn free_port() -> Result<u16> {
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).take(PORTS);
+    ports.find(free).context("no port is free")
 }
 
 /// A program of the server, as a user who may run it.
@@ -187,7 +232,7 @@ fn run(command: &mut Command) -> Result<()> {
 /// a flush, which would hide every difference that a ratio is to show.
 #[must_use]
 pub fn scratch() -> PathBuf {
-    if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() }
+    std::env::var_os("OUTBOX_TEST_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
 /// The newest of Debian's, or the one on PATH.

@@ -33,12 +33,16 @@ pub(super) struct Doctor {
     /// How far the database's clock may be from this machine's.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     clock_difference: Duration,
+    /// How long a notification may take to come (PostgreSQL).
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
+    notification: Duration,
 }
 
 impl Doctor {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        let Self { strict, limit, processes, snapshot_age, clock_difference } = self;
-        let limits = Limits { processes, snapshot_age, clock_difference, ..Limits::default() };
+        let Self { strict, limit, processes, snapshot_age, clock_difference, notification } = self;
+        let limits =
+            Limits { processes, snapshot_age, notification, clock_difference, ..Limits::default() };
         let bar = context.out.progress(0, "decoding");
         let told = bar.clone();
         let mut doctor = context.app.doctor()?.limits(limits).on_progress(move |done, of| {

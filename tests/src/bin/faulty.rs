@@ -16,7 +16,8 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// All of a claim have begun before one of them brings the process down.
+/// All of a claim have begun before one of them brings the process down. Alone it waits until
+/// it is written what became of the one before it, which would be condemned in its place.
 #[subscriber(
     "deadly",
     max_deliveries = 3,
@@ -26,16 +27,21 @@ fn say(line: &str) {
     min_poll = "100ms",
     max_poll = "100ms"
 )]
-async fn deadly(what: String) {
+async fn deadly(what: String, ctx: Context) {
     say(&what);
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let wait = match (ctx.deliveries() > 3, what.starts_with("innocent")) {
+        (false, _) => 50,
+        (true, false) => 2000,
+        (true, true) => 0,
+    };
+    tokio::time::sleep(Duration::from_millis(wait)).await;
     match what.as_str() {
         "abort" => std::process::abort(),
         "exit" => std::process::exit(3),
         "stack" => say(&deeper(0).to_string()),
         // Its address space is limited to less.
         "memory" => say(&black_box(vec![1_u8; 16 << 30]).len().to_string()),
-        _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        _ => tokio::time::sleep(Duration::from_millis(wait)).await,
     }
 }
 
@@ -93,7 +99,7 @@ async fn shared(n: i64, State(pool): State<SqlitePool>) -> anyhow::Result<()> {
 #[subscriber(
     "held",
     max_workers = 3,
-    lease_ttl = "2s",
+    lease_ttl = "6s",
     retry = Constant("1h"),
     min_poll = "100ms",
     max_poll = "100ms"
@@ -103,7 +109,8 @@ async fn held(how: String) -> anyhow::Result<()> {
     if STARTS.fetch_add(1, Ordering::SeqCst) == 2 {
         say("begun");
     }
-    let takes = if how == "runs" { 3600 } else { 1 };
+    // Longer than it takes to have the process stand still.
+    let takes = if how == "runs" { 3600 } else { 4 };
     tokio::time::sleep(Duration::from_secs(takes)).await;
     anyhow::ensure!(how != "fails", "as it was told");
     Ok(())

@@ -1,8 +1,20 @@
 //! Two releases of one program: `release URL old` and `release URL new`, until it is asked to
 //! end. The new one has a queue more and a queue less, and another with other settings.
 
+use std::io::Write;
+use std::sync::Once;
+
 use outbox::{App, Context, Outcome, Tx, subscriber};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+/// The first handler tells the test.
+fn begun() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let mut out = std::io::stdout().lock();
+        let _ = writeln!(out, "begun").and_then(|()| out.flush());
+    });
+}
 
 /// Every fifth one fails at first, and every eleventh for good.
 async fn book(
@@ -11,6 +23,7 @@ async fn book(
     ctx: &Context,
     release: &str,
 ) -> anyhow::Result<Outcome> {
+    begun();
     if n % 11 == 0 {
         return Ok(Outcome::reject("for good"));
     }

@@ -24,7 +24,8 @@ on_both!(
 
 async fn a_stopping_app_claims_no_more(db: &Db) {
     let (subscriber, probe) = gated("it", "q");
-    let running = db.app().only([subscriber]).start().await.unwrap();
+    let app = db.app().only([subscriber]).drain_timeout(HOUR);
+    let running = app.start().await.unwrap();
     db.publish("q", 0).await;
     probe.start().await;
     let mut stop = pin!(running.stop());
@@ -66,7 +67,8 @@ async fn unstarted_rows_are_another_apps_at_once_and_uncounted(db: &Db) {
         db.publish("q", n).await;
     }
     let (subscriber, probe) = gated("it", "q");
-    let one = db.app().only([subscriber.max_workers(1)]).start().await.unwrap();
+    let one = db.app().only([subscriber.max_workers(1)]).drain_timeout(HOUR);
+    let one = one.start().await.unwrap();
     assert_eq!(probe.start().await.n, 0);
     eventually("all are claimed", async || db.leased().await == 5).await;
     let mut stop = pin!(one.stop());
@@ -132,7 +134,7 @@ async fn a_drain_that_is_called_again_tells_what_it_gave_up_before(db: &Db) {
     let running = app.start().await.unwrap();
     db.publish("q", 7).await;
     soon("it starts", started.notified()).await;
-    let first = tokio::time::timeout(SECOND / 2, running.stop()).await;
+    let first = tokio::time::timeout(3 * SECOND, running.stop()).await;
     assert!(first.is_err(), "it waits for the handler");
     go.send(()).unwrap();
     let error = soon("stop", running.stop()).await.unwrap_err();

@@ -5,6 +5,8 @@ use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::soon;
 
+use super::HOUR;
+
 on_both!(
     ping_is_green_while_it_runs_and_red_after_the_stop,
     ping_is_bounded_while_the_app_stops,
@@ -21,7 +23,8 @@ async fn ping_is_green_while_it_runs_and_red_after_the_stop(db: &Db) {
 
 async fn ping_is_bounded_while_the_app_stops(db: &Db) {
     let (subscriber, probe) = gated("it", "q");
-    let running = std::sync::Arc::new(db.app().only([subscriber]).start().await.unwrap());
+    let app = db.app().only([subscriber]).drain_timeout(HOUR);
+    let running = std::sync::Arc::new(app.start().await.unwrap());
     db.publish("q", 7).await;
     probe.start().await;
     let stopping = std::sync::Arc::clone(&running);

@@ -34,7 +34,8 @@ async fn ack_first_gives_an_unstarted_row_back(db: &Db) {
         db.publish("q", n).await;
     }
     let subscriber = subscriber.ack(AckPolicy::AckFirst).max_workers(1);
-    let running = db.app().only([subscriber]).start().await.unwrap();
+    let app = db.app().only([subscriber]).drain_timeout(HOUR);
+    let running = app.start().await.unwrap();
     probe.start().await;
     eventually("the others wait", async || db.leased().await == 2).await;
     let stop = tokio::spawn(async move { running.stop().await });

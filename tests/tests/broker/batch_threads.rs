@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outbox::{Batch, BatchOutcome, FailureReason, FromContext, Outgoing, State, subscriber};
+use outbox_tests::wait::eventually;
 use serde::{Deserialize, Deserializer};
 
 use super::*;
@@ -133,9 +134,8 @@ async fn every_message_hears_of_the_timeout_and_the_run_keeps_its_place_until_it
     broker.publish_batch(numbers).await.unwrap();
     let kinds: Vec<_> = broker.dlq_rows().into_iter().filter_map(|row| row.error_kind).collect();
     assert_eq!(kinds, ["timeout"; 6]);
-    while RUNNING.load(Ordering::SeqCst) > 0 {
-        tokio::task::yield_now().await;
-    }
+    let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+    eventually("all have ended", async || count(&TOLD) >= 6 && count(&RUNNING) == 0).await;
     assert_eq!(MOST.load(Ordering::SeqCst), 1, "max_workers bounds the threads too");
     assert_eq!(TOLD.load(Ordering::SeqCst), 6, "each run has its own time");
 }

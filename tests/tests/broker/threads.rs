@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outbox::{Context, FailureReason, State, subscriber};
+use outbox_tests::wait::eventually;
 
 use super::*;
 
@@ -69,9 +70,7 @@ async fn a_plain_fn_that_is_acked_first_hears_of_its_timeout_too() {
     static TOLD: AtomicUsize = AtomicUsize::new(0);
     let broker = TestBroker::with([first::subscriber()]).state(&TOLD);
     broker.publish("threads: first", &7).await.unwrap();
-    while TOLD.load(Ordering::SeqCst) == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("it has ended", async || TOLD.load(Ordering::SeqCst) > 0).await;
     assert_eq!(TOLD.load(Ordering::SeqCst), 2);
 }
 
@@ -83,9 +82,8 @@ async fn a_plain_fn_hears_of_its_timeout_and_keeps_its_place_until_it_ends() {
     }
     let kinds: Vec<_> = broker.dlq_rows().into_iter().filter_map(|row| row.error_kind).collect();
     assert_eq!(kinds, ["timeout"; 3]);
-    while RUNNING.load(Ordering::SeqCst) > 0 {
-        tokio::task::yield_now().await;
-    }
+    let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+    eventually("all have ended", async || count(&RUNS) >= 3 && count(&RUNNING) == 0).await;
     assert_eq!(MOST.load(Ordering::SeqCst), 1, "max_workers bounds the threads too");
     assert_eq!(RUNS.load(Ordering::SeqCst), 3, "none waits for a place in its own time");
     assert_eq!(TOLD.load(Ordering::SeqCst), 3);
@@ -102,13 +100,18 @@ fn narrow() -> tokio::runtime::Runtime {
     runtime.enable_all().max_blocking_threads(1).build().unwrap()
 }
 
+#[subscriber("threads: roomy", timeout = "1s", retry = NoRetry)]
+fn roomy(_: u64, State(runs): State<&'static AtomicUsize>) {
+    runs.fetch_add(1, Ordering::SeqCst);
+}
+
 #[test]
 fn time_in_which_the_runtime_has_no_thread_is_not_the_handler_s() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     narrow().block_on(async {
-        let other = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(200)));
-        let broker = TestBroker::with([quick::subscriber()]).state(&RUNS);
-        broker.publish("threads: quick", &7).await.unwrap();
+        let other = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(1500)));
+        let broker = TestBroker::with([roomy::subscriber()]).state(&RUNS);
+        broker.publish("threads: roomy", &7).await.unwrap();
         assert!(other.is_finished());
         assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty(), "it was in time");
         assert_eq!(RUNS.load(Ordering::SeqCst), 1);

@@ -129,11 +129,11 @@ async fn ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is
     plant(db, "orders", 10_000).await;
     let args = ["dlq", "replay", "--queue", "orders", "--yes", "--json"];
     // Slow enough to be met half-way.
-    let mut doomed = command(db, &[&args[..], &["--rate", "2000"]].concat()).spawn().unwrap();
+    let mut doomed = command(db, &[&args[..], &["--rate", "300"]].concat()).spawn().unwrap();
     eventually("it is under way", async || db.rows().await > 0).await;
-    let other = command(db, &[&args[..], &["--rate", "2500"]].concat()).output();
+    let other = command(db, &[&args[..], &["--rate", "500"]].concat()).output();
     let kill = async {
-        eventually("it is half-way", async || db.rows().await > 3000).await;
+        eventually("it is well on its way", async || db.rows().await > 1000).await;
         doomed.kill().await.unwrap();
         assert!(db.rows().await < 10_000, "it was killed too late to tell");
     };

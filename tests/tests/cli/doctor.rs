@@ -3,12 +3,20 @@
 use outbox::Outgoing;
 use outbox_tests::db::Db;
 use serde_json::json;
+use tokio::process::Command;
 
 use crate::program::{ended, run, shop};
 
+/// A busy machine is not what it looks for.
+const PATIENT: [&str; 2] = ["--notification", "30s"];
+
+fn doctor(db: &Db, args: &[&str]) -> Command {
+    shop(db, &[&["doctor"], &PATIENT[..], args].concat())
+}
+
 async fn what_this_program_cannot_read_keeps_it_from_being_deployed(db: &Db) {
     db.send(Outgoing::new("orders", &json!({ "id": 7 }))).await;
-    let told = ended(shop(db, &["doctor"])).await.ended(1);
+    let told = ended(doctor(db, &[])).await.ended(1);
     let first = "error (payloads): 1 row of queue `orders` cannot be read by the subscriber \
                  `confirm` of this program: the payload is not the expected JSON: missing field \
                  `amount` (ids 1)\n  why: this program would fail them";
@@ -16,7 +24,7 @@ async fn what_this_program_cannot_read_keeps_it_from_being_deployed(db: &Db) {
     assert!(told.contains("\n  do:  ") && told.contains("1 errors, 0 warnings"), "{told}");
     assert!(!told.contains("confirmed"), "the handler ran: {told}");
 
-    let ran = ended(shop(db, &["doctor", "--json"])).await;
+    let ran = ended(doctor(db, &["--json"])).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     let report = ran.json();
     assert_eq!((&report["errors"], &report["warnings"]), (&json!(1), &json!(0)));
@@ -30,21 +38,21 @@ async fn what_this_program_cannot_read_keeps_it_from_being_deployed(db: &Db) {
 
 async fn warnings_are_errors_only_when_it_is_strict(db: &Db) {
     db.publish("order", 1).await;
-    let told = ended(shop(db, &["doctor"])).await.good();
+    let told = ended(doctor(db, &[])).await.good();
     assert!(told.contains("warning (queues)") && told.contains("was `orders` meant"), "{told}");
-    ended(shop(db, &["doctor", "--strict"])).await.ended(1);
+    ended(doctor(db, &["--strict"])).await.ended(1);
     db.exec("DELETE FROM outbox").await;
-    ended(shop(db, &["doctor", "--strict"])).await.good();
+    ended(doctor(db, &["--strict"])).await.good();
 }
 
 async fn without_handlers_it_says_where_to_ask(db: &Db) {
-    let told = run(db, &["doctor"]).await.good();
+    let told = run(db, &[&["doctor"][..], &PATIENT].concat()).await.good();
     assert!(told.contains("note (queues): this program has no handlers"), "{told}");
 }
 
 async fn a_name_of_a_queue_cannot_command_the_terminal(db: &Db) {
     db.publish("a\u{1b}[2Jb", 1).await;
-    let told = ended(shop(db, &["doctor"])).await.good();
+    let told = ended(doctor(db, &[])).await.good();
     assert!(told.contains("`a\\u{1b}[2Jb`") && !told.contains('\u{1b}'), "{told:?}");
 }
 
@@ -52,13 +60,13 @@ async fn its_limits_are_options(db: &Db) {
     for id in 0..3 {
         db.send(Outgoing::new("orders", &json!({ "id": id, "amount": 1 }))).await;
     }
-    let told = ended(shop(db, &["doctor", "--limit", "2"])).await.good();
+    let told = ended(doctor(db, &["--limit", "2"])).await.good();
     assert!(told.contains("only the oldest 2 of 3 rows were tried"), "{told}");
     if db.is_postgres() {
-        let many = ["doctor", "--processes", "1000"];
-        assert!(ended(shop(db, &many)).await.ended(1).contains("error (connections)"));
+        let many = ["--processes", "1000"];
+        assert!(ended(doctor(db, &many)).await.ended(1).contains("error (connections)"));
     }
-    assert!(ended(shop(db, &["doctor", "--snapshot-age", "soon"])).await.code == 2);
+    assert!(ended(doctor(db, &["--snapshot-age", "soon"])).await.code == 2);
 }
 
 outbox_tests::on_both!(

@@ -85,8 +85,12 @@ async fn tables_that_are_not_there_are_told_with_what_makes_them(db: &Db) {
 }
 
 async fn a_reader_that_closes_the_pipe_is_no_error(db: &Db) {
-    for args in [["migrate", "--print"].as_slice(), &["check"], &["--help"], &["doctor", "--json"]]
-    {
+    for args in [
+        ["migrate", "--print"].as_slice(),
+        &["check"],
+        &["--help"],
+        &["doctor", "--json", "--notification", "30s"],
+    ] {
         let mut child = command(db, args);
         let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

@@ -18,7 +18,7 @@ on_both!(
 );
 
 async fn a_row_is_explained_in_one_screen(db: &Db) {
-    let later = Outgoing::new("q", &1).delay(Duration::from_secs(200)).timer_id("t");
+    let later = Outgoing::new("q", &1).delay(Duration::from_secs(3 * 3600 + 1800)).timer_id("t");
     let id = db.send(later).await.id().unwrap().to_string();
     run(db, &["pause", "q", "--note", "a reason"]).await.good();
     let text = run(db, &["why", &id]).await.good();
@@ -30,7 +30,7 @@ async fn a_row_is_explained_in_one_screen(db: &Db) {
     assert!(place("is paused since 2") < place(": a reason"));
     assert!(
         place("a reason") < place("outbox resume")
-            && place("outbox resume") < place("it is due in 3m")
+            && place("outbox resume") < place("it is due in 3h")
     );
     assert!(text.lines().count() <= 24 && text.contains("  means  ") && text.contains("  do     "));
     let seen = json(db, &["why", &id]).await;

@@ -62,11 +62,20 @@ async fn fill(b: &Postgres, rng: &mut Rng, large: Large) {
     }
 }
 
-/// What it took, what it knows of how their last deliveries ended, and the seconds to wait.
-fn told(taken: &Taken) -> (Vec<(i64, Before)>, Option<u64>) {
-    let rows = taken.rows.iter().map(|claimed| (claimed.row.id, claimed.before)).collect();
-    let wait = taken.next.map(|wait| (wait + Duration::from_secs(30)).as_secs() / 60);
-    (rows, wait)
+/// What it took, and what it knows of how their last deliveries ended.
+fn told(taken: &Taken) -> Vec<(i64, Before)> {
+    taken.rows.iter().map(|claimed| (claimed.row.id, claimed.before)).collect()
+}
+
+/// Whether they wait for the same: they were made one after the other, and what they may
+/// wait for lies minutes apart.
+fn wait_alike(one: &Taken, many: &Taken) -> bool {
+    match (one.next, many.next) {
+        (Some(one), Some(many)) => {
+            one.is_zero() == many.is_zero() && one.abs_diff(many) < Duration::from_secs(30)
+        }
+        (one, many) => one == many,
+    }
 }
 
 async fn the_claim_of_one_queue_takes_what_the_claim_of_many_does(b: Postgres) {
@@ -93,6 +102,8 @@ async fn the_claim_of_one_queue_takes_what_the_claim_of_many_does(b: Postgres) {
         b.execute("TRUNCATE outbox; INSERT INTO outbox SELECT * FROM kept").await;
         let many = b.taken(&Claim { expected: true, ..claim.clone() }).await;
         assert_eq!(told(&one), told(&many), "round {round}: {claim:?}");
+        let waits_of = (one.next, many.next);
+        assert!(wait_alike(&one, &many), "round {round}: {claim:?}: {waits_of:?}");
         for (one, many) in one.rows.iter().zip(&many.rows) {
             let mut same = many.row.clone();
             same.acquired_at = one.row.acquired_at;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use outbox::retry::NoRetry;
 use outbox::testing::TestBroker;
 use outbox::{App, Context, Subscriber};
+use outbox_tests::wait::soon;
 use tokio::sync::Notify;
 
 use crate::bench::{Bench, Memory, Postgres, RawLetter, SqlBench, Sqlite, Steps};
@@ -79,7 +80,7 @@ async fn run<B: SqlBench>(b: &B, app: App, text: String) -> RawLetter {
     let (subscriber, ran) = failing(text);
     b.put("q").await;
     let running = app.names(b.names().clone()).only([subscriber]).start().await.unwrap();
-    ran.notified().await;
+    soon("it runs", ran.notified()).await;
     running.stop().await.unwrap();
     b.assert_empty().await;
     b.letters().await.remove(0)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox::schema::migrate_tables;
 use outbox::testing::store::{Release, Store, ack_publishing};
 use outbox::{Outgoing, TableNames, TimerConflict};
+use outbox_tests::wait::soon;
 use sqlx::postgres::PgListener;
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, death, refenced};
@@ -99,7 +100,8 @@ async fn heard(b: &Postgres, listener: &mut PgListener) -> Vec<String> {
         .unwrap();
     let mut queues = Vec::new();
     loop {
-        let queue = listener.recv().await.unwrap().payload().to_owned();
+        let heard = soon("a notification", listener.recv()).await.unwrap();
+        let queue = heard.payload().to_owned();
         if queue == end {
             return queues;
         }

@@ -14,7 +14,8 @@ use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps, lease};
 async fn gate(b: &Postgres) -> String {
     let lock = format!("hashtextextended('{}', 0)", unique("gate"));
     b.execute(&format!(
-        "CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$ BEGIN
+        "CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql VOLATILE
+            SET lock_timeout = 0 AS $$ BEGIN
             PERFORM pg_advisory_lock_shared({lock});
             PERFORM pg_advisory_unlock_shared({lock});
             RETURN false;

@@ -30,12 +30,36 @@ async fn woken(wakes: &mut impl Wakes, queue: &str) {
     soon("a wake", wake).await;
 }
 
+/// A subscription. One that has no answer in five seconds is given up, and asked for again.
+async fn listening<S: Store>(store: &S) -> S::Wakes {
+    let listens = async {
+        loop {
+            if let Ok(wakes) = store.listen().await {
+                return wakes;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    soon("it listens", listens).await
+}
+
+/// A subscription of somebody who sleeps on this queue.
+async fn asleep_on<S: Store>(store: &S, queue: &str) -> S::Wakes {
+    let sleeps = async {
+        loop {
+            let mut wakes = listening(store).await;
+            if wakes.sleep_on(&[queue]).await.is_ok() {
+                return wakes;
+            }
+        }
+    };
+    soon("it sleeps", sleeps).await
+}
+
 /// A subscription of somebody who sleeps on a queue of its own.
 async fn asleep<B: Bench>(b: &B) -> (<B::Store as Store>::Wakes, String) {
-    let mut wakes = b.store().listen().await.unwrap();
     let queue = unique("q");
-    wakes.sleep_on(&[&queue]).await.unwrap();
-    (wakes, queue)
+    (asleep_on(b.store(), &queue).await, queue)
 }
 
 async fn a_commit_wakes<B: Bench>(b: B) {
@@ -74,7 +98,7 @@ async fn an_ack_wakes_for_what_it_publishes<B: Bench>(b: B) {
 async fn every_listener_is_woken<B: Bench>(b: B) {
     let other = b.without_dlq();
     let (mut here, queue) = asleep(&b).await;
-    let mut there = other.store().listen().await.unwrap();
+    let mut there = listening(other.store()).await;
     b.put(&queue).await;
     woken(&mut here, &queue).await;
     woken(&mut there, &queue).await;
@@ -103,7 +127,7 @@ async fn the_channel_is_the_table_s_name_as_it_is(b: Postgres) {
 }
 
 async fn any_wake_of_another_program_is_only_a_hint(b: Postgres) {
-    let mut wakes = b.store().listen().await.unwrap();
+    let mut wakes = listening(b.store()).await;
     let payload = unique(&"é\n'\"".repeat(500));
     b.execute(&format!("NOTIFY outbox_outbox; NOTIFY outbox_outbox, {}", quoted(&payload))).await;
     woken(&mut wakes, &payload).await;
@@ -115,8 +139,7 @@ async fn a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped(
     let queue = unique("q");
     let mut tx = b.begin().await;
     b.publisher().send(&mut tx, Outgoing::new(&*queue, &1)).await.unwrap();
-    let mut wakes = b.store().listen().await.unwrap();
-    wakes.sleep_on(&[&queue]).await.unwrap();
+    let mut wakes = asleep_on(b.store(), &queue).await;
     loop {
         let mut next = pin!(wakes.next());
         let polled = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use outbox::ops::Operator;
 use outbox::{App, Context, Subscriber, TableNames};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
@@ -51,7 +52,15 @@ async fn fill(db: &Db) {
 async fn a_drain_takes_one_statement_for_a_hundred_messages_and_at_most_five_connections(db: &Db) {
     fill(db).await;
     let wire = Wire::before(db).await;
-    drain(super::app(db, &wire), MESSAGES).await;
+    let operator = Operator::postgres(db.pg().clone(), db.names.clone());
+    operator.pause(&["q"], None).await.unwrap();
+    let (subscriber, done) = noop(MESSAGES);
+    let running = super::app(db, &wire).only([subscriber]).start().await.unwrap();
+    wire.rests().await;
+    wire.begin();
+    operator.resume(&["q"]).await.unwrap();
+    soon("all are handled", done.notified()).await;
+    running.stop().await.unwrap();
     assert_eq!(db.rows().await, 0);
     let counts = wire.counts();
     println!("{} statements, {} connections", counts.statements(), counts.most);

@@ -1,16 +1,12 @@
 //! What a paused queue costs.
 
-use std::time::Duration;
-
 use outbox::Outgoing;
 use outbox::ops::Operator;
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
-use tokio::time::sleep;
 
+use super::idle::six_statements_a_minute;
 use super::wire::Wire;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub async fn a_paused_queue_full_of_due_rows_costs_nothing(db: &Db) {
     let wire = Wire::before(db).await;
@@ -19,12 +15,8 @@ pub async fn a_paused_queue_full_of_due_rows_costs_nothing(db: &Db) {
     db.send_all((0..1000).map(|n| Outgoing::new("q", &n))).await;
     let (subscriber, probe) = free("it", "q");
     let running = super::app(db, &wire).only([subscriber]).start().await.unwrap();
-    sleep(MINUTE).await;
-    wire.begin();
-    sleep(MINUTE).await;
-    let counts = wire.counts();
-    println!("{} statements a minute", counts.statements());
-    assert!(counts.statements() <= 6, "{:#?}", counts.sent);
+    let counts = six_statements_a_minute(&wire).await;
+    println!("{} statements between two probes", counts.statements());
     assert!(counts.most <= 2, "{} connections", counts.most);
     assert_eq!(probe.more().await.len(), 0);
     operator.resume(&["q"]).await.unwrap();

@@ -1,6 +1,6 @@
 //! What single messages cost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
@@ -25,15 +25,19 @@ async fn a_message_alone_takes_two_statements(db: &Db) {
     let looked = || wire.counts().sent.keys().any(|text| text.contains("virtualtransaction"));
     eventually("it sleeps", async || looked()).await;
     wire.begin();
-    let messages = 40;
+    let (messages, begun) = (40, Instant::now());
     for n in 1..=messages {
         db.publish("q", n).await;
         assert_eq!(probe.start().await.n, n);
         db.drained().await;
     }
-    let counts = wire.counts();
+    let (counts, took) = (wire.counts(), begun.elapsed());
     running.stop().await.unwrap();
     println!("{} statements for {messages} messages", counts.statements());
+    // Where claims take long, one in twenty of the time goes to looks from the start: ten a
+    // second at most, and never one more for each message.
+    let looks = usize::try_from(took.as_millis() / 100).unwrap();
     // A sign of life of the listener may come in between, and a look after it.
-    assert!(counts.statements() <= 2 * 40 + 4, "{:#?}", counts.sent);
+    let most = (2 * 40 + 4 + looks).min(3 * 40 - 1);
+    assert!(counts.statements() <= most, "{most} in {took:?}: {:#?}", counts.sent);
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use outbox_tests::db::Db;
 use outbox_tests::frames::Frames;
+use outbox_tests::wait::eventually;
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -32,6 +33,12 @@ pub struct Counts {
 impl Counts {
     pub fn statements(&self) -> usize {
         self.sent.values().sum()
+    }
+
+    /// How many of them begin so.
+    pub fn of(&self, start: &str) -> usize {
+        let these = self.sent.iter().filter(|(text, _)| text.starts_with(start));
+        these.map(|(_, count)| count).sum()
     }
 }
 
@@ -59,6 +66,17 @@ impl Wire {
 
     pub fn counts(&self) -> Counts {
         self.counts.lock().unwrap().clone()
+    }
+
+    /// Waits until an app that has nothing to do has the two connections that it then needs:
+    /// here it is heard last that the one is closed by which a start looks for the server.
+    pub async fn rests(&self) {
+        eventually("it sleeps on two connections", async || {
+            let counts = self.counts();
+            let claims = counts.of("-- Leases due rows") > 0;
+            claims && counts.of("SELECT DISTINCT virtualtransaction") > 0 && counts.open == 2
+        })
+        .await;
     }
 
     /// Forgets the statements so far.

@@ -76,8 +76,9 @@ async fn runs(probe: &Probe) -> i64 {
 /// The server is killed when all is handled. Returns how many rows were back, when all
 /// is handled once more.
 async fn through_a_crash(server: &Server, db: &Db, app: App, subscriber: Subscriber) -> i64 {
-    // Where the claim is kept and the ack is not, the lease has to end first.
-    let subscriber = subscriber.lease_ttl(Duration::from_secs(2));
+    // Where the claim is kept and the ack is not, the lease has to end first. No lease ends
+    // before the crash.
+    let subscriber = subscriber.lease_ttl(Duration::from_secs(10));
     let running = app.only([subscriber]).start().await.unwrap();
     db.send_all((0..MESSAGES).map(|n| outbox::Outgoing::new("q", &n))).await;
     db.drained().await;

@@ -1,11 +1,11 @@
 //! Connections that the server has no room for.
 
 use outbox::App;
-use outbox::ops::doctor::{Limits, Severity};
+use outbox::ops::doctor::Severity;
 use outbox_tests::db::Db;
 use sqlx::postgres::PgPoolOptions;
 
-use crate::{by, examine, one};
+use crate::{by, examine, limits, one};
 
 fn app(db: &Db, connections: u32) -> App {
     let options = (*db.pg().connect_options()).clone();
@@ -14,15 +14,15 @@ fn app(db: &Db, connections: u32) -> App {
 }
 
 async fn a_pool_larger_than_the_server_is_an_error(db: &Db) {
-    let report = examine(app(db, 4), Limits::default()).await;
+    let report = examine(app(db, 4), limits()).await;
     assert_eq!(by(&report, "connections").len(), 0, "{report:#?}");
-    let report = examine(app(db, 100_000), Limits::default()).await;
+    let report = examine(app(db, 100_000), limits()).await;
     let found = one(&report, "connections", Severity::Error);
     assert!(found.what.contains("100005 connections"), "{found:?}");
 }
 
 async fn many_processes_are_counted_together(db: &Db) {
-    let mut limits = Limits::default();
+    let mut limits = limits();
     limits.processes = 100;
     let report = examine(app(db, 4), limits).await;
     let found = one(&report, "connections", Severity::Error);
@@ -35,7 +35,7 @@ async fn the_limit_of_a_role_counts(db: &Db) {
     let options = (*db.pg().connect_options()).clone().username(&role);
     let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
     let app = App::postgres(pool.clone()).names(db.names.clone()).only([]);
-    let report = examine(app, Limits::default()).await;
+    let report = examine(app, limits()).await;
     let found = one(&report, "connections", Severity::Error);
     assert!(found.what.contains("lets this role have 8"), "{found:?}");
     pool.close().await;

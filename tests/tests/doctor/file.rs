@@ -6,11 +6,11 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use outbox::App;
-use outbox::ops::doctor::{Limits, Severity};
+use outbox::ops::doctor::Severity;
 use outbox_tests::db::Db;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
 
-use crate::{by, examine, of, one};
+use crate::{by, examine, limits, of, one};
 
 fn path(db: &Db) -> PathBuf {
     db.url.strip_prefix("sqlite:").unwrap().into()
@@ -45,7 +45,7 @@ async fn a_damaged_file_is_an_error() {
         let middle = bytes.len() / 2;
         bytes[middle..middle + 8192].fill(0xa5);
         std::fs::write(&copy, bytes).unwrap();
-        let report = examine(app(db, options(db).filename(&copy)), Limits::default()).await;
+        let report = examine(app(db, options(db).filename(&copy)), limits()).await;
         one(&report, "integrity", Severity::Error);
         assert_eq!(by(&of(db).await, "integrity").len(), 0);
     })
@@ -58,7 +58,7 @@ async fn another_journal_mode_is_told() {
         let copy = path(db).with_file_name("copy.db");
         db.exec(format!("VACUUM INTO '{}'", copy.display())).await;
         let options = options(db).filename(&copy).journal_mode(SqliteJournalMode::Delete);
-        let report = examine(app(db, options), Limits::default()).await;
+        let report = examine(app(db, options), limits()).await;
         assert!(one(&report, "journal", Severity::Warning).what.contains("`delete`"));
         assert_eq!(by(&of(db).await, "journal").len(), 0);
     })
@@ -69,7 +69,7 @@ async fn another_journal_mode_is_told() {
 async fn a_writer_that_does_not_wait_is_told() {
     with_file(async |db: &Db| {
         let impatient = options(db).busy_timeout(Duration::from_millis(10));
-        let report = examine(app(db, impatient), Limits::default()).await;
+        let report = examine(app(db, impatient), limits()).await;
         assert!(one(&report, "busy", Severity::Warning).what.contains("10 ms"));
         assert_eq!(by(&of(db).await, "busy").len(), 0);
     })
@@ -79,7 +79,7 @@ async fn a_writer_that_does_not_wait_is_told() {
 #[tokio::test]
 async fn a_file_that_cannot_be_written_is_an_error() {
     with_file(async |db: &Db| {
-        let report = examine(app(db, options(db).read_only(true)), Limits::default()).await;
+        let report = examine(app(db, options(db).read_only(true)), limits()).await;
         assert!(one(&report, "writing", Severity::Error).what.contains("readonly"));
         assert_eq!(by(&of(db).await, "writing").len(), 0);
     })
@@ -91,7 +91,7 @@ async fn a_file_that_another_writer_keeps_is_told() {
     with_file(async |db: &Db| {
         let lock = db.lock().await;
         let impatient = options(db).busy_timeout(Duration::from_millis(10));
-        let report = examine(app(db, impatient), Limits::default()).await;
+        let report = examine(app(db, impatient), limits()).await;
         assert!(one(&report, "writing", Severity::Warning).what.contains("locked"));
         lock.release().await;
     })
@@ -115,7 +115,7 @@ async fn a_file_that_others_may_open_is_told() {
 async fn a_write_ahead_log_that_grows_is_told() {
     with_file(async |db: &Db| {
         db.publish("orders", 1).await;
-        let mut limits = Limits::default();
+        let mut limits = limits();
         limits.wal_bytes = 1000;
         let report = examine(db.app(), limits).await;
         one(&report, "wal", Severity::Warning);

@@ -13,6 +13,14 @@ mod sharing;
 use outbox::App;
 use outbox::ops::doctor::{Finding, Limits, Report, Severity};
 use outbox_tests::db::Db;
+use outbox_tests::wait::PATIENCE;
+
+/// A busy machine is not what they look for.
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.notification = PATIENCE;
+    limits
+}
 
 /// From a task, so that it is seen to be one that can be sent.
 async fn examine(app: App, limits: Limits) -> Report {
@@ -21,7 +29,7 @@ async fn examine(app: App, limits: Limits) -> Report {
 }
 
 async fn of(db: &Db) -> Report {
-    examine(db.app(), Limits::default()).await
+    examine(db.app(), limits()).await
 }
 
 /// What a check found.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use outbox::ops::doctor::{Limits, Report, Severity};
+use outbox::ops::doctor::{Report, Severity};
 use outbox::{Context, Outgoing, Subscriber, subscriber};
 use outbox_tests::db::Db;
 use serde::{Deserialize, Serialize};
 
-use crate::{by, examine, one};
+use crate::{by, examine, limits, one};
 
 #[derive(Serialize, Deserialize)]
 struct Order {
@@ -54,7 +54,7 @@ async fn of(db: &Db) -> Report {
         store::subscriber(),
         hold::subscriber(),
     ];
-    examine(db.app().only(all), Limits::default()).await
+    examine(db.app().only(all), limits()).await
 }
 
 fn json(queue: &str, payload: &'static str) -> Outgoing {
@@ -149,7 +149,7 @@ async fn without_a_table_of_dead_letters_rows_are_tried(db: &Db) {
     db.send(json("orders", "{}")).await;
     let names = outbox::TableNames::default();
     let app = db.app().names(names).only([confirm::subscriber()]);
-    let report = examine(app, Limits::default()).await;
+    let report = examine(app, limits()).await;
     one(&report, "payloads", Severity::Error);
 }
 
@@ -176,10 +176,10 @@ async fn a_limit_and_what_it_leaves_out_are_told(db: &Db) {
 async fn a_handler_made_by_hand_is_tried_once_it_says_what_it_reads(db: &Db) {
     db.send(json("raw", "\"x\"")).await;
     let by_hand = || Subscriber::new("by_hand", "raw", |_: Context| async {});
-    let report = examine(db.app().only([by_hand()]), Limits::default()).await;
+    let report = examine(db.app().only([by_hand()]), limits()).await;
     let note = one(&report, "payloads", Severity::Note);
     assert!(note.what.contains("`by_hand`") && note.mend.contains(".decodes::<T>()"), "{note:?}");
-    let report = examine(db.app().only([by_hand().decodes::<u64>()]), Limits::default()).await;
+    let report = examine(db.app().only([by_hand().decodes::<u64>()]), limits()).await;
     one(&report, "payloads", Severity::Error);
 }
 

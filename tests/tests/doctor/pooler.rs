@@ -4,7 +4,7 @@ use outbox::ops::doctor::{Limits, Severity};
 use outbox_tests::db::Db;
 use outbox_tests::pooler::Pooler;
 
-use crate::{by, examine, of};
+use crate::{by, examine, limits, of};
 
 async fn a_pooler_in_transaction_mode_is_an_error(db: &Db) {
     assert_eq!(by(&of(db).await, "pooler").len(), 0);
@@ -21,7 +21,7 @@ async fn a_pooler_in_transaction_mode_is_an_error(db: &Db) {
 
 async fn a_pooler_in_session_mode_is_as_good_as_none(db: &Db) {
     let Some(pooler) = Pooler::start(db, "session").await else { return };
-    let report = examine(pooler.app(db, 0), Limits::default()).await;
+    let report = examine(pooler.app(db, 0), limits()).await;
     for check in ["pooler", "listen"] {
         assert_eq!(by(&report, check).len(), 0, "{report:#?}");
     }

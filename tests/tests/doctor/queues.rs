@@ -1,14 +1,14 @@
 //! Queues that nobody reads.
 
-use outbox::ops::doctor::{Limits, Report, Severity};
+use outbox::ops::doctor::{Report, Severity};
 use outbox::{Context, Subscriber};
 use outbox_tests::db::Db;
 
-use crate::{by, examine, one};
+use crate::{by, examine, limits, one};
 
 async fn of(db: &Db) -> Report {
     let reader = Subscriber::new("confirm", "orders", |_: Context| async {}).decodes::<i64>();
-    examine(db.app().only([reader]), Limits::default()).await
+    examine(db.app().only([reader]), limits()).await
 }
 
 async fn a_queue_that_nobody_reads_is_told(db: &Db) {

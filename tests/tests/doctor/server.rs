@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use outbox::ops::doctor::{Limits, Severity};
+use outbox::ops::doctor::Severity;
 use outbox_tests::backend::require;
 use outbox_tests::db::Db;
 use outbox_tests::server::Server;
 
 use outbox_tests::wait::eventually;
 
-use crate::{by, examine, of, one};
+use crate::{by, examine, limits, of, one};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_autovacuum_and_with_a_prepared_transaction_is_told() {
@@ -25,7 +25,7 @@ async fn a_server_without_autovacuum_and_with_a_prepared_transaction_is_told() {
 
     db.exec("BEGIN; CREATE TABLE other (); PREPARE TRANSACTION 'left''over'").await;
     assert_eq!(by(&of(&db).await, "snapshots").len(), 0);
-    let mut limits = Limits::default();
+    let mut limits = limits();
     limits.snapshot_age = Duration::ZERO;
     let report = examine(db.app(), limits).await;
     let found = one(&report, "snapshots", Severity::Warning);

@@ -11,7 +11,7 @@ use outbox_tests::wait::{eventually, soon};
 use outbox_tests::{capture, on_both, on_postgres, probe};
 use tokio::time::Instant;
 
-use super::{SECOND, gated};
+use super::{SECOND, gated, within_a_minute};
 
 on_both!(
     a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once,
@@ -26,12 +26,13 @@ on_postgres!(a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_exte
 
 async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once(db: &Db) {
     let (subscriber, probe) = gated("q");
-    let running = db.app().only([subscriber.lease_ttl(2 * SECOND)]).start().await.unwrap();
+    let ttl = 5 * SECOND;
+    let running = db.app().only([subscriber.lease_ttl(ttl)]).start().await.unwrap();
     db.publish("q", 7).await;
     let run = probe.start().await;
-    let long = run.lease_deadline + 8 * SECOND;
-    eventually("the lease goes on", async || run.context.lease_deadline() >= long).await;
-    assert!(Instant::now() + 2 * SECOND >= long, "a lease is never longer than its time");
+    let long = run.lease_deadline + 4 * ttl;
+    within_a_minute("the lease goes on", async || run.context.lease_deadline() >= long).await;
+    assert!(Instant::now() + ttl >= long, "a lease is never longer than its time");
     assert!(!run.context.cancelled().is_cancelled());
     assert!(probe.more().await.is_empty(), "nobody else started it");
     assert_eq!(db.int("SELECT deliveries_count FROM outbox").await, 1);
@@ -45,7 +46,7 @@ async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_on
 /// transaction is over.
 async fn a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended(db: &Db) {
     let (subscriber, probe) = gated("q");
-    let running = db.app().only([subscriber.lease_ttl(3 * SECOND)]).start().await.unwrap();
+    let running = db.app().only([subscriber.lease_ttl(9 * SECOND)]).start().await.unwrap();
     let timer = |n| Outgoing::new("q", &n).timer_id("t").on_conflict(TimerConflict::Extend);
     db.send(timer(1)).await;
     let locked = probe.start().await;
@@ -54,7 +55,7 @@ async fn a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended
     let mut tx = db.pg().begin().await.unwrap();
     let moved = Publisher::new(db.names.clone()).send(&mut tx, timer(3)).await.unwrap();
     assert_eq!(moved, Published::Duplicate);
-    let long = other.lease_deadline + 3 * SECOND;
+    let long = other.lease_deadline + 9 * SECOND;
     eventually("the other lease goes on", async || other.context.lease_deadline() >= long).await;
     soon("the locked one runs out", locked.context.cancelled().cancelled()).await;
     tx.rollback().await.unwrap();
@@ -74,15 +75,16 @@ pub(super) fn lost(queue: &str) -> Option<capture::Line> {
     capture::events(queue).into_iter().find(|line| line.event() == Some("lease_lost"))
 }
 
-/// As another claim would do.
+/// As another claim would do, but for a lease that is never over: the row stays the
+/// thief's, however long it takes to look.
 async fn steal(db: &Db) {
-    let (token, now) = if db.is_postgres() {
-        ("'00000000-0000-4000-8000-000000000007'", "clock_timestamp()")
+    let (token, year_2100) = if db.is_postgres() {
+        ("'00000000-0000-4000-8000-000000000007'", "TIMESTAMPTZ '2100-01-01'")
     } else {
-        ("x'00000000000040008000000000000007'", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)")
+        ("x'00000000000040008000000000000007'", "4102444800000000")
     };
-    let sql = format!("UPDATE outbox SET acquired_token = {token}, acquired_at = {now}");
-    db.exec(sql).await;
+    let set = format!("acquired_token = {token}, acquired_at = {year_2100}");
+    db.exec(format!("UPDATE outbox SET {set}")).await;
 }
 
 /// The row is the thief's, untouched.
@@ -96,7 +98,7 @@ async fn a_stolen_lease_cancels_the_handler_and_writes_nothing(db: &Db) {
     capture::start();
     let queue = outbox_tests::backend::unique("stolen");
     let (subscriber, probe) = probe::gated("it", &queue);
-    let subscriber = subscriber.lease_ttl(2 * SECOND);
+    let subscriber = subscriber.lease_ttl(9 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
     db.publish(&queue, 7).await;
     let run = probe.start().await;
@@ -143,13 +145,13 @@ fn skips(subscriber: &str) -> usize {
 async fn a_row_that_waited_past_its_lease_is_not_started(db: &Db) {
     capture::start();
     let (subscriber, probe) = probe::gated("waited past its lease", "q");
-    let subscriber = subscriber.max_workers(1).lease_ttl(2 * SECOND);
+    let subscriber = subscriber.max_workers(1).lease_ttl(8 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
     db.send_all([1, 2].map(|n| Outgoing::new("q", &n))).await;
     let first = probe.start().await;
     assert_eq!(first.n, 1);
     // An extension reaches further than that only once the first lease is over.
-    let past = first.lease_deadline + 2 * SECOND;
+    let past = first.lease_deadline + 8 * SECOND;
     eventually("the lease is over", async || first.context.lease_deadline() > past).await;
     probe.let_end(1);
     let second = probe.start().await;
@@ -163,22 +165,25 @@ async fn a_row_that_waited_past_its_lease_is_not_started(db: &Db) {
 }
 
 /// Nothing is known of the handler when they are claimed, and it takes a third of a lease:
-/// of what waits most is too old when its turn comes.
+/// of what waits most is too old when its turn comes. The first six runs show it, and the
+/// others take no time.
 async fn of_sixteen_rows_for_one_slow_worker_none_starts_after_its_lease(db: &Db) {
-    const TTL: Duration = Duration::from_millis(1200);
+    const TTL: Duration = Duration::from_secs(6);
     capture::start();
+    let queue = outbox_tests::backend::unique("sixteen");
     let name: &str = outbox_tests::backend::unique("a third of a lease").leak();
     let starts = Arc::<Mutex<Vec<(i64, Duration)>>>::default();
     let seen = Arc::clone(&starts);
-    let slow = Subscriber::new(name, "q", move |ctx: Context| {
+    let slow = Subscriber::new(name, queue.as_str(), move |ctx: Context| {
         let left = ctx.lease_deadline().saturating_duration_since(Instant::now());
-        seen.lock().unwrap().push((ctx.decode().unwrap(), left));
-        tokio::time::sleep(TTL / 3)
+        let mut seen = seen.lock().unwrap();
+        seen.push((ctx.decode().unwrap(), left));
+        tokio::time::sleep(if seen.len() <= 6 { TTL / 3 } else { Duration::ZERO })
     });
-    db.send_all((0..16).map(|n| Outgoing::new("q", &n))).await;
+    db.send_all((0..16_i64).map(|n| Outgoing::new(queue.as_str(), &n))).await;
     let slow = slow.max_workers(1).fetch_batch(16).lease_ttl(TTL);
     let running = db.app().only([slow]).start().await.unwrap();
-    db.drained().await;
+    within_a_minute("no row is left", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     let starts = starts.lock().unwrap().clone();
     println!("{} starts, {} skips: {starts:.0?}", starts.len(), skips(name));
@@ -186,12 +191,21 @@ async fn of_sixteen_rows_for_one_slow_worker_none_starts_after_its_lease(db: &Db
     assert!(skips(name) > 0, "each came in time");
     let mut numbers: Vec<i64> = starts.iter().map(|(n, _)| *n).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers, (0..16).collect::<Vec<_>>(), "each was handled once");
+    numbers.dedup();
+    assert_eq!(numbers, (0..16).collect::<Vec<_>>(), "each was handled");
+    // A lease is lost only where nothing runs for as long as it lasts.
+    let lost = capture::names(&queue).iter().filter(|name| *name == "lease_lost").count();
+    assert!(starts.len() <= 16 + lost, "none twice whose lease was not lost: {starts:?}");
     assert_eq!(db.letters().await, 0);
 }
 
 /// Makes the row look as if its owner had died that long ago.
 pub(super) async fn owned(db: &Db, id: i64, token: &str, deliveries: u32, ago: Duration) {
+    db.exec(owning(db, id, token, deliveries, ago)).await;
+}
+
+/// The statement for it.
+pub(super) fn owning(db: &Db, id: i64, token: &str, deliveries: u32, ago: Duration) -> String {
     let (token, at) = if db.is_postgres() {
         let ago = format!("clock_timestamp() - interval '{} microseconds'", ago.as_micros());
         (format!("'{token}'"), ago)
@@ -199,10 +213,9 @@ pub(super) async fn owned(db: &Db, id: i64, token: &str, deliveries: u32, ago: D
         let ago = format!("CAST(unixepoch('subsec') * 1000000 AS INTEGER) - {}", ago.as_micros());
         (format!("x'{}'", token.replace('-', "")), ago)
     };
-    db.exec(format!(
+    format!(
         "UPDATE outbox SET acquired_token = {token}, acquired_at = {at}, deliveries_count = {deliveries} WHERE id = {id}"
-    ))
-    .await;
+    )
 }
 
 /// A token of an ordinary run.

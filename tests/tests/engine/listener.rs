@@ -31,6 +31,11 @@ async fn kill(db: &Db, which: &str) -> i64 {
     db.int(format!("SELECT count(pg_terminate_backend(pid)) {ENGINE} {which}")).await
 }
 
+/// While it does something else than listen it is not known by what it said last.
+async fn kill_listener(db: &Db) {
+    eventually("the listener is killed", async || kill(db, LISTENER).await == 1).await;
+}
+
 async fn listening(db: &Db) {
     eventually("the app listens", async || {
         db.int(format!("SELECT count(*) {ENGINE} {LISTENER} AND state = 'idle'")).await == 1
@@ -46,7 +51,7 @@ async fn a_killed_listener_is_replaced_and_what_it_missed_is_fetched(db: &Db) {
     listening(db).await;
     db.open_all().await;
     db.allow_connections(false).await;
-    assert_eq!(kill(db, LISTENER).await, 1);
+    kill_listener(db).await;
     eventually("it is gone", async || {
         db.int(format!("SELECT count(*) {ENGINE} {LISTENER}")).await == 0
     })
@@ -65,7 +70,7 @@ async fn a_listener_that_is_killed_again_and_again_is_replaced(db: &Db) {
     let running = db.app().only([subscriber]).start().await.unwrap();
     for n in 0..4 {
         listening(db).await;
-        assert_eq!(kill(db, LISTENER).await, 1);
+        kill_listener(db).await;
         db.publish("q", n).await;
         assert_eq!(probe.start().await.n, n);
     }
@@ -199,5 +204,5 @@ async fn a_ping_over_a_silent_connection_is_bounded(db: &Db) {
     // With a connection of its own again.
     eventually("ping is green", async || running.ping().await.is_ok()).await;
     // What it had frozen is not waited for either.
-    timeout(2 * limit, running.stop()).await.expect("the stop ends").unwrap();
+    timeout(Duration::from_secs(29), running.stop()).await.expect("the stop ends").unwrap();
 }

@@ -36,15 +36,15 @@ async fn a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_writ
     let begun = Instant::now();
     probe.let_end(9);
     eventually("the others are settled", async || db.rows().await == 1).await;
-    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < 25 * SECOND, "{:?}", begun.elapsed());
     theirs.rollback().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!(probe.finished(), 9);
 }
 
-/// A suspect that waits to be alone is locked, and then could be alone. Its id, and the
-/// lock.
+/// A suspect that waits to be alone is locked, and then could be alone: the other handler
+/// ends. Its id, and the lock.
 async fn suspected(db: &Db) -> (RunningApp, [Probe; 2], i64, Transaction<'static, Postgres>) {
     let ((suspects, suspect), (others, other)) = (gated("q"), gated("other"));
     let both = [suspects.max_deliveries(3), others].map(|one| one.lease_ttl(60 * SECOND));
@@ -69,16 +69,17 @@ async fn suspected(db: &Db) -> (RunningApp, [Probe; 2], i64, Transaction<'static
     eventually("it is claimed", async || db.int(claimed.clone()).await == 1).await;
     let theirs = lock(db, id).await;
     other.let_end(1);
-    eventually("the other is settled", async || db.rows().await == 1).await;
+    eventually("the other has ended", async || other.finished() == 1).await;
     (running, [suspect, other], id, theirs)
 }
 
 async fn a_suspect_that_is_locked_keeps_no_other_row_from_starting(db: &Db) {
     let (running, [suspect, other], id, theirs) = suspected(db).await;
+    eventually("the other is settled", async || db.rows().await == 1).await;
     let begun = Instant::now();
     db.publish("other", 3).await;
     other.start().await;
-    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < 25 * SECOND, "{:?}", begun.elapsed());
     assert_eq!(suspect.start().await.id, id, "beside it");
     theirs.rollback().await.unwrap();
     other.let_end(1);
@@ -92,7 +93,7 @@ async fn a_suspect_that_is_locked_keeps_no_stop_waiting(db: &Db) {
     let (running, [suspect, _], _, theirs) = suspected(db).await;
     let begun = Instant::now();
     soon("it stops", running.stop()).await.unwrap();
-    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < 25 * SECOND, "{:?}", begun.elapsed());
     theirs.rollback().await.unwrap();
     assert!(suspect.more().await.is_empty());
     assert_eq!((db.rows().await, db.letters().await), (1, 0));

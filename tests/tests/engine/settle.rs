@@ -145,7 +145,7 @@ async fn one_refused_dead_letter_leaves_the_others_of_its_batch_settled(db: &Db)
     capture::start();
     let queue = outbox_tests::backend::unique("refused");
     let (subscriber, probe) = asleep(probe::with_result("it", &queue, |_| Err("no".into())));
-    let subscriber = subscriber.retry(NoRetry).lease_ttl(4 * SECOND);
+    let subscriber = subscriber.retry(NoRetry).lease_ttl(12 * SECOND);
     let running = db.app().only([subscriber]).start().await.unwrap();
     let published = db.send_all((0..6).map(|n| Outgoing::new(&*queue, &n))).await;
     let refused = published[3].id().unwrap();

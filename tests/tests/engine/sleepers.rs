@@ -18,8 +18,9 @@ on_postgres!(
     a_subscriber_of_a_table_where_others_listen_counts_as_asleep,
 );
 
-/// Somebody sleeps, as publishers see it.
+/// Somebody sleeps, as publishers see it. Claims and publishers have locks for themselves.
 const SLEEPERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+    AND mode = 'ShareLock'
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 async fn sleepers(db: &Db, count: i64) {

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use outbox_tests::backend::unique;
+use outbox_tests::server::scratch;
+
 /// `cargo run --example NAME` in the workspace, with a temporary folder of its own.
 pub struct Example {
     command: Command,
@@ -11,13 +14,21 @@ pub struct Example {
 
 impl Example {
     pub fn new(name: &str, run: &str) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let temporary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{run}"));
-        let _ = std::fs::remove_dir_all(&temporary);
-        std::fs::create_dir_all(&temporary).unwrap();
         let mut command = Command::new(env!("CARGO"));
-        command.current_dir(root).args(["run", "--quiet", "--target-dir"]).arg(target());
-        command.args(["--example", name]).env("TMPDIR", &temporary);
+        command.args(["run", "--quiet", "--target-dir"]).arg(target()).args(["--example", name]);
+        Self::with(command, name, run)
+    }
+
+    /// The program that [`Self::new`] has built and run.
+    pub fn built(name: &str, run: &str) -> Self {
+        Self::with(Command::new(target().join("debug/examples").join(name)), name, run)
+    }
+
+    fn with(mut command: Command, name: &str, run: &str) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let temporary = scratch().join(unique(&format!("{name}-{run}")));
+        std::fs::create_dir_all(&temporary).unwrap();
+        command.current_dir(root).env("TMPDIR", &temporary);
         for (variable, _) in std::env::vars_os() {
             let text = variable.to_string_lossy();
             if text == "DATABASE_URL" || text.starts_with("OUTBOX_") {

@@ -11,7 +11,7 @@ use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPool;
 use tokio::time::{Instant, sleep};
 
-use super::failover::{Pair, all_are_handled, number, produce, refused};
+use super::failover::{Pair, all_are_handled, most_refused, number, produce, refused};
 use super::{OFTEN, SECOND};
 
 /// The survivor has been promoted, and nobody knows.
@@ -35,6 +35,8 @@ async fn an_old_primary_that_is_back_as_a_standby_is_left_for_the_survivor() {
     let (name, queue) = (unique("comeback").leak() as &str, unique("comeback"));
     let pool = pair.pool();
     let (subscriber, probe) = often(gated(name, &queue));
+    // It outlives the start of a server.
+    let subscriber = subscriber.lease_ttl(10 * SECOND);
     let running = pair.app().only([subscriber]).start().await.unwrap();
     probe.let_end(20);
     for n in 0..20 {
@@ -50,14 +52,15 @@ async fn an_old_primary_that_is_back_as_a_standby_is_left_for_the_survivor() {
     pair.server.start_as_standby().unwrap();
     eventually("claims are refused", async || refused(name) > 0).await;
     probe.let_end(1);
-    eventually("it has ended", async || probe.finished() == 21).await;
+    // Or was given up, where the server took longer than that.
+    eventually("it has ended", async || probe.running() == 0).await;
     for n in 1000..1005 {
         assert!(produce(&pool, &queue, n).await.is_err(), "a standby takes no write");
     }
-    let (before, begun) = (refused(name), Instant::now());
+    let (begun, before) = (Instant::now(), refused(name));
     sleep(3 * SECOND).await;
-    let tries = refused(name) - before;
-    assert!(tries <= 12, "{tries} claims in {:?}", begun.elapsed());
+    let (tries, took) = (refused(name) - before, begun.elapsed());
+    assert!(tries <= most_refused(took), "{tries} claims in {took:?}");
     let acked = || capture::names(&queue).iter().filter(|event| *event == "acked").count();
     assert_eq!(acked(), 20, "what the standby refused is not taken for done");
     assert!(!running.health().check().await.ready);
@@ -70,9 +73,9 @@ async fn an_old_primary_that_is_back_as_a_standby_is_left_for_the_survivor() {
         produce(&survivor, &queue, n).await.unwrap();
     }
     all_are_handled(&survivor, &probe, 41).await;
-    assert_eq!(acked(), 41);
     running.ping().await.unwrap();
     running.stop().await.unwrap();
+    assert_eq!(acked(), 41);
 }
 
 /// Nothing is promised of two servers that both take writes; this is what happens. What the old
@@ -90,9 +93,7 @@ async fn an_old_primary_that_nobody_fenced_takes_messages_that_the_survivor_neve
     fail_over_unnoticed(&pair).await;
     pair.server.start_again().unwrap();
     for n in 100..120 {
-        while produce(&pool, "q", n).await.is_err() {
-            sleep(OFTEN).await;
-        }
+        eventually("it is published", async || produce(&pool, "q", n).await.is_ok()).await;
     }
     const LEFT: &str = "SELECT count(*) FROM outbox";
     const WRITTEN: &str = "SELECT n FROM biz";

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{OFTEN, SECOND, drain, publish};
 
-/// Tries to connect in three seconds: two a second for each of the six loops, whatever pools
-/// do by themselves.
-const MOST: usize = 3 * 2 * 6;
+/// Tries to connect in a second: two for each of the six loops, whatever pools do by
+/// themselves.
+const MOST: u128 = 2 * 6;
 
 /// Few, and none kept for whoever owns the server, who is who connects here.
 const FEW: [(&str, &str); 3] =
@@ -68,11 +68,13 @@ async fn an_app_without_connections_waits_for_some_and_goes_on() {
     publish(&db, &queue, 2..22).await;
     let log = server.folder.join("log");
     let refused = || std::fs::read_to_string(&log).unwrap().matches("too many clients").count();
-    let before = refused();
+    let (begun, before) = (Instant::now(), refused());
     sleep(3 * SECOND).await;
-    let tries = refused() - before;
-    println!("{tries} tries to connect in 3 s");
-    assert!((1..=MOST).contains(&tries), "{tries} tries to connect in 3 s");
+    eventually("it tries to connect", async || refused() > before).await;
+    let (tries, took) = (refused() - before, begun.elapsed());
+    println!("{tries} tries to connect in {took:?}");
+    let most = usize::try_from(MOST * took.as_millis() / 1000).unwrap();
+    assert!(tries <= most, "{tries} tries to connect in {took:?}");
     drop(taken);
     let runs = probe.starts(20).await;
     // Each once. In which order handlers begin that run side by side nobody promises.

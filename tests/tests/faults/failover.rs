@@ -1,5 +1,7 @@
 //! The server dies and its standby takes over, behind the same address.
 
+use std::time::Duration;
+
 use outbox::{App, Outgoing, Publisher};
 use outbox_tests::backend::{require, unique};
 use outbox_tests::capture;
@@ -97,6 +99,11 @@ pub fn refused(subscriber: &str) -> usize {
     lines.iter().filter(told).count()
 }
 
+/// How many it may refuse in that time.
+pub fn most_refused(took: Duration) -> usize {
+    usize::try_from(4 * took.as_millis() / 1000).unwrap()
+}
+
 pub async fn number(pool: &PgPool, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
 }
@@ -129,10 +136,10 @@ async fn an_app_outlives_a_failover_and_waits_while_its_server_is_a_standby() {
     let refused = || refused("outlives");
     eventually("claims are refused by the standby", async || refused() > 0).await;
     assert!(produce(&pool, &queue, 1000).await.is_err(), "a standby takes no write");
-    let (before, begun) = (refused(), Instant::now());
+    let (begun, before) = (Instant::now(), refused());
     sleep(3 * SECOND).await;
-    let tries = refused() - before;
-    assert!(tries <= 12, "{tries} claims in {:?}", begun.elapsed());
+    let (tries, took) = (refused() - before, begun.elapsed());
+    assert!(tries <= most_refused(took), "{tries} claims in {took:?}");
     pair.standby.promote().unwrap();
     for n in 20..40 {
         produce(&pool, &queue, n).await.unwrap();
@@ -183,7 +190,8 @@ async fn what_a_failover_loses_it_loses_with_the_rows_it_was_written_beside() {
     let Some(pair) = Pair::new().await else { return };
     let pool = pair.pool();
     let (subscriber, probe) = gated("it", "q");
-    let subscriber = subscriber.lease_ttl(2 * SECOND).min_poll(OFTEN).max_poll(OFTEN);
+    // No lease runs out while the standby is cut off.
+    let subscriber = subscriber.lease_ttl(10 * SECOND).min_poll(OFTEN).max_poll(OFTEN);
     let subscriber = subscriber.max_workers(20);
     let running = pair.app().only([subscriber]).start().await.unwrap();
     probe.let_end(10);
@@ -215,9 +223,11 @@ async fn what_a_failover_loses_it_loses_with_the_rows_it_was_written_beside() {
     pair.proxy.lead_to(&pair.standby.url);
     probe.let_end(1000);
     for n in 40..60 {
-        while produce(&pool, "q", n).await.is_err() {
-            sleep(OFTEN).await;
-        }
+        // One whose commit has landed without an answer is not repeated.
+        eventually("it is published", async || {
+            numbers(&survivor, WRITTEN).await.contains(&n) || produce(&pool, "q", n).await.is_ok()
+        })
+        .await;
     }
     eventually("all are handled", async || {
         number(&survivor, "SELECT count(*) FROM outbox").await == 0

@@ -7,6 +7,7 @@ use outbox::retry::NoRetry;
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::probe::with_result;
+use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both};
 use tokio::time::{Instant, sleep};
 
@@ -51,6 +52,7 @@ async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_att
     };
     [&first, &second, &third].iter().for_each(|probe| probe.let_end(10_000));
     sleep(4 * TTL).await;
+    eventually("they fail again", async || refused() >= 2 * ids.len()).await;
     publish(db, &queues[2], [1]).await;
     assert_eq!(third.start().await.n, 1, "others go on");
     let (errors, runs) = (refused(), first.finished() + second.finished());
@@ -58,10 +60,11 @@ async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_att
     println!("{all} rows, {leases:.1} leases: {errors} errors, {runs} runs");
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
     let most = usize::try_from(all).unwrap() * (leases as usize + 1);
-    assert!((2 * ids.len()..=most).contains(&errors), "{errors} errors, and at most {most}");
+    assert!(errors <= most, "{errors} errors, and at most {most}");
     assert!(runs <= most, "{runs} runs, and at most {most}");
     let attempts = "SELECT CAST(coalesce(sum(attempts_count), 0) AS bigint) FROM outbox";
-    assert_eq!((db.rows().await, db.int(attempts).await), (all, 0));
+    eventually("the good one is acked", async || db.rows().await == all).await;
+    assert_eq!(db.int(attempts).await, 0);
     db.exec("ALTER TABLE outbox_dlq_away RENAME TO outbox_dlq").await;
     db.drained().await;
     assert_eq!(db.letters().await, all);

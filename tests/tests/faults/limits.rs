@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use outbox::{App, Subscriber};
+use outbox::{App, RunningApp, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::{free, gated};
+use outbox_tests::wait::{PATIENCE, eventually};
 use sqlx::Executor;
 use sqlx::postgres::PgPoolOptions;
 use tokio::time::{Instant, sleep};
@@ -99,6 +100,18 @@ async fn asks_seldom(wire: &Wire, time: Duration) {
     }
 }
 
+/// A statement of the start may take longer than its session is given.
+async fn started(app: &App) -> RunningApp {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match app.start().await {
+            Ok(running) => return running,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        sleep(OFTEN).await;
+    }
+}
+
 /// With five handlers that run when it begins, and end while it lasts.
 async fn locked(db: &Db, setting: Option<&str>) {
     let (wire, app) = app(db, setting).await;
@@ -106,7 +119,7 @@ async fn locked(db: &Db, setting: Option<&str>) {
     let subscriber = subscriber.max_workers(5).fetch_batch(5).lease_ttl(3 * SECOND);
     let often = |one: Subscriber| one.min_poll(OFTEN).max_poll(OFTEN);
     let others = (0..OTHERS).map(|n| often(free("other", &format!("other {n}")).0));
-    let running = app.only(others.chain([often(subscriber)])).start().await.unwrap();
+    let running = started(&app.only(others.chain([often(subscriber)]))).await;
     publish(db, "q", 0..ROWS).await;
     let mut seen: Vec<i64> = probe.starts(5).await.iter().map(|run| run.n).collect();
     let mut lock = db.pg().begin().await.unwrap();
@@ -126,7 +139,7 @@ async fn locked(db: &Db, setting: Option<&str>) {
     seen.dedup();
     assert_eq!(seen, (0..ROWS).collect::<Vec<_>>(), "each was handled");
     assert_eq!(db.letters().await, 0);
-    running.ping().await.unwrap();
+    eventually("it answers", async || running.ping().await.is_ok()).await;
     running.stop().await.unwrap();
 }
 

@@ -66,11 +66,19 @@ async fn rows_of_fifty_megabytes_are_held_one_at_a_time(db: &Db) {
 }
 
 async fn a_drain_of_large_rows_ends_in_time(db: &Db) {
-    insert(db, ROWS, ROW).await;
-    let worker = large(db);
-    eventually("one is handled", async || db.rows().await < i64::from(ROWS)).await;
-    worker.stop().await;
-    assert!(db.rows().await > 0, "nothing was left to drain");
+    let mut left = 0;
+    // All may be done before a stop has come.
+    for _ in 0..10 {
+        insert(db, ROWS, ROW).await;
+        let worker = large(db);
+        eventually("one is handled", async || db.rows().await < i64::from(ROWS)).await;
+        worker.stop().await;
+        left = db.rows().await;
+        if left > 0 {
+            break;
+        }
+    }
+    assert!(left > 0, "nothing was left to drain");
     assert_eq!((db.leased().await, db.deliveries().await), (0, 0));
     let worker = large(db);
     eventually("all are handled", async || db.rows().await == 0).await;

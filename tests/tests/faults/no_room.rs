@@ -44,19 +44,21 @@ impl Both {
     /// Messages of the other queue come and go meanwhile.
     async fn goes_on_beside(&self, db: &Db, time: Duration) {
         let left = format!("SELECT count(*) FROM outbox WHERE queue = '{}'", self.fine);
-        let end = Instant::now() + time;
+        let (end, mut took) = (Instant::now() + time, Vec::new());
         for n in 0.. {
             let begun = Instant::now();
             if begun > end && n > ROWS {
-                return;
+                break;
             }
             publish(db, &self.fine, [n]).await;
             // More than settlers there are: none of them is to be held up.
             publish(db, &self.failing, (n < ROWS).then_some(n)).await;
             eventually("it is acked", async || db.int(&left).await == 0).await;
-            let took = begun.elapsed();
-            assert!(took < AT_ONCE, "the {n}th ack beside it took {took:?}");
+            took.push(begun.elapsed());
         }
+        // Were they held up, each would be; the machine may stand still for one.
+        took.sort_unstable();
+        assert!(took[took.len() / 2] < AT_ONCE, "acks beside it took {took:?}");
     }
 
     async fn count(&self, db: &Db, what: &str) -> i64 {
@@ -103,14 +105,16 @@ async fn dead_letters_without_room_leave_their_rows_and_hold_up_no_ack() {
     assert_eq!((both.count(&db, "count(*)").await, db.letters().await), (ROWS, 0));
     let attempts = both.count(&db, "sum(attempts_count)::bigint").await;
     assert_eq!(attempts, 0, "what was not written is no attempt");
-    // A new lease begins when the last one is over, and no sooner.
-    let leases = 1 + begun.elapsed().as_secs() / LEASE.as_secs();
-    let deliveries = both.count(&db, "max(deliveries_count)").await.unsigned_abs();
-    assert!((2..=leases).contains(&deliveries), "{deliveries} deliveries in {leases} leases");
-    let told = complaints();
-    assert_eq!(told.len(), 30, "{told:?}");
-    assert!(told.values().all(|times| *times as u64 <= leases), "{leases} leases: {told:?}");
+    let most = async || both.count(&db, "max(deliveries_count)").await.unsigned_abs();
+    eventually("they are delivered again", async || most().await >= 2).await;
+    eventually("each is complained of", async || complaints().len() == 30).await;
+    let (deliveries, told) = (most().await, complaints());
     let tries = server.log().unwrap().matches("could not extend file").count() as u64;
+    // A new lease begins when the last one is over, and no sooner. Counted last, so that none
+    // of them began later.
+    let leases = 1 + begun.elapsed().as_secs() / LEASE.as_secs();
+    assert!(deliveries <= leases, "{deliveries} deliveries in {leases} leases");
+    assert!(told.values().all(|times| *times as u64 <= leases), "{leases} leases: {told:?}");
     assert!(tries <= 2 * ROWS.unsigned_abs() * leases, "{tries} tries in {leases} leases");
     disk.make_room(LETTERS);
     both.each_has_a_letter(&db).await;

@@ -1,7 +1,7 @@
 //! A program is replaced by its next release, process by process, while the tables get other
 //! columns.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,12 +31,15 @@ const COLUMNS: [&str; 4] = [
     "bigint NOT NULL DEFAULT 7",
 ];
 
-/// Its complaints go to the log.
-fn start(db: &Db, release: &str, log: &PathBuf) -> Worker {
+/// It is at work when this returns: one that has only been started, a signal kills. Its
+/// complaints go to the log.
+async fn start(db: &Db, release: &str, log: &Path) -> Worker {
     let mut command = Command::new(env!("CARGO_BIN_EXE_release"));
     let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
     command.args([&db.url, release]).stderr(log);
-    Worker::spawn(command)
+    let mut worker = Worker::spawn(command);
+    worker.begun().await;
+    worker
 }
 
 /// Writes each number and publishes it to every queue, until told to stop. Returns how many
@@ -87,17 +90,17 @@ async fn a_release_that_replaces_another_while_columns_are_added_loses_and_doubl
     let stop = Arc::new(AtomicBool::new(false));
     let producer = tokio::spawn(produce(db.pg().clone(), Arc::clone(&stop)));
 
-    let first = start(&db, "old", &log);
-    let second = start(&db, "old", &log);
+    let first = start(&db, "old", &log).await;
+    let second = start(&db, "old", &log).await;
     change(&db, 0, &["kept", "changed", "dropped"]).await;
     let unknown = "SELECT count(*) FROM outbox WHERE queue = 'added'
         AND deliveries_count + attempts_count = 0 AND acquired_token IS NULL";
     assert!(db.int(unknown).await > 0, "what the old release does not know waits for the new one");
-    let third = start(&db, "new", &log);
+    let third = start(&db, "new", &log).await;
     change(&db, 1, &QUEUES).await;
     first.stop().await;
     change(&db, 2, &QUEUES).await;
-    let fourth = start(&db, "new", &log);
+    let fourth = start(&db, "new", &log).await;
     second.stop().await;
     change(&db, 3, &["kept", "changed", "added"]).await;
     stop.store(true, Ordering::SeqCst);
@@ -110,7 +113,7 @@ async fn a_release_that_replaces_another_while_columns_are_added_loses_and_doubl
     let waits = "SELECT count(*) FROM outbox WHERE acquired_token IS NULL";
     let waiting = db.int(waits).await;
     assert!(waiting > 0 && waiting == db.rows().await, "nobody reads what was dropped, or has it");
-    let last = start(&db, "old", &log);
+    let last = start(&db, "old", &log).await;
     db.drained().await;
     last.stop().await;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outbox::App;
+use outbox::health::Report;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
@@ -10,7 +11,7 @@ use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::{Probes, SOON};
 
@@ -32,13 +33,17 @@ async fn a_database_that_hangs_keeps_no_check_waiting(db: &Db) {
     let probes = Probes::of(app.health()).await;
     eventually("it is ready", async || probes.ready().await == 200).await;
     proxy.hang();
-    let begun = Instant::now();
+    // Who gave up tells after how long.
     let (status, body) = timeout(SOON, probes.get("/ready")).await.expect("an answer");
     assert_eq!(status, 503);
-    assert!(body["reasons"][0].as_str().unwrap().contains("did not answer within 2s"), "{body}");
+    assert!(body["reasons"].to_string().contains("did not answer within 2s"), "{body}");
     assert_eq!(timeout(SOON, probes.live()).await.expect("an answer"), 200);
     let quick = app.health().limit(Duration::from_millis(50));
-    assert!(!timeout(SOON, quick.check()).await.expect("an answer").ready);
+    let in_time = |report: &Report| {
+        !report.ready && report.reasons.iter().any(|why| why.contains("not answer within 50ms"))
+    };
+    let report = timeout(SOON, quick.check()).await.expect("an answer");
+    assert!(in_time(&report), "{report:?}");
     // Many at once, as of several probes: each has its own limit.
     let mut many = JoinSet::new();
     for _ in 0..20 {
@@ -46,16 +51,16 @@ async fn a_database_that_hangs_keeps_no_check_waiting(db: &Db) {
         many.spawn(async move { quick.check().await });
     }
     let many = timeout(SOON, many.join_all()).await.expect("answers");
-    assert!(many.iter().all(|report| !report.ready && report.live));
-    let ping = timeout(Duration::from_secs(7), running.ping()).await.expect("an answer");
-    assert!(ping.is_err());
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(many.iter().all(|report| in_time(report) && report.live), "{many:?}");
+    let ping = timeout(SOON, running.ping()).await.expect("an answer");
+    let told = ping.unwrap_err().to_string();
+    assert!(told.contains("no answer within 5 s"), "{told}");
     drop(running);
 }
 
 async fn a_listener_that_is_lost_is_told_and_the_app_stays_ready(db: &Db) {
     let running = db.app().only([free("it", "q").0]).start().await.unwrap();
-    let health = running.health();
+    let health = running.health().limit(SOON);
     eventually("it listens", async || health.check().await.listener_up == Some(true)).await;
     db.allow_connections(false).await;
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -63,7 +68,11 @@ async fn a_listener_that_is_lost_is_told_and_the_app_stays_ready(db: &Db) {
          AND (query ILIKE '%pg_notify($1%' OR query ILIKE '%virtualtransaction%')";
     eventually("its listener is killed", async || db.int(kill).await == 1).await;
     eventually("it is told", async || health.glance().listener_up == Some(false)).await;
-    assert!(health.check().await.ready, "{:?}", health.check().await);
+    eventually("it is ready without", async || {
+        let report = health.check().await;
+        report.ready && report.listener_up == Some(false)
+    })
+    .await;
     db.allow_connections(true).await;
     eventually("it listens again", async || health.glance().listener_up == Some(true)).await;
     running.stop().await.unwrap();

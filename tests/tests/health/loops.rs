@@ -7,7 +7,7 @@ use outbox_tests::on_both;
 use outbox_tests::probe::free;
 use outbox_tests::wait::{eventually, soon};
 
-use super::Probes;
+use super::{Probes, SOON};
 
 on_both!(a_ping_is_red_when_any_loop_has_ended_and_names_it, no_loop_is_missing_from_the_list,);
 
@@ -18,7 +18,7 @@ async fn a_ping_is_red_when_any_loop_has_ended_and_names_it(db: &Db) {
     for name in LOOPS {
         let app = db.app().only([free("it", "q").0]).drain_timeout(Duration::from_millis(10));
         let running = app.queue_gauges(Duration::from_secs(60)).start().await.unwrap();
-        let probes = Probes::of(running.health()).await;
+        let probes = Probes::of(running.health().limit(SOON)).await;
         running.ping().await.unwrap();
         assert_eq!((probes.live().await, probes.ready().await), (200, 200), "{name}");
 

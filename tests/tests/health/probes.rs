@@ -6,7 +6,7 @@ use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::eventually;
 
-use super::Probes;
+use super::{Probes, SOON};
 
 on_both!(
     an_app_is_ready_while_it_runs_and_only_then,
@@ -21,7 +21,7 @@ on_both!(
 async fn an_app_is_ready_while_it_runs_and_only_then(db: &Db) {
     let (subscriber, probe) = gated("it", "q");
     let app = db.app().only([subscriber]);
-    let probes = Probes::of(app.health()).await;
+    let probes = Probes::of(app.health().limit(SOON)).await;
     assert_eq!((probes.live().await, probes.ready().await), (200, 503));
     let running = std::sync::Arc::new(app.start().await.unwrap());
     assert_eq!((probes.live().await, probes.ready().await), (200, 200));
@@ -49,7 +49,7 @@ async fn a_check_may_take_as_long_as_it_takes(db: &Db) {
 
 async fn a_report_tells_of_everything_as_json(db: &Db) {
     let running = db.app().only([free("it", "q").0.max_workers(3)]).start().await.unwrap();
-    let probes = Probes::of(running.health()).await;
+    let probes = Probes::of(running.health().limit(SOON)).await;
     eventually("it listens and has claimed", async || {
         let (_, body) = probes.get("/ready").await;
         body["listener_up"] == true && body["last_claim_age_seconds"].is_number()
@@ -78,7 +78,7 @@ async fn a_report_tells_of_everything_as_json(db: &Db) {
 
 async fn an_app_that_is_started_again_is_ready_again(db: &Db) {
     let app = db.app().only([free("it", "q").0]);
-    let health = app.health();
+    let health = app.health().limit(SOON);
     for _ in 0..2 {
         let running = app.start().await.unwrap();
         assert!(health.check().await.ready);
@@ -97,7 +97,7 @@ async fn an_app_that_was_dropped_has_stopped(db: &Db) {
 
 async fn tables_that_are_changed_under_it_make_it_unready(db: &Db) {
     let running = db.app().only([free("it", "q").0]).start().await.unwrap();
-    let health = running.health();
+    let health = running.health().limit(SOON);
     eventually("it is ready", async || health.check().await.ready).await;
     db.exec("DROP TABLE outbox_dlq").await;
     assert!(health.check().await.ready, "the tables are looked at once a minute");

@@ -1,6 +1,6 @@
 //! Where a process is killed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
@@ -21,6 +21,14 @@ pub enum Point {
     /// From outside, at any time after the first handler has begun.
     Anytime,
 }
+
+/// How long the server lets a statement wait for a lock, less a little.
+const HELD: Duration = Duration::from_secs(4);
+/// For how long the youngest of those has waited, in ms; far too long if there is none any more.
+const WAITED: &str = "SELECT coalesce(
+        min(extract(epoch FROM clock_timestamp() - query_start)) * 1000, 3600000)::bigint
+    FROM pg_stat_activity WHERE datname = current_database()
+    AND application_name = 'engine' AND wait_event_type = 'Lock'";
 
 /// What must have landed by then.
 pub enum Lands {
@@ -82,9 +90,11 @@ impl Point {
     }
 
     /// Starts a process and kills it there. How late differs with the round, and at
-    /// which turn with the cycle through all points.
-    pub async fn kill(self, db: &Db, handler: &str, round: usize, cycle: usize) {
+    /// which turn with the cycle through all points. False if that took so long that the
+    /// server may have ended by itself what it should finish.
+    pub async fn kill(self, db: &Db, handler: &str, round: usize, cycle: usize) -> bool {
         left_alone(db).await;
+        let mut in_time = true;
         match self {
             Self::Step(step) => {
                 let turn = match step {
@@ -115,11 +125,17 @@ impl Point {
                     )
                     .await;
                     gone(db).await;
+                    hold.release().await;
+                } else {
+                    let (asked, waited) = (Instant::now(), db.int(WAITED).await);
+                    hold.release().await;
+                    let waited = Duration::from_millis(waited.unsigned_abs());
+                    in_time = waited + asked.elapsed() < HELD;
                 }
-                hold.release().await;
             }
         }
         gone(db).await;
+        in_time
     }
 }
 

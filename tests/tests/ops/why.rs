@@ -94,10 +94,10 @@ async fn a_row_that_is_due_says_how_many_come_before_it(db: &Db) {
 }
 
 async fn a_row_that_was_not_started_in_its_time_says_so(db: &Db) {
-    let late = Outgoing::new("q", &1).expires_in(Duration::from_secs(10));
+    let late = Outgoing::new("q", &1).expires_in(Duration::from_secs(1000));
     let id = db.send(late).await.id().unwrap();
     assert!(!why(db, id).await.answers.iter().any(|it| matches!(it, Answer::Expired { .. })));
-    db.exec(format!("UPDATE outbox SET created_at = {}", ago(db, 60))).await;
+    db.exec(format!("UPDATE outbox SET created_at = {}", ago(db, 2000))).await;
     let why = why(db, id).await;
     assert!(why.answers.iter().any(|it| matches!(it, Answer::Expired { .. })), "{why:?}");
 }

@@ -6,6 +6,7 @@ mod told;
 use std::sync::{Arc, Mutex};
 
 use outbox::telemetry::Event;
+use outbox_tests::wait::eventually;
 
 /// A sink that keeps what it gets.
 #[derive(Clone, Default)]
@@ -29,5 +30,10 @@ impl Kept {
 
     fn count(&self, name: &str) -> usize {
         self.events().iter().filter(|event| event.name() == name).count()
+    }
+
+    /// Waits for so many, the last of those that come: a stop waits for a second only.
+    async fn gets(&self, count: usize, name: &str) {
+        eventually(name, async || self.count(name) >= count).await;
     }
 }

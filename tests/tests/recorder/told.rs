@@ -9,6 +9,7 @@ use outbox_tests::db::{Db, Pool};
 use outbox_tests::on_both;
 use outbox_tests::probe::gated;
 use outbox_tests::wait::eventually;
+use tokio::time::Instant;
 
 use super::Kept;
 
@@ -33,6 +34,8 @@ async fn every_delivery_is_told_from_its_dispatch_to_its_end(db: &Db) {
     db.publish("q", 7).await;
     db.drained().await;
     running.stop().await.unwrap();
+    kept.gets(1, "acked").await;
+    other.gets(1, "acked").await;
     let ways = ["dispatched", "nacked_retried", "dispatched", "acked"];
     assert_eq!(kept.deliveries(), ways);
     assert_eq!(other.deliveries(), ways, "each recorder gets all of them");
@@ -46,6 +49,7 @@ async fn the_events_say_what_they_are_about(db: &Db) {
     let id = db.publish("q", 7).await;
     db.drained().await;
     running.stop().await.unwrap();
+    kept.gets(1, "dlq_written").await;
     let events = kept.events();
     for delivery in events.iter().filter_map(Event::delivery) {
         assert_eq!((&*delivery.queue, delivery.subscriber), ("q", "dies"));
@@ -102,16 +106,22 @@ async fn what_the_app_s_publisher_publishes_is_told(db: &Db) {
     })
     .await;
     running.stop().await.unwrap();
-    let events = kept.events();
     // Publishers without an app tell whichever started last, those of other tests too.
     let ours = |queue: &str| ["of-the-app", "collected"].contains(&queue);
-    let published = events.iter().filter_map(|event| match event {
-        Event::Published { queue, count, size_bytes, exception_type: None, .. } if ours(queue) => {
-            Some((&**queue, *count, *size_bytes))
-        }
-        _ => None,
-    });
-    assert_eq!(published.collect::<Vec<_>>(), [("of-the-app", 1, 1), ("collected", 1, 7)]);
+    let published = || -> Vec<_> {
+        let told = kept.events().into_iter().filter_map(|event| match event {
+            Event::Published { queue, count, size_bytes, exception_type: None, .. }
+                if ours(&queue) =>
+            {
+                Some((queue.to_string(), count, size_bytes))
+            }
+            _ => None,
+        });
+        told.collect()
+    };
+    eventually("both are recorded", async || published().len() >= 2).await;
+    let expected = [("of-the-app", 1, 1), ("collected", 1, 7)];
+    assert_eq!(published(), expected.map(|(queue, count, bytes)| (queue.to_owned(), count, bytes)));
 }
 
 async fn a_drain_that_takes_too_long_is_told(db: &Db) {
@@ -122,6 +132,7 @@ async fn a_drain_that_takes_too_long_is_told(db: &Db) {
     db.publish("q", 7).await;
     probe.start().await;
     running.stop().await.unwrap_err();
+    kept.gets(1, "dispatch_abandoned").await;
     assert_eq!(kept.deliveries(), ["dispatched", "dispatch_abandoned"]);
     assert_eq!(kept.count("drain_timeout"), 1);
 }
@@ -132,6 +143,7 @@ async fn wakes_that_arrive_are_told(db: &Db) {
         db.app().only([gated("it", "q").0]).recorder(kept.recorder()).start().await.unwrap();
     eventually("it listens", async || kept.count("listener") == 1).await;
     running.stop().await.unwrap();
+    kept.gets(2, "listener").await;
     let listener = kept.events().into_iter().filter_map(|event| match event {
         Event::Listener { up, .. } => Some(up),
         _ => None,
@@ -139,20 +151,33 @@ async fn wakes_that_arrive_are_told(db: &Db) {
     assert_eq!(listener.collect::<Vec<_>>(), [true, false]);
 }
 
-/// A stop waits for recorders, so that the last events are not lost with the process.
+/// A stop waits for recorders, so that the last events are not lost with the process; for a
+/// second, which a machine that stands still may use up: then it is stopped again.
 async fn what_was_told_before_the_end_is_recorded_at_the_end(db: &Db) {
-    let kept = Kept::default();
-    let slow = {
-        let record = kept.recorder();
-        move |event: &Event| {
-            std::thread::sleep(Duration::from_millis(20));
-            record(event);
+    for tries_left in (0..10).rev() {
+        let kept = Kept::default();
+        let slow = {
+            let record = kept.recorder();
+            move |event: &Event| {
+                // Others of the process are none of its business.
+                if event.delivery().is_some() {
+                    std::thread::sleep(Duration::from_millis(10));
+                    record(event);
+                }
+            }
+        };
+        let acks = Subscriber::new("it", "q", |_| async {});
+        let running = db.app().only([acks]).recorder(slow).start().await.unwrap();
+        db.send_all((0..10).map(|n| Outgoing::new("q", &n))).await;
+        db.drained().await;
+        let begun = Instant::now();
+        running.stop().await.unwrap();
+        let took = begun.elapsed();
+        let recorded = (kept.count("dispatched"), kept.count("acked"));
+        if recorded == (10, 10) {
+            return;
         }
-    };
-    let acks = Subscriber::new("it", "q", |_| async {});
-    let running = db.app().only([acks]).recorder(slow).start().await.unwrap();
-    db.send_all((0..10).map(|n| Outgoing::new("q", &n))).await;
-    db.drained().await;
-    running.stop().await.unwrap();
-    assert_eq!((kept.count("dispatched"), kept.count("acked")), (10, 10));
+        let cut_off = tries_left > 0 && took >= Duration::from_secs(1);
+        assert!(cut_off, "{recorded:?} of 10 each, after {took:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! A later claim of a row has a higher number, and so has whoever holds its lease.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use outbox::retry::NoRetry;
@@ -43,14 +44,53 @@ async fn the_fence_grows_with_every_run_whatever_the_last_came_to(stage: &Stage)
 async fn a_handler_five_times_as_long_as_its_lease_is_delivered_once(stage: &Stage) {
     let long = Subscriber::new("it", "q", |ctx: Context| async move {
         let first = ctx.lease_deadline();
-        tokio::time::sleep(5 * SECOND).await;
-        assert!(!ctx.cancelled().is_cancelled() && ctx.lease_deadline() >= first + 4 * SECOND);
+        tokio::time::sleep(20 * SECOND).await;
+        assert!(!ctx.cancelled().is_cancelled() && ctx.lease_deadline() >= first + 16 * SECOND);
     });
-    let scene = stage.first(long.lease_ttl(SECOND).retry(NoRetry), seven()).await;
+    let scene = stage.first(long.lease_ttl(4 * SECOND).retry(NoRetry), seven()).await;
     let stats = &scene.stats;
     assert_eq!((stats.dispatched, stats.acked, stats.lease_lost), (1, 1, 0));
-    assert!(stats.run_time >= 5 * SECOND, "{:?}", stats.run_time);
+    assert!(stats.run_time >= 20 * SECOND, "{:?}", stats.run_time);
     scene.is_empty();
+}
+
+/// What it comes to, and the longest for which this machine stood still meanwhile.
+async fn standing_still<T>(stage: &Stage, case: impl Future<Output = T>) -> (T, Duration) {
+    let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+    let mut tick = || {
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    };
+    let ticks = async {
+        loop {
+            tokio::time::sleep(MOMENT / 4).await;
+            stage.ping().await;
+            tick();
+        }
+    };
+    let came = tokio::select! {
+        biased;
+        came = case => came,
+        () = ticks => unreachable!(),
+    };
+    tick();
+    (came, longest)
+}
+
+/// A lease of a second is lost by half a second in which nothing runs, or its theft is seen
+/// too late: what failed beside such a stall is run again.
+async fn promised<T: Debug + PartialEq>(stage: &Stage, expected: T, case: impl AsyncFn() -> T) {
+    let mut tries = 10;
+    loop {
+        let (came, still) = standing_still(stage, Box::pin(case())).await;
+        if came == expected {
+            return;
+        }
+        tries -= 1;
+        let stalled = tries > 0 && still >= SECOND / 6;
+        assert!(stalled, "{came:?}, not {expected:?}; it stood still for {still:?}");
+        stage.clear().await;
+    }
 }
 
 /// Tells the test that its future is gone.
@@ -63,29 +103,34 @@ impl Drop for Gone {
 }
 
 async fn a_handler_whose_lease_is_stolen_is_cancelled_within_a_second(stage: &Stage) {
-    let (begun, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (told, dropped) = (Arc::clone(&begun), Arc::clone(&gone));
-    let token = Arc::new(Mutex::new(None));
-    let kept = Arc::clone(&token);
-    let endless = Subscriber::new("it", "q", move |ctx: Context| {
-        let gone = Gone(Arc::clone(&gone));
-        *token.lock().unwrap() = Some(ctx.cancelled().clone());
-        begun.notify_one();
-        async move {
-            let _gone = gone;
-            std::future::pending::<()>().await;
-        }
-    });
-    let scene = stage.stolen_while_it_runs(endless.lease_ttl(SECOND), &told, async {
-        let begun = Instant::now();
-        dropped.notified().await;
-        assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
-        assert!(kept.lock().unwrap().as_ref().unwrap().is_cancelled());
-    });
-    let scene = scene.await;
-    assert_eq!((scene.stats.dispatched, scene.stats.lease_lost), (1, 1));
-    let row = scene.row();
-    assert_eq!((row.attempts, row.deliveries), (0, 1), "as the thief has it");
+    let case = async || {
+        let (begun, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (told, dropped) = (Arc::clone(&begun), Arc::clone(&gone));
+        let token = Arc::new(Mutex::new(None));
+        let kept = Arc::clone(&token);
+        let endless = Subscriber::new("it", "q", move |ctx: Context| {
+            let gone = Gone(Arc::clone(&gone));
+            *token.lock().unwrap() = Some(ctx.cancelled().clone());
+            begun.notify_one();
+            async move {
+                let _gone = gone;
+                std::future::pending::<()>().await;
+            }
+        });
+        let (mut took, mut cancelled) = (Duration::MAX, false);
+        let scene = stage.stolen_while_it_runs(endless.lease_ttl(SECOND), &told, async {
+            let begun = Instant::now();
+            dropped.notified().await;
+            took = begun.elapsed();
+            cancelled = kept.lock().unwrap().as_ref().unwrap().is_cancelled();
+        });
+        let scene = scene.await;
+        let counts = (scene.stats.dispatched, scene.stats.lease_lost);
+        let row = scene.row();
+        ((took < SECOND, cancelled), counts, (row.attempts, row.deliveries))
+    };
+    // The row is as the thief has it.
+    promised(stage, ((true, true), (1, 1), (0, 1)), case).await;
 }
 
 /// What a plain fn and the test tell each other.
@@ -108,15 +153,20 @@ fn stubborn(_: i64, ctx: Context, State(told): State<Told>) {
 }
 
 async fn a_plain_fn_sees_within_a_second_that_its_lease_is_stolen(stage: &Stage) {
-    let told = Told::default();
-    let with_state = Router::new().state(told.clone()).include(stubborn::subscriber());
-    let subscriber = with_state.into_iter().next().unwrap();
-    let scene = stage.stolen_while_it_runs(subscriber, &told.begun, async {
-        let begun = Instant::now();
-        told.over.notified().await;
-        assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
-    });
-    let scene = scene.await;
-    assert_eq!((scene.stats.lease_lost, scene.stats.acked), (1, 0));
-    assert_eq!(scene.row().attempts, 0, "as the thief has it");
+    let case = async || {
+        let told = Told::default();
+        let with_state = Router::new().state(told.clone()).include(stubborn::subscriber());
+        let subscriber = with_state.into_iter().next().unwrap();
+        let mut took = Duration::MAX;
+        let scene = stage.stolen_while_it_runs(subscriber, &told.begun, async {
+            let begun = Instant::now();
+            told.over.notified().await;
+            took = begun.elapsed();
+        });
+        let scene = scene.await;
+        let counts = (scene.stats.lease_lost, scene.stats.acked);
+        (took < SECOND, counts, scene.row().attempts)
+    };
+    // The row is as the thief has it.
+    promised(stage, (true, (1, 0), 0), case).await;
 }

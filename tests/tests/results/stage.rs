@@ -76,6 +76,13 @@ impl Stage {
         Play { on }
     }
 
+    /// Asks the database for a sign of life.
+    pub async fn ping(&self) {
+        if let Self::Database(db) = self {
+            db.exec("SELECT 1").await;
+        }
+    }
+
     /// Leaves nothing in the tables; the broker is another each time.
     pub async fn clear(&self) {
         if let Self::Database(db) = self {
@@ -201,19 +208,27 @@ impl Play<'_> {
         }
     }
 
-    /// As another process would take every row that is leased.
+    /// As another process would take every row that is leased; and keep it, whatever the lease.
     async fn steal(&self) {
         let On::Database(db, ..) = &self.on else { return };
-        let (token, now) = if db.is_postgres() {
-            ("gen_random_uuid()", "clock_timestamp()")
+        let (token, ahead) = if db.is_postgres() {
+            ("gen_random_uuid()", "clock_timestamp() + interval '1 hour'")
         } else {
-            ("randomblob(16)", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)")
+            ("randomblob(16)", "CAST((unixepoch('subsec') + 3600) * 1000000 AS INTEGER)")
         };
         let steal = format!(
-            "UPDATE outbox SET acquired_token = {token}, acquired_at = {now} \
+            "UPDATE outbox SET acquired_token = {token}, acquired_at = {ahead} \
              WHERE acquired_token IS NOT NULL"
         );
         db.exec(steal).await;
+    }
+
+    /// As if what is there had been published an hour before it was. The broker's clock
+    /// need not be waited for.
+    pub async fn age(&self) {
+        let On::Database(db, ..) = &self.on else { return };
+        let hour = if db.is_postgres() { "interval '1 hour'" } else { "3600000000" };
+        db.exec(format!("UPDATE outbox SET created_at = created_at - {hour}")).await;
     }
 
     /// Stops, and says what is left.

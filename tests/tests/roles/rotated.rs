@@ -51,7 +51,10 @@ impl<'a> Rotation<'a> {
         db.exec(format!("ALTER ROLE \"{old}\" NOLOGIN")).await;
         let role = old.replace('\'', "''");
         let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename =";
-        assert!(db.int(format!("{kill} '{role}'")).await >= 2, "the engine's and the listener's");
+        let there = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'");
+        let both = "the engine's and the listener's";
+        eventually(both, async || db.int(there.clone()).await >= 2).await;
+        assert!(db.int(format!("{kill} '{role}'")).await >= 2, "{both}");
     }
 
     fn replace(&self) {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outbox::ops::doctor::Severity;
+use outbox::ops::doctor::{Limits, Severity};
 use outbox::ops::{Load, Operator};
 use outbox::{
     App, Context, HandlerError, Outcome, Outgoing, Publisher, Subscriber, TableNames, TimerConflict,
 };
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{PATIENCE, eventually};
 use sqlx::postgres::PgPool;
 
 use crate::Granted;
@@ -138,7 +138,9 @@ async fn an_operator_examines_and_mends(db: &Db) {
     db.publish("work", 1).await;
     let app = App::postgres(pool.clone()).names(db.names.clone());
     let reader = Subscriber::new("work", "work", async |_: Context| {}).decodes::<i64>();
-    let report = app.only([reader]).doctor().unwrap().examine().await.unwrap();
+    let mut limits = Limits::default();
+    limits.notification = PATIENCE;
+    let report = app.only([reader]).doctor().unwrap().limits(limits).examine().await.unwrap();
     // It sees all, but for the vacuum, which is the owner's.
     let found: Vec<_> = report.findings.iter().map(|one| (one.check, one.severity)).collect();
     assert_eq!(found, [("vacuum", Severity::Note)], "{report:#?}");

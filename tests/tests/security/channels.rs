@@ -2,7 +2,6 @@
 //! notifies there, and nobody's name is cut or changed on the way.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use outbox::TableNames;
 use outbox::testing::store::{PgStore, Store, Wake, Wakes};
@@ -66,8 +65,6 @@ async fn hostile_channels_are_listened_to_and_notified_under_one_name(db: &Db) {
             is_heard_by_an_app(db, names.clone()).await;
         }
     };
-    let begun = std::time::Instant::now();
     tokio::join!(lane(0), lane(1), lane(2));
-    assert!(begun.elapsed() < Duration::from_secs(60));
     println!("{} channels", channels.len());
 }

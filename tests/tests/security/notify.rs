@@ -24,12 +24,14 @@ const FORGED: &str = "SELECT pg_notify('outbox_outbox', 'orders')";
 /// So many, on each of four connections.
 const FORGERIES: usize = 1_000;
 const A_SECOND: i64 = 10_000;
-/// Of them, on a machine that has other things to do as well.
+/// Of them, or of those that nobody hears, where the machine makes fewer.
 const SENT: f64 = 0.7;
 /// How long it is flooded while it has nothing to do, and again while it has.
 const FLOODED: Duration = Duration::from_secs(10);
 /// In a round.
 const MESSAGES: i64 = 2_000;
+/// Of each kind, at least: a few would tell of the machine as much as of the consumer.
+const ROUNDS: usize = 9;
 /// Of the rate while somebody else is flooded.
 const KEPT: f64 = 0.8;
 
@@ -54,9 +56,9 @@ impl Consumer {
 }
 
 /// How often a queue was claimed from, as the server counts it: each time it is asked
-/// once whether the queue is paused. A session that is idle tells its own within 10 s.
+/// once whether the queue is paused. A session tells its own when it was idle for 10 s.
 async fn looks(db: &Db) -> i64 {
-    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
     let looks =
         "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_paused_pkey'";
     db.int(looks).await
@@ -134,19 +136,23 @@ async fn a_flood_of_notifications_changes_nothing(db: &Db) {
     // And it works on. Making the flood takes what the consumer does not get: so its rate is
     // compared with that beside a flood of others.
     let (mut beside, mut within) = (Vec::new(), Vec::new());
-    while within.iter().sum::<Duration>() < FLOODED {
-        beside.push(flooded_round(db, UNHEARD, &std::cell::Cell::new(0)).await);
+    let unheard = std::cell::Cell::new(0);
+    while within.len() < ROUNDS || within.iter().sum::<Duration>() < FLOODED {
+        beside.push(flooded_round(db, UNHEARD, &unheard).await);
         within.push(flooded_round(db, HEARD, &sent).await);
     }
     let flooded = FLOODED + within.iter().sum::<Duration>();
+    let apart = beside.iter().sum::<Duration>();
     let (beside, within) = (median(&mut beside), median(&mut within));
     let share = beside.as_secs_f64() / within.as_secs_f64();
     println!("{MESSAGES} messages: {within:?} in the flood, {beside:?} beside it, {share:.2}");
     assert!(share >= KEPT, "{share:.2} of the rate beside the flood");
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    let rate = sent.get() as f64 / flooded.as_secs_f64();
+    let a_second = |sent: i64, time: Duration| sent as f64 / time.as_secs_f64();
+    let rate = a_second(sent.get(), flooded);
+    let possible = a_second(unheard.get(), apart).min(a_second(A_SECOND, Duration::from_secs(1)));
     println!("{} sent, {rate:.0} a second, {first} of them to an idle consumer", sent.get());
-    assert!(rate >= SENT * A_SECOND as f64, "{rate:.0} a second");
+    assert!(rate >= SENT * possible, "{rate:.0} of {possible:.0} a second");
 
     let most = settled + (16 << 20);
     let memory = consumer.memory();

@@ -7,6 +7,7 @@ use outbox::{State, subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::probe::gated;
+use outbox_tests::wait::soon;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -28,7 +29,7 @@ async fn a_trace_goes_through_the_table_and_the_handlers(db: &Db) {
     let app = db.app().only([first::subscriber(), second::subscriber()]).state(done);
     let running = app.start().await.unwrap();
     let (_, here) = request(db.publish("databases: first", 7)).await;
-    ended.recv().await.unwrap();
+    soon("the second ends", ended.recv()).await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
     let first = only(here.trace_id(), "process databases: first");

@@ -25,7 +25,7 @@ pub(super) async fn check(
         Desk::Postgres(desk) => {
             // A connection that has yet to be made would count as a slow answer.
             desk.server_clock().await?;
-            let (before, asked) = (SystemTime::now(), Instant::now());
+            let (asked, before) = (Instant::now(), SystemTime::now());
             let server = desk.server_clock().await?;
             let answered = asked.elapsed();
             Ok(judge(server, before, answered, limits.clock_difference, found))

@@ -126,7 +126,7 @@ impl<'a> Ground<'a> {
     /// # Errors
     /// When a session stays inside a transaction.
     pub async fn rests(&self) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE / 6;
+        let end = Instant::now() + PATIENCE;
         while !self.is_at_rest().await {
             if Instant::now() > end {
                 return Err("a session stays inside a transaction".into());

@@ -61,8 +61,8 @@ impl fmt::Display for Fault {
 }
 
 /// How long a lease lasts where the connection is cut: nothing may wait for its end.
-pub const LONG_LEASE: Duration = Duration::from_secs(10);
+pub const LONG_LEASE: Duration = Duration::from_secs(60);
 /// And where it has to run out.
-pub const SHORT_LEASE: Duration = Duration::from_millis(300);
+pub const SHORT_LEASE: Duration = Duration::from_millis(900);
 /// Longer than that.
-pub const FROZEN: Duration = Duration::from_millis(600);
+pub const FROZEN: Duration = Duration::from_millis(1800);

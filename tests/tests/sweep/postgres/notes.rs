@@ -8,8 +8,8 @@ use outbox::Context;
 use tokio::time::Instant;
 
 /// From the last look at the clock to the handler's first line, on a machine that has
-/// other things to do. A third of what a frozen message is late by.
-const STARTING: Duration = Duration::from_millis(100);
+/// other things to do. Little more than half of what a frozen message is late by.
+const STARTING: Duration = Duration::from_millis(500);
 
 /// Runs so far.
 #[derive(Clone, Default)]

@@ -21,7 +21,7 @@ impl What {
     /// How long a message is held.
     pub fn freeze(self) -> Duration {
         // A call has no lease that could run out meanwhile.
-        if self == Self::All { FROZEN / 6 } else { FROZEN }
+        if self == Self::All { FROZEN / 18 } else { FROZEN }
     }
 }
 

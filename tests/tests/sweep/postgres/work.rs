@@ -82,7 +82,7 @@ impl Work {
     /// Where nothing has to wait for its end.
     pub fn lease(self) -> Duration {
         // Its handler lives for longer.
-        if self == Self::Extend { LONG_LEASE / 5 } else { LONG_LEASE }
+        if self == Self::Extend { Duration::from_secs(2) } else { LONG_LEASE }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::history::History;
 use crate::lease::{Act, End, Lease, ttl};
 use crate::workload::EXIT;
 
-/// A claim that was sent before the signal may still be answered.
+/// A claim that was sent before the signal was heard may still be on its way.
 const UNDER_WAY: i64 = 500_000;
 /// `drain_timeout`, and what the machine needs beside it.
 const GRACE: i64 = 10_000_000;
@@ -23,9 +23,14 @@ pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
     let quiet = |at: i64| at >= history.quiet.0 + ttl();
     for sent in history.signals.iter().filter(|it| it.signal == "TERM" && quiet(it.at)) {
         let worker = sent.app.starts_with('w');
-        let drained = |exit: &&Exit| worker && !by_its_handler(exit);
+        let own = |app: &str| *app == sent.app;
+        let drained =
+            |exit: &&Exit| worker && !by_its_handler(exit) && !before_it_was_ready(history, exit);
         let Some(exit) = history.exit(&sent.app).filter(drained) else { continue };
-        let took = exit.at - sent.at;
+        // By its own word: sending it takes a process, and hearing it a turn on the machine.
+        let heard = history.words("draining").find(|line| own(&line.app));
+        let heard = heard.map_or(sent.at, |line| line.at.max(sent.at));
+        let took = exit.at - heard;
         let ended = exit.status.code() == Some(0) && took < GRACE;
         verdict.test(ended, || format!("{}: {} after {took} us", sent.app, exit.status));
         if history.store == Store::Sqlite {
@@ -33,8 +38,7 @@ pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
             continue;
         }
         let claims = history.changes.iter().filter(|change| change.act() == Act::Claim);
-        let own = |app: &str| *app == sent.app;
-        let late = claims.filter(|it| own(&it.app) && it.at > sent.at + UNDER_WAY).count();
+        let late = claims.filter(|it| own(&it.app) && it.stmt > heard + UNDER_WAY).count();
         verdict.test(late == 0, || format!("{} took {late} rows when it was draining", sent.app));
         let left = history.leases.iter().filter(|lease| match lease.end {
             End::Written(_) => false,
@@ -75,14 +79,22 @@ fn by_its_handler(exit: &Exit) -> bool {
     exit.status.signal() == Some(6) || exit.status.code() == Some(EXIT)
 }
 
+fn is_ready(history: &History, exit: &Exit) -> bool {
+    history.words("ready").any(|line| line.app == exit.app)
+}
+
+/// By a signal that came before its handler was set.
+fn before_it_was_ready(history: &History, exit: &Exit) -> bool {
+    exit.status.signal() == Some(15) && !is_ready(history, exit)
+}
+
 fn explained(history: &History, exit: &Exit) -> bool {
     let sent = |signal| history.signals.iter().any(|it| it.app == exit.app && it.signal == signal);
-    let ready = history.words("ready").any(|line| line.app == exit.app);
+    let ready = is_ready(history, exit);
     match (exit.status.signal(), exit.status.code()) {
         _ if by_its_handler(exit) => true,
         (Some(9), _) => sent("KILL"),
-        // A signal may come before its handler is set.
-        (Some(15), _) => sent("TERM") && !ready,
+        (Some(15), _) => sent("TERM") && before_it_was_ready(history, exit),
         (_, Some(0 | 1 | 143)) if sent("TERM") => true,
         // It cannot start without a database.
         (_, Some(1)) => !ready,

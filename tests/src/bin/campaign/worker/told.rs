@@ -26,7 +26,7 @@ pub(super) fn record(event: &Event) {
     }
 }
 
-/// Warnings and errors, by their message.
+/// Warnings and errors, by their message; and when it hears that it is to end.
 pub(super) struct Log;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
@@ -40,10 +40,15 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
             }
         }
         let known = event.metadata().target().starts_with("outbox");
-        if known && *event.metadata().level() <= tracing::Level::WARN {
+        let level = *event.metadata().level();
+        if known && level <= tracing::Level::INFO {
             let mut text = Text(String::new());
             event.record(&mut text);
-            tell(&format!("log{}", text.0));
+            if level <= tracing::Level::WARN {
+                tell(&format!("log{}", text.0));
+            } else if text.0.starts_with(" draining") {
+                tell("draining");
+            }
         }
     }
 }
