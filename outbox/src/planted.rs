@@ -63,7 +63,7 @@ mod there {
         (
             "claim-over-lease",
             CLAIM_OF_ONE,
-            &[("now - $2 * interval '1 m", "now - $2 * interval '0.5 m")],
+            &[("() - $2 * interval '1 m", "() - $2 * interval '0.5 m")],
         ),
         (
             "stale-lease",
@@ -76,7 +76,10 @@ mod there {
         (
             "stale-lease",
             CLAIM_OF_ONE,
-            &[("acquired_at = due.now,", "acquired_at = due.now - interval '1 s',")],
+            &[(
+                "acquired_at = statement_timestamp(),",
+                "acquired_at = statement_timestamp() - interval '1 s',",
+            )],
         ),
         (
             "early-claim",
@@ -90,8 +93,8 @@ mod there {
             "early-claim",
             CLAIM_OF_ONE,
             &[(
-                "<= clock.now\n          AND (o.next",
-                "<= clock.now + interval '1 s'\n          AND (o.next",
+                "<= statement_timestamp()\n      AND (o.next",
+                "<= statement_timestamp() + interval '1 s'\n      AND (o.next",
             )],
         ),
         ("uncounted-delivery", CLAIM, &[UNCOUNTED]),

@@ -18,42 +18,49 @@ use crate::store::{Before, Claim, Claimed, Extend, Landed, Lease, Position, Take
 
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
-        let statement = match claims {
-            [one] if !one.expected && one.queues.len() == 1 => self.claim_of_one(one),
-            _ => self.claim_of_many(claims),
+        let mut answers = match claims {
+            [one] if !one.expected && one.queues.len() == 1 => {
+                self.claim_by(self.claim_of_one(one), claims).await?
+            }
+            _ => Vec::new(),
         };
+        // The short statement leaves more than 32 MiB to the other.
+        if answers.iter().all(|one| one.large) {
+            answers = self.claim_by(self.claim_of_many(claims), claims).await?;
+        }
+        let taken: Vec<_> = answers.into_iter().map(|one| one.taken).collect();
+        self.claimed(taken.iter().map(|one| one.rows.len()).sum());
+        Ok(taken)
+    }
+
+    async fn claim_by(
+        &self,
+        statement: Statement,
+        claims: &[Claim],
+    ) -> Result<Vec<Answer>, StoreError> {
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
         let limits: Vec<_> = claims.iter().map(|claim| claim.limit).collect();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
         let claimed = self.bounded("claim", |connection| {
             Box::pin(async move {
-                let mut taken: Vec<_> = tokens.iter().map(|_| Taken::default()).collect();
-                let mut looked = vec![false; taken.len()];
+                let mut answers: Vec<_> = tokens.iter().map(|_| Answer::default()).collect();
                 let mut rows = statement.fetch(&mut *connection);
                 while let Some(row) = rows.try_next().await? {
-                    take(&row, &tokens, &mut taken, &mut looked)?;
+                    take(&row, &tokens, &mut answers)?;
                 }
                 drop(rows);
-                for ((one, looked), limit) in taken.iter_mut().zip(looked).zip(limits) {
-                    // As many as it may take were there, and somebody wrote to some.
-                    if !looked && one.rows.len() < limit {
-                        one.next = Some(Duration::ZERO);
-                    }
+                for (one, limit) in answers.iter_mut().zip(limits) {
+                    one.ends(limit);
                 }
-                if taken.iter().flat_map(|one| &one.rows).any(|one| one.row.bytes() >= LARGE) {
+                let all = answers.iter().flat_map(|one| &one.taken.rows);
+                if all.into_iter().any(|one| one.row.bytes() >= LARGE) {
                     // It would keep as much as it needed for the largest row so far.
                     connection.shrink_buffers();
                 }
-                for one in &mut taken {
-                    // RETURNING promises no order.
-                    one.rows.sort_by_key(|claimed| Position::of(&claimed.row));
-                }
-                Ok(taken)
+                Ok(answers)
             })
         });
-        let taken = claimed.await?;
-        self.claimed(taken.iter().map(|one| one.rows.len()).sum());
-        Ok(taken)
+        claimed.await
     }
 
     fn claim_of_many(&self, claims: &[Claim]) -> Statement {
@@ -103,33 +110,63 @@ impl PgStore {
     }
 }
 
-/// A row of the answer: one that was taken, how long to wait for the next, or that
+/// What came back for a claim.
+#[derive(Default)]
+struct Answer {
+    taken: Taken,
+    /// It says how long to wait, or that nobody knows.
+    looked: bool,
+    /// How many rows there were for it, where the statement tells.
+    found: usize,
+    /// They were too many bytes for it.
+    large: bool,
+}
+
+impl Answer {
+    fn ends(&mut self, limit: usize) {
+        let Self { taken, looked, found, .. } = self;
+        if taken.rows.len() < limit && (!*looked || *found > taken.rows.len()) {
+            // There were more, and somebody wrote to them.
+            taken.next = Some(Duration::ZERO);
+        } else if taken.rows.len() == limit && limit > 0 {
+            taken.next = None;
+        }
+        // RETURNING promises no order.
+        taken.rows.sort_by_key(|claimed| Position::of(&claimed.row));
+    }
+}
+
+/// The place of how many rows there were, which only the statement for one claim tells.
+const FOUND: usize = 16;
+
+/// A row of the answer: one that was taken, how long to wait for the next, both, or that
 /// others are claiming.
-fn take(
-    row: &PgRow,
-    tokens: &[Uuid],
-    taken: &mut [Taken],
-    looked: &mut [bool],
-) -> Result<(), sqlx::Error> {
+fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     if place == 0 {
-        for one in taken.iter_mut() {
-            one.crowded = true;
+        for one in answers.iter_mut() {
+            one.taken.crowded = true;
         }
         return Ok(());
     }
     let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
-    let (Some(one), Some(&own)) = (taken.get_mut(at), tokens.get(at)) else { return Ok(()) };
-    if row.try_get_raw(0)?.is_null() {
-        let wait: Option<i64> = row.try_get_unchecked(15)?;
-        let wait = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
-        one.next = [one.next, wait].into_iter().flatten().min();
-        looked[at] = true;
-    } else {
+    let (Some(one), Some(&own)) = (answers.get_mut(at), tokens.get(at)) else { return Ok(()) };
+    let taken = !row.try_get_raw(0)?.is_null();
+    if taken {
         let before = Before::of(row.try_get_unchecked(13)?);
         let row = Row { acquired_token: Some(own), ..read(row)? };
-        one.rows.push(Claimed { row, before });
+        one.taken.rows.push(Claimed { row, before });
     }
+    if row.len() > FOUND {
+        let found: i64 = row.try_get_unchecked(FOUND)?;
+        (one.found, one.large) = (usize::try_from(found).unwrap_or(0), found < 0);
+    } else if taken {
+        return Ok(());
+    }
+    let wait: Option<i64> = row.try_get_unchecked(15)?;
+    let wait = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
+    one.taken.next = [one.taken.next, wait].into_iter().flatten().min();
+    one.looked = true;
     Ok(())
 }
 
