@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use outbox::{Context, Subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both};
 
 use super::within_a_minute;
@@ -21,19 +20,19 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     capture::start();
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
-    const TTL: Duration = Duration::from_secs(3);
-    // Blocks as many threads as the runtime has, for three leases.
+    const TTL: Duration = Duration::from_secs(6);
+    // Blocks as many threads as the runtime has, for two leases.
     let blocking = Subscriber::new("blocking", "q", move |ctx: Context| {
         counted.fetch_add(1, Ordering::SeqCst);
         async move {
-            std::thread::sleep(3 * TTL);
+            std::thread::sleep(2 * TTL);
             assert!(!ctx.cancelled().is_cancelled(), "the lease holds");
         }
     });
     let app = db.app().only([blocking.lease_ttl(TTL).max_workers(2)]);
     let running = app.start().await.unwrap();
     db.send_all((0..2_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
-    eventually("all are settled", async || db.rows().await == 0).await;
+    within_a_minute("all are settled", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each was delivered once");
     assert_eq!(db.letters().await, 0);
@@ -46,7 +45,7 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
 /// The lease task has just run when they block, and has extended none of these: two thirds
 /// of each lease went by before its row was started.
 async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
-    const TTL: Duration = Duration::from_secs(20);
+    const TTL: Duration = Duration::from_secs(30);
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
     let blocking = Subscriber::new("late", "q", move |ctx: Context| {
