@@ -232,7 +232,9 @@ fn run(command: &mut Command) -> Result<()> {
 /// a flush, which would hide every difference that a ratio is to show.
 #[must_use]
 pub fn scratch() -> PathBuf {
-    std::env::var_os("OUTBOX_TEST_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from)
+    let named = std::env::var_os("OUTBOX_TEST_SCRATCH").map(PathBuf::from);
+    let memory = || Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
+    named.or_else(memory).unwrap_or_else(std::env::temp_dir)
 }
 
 /// The newest of Debian's, or the one on PATH.
