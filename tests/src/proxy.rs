@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::db::Db;
 use sqlx::postgres::PgConnectOptions;
@@ -13,7 +12,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 pub struct Proxy {
     address: SocketAddr,
@@ -28,8 +26,6 @@ pub struct Proxy {
     pings: Arc<AtomicUsize>,
     /// New connections are frozen too.
     hangs: Arc<AtomicBool>,
-    /// How long the server takes to hear of new ones.
-    delay: Arc<Mutex<Duration>>,
 }
 
 /// A Sync alone.
@@ -69,11 +65,10 @@ impl Proxy {
             losses: Arc::default(),
             pings: Arc::default(),
             hangs: Arc::default(),
-            delay: Arc::default(),
         };
         let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
         let (losses, hangs) = (Arc::clone(&proxy.losses), Arc::clone(&proxy.hangs));
-        let (delay, pings) = (Arc::clone(&proxy.delay), Arc::clone(&proxy.pings));
+        let pings = Arc::clone(&proxy.pings);
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let to = server.lock().unwrap().clone();
@@ -88,11 +83,7 @@ impl Proxy {
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
                 let asked = pump(client_in, server_out, Arc::clone(&line), Towards::Server);
-                let delay = *delay.lock().unwrap();
-                tokio::spawn(async move {
-                    sleep(delay).await;
-                    asked.await;
-                });
+                tokio::spawn(asked);
                 tokio::spawn(pump(server_in, client_out, line, Towards::Client));
             }
         });
@@ -114,11 +105,6 @@ impl Proxy {
     /// How many connections there were.
     pub fn connections(&self) -> usize {
         self.lines.lock().unwrap().len()
-    }
-
-    /// The server hears so late of connections from now on.
-    pub fn delay(&self, by: Duration) {
-        *self.delay.lock().unwrap() = by;
     }
 
     /// How many connections there were on which somebody listened.

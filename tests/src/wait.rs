@@ -14,10 +14,22 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Panics
 /// When it does not within [`PATIENCE`].
-pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    eventually_within(PATIENCE, what, holds).await;
+}
+
+/// As [`eventually`], for what takes long on a machine that has nothing else to do.
+///
+/// # Panics
+/// When it does not hold in that time.
+pub async fn eventually_within(
+    patience: Duration,
+    what: &str,
+    mut holds: impl AsyncFnMut() -> bool,
+) {
+    let end = Instant::now() + patience;
     while !holds().await {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {patience:?}: {what}");
         sleep(Duration::from_millis(10)).await;
     }
 }

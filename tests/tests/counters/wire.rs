@@ -5,15 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use outbox_tests::db::Db;
 use outbox_tests::frames::Frames;
-use outbox_tests::wait::PATIENCE;
+use outbox_tests::wait::{PATIENCE, eventually_within};
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep};
 
 pub struct Wire {
     address: SocketAddr,
@@ -74,17 +72,12 @@ impl Wire {
     /// here it is heard last that the one is closed by which a start looks for the server.
     pub async fn rests(&self) {
         // One too many is closed after a poll or two.
-        let end = Instant::now() + 4 * PATIENCE;
-        loop {
+        eventually_within(4 * PATIENCE, "it sleeps on two connections", async || {
             let counts = self.counts();
             let claims = counts.of("-- Leases due rows") > 0;
-            let looks = counts.of("SELECT DISTINCT virtualtransaction") > 0;
-            if claims && looks && counts.open == 2 {
-                return;
-            }
-            assert!(Instant::now() < end, "{} connections", counts.open);
-            sleep(Duration::from_millis(10)).await;
-        }
+            claims && counts.of("SELECT DISTINCT virtualtransaction") > 0 && counts.open == 2
+        })
+        .await;
     }
 
     /// Forgets the statements so far.

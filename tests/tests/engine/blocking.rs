@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use outbox::{Context, Subscriber};
 use outbox_tests::db::Db;
+use outbox_tests::wait::eventually_within;
 use outbox_tests::{capture, on_both};
 
-use super::within_a_minute;
+use super::MINUTE;
 
 on_both!(
     a_lease_outlives_handlers_that_block_the_whole_runtime,
@@ -32,7 +33,7 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     let app = db.app().only([blocking.lease_ttl(TTL).max_workers(2)]);
     let running = app.start().await.unwrap();
     db.send_all((0..2_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
-    within_a_minute("all are settled", async || db.rows().await == 0).await;
+    eventually_within(MINUTE, "all are settled", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each was delivered once");
     assert_eq!(db.letters().await, 0);
@@ -65,7 +66,7 @@ async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     let app = db.app().only([blocking.lease_ttl(TTL).max_workers(2)]);
     db.send_all((0..4_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
     let running = app.start().await.unwrap();
-    within_a_minute("all are settled", async || db.rows().await == 0).await;
+    eventually_within(MINUTE, "all are settled", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each of the late ones was delivered once");
     assert_eq!(db.letters().await, 0);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use outbox::{Context, Outgoing, Published, Publisher, Subscriber, TimerConflict};
 use outbox_tests::db::Db;
 use outbox_tests::probe::Run;
-use outbox_tests::wait::{eventually, soon};
+use outbox_tests::wait::{eventually, eventually_within, soon};
 use outbox_tests::{capture, on_both, on_postgres, probe};
 use tokio::time::Instant;
 
-use super::{SECOND, gated, within_a_minute};
+use super::{MINUTE, SECOND, gated};
 
 on_both!(
     a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once,
@@ -31,7 +31,8 @@ async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_on
     db.publish("q", 7).await;
     let run = probe.start().await;
     let long = run.lease_deadline + 4 * ttl;
-    within_a_minute("the lease goes on", async || run.context.lease_deadline() >= long).await;
+    eventually_within(MINUTE, "the lease goes on", async || run.context.lease_deadline() >= long)
+        .await;
     assert!(Instant::now() + ttl >= long, "a lease is never longer than its time");
     assert!(!run.context.cancelled().is_cancelled());
     assert!(probe.more().await.is_empty(), "nobody else started it");
@@ -183,7 +184,7 @@ async fn of_sixteen_rows_for_one_slow_worker_none_starts_after_its_lease(db: &Db
     db.send_all((0..16_i64).map(|n| Outgoing::new(queue.as_str(), &n))).await;
     let slow = slow.max_workers(1).fetch_batch(16).lease_ttl(TTL);
     let running = db.app().only([slow]).start().await.unwrap();
-    within_a_minute("no row is left", async || db.rows().await == 0).await;
+    eventually_within(MINUTE, "no row is left", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
     let starts = starts.lock().unwrap().clone();
     println!("{} starts, {} skips: {starts:.0?}", starts.len(), skips(name));

@@ -25,20 +25,10 @@ use std::time::Duration;
 
 use outbox::Subscriber;
 use outbox_tests::probe::{self, Probe};
-use tokio::time::{sleep, timeout};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
-
-/// As `eventually`, for what takes long on a machine that has nothing else to do.
-async fn within_a_minute(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let held = async {
-        while !holds().await {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert!(timeout(60 * SECOND, held).await.is_ok(), "not within a minute: {what}");
-}
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// A subscriber that polls once an hour, and looks after no lease sooner: what it
 /// handles, it was woken for.

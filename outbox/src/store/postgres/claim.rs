@@ -18,19 +18,25 @@ use crate::store::{Before, Claim, Claimed, Extend, Landed, Lease, Position, Take
 
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
-        let mut answers = match claims {
-            [one] if !one.expected && one.queues.len() == 1 => {
-                self.claim_by(self.claim_of_one(one), claims).await?
-            }
-            _ => Vec::new(),
+        let answers = match self.claim_shortly(claims).await? {
+            Some(answers) => answers,
+            None => self.claim_by(self.claim_of_many(claims), claims).await?,
         };
-        // The short statement leaves more than 32 MiB to the other.
-        if answers.iter().all(|one| one.large) {
-            answers = self.claim_by(self.claim_of_many(claims), claims).await?;
-        }
         let taken: Vec<_> = answers.into_iter().map(|one| one.taken).collect();
         self.claimed(taken.iter().map(|one| one.rows.len()).sum());
         Ok(taken)
+    }
+
+    /// By the statement for one claim. `None` where that is for the other: there are more
+    /// claims, or more than 32 MiB.
+    async fn claim_shortly(&self, claims: &[Claim]) -> Result<Option<Vec<Answer>>, StoreError> {
+        let [one] = claims else { return Ok(None) };
+        if one.expected || one.queues.len() != 1 {
+            return Ok(None);
+        }
+        let answers = self.claim_by(self.claim_of_one(one), claims).await?;
+        let large = answers.iter().any(|one| one.found < 0);
+        Ok((!large).then_some(answers))
     }
 
     async fn claim_by(
@@ -41,7 +47,7 @@ impl PgStore {
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
         let limits: Vec<_> = claims.iter().map(|claim| claim.limit).collect();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
-        let claimed = self.bounded("claim", |connection| {
+        self.bounded("claim", |connection| {
             Box::pin(async move {
                 let mut answers: Vec<_> = tokens.iter().map(|_| Answer::default()).collect();
                 let mut rows = statement.fetch(&mut *connection);
@@ -59,8 +65,8 @@ impl PgStore {
                 }
                 Ok(answers)
             })
-        });
-        claimed.await
+        })
+        .await
     }
 
     fn claim_of_many(&self, claims: &[Claim]) -> Statement {
@@ -116,19 +122,18 @@ struct Answer {
     taken: Taken,
     /// It says how long to wait, or that nobody knows.
     looked: bool,
-    /// How many rows there were for it, where the statement tells.
-    found: usize,
-    /// They were too many bytes for it.
-    large: bool,
+    /// How many rows there were for it, where the statement tells: -1 of too many bytes.
+    found: i64,
 }
 
 impl Answer {
     fn ends(&mut self, limit: usize) {
-        let Self { taken, looked, found, .. } = self;
-        if taken.rows.len() < limit && (!*looked || *found > taken.rows.len()) {
+        let Self { taken, looked, found } = self;
+        let got = taken.rows.len();
+        if got < limit && (!*looked || usize::try_from(*found).is_ok_and(|found| found > got)) {
             // There were more, and somebody wrote to them.
             taken.next = Some(Duration::ZERO);
-        } else if taken.rows.len() == limit && limit > 0 {
+        } else if got == limit && limit > 0 {
             taken.next = None;
         }
         // RETURNING promises no order.
@@ -158,8 +163,7 @@ fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx
         one.taken.rows.push(Claimed { row, before });
     }
     if row.len() > FOUND {
-        let found: i64 = row.try_get_unchecked(FOUND)?;
-        (one.found, one.large) = (usize::try_from(found).unwrap_or(0), found < 0);
+        one.found = row.try_get_unchecked(FOUND)?;
     } else if taken {
         return Ok(());
     }
