@@ -62,7 +62,7 @@ mod there {
         ),
         (
             "claim-over-lease",
-            CLAIM_OF_ONE,
+            CLAIMS_OF_ONE,
             &[("() - $2 * interval '1 m", "() - $2 * interval '0.5 m")],
         ),
         (
@@ -75,7 +75,7 @@ mod there {
         ),
         (
             "stale-lease",
-            CLAIM_OF_ONE,
+            CLAIMS_OF_ONE,
             &[(
                 "acquired_at = statement_timestamp(),",
                 "acquired_at = statement_timestamp() - interval '1 s',",
@@ -91,14 +91,14 @@ mod there {
         ),
         (
             "early-claim",
-            CLAIM_OF_ONE,
+            CLAIMS_OF_ONE,
             &[(
                 "<= statement_timestamp()\n      AND (o.next",
                 "<= statement_timestamp() + interval '1 s'\n      AND (o.next",
             )],
         ),
         ("uncounted-delivery", CLAIM, &[UNCOUNTED]),
-        ("uncounted-delivery", CLAIM_OF_ONE, &[UNCOUNTED]),
+        ("uncounted-delivery", CLAIMS_OF_ONE, &[UNCOUNTED]),
         (
             "early-retry",
             "-- Puts failed rows off",
@@ -107,7 +107,8 @@ mod there {
     ];
 
     const CLAIM: &str = "-- Leases due rows, free ones";
-    const CLAIM_OF_ONE: &str = "-- Leases due rows as claim.sql";
+    /// Of one queue: what waits behind a wake, and what drains.
+    const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
     const UNCOUNTED: Edit = ("o.deliveries_count + 1", "o.deliveries_count");
     const TOKEN: Edit = (" AND o.acquired_token = run.token", "");
     const COPY: Edit = (

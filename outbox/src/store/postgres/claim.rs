@@ -1,5 +1,6 @@
 //! Taking rows, and when to look again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,21 +21,26 @@ impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
         let answers = match self.claim_shortly(claims).await? {
             Some(answers) => answers,
-            None => self.claim_by(self.claim_of_many(claims), claims).await?,
+            None => self.claim_by(self.claim_of_many(claims), take, claims).await?,
         };
         let taken: Vec<_> = answers.into_iter().map(|one| one.taken).collect();
         self.claimed(taken.iter().map(|one| one.rows.len()).sum());
         Ok(taken)
     }
 
-    /// By the statement for one claim. `None` where that is for the other: there are more
-    /// claims, or more than 32 MiB.
+    /// By the statements for one claim of one queue. `None` where that is for the other: there
+    /// are more of them, or more than 32 MiB.
     async fn claim_shortly(&self, claims: &[Claim]) -> Result<Option<Vec<Answer>>, StoreError> {
         let [one] = claims else { return Ok(None) };
-        if one.expected || one.queues.len() != 1 {
+        if one.queues.len() != 1 {
             return Ok(None);
         }
-        let answers = self.claim_by(self.claim_of_one(one), claims).await?;
+        if let Some(lanes) = self.lanes(claims) {
+            let statement = of_one_queue(&self.0.sql().claim_full, one).bind(lanes);
+            return self.claim_by(statement, take_full, claims).await.map(Some);
+        }
+        let statement = of_one_queue(&self.0.sql().claim_one, one);
+        let answers = self.claim_by(statement, take, claims).await?;
         let large = answers.iter().any(|one| one.found < 0);
         Ok((!large).then_some(answers))
     }
@@ -42,6 +48,7 @@ impl PgStore {
     async fn claim_by(
         &self,
         statement: Statement,
+        take: Take,
         claims: &[Claim],
     ) -> Result<Vec<Answer>, StoreError> {
         let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
@@ -87,16 +94,6 @@ impl PgStore {
             .bind(self.lanes(claims))
     }
 
-    fn claim_of_one(&self, claim: &Claim) -> Statement {
-        query(&self.0.sql().claim_one)
-            .bind(claim.most_rows())
-            .bind(delay_micros(claim.lease_ttl))
-            .bind(claim.token)
-            .bind(claim.after.map(|after| PgTime(after.due)))
-            .bind(claim.after.map(|after| after.id))
-            .bind(claim.queues[0].clone())
-    }
-
     /// What those share that are in each other's way: the table and a queue that has
     /// plenty of rows. Single rows are taken too fast to ask.
     fn lanes(&self, claims: &[Claim]) -> Option<String> {
@@ -114,6 +111,16 @@ impl PgStore {
         let runs = Runs::of(leases, |lease| *lease, |_, _| true);
         self.write("look at leases", &self.0.sql().held, &runs, |statement| statement).await
     }
+}
+
+fn of_one_queue(sql: &Arc<str>, claim: &Claim) -> Statement {
+    query(sql)
+        .bind(claim.most_rows())
+        .bind(delay_micros(claim.lease_ttl))
+        .bind(claim.token)
+        .bind(claim.after.map(|after| PgTime(after.due)))
+        .bind(claim.after.map(|after| after.id))
+        .bind(claim.queues[0].clone())
 }
 
 /// What came back for a claim.
@@ -141,6 +148,9 @@ impl Answer {
     }
 }
 
+/// Adds a row of an answer to what came back for each claim, which has this token.
+type Take = fn(&PgRow, &[Uuid], &mut [Answer]) -> Result<(), sqlx::Error>;
+
 /// The place of how many rows there were, which only the statement for one claim tells.
 const FOUND: usize = 16;
 
@@ -158,9 +168,7 @@ fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx
     let (Some(one), Some(&own)) = (answers.get_mut(at), tokens.get(at)) else { return Ok(()) };
     let taken = !row.try_get_raw(0)?.is_null();
     if taken {
-        let before = Before::of(row.try_get_unchecked(13)?);
-        let row = Row { acquired_token: Some(own), ..read(row)? };
-        one.taken.rows.push(Claimed { row, before });
+        one.taken.rows.push(claimed(row, own)?);
     }
     if row.len() > FOUND {
         one.found = row.try_get_unchecked(FOUND)?;
@@ -172,6 +180,20 @@ fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx
     one.taken.next = [one.taken.next, wait].into_iter().flatten().min();
     one.looked = true;
     Ok(())
+}
+
+/// As [`take`], of a claim that expected as many rows as it asked for.
+fn take_full(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+    for (one, &own) in answers.iter_mut().zip(tokens) {
+        one.taken.crowded = row.try_get_unchecked(14)?;
+        one.taken.rows.push(claimed(row, own)?);
+    }
+    Ok(())
+}
+
+fn claimed(row: &PgRow, own: Uuid) -> Result<Claimed, sqlx::Error> {
+    let before = Before::of(row.try_get_unchecked(13)?);
+    Ok(Claimed { row: Row { acquired_token: Some(own), ..read(row)? }, before })
 }
 
 /// A payload of this many bytes is not copied.
