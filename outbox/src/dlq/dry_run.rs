@@ -158,7 +158,7 @@ fn outcome(settlement: &Settlement) -> DryOutcome {
     match settlement {
         Settlement::Ack { .. } => DryOutcome::Acked,
         Settlement::Retry { delay } => DryOutcome::Retried(*delay),
-        Settlement::Dead { reason, .. } => DryOutcome::Dead(*reason),
+        Settlement::Dead(cause) => DryOutcome::Dead(cause.reason),
         Settlement::Release { due_in, .. } => DryOutcome::Snoozed(due_in.unwrap_or_default()),
         // Nobody claims on trial, and no drain is under way.
         Settlement::Abandon | Settlement::Lost => DryOutcome::Snoozed(Duration::ZERO),

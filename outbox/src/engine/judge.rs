@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::error;
 
-use super::settle::Settlement;
+use super::settle::{Cause, Settlement};
 use crate::extract::Context;
 use crate::message::{FailureReason, Row, fingerprint};
 use crate::retry::FailedAttempt;
@@ -147,7 +147,8 @@ impl Case<'_> {
         let message = last_exception.as_deref().or(note.as_deref()).unwrap_or_default();
         let (queue, kind) = (&self.row.queue, error_kind.as_deref());
         let fingerprint = fingerprint(queue, kind, reason.as_str(), message);
-        Settlement::Dead { reason, error_kind, last_exception, note, fingerprint }
+        let cause = Cause { reason, error_kind, last_exception, note, fingerprint };
+        Settlement::Dead(Box::new(cause))
     }
 
     fn rendered(&self, error: &HandlerError) -> Option<String> {

@@ -46,7 +46,7 @@ pub(crate) async fn rehearse(
     });
     let claimed_at = Instant::now();
     let options = &subscriber.options;
-    let delivery = Delivery::new(row, &common, claimed_at + options.lease_ttl);
+    let delivery = Delivery::new(Box::new(row), &common, claimed_at + options.lease_ttl);
     let kept = Arc::<Mutex<Vec<Prepared>>>::default();
     let _ = delivery.loan().rehearsed.set(Arc::clone(&kept));
     let context = Context::new(delivery);

@@ -41,13 +41,8 @@ pub(crate) enum Settlement {
     Retry {
         delay: Duration,
     },
-    Dead {
-        reason: FailureReason,
-        error_kind: Option<String>,
-        last_exception: Option<String>,
-        note: Option<String>,
-        fingerprint: String,
-    },
+    /// Apart, because every settlement is moved as often as this one would be.
+    Dead(Box<Cause>),
     Release {
         due_in: Option<Duration>,
         uncount: bool,
@@ -56,6 +51,16 @@ pub(crate) enum Settlement {
     Abandon,
     /// Nothing to write: another claim owns the row.
     Lost,
+}
+
+/// Why a row failed for good, and what its dead letter says of that.
+#[derive(Debug)]
+pub(crate) struct Cause {
+    pub(crate) reason: FailureReason,
+    pub(crate) error_kind: Option<String>,
+    pub(crate) last_exception: Option<String>,
+    pub(crate) note: Option<String>,
+    pub(crate) fingerprint: String,
 }
 
 impl Settling {
@@ -92,15 +97,15 @@ impl Settling {
 
     /// Something of it is written into the table of dead letters.
     pub(super) fn is_letter(&self) -> bool {
-        matches!(self.settlement, Settlement::Dead { .. })
+        matches!(self.settlement, Settlement::Dead(_))
     }
 
     /// About how much it takes to write it.
     pub(super) fn bytes(&self) -> usize {
         match &self.settlement {
             Settlement::Ack { messages } => messages.iter().map(Prepared::bytes).sum(),
-            Settlement::Dead { last_exception, note, .. } => {
-                [last_exception, note].into_iter().flatten().map(String::len).sum()
+            Settlement::Dead(cause) => {
+                [&cause.last_exception, &cause.note].into_iter().flatten().map(String::len).sum()
             }
             _ => 0,
         }
@@ -137,8 +142,8 @@ impl Settling {
                 let next_delay = due_in.unwrap_or_default();
                 close(Close::Snoozed { next_delay });
             }
-            (Settlement::Dead { reason, .. }, Written::Landed) => {
-                close(Close::Terminal { reason: *reason, dead_letter });
+            (Settlement::Dead(cause), Written::Landed) => {
+                close(Close::Terminal { reason: cause.reason, dead_letter });
             }
             (Settlement::Abandon, _) => close(Close::Abandoned),
             (settlement, _) => {
@@ -230,7 +235,7 @@ pub(super) async fn settle_some<S: Store>(
             Settlement::Ack { messages } if messages.is_empty() => acks.push(settling),
             Settlement::Ack { .. } => publishing.push(settling),
             Settlement::Retry { .. } => retries.push(settling),
-            Settlement::Dead { .. } => deaths.push(settling),
+            Settlement::Dead(_) => deaths.push(settling),
             Settlement::Release { .. } | Settlement::Abandon => releases.push(settling),
             Settlement::Lost => settling.close(Written::Lost, false),
         }
@@ -283,18 +288,14 @@ impl Settling {
     }
 
     pub(super) fn as_death(&self) -> Option<Death> {
-        let Settlement::Dead { reason, error_kind, last_exception, note, fingerprint } =
-            &self.settlement
-        else {
-            return None;
-        };
+        let Settlement::Dead(cause) = &self.settlement else { return None };
         Some(Death {
             lease: self.lease,
-            reason: *reason,
-            error_kind: error_kind.clone(),
-            last_exception: last_exception.clone(),
-            note: note.clone(),
-            fingerprint: Some(fingerprint.clone()),
+            reason: cause.reason,
+            error_kind: cause.error_kind.clone(),
+            last_exception: cause.last_exception.clone(),
+            note: cause.note.clone(),
+            fingerprint: Some(cause.fingerprint.clone()),
         })
     }
 

@@ -160,7 +160,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
             let retries: Vec<Retry> = group.iter().filter_map(Settling::as_retry).collect();
             store.retry(&retries).await
         }
-        Settlement::Dead { .. } => {
+        Settlement::Dead(_) => {
             let deaths: Vec<Death> = group.iter().filter_map(Settling::as_death).collect();
             store.bury(&deaths).await
         }

@@ -25,7 +25,7 @@ pub struct Context(Arc<Delivery>);
 
 /// What a run needs of its delivery, in one allocation.
 pub(crate) struct Delivery {
-    pub(crate) row: Row,
+    pub(crate) row: Box<Row>,
     pub(crate) common: Arc<Common>,
     pub(crate) watch: Watch,
     pub(crate) headers: OnceLock<Headers>,
@@ -48,7 +48,7 @@ pub(crate) struct Common {
 }
 
 impl Delivery {
-    pub(crate) fn new(row: Row, common: &Arc<Common>, deadline: Instant) -> Self {
+    pub(crate) fn new(row: Box<Row>, common: &Arc<Common>, deadline: Instant) -> Self {
         Self {
             row,
             common: Arc::clone(common),
@@ -306,7 +306,7 @@ impl Context {
             timer_id: None,
             headers,
         };
-        Self::new(Delivery::new(row, common, Instant::now()))
+        Self::new(Delivery::new(Box::new(row), common, Instant::now()))
     }
 
     /// Of a row that lies nowhere.

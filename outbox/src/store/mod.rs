@@ -120,7 +120,8 @@ pub struct Taken {
 /// A row just claimed. `row.acquired_token` is the claim's.
 #[derive(Debug)]
 pub struct Claimed {
-    pub row: Row,
+    /// Apart, because it is large and moved from hand to hand until its handler has it.
+    pub row: Box<Row>,
     pub before: Before,
 }
 
@@ -143,7 +144,7 @@ impl Claimed {
             timer_id: None,
             headers: None,
         };
-        Self { row, before: Before::Settled }
+        Self { row: Box::new(row), before: Before::Settled }
     }
 }
 

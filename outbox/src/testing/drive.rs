@@ -170,7 +170,7 @@ impl TestBroker {
         let ending = match settling.settlement {
             Settlement::Ack { .. } => Ending::Acked,
             Settlement::Retry { delay } => Ending::Retried(delay),
-            Settlement::Dead { reason, .. } => Ending::Terminal(reason),
+            Settlement::Dead(ref cause) => Ending::Terminal(cause.reason),
             Settlement::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
             Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
         };

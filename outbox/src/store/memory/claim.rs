@@ -41,7 +41,7 @@ impl Tables {
                 stored.row.acquired_token = Some(claim.token);
                 stored.row.acquired_at = Some(now);
                 stored.row.deliveries_count += 1;
-                Claimed { row: stored.row.clone(), before }
+                Claimed { row: Box::new(stored.row.clone()), before }
             })
             .collect();
         let looks = claim.limit == 0 || rows.len() < claim.limit;

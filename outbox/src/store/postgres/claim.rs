@@ -35,7 +35,7 @@ impl PgStore {
         if one.queues.len() != 1 {
             return Ok(None);
         }
-        if let Some(lanes) = self.lanes(claims) {
+        if let Some(lanes) = self.lanes(claims).filter(|_| one.limit > 0) {
             let statement = of_one_queue(&self.0.sql().claim_full, one).bind(lanes);
             return self.claim_by(statement, take_full, claims).await.map(Some);
         }
@@ -193,7 +193,8 @@ fn take_full(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(),
 
 fn claimed(row: &PgRow, own: Uuid) -> Result<Claimed, sqlx::Error> {
     let before = Before::of(row.try_get_unchecked(13)?);
-    Ok(Claimed { row: Row { acquired_token: Some(own), ..read(row)? }, before })
+    let row = Box::new(Row { acquired_token: Some(own), ..read(row)? });
+    Ok(Claimed { row, before })
 }
 
 /// A payload of this many bytes is not copied.

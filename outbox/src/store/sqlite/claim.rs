@@ -251,7 +251,7 @@ impl Leased {
             acquired_token: Some(self.token),
             timer_id,
         };
-        Ok(Claimed { row, before: Before::of(previous) })
+        Ok(Claimed { row: Box::new(row), before: Before::of(previous) })
     }
 }
 
