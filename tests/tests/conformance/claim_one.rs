@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use fastrand::Rng;
 use outbox::testing::store::{Before, Claim, Position, Store as _, Taken};
 
-use crate::bench::{Postgres, SqlBench, Steps, TTL};
+use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL};
 
 /// One of each kind that a claim tells apart.
 const DUE: [&str; 7] = [

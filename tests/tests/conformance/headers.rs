@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, Steps, death};
 
 async fn claim_one<B: Bench>(b: &B) -> Row {
-    b.claim(&["q"], 1).await.remove(0).row
+    *b.claim(&["q"], 1).await.remove(0).row
 }
 
 async fn headers_come_back<B: Bench>(b: B) {
@@ -105,7 +105,7 @@ async fn the_messages_of_a_batch_have_their_own_correlation_ids<B: Bench>(b: B) 
     b.send_batch((0..3).map(|n| Outgoing::new("q", &n)).collect()).await;
     let id = |row: Row| row.headers().unwrap().correlation_id().unwrap().to_owned();
     let ids: std::collections::HashSet<_> =
-        b.claim(&["q"], 3).await.into_iter().map(|claimed| id(claimed.row)).collect();
+        b.claim(&["q"], 3).await.into_iter().map(|claimed| id(*claimed.row)).collect();
     assert_eq!(ids.len(), 3);
 }
 

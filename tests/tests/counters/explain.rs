@@ -112,6 +112,12 @@ impl Plan {
         sum
     }
 
+    /// Of the whole.
+    pub fn all_buffers(&self) -> u64 {
+        let blocks = ["Shared Hit Blocks", "Shared Read Blocks"];
+        blocks.iter().map(|key| self.root[key].as_u64().unwrap()).sum()
+    }
+
     /// The first line of its text, in which each of our files says what it does.
     pub fn name(&self) -> &str {
         self.text.lines().next().unwrap_or_default().trim_start_matches("-- ")

@@ -7,7 +7,7 @@ use outbox::testing::store::{
     Claim, Death, Extend, Lease, PgStore, Position, Release, Retry, Store, Taken, ack_publishing,
     new_token,
 };
-use outbox::{FailureReason, Outgoing, Publisher, TableNames, TimerConflict};
+use outbox::{FailureReason, Outgoing, Publisher, Row, TableNames, TimerConflict};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -67,17 +67,21 @@ impl Work {
         Ok(tx.commit().await?)
     }
 
-    /// From the start, then behind that; for many queues as well, of which the
-    /// others have nothing.
+    /// By each of the statements: one that expects as many as it asks for, from the start; one
+    /// that does not, behind that; and one for many queues, of which the others have nothing.
     async fn claim(&self, queue: &str, rows: usize) -> anyhow::Result<Vec<Lease>> {
         let queues = [queue.to_owned()];
-        let first = self.taken(&[claim_of(&queues, rows.div_ceil(2), None)]).await?.remove(0);
-        let after = first.rows.last().map(|last| Position::of(&last.row));
-        let mut claims = vec![claim_of(&queues, rows / 2, after)];
+        let share = rows / 3;
+        let first = self.taken(&[claim_of(&queues, rows - 2 * share, None)]).await?.remove(0);
+        let after = |taken: &Taken| taken.rows.last().map(|last| Position::of(&last.row));
+        let few = Claim { expected: false, ..claim_of(&queues, share, after(&first)) };
+        let second = self.taken(&[few]).await?.remove(0);
+        let mut claims = vec![claim_of(&queues, share, after(&second).or(after(&first)))];
         claims.extend((0..40).map(|n| claim_of(&[format!("empty {n}")], 10, None)));
-        let second = self.taken(&claims).await?.remove(0);
-        let rows = first.rows.iter().chain(&second.rows).map(|claimed| &claimed.row);
-        Ok(rows.map(|row| Lease { id: row.id, token: row.acquired_token.unwrap() }).collect())
+        let third = self.taken(&claims).await?.remove(0);
+        let rows = [first, second, third].into_iter().flat_map(|taken| taken.rows);
+        let lease = |row: Box<Row>| Lease { id: row.id, token: row.acquired_token.unwrap() };
+        Ok(rows.map(|claimed| lease(claimed.row)).collect())
     }
 
     async fn taken(&self, claims: &[Claim]) -> anyhow::Result<Vec<Taken>> {
