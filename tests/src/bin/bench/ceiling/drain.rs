@@ -4,7 +4,7 @@
 //! The best form found: without the overlap each side waits for the other, more pairs
 //! than cores only wait for the processor, and from a thousand rows on what a
 //! statement costs by itself no longer shows. Rows that are locked are found again by
-//! their place.
+//! their places, in an array: a join would copy each row of what it joins.
 
 use anyhow::Result;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -26,7 +26,7 @@ pub const CLAIM: &str = "WITH due AS MATERIALIZED (
     )
     UPDATE outbox AS o
     SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
-    FROM due WHERE o.ctid = due.ctid AND o.acquired_token IS NULL
+    WHERE o.ctid = ANY(ARRAY(SELECT ctid FROM due)) AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at";
 pub const DELETE: &str =
     "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";

@@ -41,7 +41,7 @@ const CLAIM: &str = "WITH due AS MATERIALIZED (
     )
     UPDATE outbox AS o
     SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
-    FROM due WHERE o.ctid = due.ctid AND o.acquired_token IS NULL
+    WHERE o.ctid = ANY(ARRAY(SELECT ctid FROM due)) AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at, o.attempts_count";
 const DELETE: &str = "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";
 const RETRY: &str = "UPDATE outbox
