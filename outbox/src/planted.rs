@@ -40,9 +40,9 @@ mod there {
         (
             "ack-without-token",
             "-- Deletes handled rows whose lease still holds, and returns which",
-            &[("\n      AND (o.acquired_token = run.token) IS TRUE", "")],
+            &[TOKEN],
         ),
-        ("drain-keeps-leases", "-- Gives leases back", &[(TOKEN.0, " AND false")]),
+        ("drain-keeps-leases", "-- Gives leases back", &[(TOKEN.0, "AND false")]),
         ("letter-in-two-steps", "-- Moves rows that failed", &[COPY, RETURNS_NOTHING]),
         ("letter-without-delete", "-- Moves rows that failed", &[COPY, RETURNS_NOTHING]),
         (
@@ -99,27 +99,23 @@ mod there {
         ),
         ("uncounted-delivery", CLAIM, &[UNCOUNTED]),
         ("uncounted-delivery", CLAIMS_OF_ONE, &[UNCOUNTED]),
-        (
-            "early-retry",
-            "-- Puts failed rows off",
-            &[("given.delay * interval '1 m", "given.delay * interval '0.5 m")],
-        ),
+        ("early-retry", "-- Puts failed rows off", &[("* interval '1 m", "* interval '0.5 m")]),
     ];
 
     const CLAIM: &str = "-- Leases due rows, free ones";
     /// Of one queue: what waits behind a wake, and what drains.
     const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
     const UNCOUNTED: Edit = ("o.deliveries_count + 1", "o.deliveries_count");
-    const TOKEN: Edit = (" AND o.acquired_token = run.token", "");
+    const TOKEN: Edit =
+        ("AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]", "");
     const COPY: Edit = (
-        "DELETE FROM \"outbox\" AS o\n    USING unnest",
-        "SELECT o.id, run.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
-        o.timer_id, run.reason, run.kind, run.exception, run.note, run.fingerprint
-    FROM \"outbox\" AS o, unnest",
+        "DELETE FROM \"outbox\" AS o",
+        "SELECT o.id, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at, o.timer_id,
+        width_bucket(o.id, $3::bigint[]) AS run FROM \"outbox\" AS o",
     );
     const RETURNS_NOTHING: Edit = (
-        "    RETURNING o.id, run.token, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at,
-        o.timer_id, run.reason, run.kind, run.exception, run.note, run.fingerprint\n",
+        "    RETURNING o.id, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at, o.timer_id,
+        width_bucket(o.id, $3::bigint[]) AS run\n",
         "",
     );
 

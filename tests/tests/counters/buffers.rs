@@ -9,13 +9,13 @@ use outbox_tests::db::Db;
 use super::explain::{Plans, explained};
 
 /// To find and lock ten rows: the index, the rows, and each of them once more. And again to
-/// find them by their places and write them, and to look at what comes next.
+/// find them by their places and write them.
 pub const FEW: u64 = 50;
 /// As many as there are dead rows in the way, or nearly.
 pub const MANY: u64 = 5_000;
 
 /// Claims ten rows of `many`, by statements that are prepared and have run before. Says how
-/// many pages it read to find and lock them, and how many more for the rest.
+/// many pages it read to find and lock them, and how many more to write them.
 pub async fn of_ten(
     db: &Db,
     plans: &Plans,
@@ -34,9 +34,10 @@ pub async fn of_ten(
         plans.take().into_iter().filter(|plan| plan.name().contains("Leases due rows")).collect();
     let [claim] = &claims[..] else { panic!("{} claims", claims.len()) };
     let read = claim.buffers("CTE due");
-    let written = claim.all_buffers() - read;
+    // The short one looks ahead besides.
+    let written = if expected { claim.all_buffers() - read } else { claim.buffers("CTE taken") };
     assert!(read > 0 && written > 0, "{:#}", claim.root);
-    println!("{read} pages to find and lock ten rows, {written} for the rest");
+    println!("{read} pages to find and lock ten rows, {written} to write them");
     store.close().await;
     (taken, [read, written])
 }

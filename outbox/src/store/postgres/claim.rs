@@ -102,14 +102,16 @@ impl PgStore {
     }
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
-        let runs = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
-        let tokens: Vec<Uuid> = runs.heads.iter().map(|extend| extend.token).collect();
-        self.write("extend", &self.0.sql().extend, &runs, |statement| statement.bind(tokens)).await
+        let all = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
+        self.write("extend", &self.0.sql().extend, &all, |statement, heads| {
+            statement.bind(heads.iter().map(|extend| extend.token).collect::<Vec<_>>())
+        })
+        .await
     }
 
     pub(super) async fn held_leases(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
-        let runs = Runs::of(leases, |lease| *lease, |_, _| true);
-        self.write("look at leases", &self.0.sql().held, &runs, |statement| statement).await
+        let all = Runs::of(leases, |lease| *lease, |_, _| true);
+        self.write("look at leases", &self.0.sql().held, &all, |statement, _| statement).await
     }
 }
 

@@ -66,10 +66,13 @@ impl lends::Lends for Postgres {
         acks: &[Handled<'_>],
     ) -> Result<Ended, StoreError> {
         let Open { mut tx, .. } = open;
-        let runs = Runs::of(acks, |handled| handled.lease, |_, _| true);
-        let ack = runs.bound(publisher.statements().postgres.ack());
-        let acked = ack.fetch_one(&mut *tx).await.and_then(|row| runs.landed(&row));
-        if acked.map_err(unacked)?.contains(&false) {
+        let mut acked = vec![false; acks.len()];
+        for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
+            let ack = runs.bound(publisher.statements().postgres.ack());
+            let row = ack.fetch_one(&mut *tx).await;
+            row.and_then(|row| runs.note(&row, &mut acked)).map_err(unacked)?;
+        }
+        if acked.contains(&false) {
             tx.rollback().await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::LeaseLost);
         }

@@ -1,8 +1,10 @@
 //! Statements that run in the caller's transaction.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::sync::Arc;
 
+use futures_util::TryStreamExt as _;
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow, Postgres};
 
@@ -106,7 +108,9 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(first.due.delay())
                 .bind(channel.as_deref())
                 .bind(lock.as_deref());
-            statement.fetch_one(&mut **self).await.and_then(|row| inserted(&row))
+            // Read as they come: a row for each id is larger than the id.
+            let ids = statement.fetch(&mut **self).and_then(|row| ready(row.try_get::<i64, _>(0)));
+            ids.try_collect().await.map(inserted)
         } else {
             let timers = messages.iter().any(|m| m.timer_id.is_some());
             let text = if timers { &sql.insert_batch_mixed } else { &sql.insert_batch_queues };
@@ -125,7 +129,9 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 let rows = statement.fetch_all(&mut **self).await;
                 rows.and_then(|rows| in_order(&messages, &rows))
             } else {
-                statement.fetch_one(&mut **self).await.and_then(|row| inserted(&row))
+                let row = statement.fetch_one(&mut **self).await;
+                let ids = row.and_then(|row| row.try_get::<Option<_>, _>(0));
+                ids.map(|ids| inserted(ids.unwrap_or_default()))
             }
         };
         published.map_err(StoreError::of("publish a batch"))
@@ -164,12 +170,11 @@ fn published(row: &PgRow, fresh: usize) -> Result<Published, sqlx::Error> {
     Ok(if fresh { Published::Inserted(id) } else { Published::Extended(id) })
 }
 
-/// The ids of messages that are alike, in the order of the batch: that in which they
+/// The ids of messages without timers, in the order of the batch: that in which they
 /// were drawn.
-fn inserted(row: &PgRow) -> Result<Vec<Published>, sqlx::Error> {
-    let mut ids: Vec<i64> = row.try_get::<Option<_>, _>(0)?.unwrap_or_default();
+fn inserted(mut ids: Vec<i64>) -> Vec<Published> {
     ids.sort_unstable();
-    Ok(ids.into_iter().map(Published::Inserted).collect())
+    ids.into_iter().map(Published::Inserted).collect()
 }
 
 /// Matches returned rows to messages: by name where there is a timer; by order

@@ -1,9 +1,12 @@
-//! How every settlement names its rows: by runs of leases.
+//! How every settlement names its rows: by their ids, and by runs of leases.
 //!
 //! Rows of one claim share its token, and most of them end alike. So a statement gets
 //! all ids in one array and, of each run of ids that share all the rest, the rest once,
-//! with the places where it begins and ends. Each id costs one walk down its index; a
-//! join with a pair for each row costs that and half as much again.
+//! with the first of its ids. A row finds its run by `width_bucket`, a search in an array;
+//! a join with the runs would copy one for each row, and walk the index anew for each run.
+//!
+//! So an id is of one run. A row may stand in a batch under two leases, one of which must be
+//! lost: the second gets a statement of its own.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,59 +18,99 @@ use uuid::Uuid;
 use super::{Statement, query};
 use crate::store::{Landed, Lease};
 
-/// What is to be settled, in the order in which its rows are locked: by token, then by
-/// id. Every statement keeps to it, so that no two wait for each other.
+/// What one statement settles, in the order in which its rows are locked: by id. Every
+/// statement keeps to it, so that no two wait for each other.
 pub(super) struct Runs<'a, T> {
-    items: &'a [T],
-    lease: fn(&T) -> Lease,
     ids: Vec<i64>,
+    /// Of each id the place in the batch.
+    places: Vec<usize>,
     tokens: Vec<Uuid>,
-    /// Places in `ids` as SQL counts them; the last one belongs to the run.
-    firsts: Vec<i32>,
-    lasts: Vec<i32>,
+    firsts: Vec<i64>,
     /// The first of each run, which speaks for all of it.
     pub(super) heads: Vec<&'a T>,
 }
 
 impl<'a, T> Runs<'a, T> {
-    /// `alike` says whether the same is to be written for both.
+    /// Those of each statement: of one, unless a row stands in the batch twice. `alike` says
+    /// whether the same is to be written for both.
     pub(super) fn of(
-        items: &'a [T],
+        batch: &'a [T],
         lease: fn(&T) -> Lease,
         alike: impl Fn(&T, &T) -> bool,
-    ) -> Self {
-        let mut sorted: Vec<(Lease, &T)> = items.iter().map(|item| (lease(item), item)).collect();
-        sorted.sort_by_key(|(lease, _)| (lease.token, lease.id));
-        let ids = sorted.iter().map(|(lease, _)| lease.id).collect();
-        let (mut tokens, mut heads) = (Vec::new(), Vec::new());
-        let (mut firsts, mut lasts) = (Vec::new(), Vec::new());
-        let mut place = 0;
-        for run in sorted.chunk_by(|(a, one), (b, other)| a.token == b.token && alike(one, other)) {
-            let (lease, head) = run[0];
-            tokens.push(lease.token);
-            heads.push(head);
-            firsts.push(place + 1);
-            place += i32::try_from(run.len()).unwrap_or(i32::MAX);
-            lasts.push(place);
+    ) -> Vec<Self> {
+        let mut left: Vec<_> = batch.iter().map(lease).zip(0..).collect();
+        left.sort_by_key(|(lease, _)| lease.id);
+        let mut all = Vec::new();
+        while !left.is_empty() {
+            let mut runs = Self::with_capacity(left.len());
+            left.retain(|&(lease, place)| {
+                let twice = runs.ids.last() == Some(&lease.id);
+                if !twice {
+                    runs.add(lease, place, &batch[place], &alike);
+                }
+                twice
+            });
+            all.push(runs);
         }
-        Self { items, lease, ids, tokens, firsts, lasts, heads }
+        all
     }
 
-    /// The statement with its first four parameters: the ids, and of each run the token
-    /// and the places of its first and last id.
+    fn with_capacity(rows: usize) -> Self {
+        let (ids, places) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        Self { ids, places, tokens: Vec::new(), firsts: Vec::new(), heads: Vec::new() }
+    }
+
+    fn add(&mut self, lease: Lease, place: usize, item: &'a T, alike: impl Fn(&T, &T) -> bool) {
+        let last = self.heads.last().zip(self.tokens.last());
+        if !last.is_some_and(|(head, token)| *token == lease.token && alike(head, item)) {
+            self.tokens.push(lease.token);
+            self.firsts.push(lease.id);
+            self.heads.push(item);
+        }
+        self.ids.push(lease.id);
+        self.places.push(place);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The statement with its first three parameters: the ids, and of each run the token
+    /// and the first id.
     pub(super) fn bound(&self, sql: &Arc<str>) -> Statement {
-        query(sql).bind(&self.ids).bind(&self.tokens).bind(&self.firsts).bind(&self.lasts)
+        query(sql).bind(&self.ids).bind(&self.tokens).bind(&self.firsts)
     }
 
-    /// Which items the statement hit, told by two arrays: ids, and their tokens.
-    pub(super) fn landed(&self, row: &PgRow) -> Result<Landed, sqlx::Error> {
+    /// Notes what the statement hit, of which it tells the ids.
+    pub(super) fn note(&self, row: &PgRow, landed: &mut Landed) -> Result<(), sqlx::Error> {
         let ids: Vec<i64> = row.try_get::<Option<_>, _>(0)?.unwrap_or_default();
-        if ids.len() == self.items.len() {
-            return Ok(vec![true; ids.len()]);
+        let all = ids.len() == self.ids.len();
+        let hit: HashSet<_> = if all { HashSet::new() } else { ids.into_iter().collect() };
+        for (id, &place) in self.ids.iter().zip(&self.places) {
+            landed[place] = all || hit.contains(id);
         }
-        let tokens: Vec<Uuid> = row.try_get::<Option<_>, _>(1)?.unwrap_or_default();
-        let pairs = ids.into_iter().zip(tokens);
-        let hit: HashSet<_> = pairs.map(|(id, token)| Lease { id, token }).collect();
-        Ok(self.items.iter().map(|item| hit.contains(&(self.lease)(item))).collect())
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_stands_once_in_a_statement_and_alike_ones_are_a_run() {
+        let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let lease = |(id, token, _): &(i64, Uuid, char)| Lease { id: *id, token: *token };
+        let alike = |one: &(_, _, char), other: &(_, _, char)| one.2 == other.2;
+        let batch = [(7, a, 'x'), (3, b, 'x'), (1, a, 'x'), (2, a, 'x'), (3, a, 'x'), (8, a, 'y')];
+        let all = Runs::of(&batch, lease, alike);
+        let [first, second] = &all[..] else { panic!("{} statements", all.len()) };
+        assert_eq!(
+            (&first.ids[..], &first.places[..]),
+            (&[1, 2, 3, 7, 8][..], &[2, 3, 1, 0, 5][..])
+        );
+        assert_eq!((&first.firsts[..], &first.tokens[..]), (&[1, 3, 7, 8][..], &[a, b, a, a][..]));
+        assert_eq!((&second.ids[..], &second.places[..]), (&[3][..], &[4][..]));
+        assert!(Runs::of(&[], lease, alike).is_empty());
     }
 }

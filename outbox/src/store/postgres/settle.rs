@@ -25,8 +25,8 @@ impl PgStore {
         items: &[T],
         lease: fn(&T) -> Lease,
     ) -> Result<Landed, StoreError> {
-        let runs = Runs::of(items, lease, |_, _| true);
-        self.write(action, &self.0.sql().ack, &runs, |statement| statement).await
+        let all = Runs::of(items, lease, |_, _| true);
+        self.write(action, &self.0.sql().ack, &all, |statement, _| statement).await
     }
 
     pub(super) async fn ack_and_publish(
@@ -34,14 +34,14 @@ impl PgStore {
         acks: &[Handled<'_>],
     ) -> Result<(Landed, Inserted), StoreError> {
         const ACTION: &str = "ack and publish";
-        let runs = Runs::of(acks, |handled| handled.lease, |_, _| true);
+        let all = Runs::of(acks, |handled| handled.lease, |_, _| true);
         let of_each: Vec<_> = acks
             .iter()
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
         let sql = &self.0.sql().ack_publishing;
         let (channel, lock) = notified(&self.0.names);
-        let written = self.written(ACTION, sql, &runs, |statement| {
+        let written = self.written(ACTION, sql, &all, |statement, _| {
             statement
                 .bind(of_each.iter().map(|(lease, _)| lease.id).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(lease, _)| lease.token).collect::<Vec<_>>())
@@ -52,29 +52,30 @@ impl PgStore {
                 .bind(of_each.iter().map(|(_, m)| m.due.delay()).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(_, m)| m.timer_id.as_deref()).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(_, m)| m.extend).collect::<Vec<_>>())
-                .bind(channel)
-                .bind(lock)
+                .bind(channel.clone())
+                .bind(lock.clone())
         });
-        let (landed, row) = written.await?;
-        let inserted = inserted(&row).map_err(StoreError::of(ACTION))?;
-        Ok((landed, inserted))
+        let (landed, rows) = written.await?;
+        let inserted: Result<Vec<_>, _> = rows.iter().map(inserted).collect();
+        Ok((landed, inserted.map_err(StoreError::of(ACTION))?.concat()))
     }
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
-        let runs = Runs::of(retries, |retry| retry.lease, |a, b| a.delay == b.delay);
-        let delays: Vec<_> = runs.heads.iter().map(|retry| delay_micros(retry.delay)).collect();
-        self.write("retry", &self.0.sql().retry, &runs, |statement| statement.bind(delays)).await
+        let all = Runs::of(retries, |retry| retry.lease, |a, b| a.delay == b.delay);
+        self.write("retry", &self.0.sql().retry, &all, |statement, heads| {
+            statement.bind(heads.iter().map(|it| delay_micros(it.delay)).collect::<Vec<_>>())
+        })
+        .await
     }
 
     pub(super) async fn bury_rows(&self, deaths: &[Death]) -> Result<Landed, StoreError> {
         if self.0.names.dlq().is_none() {
             return self.delete("delete", deaths, |death| death.lease).await;
         }
-        let runs = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
-        let texts: Vec<_> = runs.heads.iter().map(|death| texts(death)).collect();
-        let text = |of: usize| texts.iter().map(|all| all[of]).collect::<Vec<_>>();
+        let all = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
         let moved = async {
-            let moved = self.write("dead-letter", &self.0.sql().bury, &runs, |statement| {
+            let moved = self.write("dead-letter", &self.0.sql().bury, &all, |statement, heads| {
+                let text = |of: usize| heads.iter().map(|it| texts(it)[of]).collect::<Vec<_>>();
                 statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
             });
             // Their table may lie on another disk. Whoever makes room there comes late.
@@ -89,13 +90,13 @@ impl PgStore {
 
     pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {
         let what = |one: &Release| (one.due_in, one.uncount, one.not_before());
-        let runs = Runs::of(releases, |release| release.lease, |a, b| what(a) == what(b));
-        let heads = || runs.heads.iter().map(|release| what(release));
-        let delays: Vec<_> = heads().map(|(due_in, ..)| due_in.map(delay_micros)).collect();
-        let uncounts: Vec<_> =
-            heads().map(|(_, uncount, _)| i64::try_from(uncount).unwrap_or(i64::MAX)).collect();
-        let firsts: Vec<_> = heads().map(|(.., first)| first.map(PgTime)).collect();
-        self.write("release", &self.0.sql().release, &runs, |statement| {
+        let all = Runs::of(releases, |release| release.lease, |a, b| what(a) == what(b));
+        self.write("release", &self.0.sql().release, &all, |statement, heads| {
+            let heads = || heads.iter().map(|release| what(release));
+            let delays: Vec<_> = heads().map(|(due_in, ..)| due_in.map(delay_micros)).collect();
+            let uncounts: Vec<_> =
+                heads().map(|(_, uncount, _)| i64::try_from(uncount).unwrap_or(i64::MAX)).collect();
+            let firsts: Vec<_> = heads().map(|(.., first)| first.map(PgTime)).collect();
             statement.bind(delays).bind(uncounts).bind(firsts)
         })
         .await
@@ -106,34 +107,43 @@ impl PgStore {
         &self,
         action: &'static str,
         sql: &Arc<str>,
-        runs: &Runs<'_, T>,
-        bind_rest: impl FnOnce(Statement) -> Statement,
+        all: &[Runs<'_, T>],
+        bind_rest: impl Fn(Statement, &[&T]) -> Statement,
     ) -> Result<Landed, StoreError> {
-        self.written(action, sql, runs, bind_rest).await.map(|(landed, _)| landed)
+        self.written(action, sql, all, bind_rest).await.map(|(landed, _)| landed)
     }
 
-    /// As [`PgStore::write`], with the rest of the answer.
+    /// As [`PgStore::write`], with the whole of each answer.
     async fn written<T>(
         &self,
         action: &'static str,
         sql: &Arc<str>,
-        runs: &Runs<'_, T>,
-        bind_rest: impl FnOnce(Statement) -> Statement,
-    ) -> Result<(Landed, PgRow), StoreError> {
-        let statement = bind_rest(runs.bound(sql));
+        all: &[Runs<'_, T>],
+        bind_rest: impl Fn(Statement, &[&T]) -> Statement,
+    ) -> Result<(Landed, Vec<PgRow>), StoreError> {
         let waited = self.1 == Commits::Waited;
-        let row = self
-            .bounded(action, |connection| Box::pin(settle(connection, statement, waited)))
-            .await?;
-        let landed = runs.landed(&row).map_err(StoreError::of(action))?;
-        Ok((landed, row))
+        let (mut landed, mut rows) = (vec![false; all.iter().map(Runs::len).sum()], Vec::new());
+        for runs in all {
+            let statement = bind_rest(runs.bound(sql), &runs.heads);
+            let row = self
+                .bounded(action, |connection| Box::pin(settle(connection, statement, waited)))
+                .await
+                // Of two statements the first has been done.
+                .map_err(|failed| StoreError {
+                    perhaps_done: failed.perhaps_done || !rows.is_empty(),
+                    ..failed
+                })?;
+            runs.note(&row, &mut landed).map_err(StoreError::of(action))?;
+            rows.push(row);
+        }
+        Ok((landed, rows))
     }
 }
 
 /// Told by two arrays: queues, and their rows.
 fn inserted(row: &PgRow) -> Result<Inserted, sqlx::Error> {
-    let queues: Vec<String> = row.try_get::<Option<_>, _>(2)?.unwrap_or_default();
-    let rows: Vec<i64> = row.try_get::<Option<_>, _>(3)?.unwrap_or_default();
+    let queues: Vec<String> = row.try_get::<Option<_>, _>(1)?.unwrap_or_default();
+    let rows: Vec<i64> = row.try_get::<Option<_>, _>(2)?.unwrap_or_default();
     let rows = rows.into_iter().map(|rows| usize::try_from(rows).unwrap_or_default());
     Ok(queues.into_iter().zip(rows).collect())
 }

@@ -1,14 +1,12 @@
 -- Deletes handled rows whose lease still holds, and returns which.
--- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id.
--- Locks: the rows, run by run, in order of id, because the index is read in the order
--- of the sorted array: two batches cannot deadlock. Index: the primary key.
--- IS TRUE keeps the token a filter of that scan: as a join the table may be read first.
+-- $1 ids, ascending. Of each run of them: $2 token, $3 its first id.
+-- Locks: the rows, in order of id, because the index is read in the order of the array: two
+-- batches cannot deadlock. Index: the primary key.
 -- One row comes back, not one a row.
 WITH gone AS (
     DELETE FROM "outbox" AS o
-    USING unnest($2::uuid[], $3::int[], $4::int[]) AS run(token, first, last)
-    WHERE o.id = ANY(($1::bigint[])[run.first:run.last])
-      AND (o.acquired_token = run.token) IS TRUE
-    RETURNING o.id, run.token
+    WHERE o.id = ANY($1::bigint[])
+      AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
+    RETURNING o.id
 )
-SELECT array_agg(id), array_agg(token) FROM gone
+SELECT array_agg(id) FROM gone

@@ -1,23 +1,23 @@
 -- Deletes handled rows whose lease still holds, and publishes what their handlers
 -- returned: a row whose lease is lost publishes nothing.
--- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id.
--- Of each message: $5 and $6 id and token of the row it is published for, $7 queue,
--- $8 payload, $9 headers, $10 due time or NULL, $11 delay in microseconds, $12 timer
--- name or NULL, $13 whether to extend.
--- $14 channel, $15 lock of the sleepers or NULL.
--- Locks: the rows, run by run, in order of id; rows of conflicting timers.
+-- $1 ids, ascending. Of each run of them: $2 token, $3 its first id.
+-- Of each message: $4 and $5 id and token of the row it is published for, $6 queue,
+-- $7 payload, $8 headers, $9 due time or NULL, $10 delay in microseconds, $11 timer
+-- name or NULL, $12 whether to extend.
+-- $13 channel, $14 lock of the sleepers or NULL.
+-- Locks: the rows, in order of id; rows of conflicting timers.
 -- Index: the primary key; "outbox_timer_id_uq" decides on timers.
 WITH acked AS (
     DELETE FROM "outbox" AS o
-    USING unnest($2::uuid[], $3::int[], $4::int[]) AS run(token, first, last)
-    WHERE o.id = ANY(($1::bigint[])[run.first:run.last]) AND o.acquired_token = run.token
-    RETURNING o.id, run.token
+    WHERE o.id = ANY($1::bigint[])
+      AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
+    RETURNING o.id, o.acquired_token AS token
 ), m AS MATERIALIZED (
     SELECT given.queue, given.payload, given.headers::jsonb AS headers,
         coalesce(given.at, clock_timestamp() + given.delay * interval '1 microsecond') AS due,
         given.timer_id, given.extend, given.place
-    FROM unnest($5::bigint[], $6::uuid[], $7::text[], $8::bytea[], $9::text[],
-            $10::timestamptz[], $11::bigint[], $12::text[], $13::bool[])
+    FROM unnest($4::bigint[], $5::uuid[], $6::text[], $7::bytea[], $8::text[],
+            $9::timestamptz[], $10::bigint[], $11::text[], $12::bool[])
         WITH ORDINALITY
         AS given(id, token, queue, payload, headers, at, delay, timer_id, extend, place)
     WHERE ((given.id, given.token) IN (SELECT acked.id, acked.token FROM acked)) IS TRUE
@@ -41,14 +41,14 @@ WITH acked AS (
     RETURNING o.queue
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
-            WHEN $14 IS NULL THEN true
-            ELSE pg_notify($14, named.queue) IS NULL END)
-    FROM (SELECT DISTINCT queue, hashtextextended($15, hashtext(queue) & 63) AS lock
+            WHEN $13 IS NULL THEN true
+            ELSE pg_notify($13, named.queue) IS NULL END)
+    FROM (SELECT DISTINCT queue, hashtextextended($14, hashtext(queue) & 63) AS lock
         FROM inserted) AS named
 ), counted AS (
     SELECT queue, count(*) AS rows FROM inserted GROUP BY queue
 )
-SELECT array_agg(acked.id), array_agg(acked.token),
+SELECT array_agg(acked.id),
     (SELECT array_agg(counted.queue ORDER BY counted.queue) FROM counted),
     (SELECT array_agg(counted.rows ORDER BY counted.queue) FROM counted)
 FROM acked CROSS JOIN woken

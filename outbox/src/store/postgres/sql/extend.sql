@@ -1,25 +1,23 @@
 -- Starts leases anew, under the same token or another one.
--- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id,
--- $5 token to continue under.
--- Locks: the rows, run by run, in order of id. One that somebody else has locked is
+-- $1 ids, ascending. Of each run of them: $2 token, $3 its first id, $4 token to continue
+-- under.
+-- Locks: the rows, in order of id. One that somebody else has locked is
 -- passed by: waited for, it would keep all others from being extended, though nobody
 -- can claim it meanwhile. Index: the primary key; the columns written stand in no index,
 -- so the update is HOT.
 WITH mine AS MATERIALIZED (
-    SELECT o.id, run.token, run.next
-    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::uuid[]) AS run(token, first, last, next)
-    CROSS JOIN LATERAL (
-        SELECT o.id
-        FROM "outbox" AS o
-        WHERE o.id = ANY(($1::bigint[])[run.first:run.last]) AND o.acquired_token = run.token
-        FOR UPDATE SKIP LOCKED
-    ) AS o
+    SELECT o.id, o.acquired_token AS token,
+        ($4::uuid[])[width_bucket(o.id, $3::bigint[])] AS next
+    FROM "outbox" AS o
+    WHERE o.id = ANY($1::bigint[])
+      AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
+    FOR UPDATE SKIP LOCKED
 ), written AS (
     UPDATE "outbox" AS o
     SET acquired_at = clock_timestamp(),
         acquired_token = mine.next
     FROM mine
     WHERE o.id = ANY(ARRAY[mine.id]) AND o.acquired_token = mine.token
-    RETURNING o.id, mine.token
+    RETURNING o.id
 )
-SELECT array_agg(id), array_agg(token) FROM written
+SELECT array_agg(id) FROM written

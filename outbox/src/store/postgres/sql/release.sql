@@ -1,18 +1,22 @@
 -- Gives leases back: at once, or (snooze) to be due again after a while.
--- $1 ids. Of each run of them: $2 token, $3 and $4 places of its first and last id,
--- $5 delay in microseconds or NULL, $6 deliveries to take back, $7 time before which
--- it is not due, or NULL.
--- Locks: the rows, run by run, in order of id. Index: the primary key.
+-- $1 ids, ascending. Of each run of them: $2 token, $3 its first id, $4 delay in
+-- microseconds or NULL, $5 deliveries to take back, $6 time before which it is not due, or
+-- NULL.
+-- Locks: the rows, in order of id. Index: the primary key.
 WITH written AS (
     UPDATE "outbox" AS o
     SET acquired_token = NULL,
         acquired_at = NULL,
-        deliveries_count = greatest(o.deliveries_count - run.uncount, 0),
-        next_attempt_at = greatest(run.earliest, coalesce(
-            clock_timestamp() + run.delay * interval '1 microsecond', o.next_attempt_at))
-    FROM unnest($2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::bigint[], $7::timestamptz[])
-        AS run(token, first, last, delay, uncount, earliest)
-    WHERE o.id = ANY(($1::bigint[])[run.first:run.last]) AND o.acquired_token = run.token
-    RETURNING o.id, run.token
+        deliveries_count =
+            greatest(o.deliveries_count - ($5::bigint[])[width_bucket(o.id, $3::bigint[])], 0),
+        next_attempt_at = greatest(
+            ($6::timestamptz[])[width_bucket(o.id, $3::bigint[])],
+            coalesce(
+                clock_timestamp()
+                    + ($4::bigint[])[width_bucket(o.id, $3::bigint[])] * interval '1 microsecond',
+                o.next_attempt_at))
+    WHERE o.id = ANY($1::bigint[])
+      AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
+    RETURNING o.id
 )
-SELECT array_agg(id), array_agg(token) FROM written
+SELECT array_agg(id) FROM written
