@@ -83,6 +83,11 @@ impl Plans {
     }
 }
 
+fn pages(node: &Value) -> u64 {
+    let blocks = ["Shared Hit Blocks", "Shared Read Blocks"];
+    blocks.iter().map(|key| node[key].as_u64().unwrap()).sum()
+}
+
 impl Plan {
     fn each(&self, visit: &mut impl FnMut(&Value)) {
         fn below(node: &Value, visit: &mut impl FnMut(&Value)) {
@@ -105,8 +110,7 @@ impl Plan {
         let mut sum = 0;
         self.each(&mut |node| {
             if node["Subplan Name"] == part {
-                let blocks = ["Shared Hit Blocks", "Shared Read Blocks"];
-                sum += blocks.iter().map(|key| node[key].as_u64().unwrap()).sum::<u64>();
+                sum += pages(node);
             }
         });
         sum
@@ -114,8 +118,7 @@ impl Plan {
 
     /// Of the whole.
     pub fn all_buffers(&self) -> u64 {
-        let blocks = ["Shared Hit Blocks", "Shared Read Blocks"];
-        blocks.iter().map(|key| self.root[key].as_u64().unwrap()).sum()
+        pages(&self.root)
     }
 
     /// The first line of its text, in which each of our files says what it does.

@@ -18,6 +18,7 @@ pub struct Books<'a> {
     commits: Commits,
     pub store: PgStore,
     pub publisher: Publisher,
+    claims: u32,
     steps: Vec<Step>,
 }
 
@@ -39,7 +40,8 @@ impl<'a> Books<'a> {
     pub async fn open(server: &'a Server, db: &'a Db, commits: Commits) -> Self {
         let publisher = Publisher::new(db.names.clone());
         let store = store(db, commits);
-        let mut books = Self { server, db, commits, store, publisher, steps: Vec::new() };
+        let mut books =
+            Self { server, db, commits, store, publisher, claims: 0, steps: Vec::new() };
         books.write("open", true).await;
         books
     }
@@ -50,8 +52,8 @@ impl<'a> Books<'a> {
     }
 
     pub async fn claim(&mut self, limit: usize) -> Vec<Lease> {
-        let claim = Claim {
-            queues: Arc::from(["q".to_owned()]),
+        let of_queue = |queue: &str| Claim {
+            queues: Arc::from([queue.to_owned()]),
             limit,
             lease_ttl: Duration::from_secs(600),
             token: new_token(),
@@ -59,7 +61,15 @@ impl<'a> Books<'a> {
             max_deliveries: None,
             expected: false,
         };
-        let taken = self.store.claim(std::slice::from_ref(&claim)).await.unwrap().remove(0);
+        let claim = of_queue("q");
+        // By each of the statements in turn.
+        self.claims += 1;
+        let claims = match self.claims % 3 {
+            0 => vec![Claim { expected: true, ..claim.clone() }],
+            1 => vec![claim.clone()],
+            _ => vec![claim.clone(), of_queue("nobody's")],
+        };
+        let taken = self.store.claim(&claims).await.unwrap().remove(0);
         assert_eq!(taken.rows.len(), limit, "they are all due");
         self.write("claim", false).await;
         taken.rows.iter().map(|one| Lease { id: one.row.id, token: claim.token }).collect()

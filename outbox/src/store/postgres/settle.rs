@@ -128,8 +128,10 @@ impl PgStore {
             let row = self
                 .bounded(action, |connection| Box::pin(settle(connection, statement, waited)))
                 .await
-                // Of two statements the first has been done.
+                // Of two statements the first has been done: whoever asks again may be told
+                // that its rows are gone, and the other is told again why it was refused.
                 .map_err(|failed| StoreError {
+                    transient: failed.transient || !rows.is_empty(),
                     perhaps_done: failed.perhaps_done || !rows.is_empty(),
                     ..failed
                 })?;

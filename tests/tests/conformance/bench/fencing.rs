@@ -138,6 +138,16 @@ pub async fn two_tokens<B: Bench>(b: &B, settle: Settle) {
     assert_eq!(settle.run(b, &[before, lease, after]).await, [false, true, false]);
     assert!(settle.shows(b, lease).await);
     assert!(b.letters().await.len() <= 1);
+    // Each of three has another one's token beside it, before or behind its own.
+    b.put_many("r", 3).await;
+    let held = b.take_many("r", 3).await;
+    let lost: Vec<Lease> = held.iter().map(|&lease| refenced(lease)).collect();
+    let asked = [held[2], lost[0], held[1], lost[2], held[0], lost[1]];
+    let landed = settle.run(b, &asked).await;
+    assert_eq!(landed, [true, false, true, false, true, false]);
+    for lease in held {
+        assert!(settle.shows(b, lease).await);
+    }
 }
 
 pub async fn large_batch<B: Bench>(b: &B, settle: Settle) {
