@@ -93,8 +93,8 @@ mod there {
             "early-claim",
             CLAIMS_OF_ONE,
             &[(
-                "<= statement_timestamp()\n      AND (o.next",
-                "<= statement_timestamp() + interval '1 s'\n      AND (o.next",
+                "o.next_attempt_at <= statement_timestamp()",
+                "o.next_attempt_at <= statement_timestamp() + interval '1 s'",
             )],
         ),
         ("uncounted-delivery", CLAIM, &[UNCOUNTED]),

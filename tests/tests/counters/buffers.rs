@@ -33,7 +33,7 @@ pub async fn of_ten(
     let claims: Vec<_> =
         plans.take().into_iter().filter(|plan| plan.name().contains("Leases due rows")).collect();
     let [claim] = &claims[..] else { panic!("{} claims", claims.len()) };
-    let read = claim.buffers("CTE due");
+    let read = claim.buffers(if expected { "CTE locked" } else { "CTE due" });
     // The short one looks ahead besides.
     let written = if expected { claim.all_buffers() - read } else { claim.buffers("CTE taken") };
     assert!(read > 0 && written > 0, "{:#}", claim.root);

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use sqlx::postgres::{PgRow, PgValue, PgValueRef};
 use sqlx::{Connection as _, Row as _, Value, ValueRef};
-use uuid::Uuid;
 
 use super::runs::Runs;
 use super::time::PgTime;
@@ -51,19 +50,18 @@ impl PgStore {
         take: Take,
         claims: &[Claim],
     ) -> Result<Vec<Answer>, StoreError> {
-        let tokens: Vec<_> = claims.iter().map(|claim| claim.token).collect();
-        let limits: Vec<_> = claims.iter().map(|claim| claim.limit).collect();
+        let claims = claims.to_vec();
         // Each row is read as it comes: a thousand that wait for it are out of the cache.
         self.bounded("claim", |connection| {
             Box::pin(async move {
-                let mut answers: Vec<_> = tokens.iter().map(|_| Answer::default()).collect();
+                let mut answers: Vec<_> = claims.iter().map(|_| Answer::default()).collect();
                 let mut rows = statement.fetch(&mut *connection);
                 while let Some(row) = rows.try_next().await? {
-                    take(&row, &tokens, &mut answers)?;
+                    take(&row, &claims, &mut answers)?;
                 }
                 drop(rows);
-                for (one, limit) in answers.iter_mut().zip(limits) {
-                    one.ends(limit);
+                for (one, claim) in answers.iter_mut().zip(&claims) {
+                    one.ends(claim.limit);
                 }
                 let all = answers.iter().flat_map(|one| &one.taken.rows);
                 if all.into_iter().any(|one| one.row.bytes() >= LARGE) {
@@ -150,15 +148,15 @@ impl Answer {
     }
 }
 
-/// Adds a row of an answer to what came back for each claim, which has this token.
-type Take = fn(&PgRow, &[Uuid], &mut [Answer]) -> Result<(), sqlx::Error>;
+/// Adds a row of an answer to what came back for each of these claims.
+type Take = fn(&PgRow, &[Claim], &mut [Answer]) -> Result<(), sqlx::Error>;
 
 /// The place of how many rows there were, which only the statement for one claim tells.
 const FOUND: usize = 16;
 
 /// A row of the answer: one that was taken, how long to wait for the next, both, or that
 /// others are claiming.
-fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     if place == 0 {
         for one in answers.iter_mut() {
@@ -167,10 +165,10 @@ fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx
         return Ok(());
     }
     let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
-    let (Some(one), Some(&own)) = (answers.get_mut(at), tokens.get(at)) else { return Ok(()) };
+    let (Some(one), Some(claim)) = (answers.get_mut(at), claims.get(at)) else { return Ok(()) };
     let taken = !row.try_get_raw(0)?.is_null();
     if taken {
-        one.taken.rows.push(claimed(row, own)?);
+        one.taken.rows.push(claimed(row, claim, row.try_get_unchecked(1)?)?);
     }
     if row.len() > FOUND {
         one.found = row.try_get_unchecked(FOUND)?;
@@ -184,18 +182,19 @@ fn take(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx
     Ok(())
 }
 
-/// As [`take`], of a claim that expected as many rows as it asked for.
-fn take_full(row: &PgRow, tokens: &[Uuid], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
-    for (one, &own) in answers.iter_mut().zip(tokens) {
-        one.taken.crowded = row.try_get_unchecked(14)?;
-        one.taken.rows.push(claimed(row, own)?);
+/// As [`take`], of a claim that expected as many rows as it asked for. Its queue is known.
+fn take_full(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+    for (one, claim) in answers.iter_mut().zip(claims) {
+        one.taken.crowded = row.try_get_unchecked::<Option<_>, _>(14)?.unwrap_or_default();
+        one.taken.rows.push(claimed(row, claim, claim.queues[0].clone())?);
     }
     Ok(())
 }
 
-fn claimed(row: &PgRow, own: Uuid) -> Result<Claimed, sqlx::Error> {
+fn claimed(row: &PgRow, claim: &Claim, queue: String) -> Result<Claimed, sqlx::Error> {
     let before = Before::of(row.try_get_unchecked(13)?);
-    let row = Box::new(Row { acquired_token: Some(own), ..read(row)? });
+    let mut row = Box::new(read_of(row, queue)?);
+    row.acquired_token = Some(claim.token);
     Ok(Claimed { row, before })
 }
 
@@ -222,6 +221,10 @@ fn payload(value: &PgValueRef<'_>) -> Result<Bytes, sqlx::Error> {
 /// The columns of a row, in the order in which every statement names them. Their types
 /// are checked when the app starts, not again for each row.
 pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
+    read_of(row, row.try_get_unchecked(1)?)
+}
+
+fn read_of(row: &PgRow, queue: String) -> Result<Row, sqlx::Error> {
     let count =
         |index| row.try_get_unchecked::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
     let time = |index| row.try_get_unchecked::<PgTime, _>(index).map(|time| time.0);
@@ -229,7 +232,7 @@ pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
         |index| row.try_get_unchecked::<Option<PgTime>, _>(index).map(|at| at.map(|time| time.0));
     Ok(Row {
         id: row.try_get_unchecked(0)?,
-        queue: row.try_get_unchecked(1)?,
+        queue,
         payload: payload(&row.try_get_raw(2)?)?,
         headers: row.try_get_unchecked(3)?,
         attempts_count: count(4)?,

@@ -4,7 +4,7 @@
 //! The best form found: without the overlap each side waits for the other, more pairs
 //! than cores only wait for the processor, and from a thousand rows on what a
 //! statement costs by itself no longer shows. Rows that are locked are found again by
-//! their places, in an array: a join would copy each row of what it joins.
+//! their places, in an array: a join would copy each row of what it joins, and a CTE keep it.
 
 use anyhow::Result;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -15,7 +15,9 @@ use uuid::Uuid;
 use crate::db::QUEUE;
 use crate::scenario::drain::Order;
 
-pub const CLAIM: &str = "WITH due AS MATERIALIZED (
+pub const CLAIM: &str = "UPDATE outbox AS o
+    SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
+    WHERE o.ctid = ANY(ARRAY(
         SELECT ctid FROM outbox
         WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
           AND acquired_token IS NULL
@@ -23,10 +25,7 @@ pub const CLAIM: &str = "WITH due AS MATERIALIZED (
         ORDER BY next_attempt_at, id
         LIMIT $2
         FOR UPDATE SKIP LOCKED
-    )
-    UPDATE outbox AS o
-    SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
-    WHERE o.ctid = ANY(ARRAY(SELECT ctid FROM due)) AND o.acquired_token IS NULL
+    )) AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at";
 pub const DELETE: &str =
     "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";

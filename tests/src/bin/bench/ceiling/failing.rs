@@ -31,17 +31,16 @@ pub const ERROR: &str = "no such customer";
 const PAIRS: usize = 2;
 const BATCH: i64 = 1000;
 
-const CLAIM: &str = "WITH due AS MATERIALIZED (
+const CLAIM: &str = "UPDATE outbox AS o
+    SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
+    WHERE o.ctid = ANY(ARRAY(
         SELECT ctid FROM outbox
         WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
           AND acquired_token IS NULL AND next_attempt_at >= $4
         ORDER BY next_attempt_at, id
         LIMIT $2
         FOR UPDATE SKIP LOCKED
-    )
-    UPDATE outbox AS o
-    SET acquired_token = $3, acquired_at = clock_timestamp(), deliveries_count = o.deliveries_count + 1
-    WHERE o.ctid = ANY(ARRAY(SELECT ctid FROM due)) AND o.acquired_token IS NULL
+    )) AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text, o.next_attempt_at, o.attempts_count";
 const DELETE: &str = "DELETE FROM outbox WHERE id = ANY($1) AND acquired_token = $2 RETURNING id";
 const RETRY: &str = "UPDATE outbox
