@@ -8,16 +8,9 @@ use tokio::time::Instant;
 use super::Reader;
 use super::backoff::Backoff;
 use super::sleep::Awake;
+use super::sweep::Sweep;
 use crate::store::{Claim, Position, Taken, new_token};
 
-/// Dead rows lie before the living ones, many if something keeps the database from
-/// clearing them away: so a claim begins where the last one ended. It does not see what
-/// came back or was committed late, so one in twenty of the time is spent on claims
-/// from the start, and while there is plenty to do not more than ten a second.
-const SWEEP_SHARE: u32 = 20;
-const SWEEP_EVERY: Duration = Duration::from_millis(100);
-/// A claim from the start that took no longer met no dead rows to speak of.
-const CHEAP: Duration = Duration::from_millis(5);
 /// So many claims in vain may follow one another as fast as somebody wakes; each further
 /// one rests. Anybody who may connect can send wakes.
 const VAIN: u32 = 20;
@@ -37,8 +30,7 @@ pub(super) struct Look {
     plenty: bool,
     /// Rows up to here were taken.
     floor: Option<Position>,
-    /// When the last claim from the start was sent, and how long it took.
-    sweep: (Instant, Duration),
+    sweep: Sweep,
     polls: Backoff,
     poll_at: Instant,
     poll_wait: Duration,
@@ -64,7 +56,7 @@ impl Look {
             under_way: 0,
             plenty: false,
             floor: None,
-            sweep: (now, Duration::ZERO),
+            sweep: Sweep::new(now),
             polls: Backoff::of_polls(options.min_poll, options.max_poll),
             poll_at: now,
             poll_wait: Duration::ZERO,
@@ -122,9 +114,9 @@ impl Look {
         // Taken along before its time it has rested all the same.
         self.not_before = self.not_before.min(now);
         self.under_way += 1;
-        let after = self.floor.filter(|_| now < self.sweep_at());
+        let after = self.floor.filter(|_| now < self.sweep.next(self.plenty));
         if after.is_none() {
-            self.sweep.0 = now;
+            self.sweep.begins(now);
         }
         let subscriber = &self.reader.subscriber;
         Some(Claim {
@@ -142,12 +134,11 @@ impl Look {
         self.reader.teller.fetched(taken.rows.len());
         self.reader.pulse.claimed(now);
         self.under_way -= 1;
+        self.sweep.taken(taken.rows.len());
         self.errors.reset();
         (self.failing, self.alone) = (false, false);
         if claim.after.is_none() {
-            // One that took long for another reason does not count in full.
-            let most = 2 * self.sweep.1.max(CHEAP / 4);
-            self.sweep.1 = now.duration_since(sent).min(most);
+            self.sweep.took(now.duration_since(sent));
         }
         if taken.rows.is_empty() {
             self.vain = self.vain.saturating_add(1);
@@ -173,24 +164,13 @@ impl Look {
         }
         if claim.after.is_some() {
             // There may be rows before the place where it began.
-            self.reader.signal.due_at(self.sweep_at());
+            self.reader.signal.due_at(self.sweep.next(false));
         }
         if let Some(at) = taken.next.and_then(|next| now.checked_add(next)) {
             self.reader.signal.due_at(at);
         }
         self.poll_wait = soon.unwrap_or_else(|| self.polls.next());
         self.poll_at = now + self.poll_wait;
-    }
-
-    /// When to claim from the start again.
-    fn sweep_at(&self) -> Instant {
-        let (swept, took) = self.sweep;
-        match (self.plenty, took > CHEAP) {
-            (true, _) => swept + SWEEP_EVERY.max(took * SWEEP_SHARE),
-            (false, true) => swept + took * SWEEP_SHARE,
-            // It costs no more than any other claim.
-            (false, false) => swept,
-        }
     }
 
     /// How long to rest after one more failure.
@@ -323,20 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn while_there_is_plenty_one_in_twenty_of_the_time_goes_to_claims_from_the_start() {
+    fn while_there_is_plenty_it_claims_from_the_start_now_and_then() {
         let (mut look, now) = look();
         gets(&mut look, &rows(10, at(0)), now);
         assert!(gets(&mut look, &rows(10, at(0)), now + 99 * MS).after.is_some());
-        let begun = now + 100 * MS;
-        let sweep = look.claim(10, begun).unwrap();
-        assert_eq!(sweep.after, None, "at most ten a second");
-        // It met dead rows, but one that takes long all at once is not believed in full.
-        look.answered(&sweep, &rows(10, at(0)), begun, begun + HOUR);
-        let took = CHEAP / 2;
-        assert_eq!(look.sweep, (begun, took));
-        assert_eq!(look.sweep_at(), begun + SWEEP_EVERY);
-        look.sweep.1 = 10 * MS;
-        assert_eq!(look.sweep_at(), begun + 200 * MS);
+        let sweep = look.claim(10, now + 100 * MS).unwrap();
+        assert_eq!(sweep.after, None);
+        assert_eq!(look.sweep.next(true), now + 200 * MS, "it has begun");
     }
 
     #[test]
@@ -351,7 +324,9 @@ mod tests {
 
         let (mut look, now) = self::look();
         gets(&mut look, &rows(10, at(0)), now);
-        look.sweep.1 = 10 * MS;
+        look.sweep.took(10 * MS);
+        look.sweep.took(10 * MS);
+        look.sweep.took(10 * MS);
         gets(&mut look, &rows(1, at(0)), now);
         assert!(!look.wants(now), "it met dead rows");
         assert_eq!(look.next(now), Some(now + 200 * MS));

@@ -2,7 +2,7 @@
 //! no SQL, no database in here.
 //!
 //! A subscriber has `max_workers` workers around an inbox; a process has one
-//! claimer, three settlers, one lease task and one watcher for wakes.
+//! claimer, four settlers, one lease task and one watcher for wakes.
 
 mod at_most_once;
 mod backoff;
@@ -30,6 +30,7 @@ mod settle;
 mod signal;
 mod sleep;
 mod solitude;
+mod sweep;
 mod threads;
 mod transaction;
 #[cfg(all(test, feature = "testing"))]
@@ -78,7 +79,7 @@ pub(crate) use vitals::Vital;
 use vitals::{CLAIMS, LEASES, Loops, SAMPLES, SETTLERS, Vitals, WAKES, WORKERS};
 use watchdog::Watchdog;
 
-/// Batches of results that are written at once, beside one of dead letters.
+/// Batches of results that are written at once, and of dead letters.
 const WRITES: usize = 2;
 
 /// What every delivery of a process shares.
@@ -211,8 +212,8 @@ impl<S: Store> Engine<S> {
         let mut loops = Loops::default();
         let settler =
             |of: &Arc<Results>| tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of)));
-        let mut settlers: Vec<_> = (0..WRITES).map(|_| settler(&results)).collect();
-        settlers.push(settler(&letters));
+        let ways = [&results, &letters];
+        let settlers: Vec<_> = (0..WRITES).flat_map(|_| ways).map(settler).collect();
         for settler in &settlers {
             loops.add(SETTLERS, settler);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::hash::Hash;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,8 +18,11 @@ use crate::publish::Prepared;
 use crate::store::{Death, Handled, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report};
 
-/// The final word on a delivery, on its way to the store.
-pub(crate) struct Settling {
+/// The final word on a delivery, on its way to the store. That leads through many hands and
+/// queues, so its parts lie apart.
+pub(crate) struct Settling(Box<Parts>);
+
+pub(crate) struct Parts {
     pub(crate) lease: Lease,
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
@@ -32,6 +36,20 @@ pub(crate) struct Settling {
     pub(super) reader: Arc<Reader>,
 }
 
+impl Deref for Settling {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl DerefMut for Settling {
+    fn deref_mut(&mut self) -> &mut Parts {
+        &mut self.0
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Settlement {
     /// Deleted as handled, and these messages published by the same statement.
@@ -41,7 +59,6 @@ pub(crate) enum Settlement {
     Retry {
         delay: Duration,
     },
-    /// Apart, because every settlement is moved as often as this one would be.
     Dead(Box<Cause>),
     Release {
         due_in: Option<Duration>,
@@ -67,7 +84,7 @@ impl Settling {
     /// A delivery without a settlement yet.
     pub(super) fn of(reader: &Arc<Reader>, job: &Job) -> Self {
         let row = &job.claimed.row;
-        Self {
+        Self(Box::new(Parts {
             lease: Lease { id: row.id, token: row.acquired_token.unwrap_or_default() },
             settlement: Settlement::Lost,
             report: Report {
@@ -82,7 +99,7 @@ impl Settling {
             claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
-        }
+        }))
     }
 
     /// A row given back as if it had never been claimed.

@@ -1,0 +1,96 @@
+//! When to claim from the start.
+//!
+//! Dead rows lie before the living ones, many if something keeps the database from
+//! clearing them away: so a claim begins where the last one ended. It does not see what
+//! came back or was committed late: a claim from the start does.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// One in so many parts of the time is spent on them.
+const SHARE: u32 = 20;
+/// While there is plenty to do they are not more frequent than this.
+const EVERY: Duration = Duration::from_millis(100);
+/// Nor than this, if many rows were taken since the last: it would walk over each of
+/// them, and later most are cleared away.
+const OVER_MANY: Duration = Duration::from_secs(5);
+const MANY: usize = 1000;
+/// One that took no longer met no dead rows to speak of.
+const CHEAP: Duration = Duration::from_millis(5);
+
+pub(super) struct Sweep {
+    /// When the last was sent.
+    begun: Instant,
+    /// How long it took.
+    took: Duration,
+    /// Rows taken since it was sent.
+    taken: usize,
+}
+
+impl Sweep {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { begun: now, took: Duration::ZERO, taken: 0 }
+    }
+
+    pub(super) fn begins(&mut self, now: Instant) {
+        (self.begun, self.taken) = (now, 0);
+    }
+
+    /// By it, or by a claim after it.
+    pub(super) fn taken(&mut self, rows: usize) {
+        self.taken += rows;
+    }
+
+    /// One that took long for another reason does not count in full.
+    pub(super) fn took(&mut self, took: Duration) {
+        self.took = took.min(2 * self.took.max(CHEAP / 4));
+    }
+
+    /// When to do it again; `plenty`, if the last claim got as many rows as it asked for.
+    pub(super) fn next(&self, plenty: bool) -> Instant {
+        let every = if self.taken > MANY { OVER_MANY } else { EVERY };
+        match (plenty, self.took > CHEAP) {
+            (true, _) => self.begun + every.max(self.took * SHARE),
+            (false, true) => self.begun + self.took * SHARE,
+            // It costs no more than any other claim.
+            (false, false) => self.begun,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn one_in_twenty_of_the_time_goes_to_claims_from_the_start() {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now);
+        assert_eq!(sweep.next(false), now, "it may cost nothing");
+        assert_eq!(sweep.next(true), now + EVERY, "at most ten a second");
+        // It met dead rows, but one that takes long all at once is not believed in full.
+        sweep.took(3600 * 1000 * MS);
+        assert_eq!(sweep.took, CHEAP / 2);
+        for _ in 0..2 {
+            sweep.took(10 * MS);
+        }
+        assert_eq!(sweep.next(false), now + 200 * MS);
+        assert_eq!(sweep.next(true), now + 200 * MS);
+    }
+
+    #[test]
+    fn over_many_rows_it_is_seldom_while_there_is_plenty() {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now);
+        sweep.taken(MANY);
+        assert_eq!(sweep.next(true), now + EVERY);
+        sweep.taken(1);
+        assert_eq!(sweep.next(true), now + OVER_MANY);
+        assert_eq!(sweep.next(false), now, "whoever has nothing else to do looks");
+        sweep.begins(now + MS);
+        assert_eq!(sweep.next(true), now + MS + EVERY);
+    }
+}
