@@ -59,6 +59,7 @@ impl Outgoing {
         self,
         max_payload: usize,
         trail: &Trail,
+        id: Uuid,
     ) -> Result<Prepared, PublishError> {
         check_name("queue", &self.queue)?;
         if let Some(timer_id) = &self.timer_id {
@@ -79,7 +80,6 @@ impl Outgoing {
         if self.content_type_given || headers.value(CONTENT_TYPE).is_none() {
             agree(headers, &mut text, CONTENT_TYPE, self.content_type.as_deref())?;
         }
-        let id = Uuid::now_v7();
         agree(headers, &mut text, CORRELATION_ID, self.correlation_id.as_deref())?;
         if self.correlation_id.is_none() && headers.value(CORRELATION_ID).is_none() {
             let inherited = trail.correlation_id();
@@ -106,6 +106,15 @@ impl Outgoing {
             extend: self.conflict == Some(TimerConflict::Extend),
         })
     }
+}
+
+/// The ids of messages that are published together: the first is drawn and the others counted
+/// on from it (RFC 9562, section 6.2, method 2), because drawing is a call of the operating
+/// system.
+pub(super) fn ids() -> impl Iterator<Item = Uuid> {
+    const COUNTED: u128 = (1 << 62) - 1;
+    let first = Uuid::now_v7().as_u128();
+    (0..).map(move |n| Uuid::from_u128(first & !COUNTED | first.wrapping_add(n) & COUNTED))
 }
 
 /// Adds an option to the headers, unless a header says it already.
@@ -145,5 +154,23 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), PublishEr
         Err(PublishError::Nul(what))
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::ids;
+
+    #[test]
+    fn ids_drawn_together_are_each_one_of_their_own() {
+        let drawn: HashSet<_> = ids().take(2000).chain(ids().take(2000)).collect();
+        assert_eq!(drawn.len(), 4000);
+        assert!(
+            drawn
+                .iter()
+                .all(|id| id.get_version_num() == 7 && id.get_variant() == uuid::Variant::RFC4122)
+        );
     }
 }

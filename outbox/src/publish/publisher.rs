@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
+use uuid::Uuid;
 
+use super::prepare::ids;
 use super::tally::Tally;
 use super::{
     Connection, Outgoing, Prepared, PublishError, Published, QueueFor, QueueName, Transaction,
@@ -110,8 +112,8 @@ impl Publisher {
         let mut timers = HashSet::new();
         let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
         let mut bytes = 0;
-        for message in messages {
-            let message = message.prepare(self.table.max_payload, trail)?;
+        for (message, id) in messages.into_iter().zip(ids()) {
+            let message = message.prepare(self.table.max_payload, trail, id)?;
             if let Some(timer_id) = &message.timer_id
                 && !timers.insert((message.queue.clone(), timer_id.clone()))
             {
@@ -187,13 +189,14 @@ impl Publisher {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
         let span = PublishSpan::of_one(&message.queue, message.size());
         let message = message.traced(span.trace());
-        let result = match message.prepare(self.table.max_payload, &Trail::current()) {
-            Ok(message) => {
-                let insert = span.around(tx.insert(&self.table.statements, message));
-                insert.await.map_err(Into::into)
-            }
-            Err(refused) => Err(refused),
-        };
+        let result =
+            match message.prepare(self.table.max_payload, &Trail::current(), Uuid::now_v7()) {
+                Ok(message) => {
+                    let insert = span.around(tx.insert(&self.table.statements, message));
+                    insert.await.map_err(Into::into)
+                }
+                Err(refused) => Err(refused),
+            };
         let told = result.as_ref().map(|published| usize::from(published.id().is_some()));
         span.end(result.as_ref().map(|published| published.id()));
         event.end(told, &self.sinks());
