@@ -17,7 +17,7 @@ use crate::telemetry::TARGET;
 /// Claims that make it worth while, in a table of no more rows than twice that: each
 /// leaves an old version of its row, and sooner or later the row. Fewer are left to
 /// autovacuum.
-const CLAIMS: u64 = 50_000;
+const CLAIMS: u64 = 25_000;
 /// From then on, so that what is soon over is over.
 const REST: Duration = Duration::from_secs(2);
 
