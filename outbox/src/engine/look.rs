@@ -116,7 +116,7 @@ impl Look {
         self.under_way += 1;
         let after = self.floor.filter(|_| now < self.sweep.next(self.plenty));
         if after.is_none() {
-            self.sweep.begins(now);
+            self.sweep.begins(now, self.floor);
         }
         let subscriber = &self.reader.subscriber;
         Some(Claim {
@@ -138,7 +138,9 @@ impl Look {
         self.errors.reset();
         (self.failing, self.alone) = (false, false);
         if claim.after.is_none() {
-            self.sweep.took(now.duration_since(sent));
+            let last = taken.rows.last().filter(|_| taken.rows.len() == claim.limit);
+            let last = last.map(|last| Position::of(&last.row));
+            self.sweep.ended(now.duration_since(sent), last);
         }
         if taken.rows.is_empty() {
             self.vain = self.vain.saturating_add(1);
@@ -324,9 +326,9 @@ mod tests {
 
         let (mut look, now) = self::look();
         gets(&mut look, &rows(10, at(0)), now);
-        look.sweep.took(10 * MS);
-        look.sweep.took(10 * MS);
-        look.sweep.took(10 * MS);
+        look.sweep.ended(10 * MS, None);
+        look.sweep.ended(10 * MS, None);
+        look.sweep.ended(10 * MS, None);
         gets(&mut look, &rows(1, at(0)), now);
         assert!(!look.wants(now), "it met dead rows");
         assert_eq!(look.next(now), Some(now + 200 * MS));

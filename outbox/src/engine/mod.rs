@@ -207,7 +207,7 @@ impl<S: Store> Engine<S> {
         let stop = shared.stop.clone();
         let services_stop = CancellationToken::new();
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
-        let (results, letters) = (Arc::<Results>::default(), Arc::<Results>::default());
+        let (results, letters) = (Arc::<Results>::default(), Arc::new(Results::of_letters()));
         let sender = Sender::new(&results, &letters);
         let mut loops = Loops::default();
         let settler =

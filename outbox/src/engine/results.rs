@@ -27,6 +27,9 @@ const STALLED: Duration = Duration::from_millis(100);
 /// Between the workers and the settlers of a process.
 #[derive(Default)]
 pub(super) struct Results {
+    /// A write that stalls keeps the others waiting, unless they fill half a batch: one
+    /// connection that waits is enough.
+    patient: bool,
     /// A std mutex, because it is never held over an await.
     state: Mutex<State>,
     /// Wakes one settler.
@@ -80,6 +83,11 @@ pub(crate) struct Sender {
 }
 
 impl Results {
+    /// For dead letters. What holds one up, such as a lock of their table, holds up all.
+    pub(super) fn of_letters() -> Self {
+        Self { patient: true, ..Self::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +122,7 @@ impl Results {
                 return None;
             }
             patience = STALLED;
-            if !waiting {
+            if !waiting || self.patient {
                 filled.await;
             } else if timeout(STALLED, filled).await.is_err() {
                 patience = Duration::ZERO;

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::store::Position;
+
 /// One in so many parts of the time is spent on them.
 const SHARE: u32 = 20;
 /// While there is plenty to do they are not more frequent than this.
 const EVERY: Duration = Duration::from_millis(100);
-/// Nor than this, if many rows were taken since the last: it would walk over each of
-/// them, and later most are cleared away.
+/// Nor more frequent than this, if many rows were taken here since the last: it would walk
+/// over each of them, and later a vacuum has cleared most of them away.
 const OVER_MANY: Duration = Duration::from_secs(5);
 const MANY: usize = 1000;
 /// One that took no longer met no dead rows to speak of.
@@ -26,15 +28,19 @@ pub(super) struct Sweep {
     took: Duration,
     /// Rows taken since it was sent.
     taken: usize,
+    /// Where other claims began when it was sent.
+    floor: Option<Position>,
+    /// It got as many rows as it asked for, and all before that place: there are more.
+    more: bool,
 }
 
 impl Sweep {
     pub(super) fn new(now: Instant) -> Self {
-        Self { begun: now, took: Duration::ZERO, taken: 0 }
+        Self { begun: now, took: Duration::ZERO, taken: 0, floor: None, more: false }
     }
 
-    pub(super) fn begins(&mut self, now: Instant) {
-        (self.begun, self.taken) = (now, 0);
+    pub(super) fn begins(&mut self, now: Instant, floor: Option<Position>) {
+        (self.begun, self.taken, self.floor) = (now, 0, floor);
     }
 
     /// By it, or by a claim after it.
@@ -42,14 +48,16 @@ impl Sweep {
         self.taken += rows;
     }
 
-    /// One that took long for another reason does not count in full.
-    pub(super) fn took(&mut self, took: Duration) {
+    /// It ended with this row, if it got as many as it asked for. One that took long for
+    /// another reason does not count in full.
+    pub(super) fn ended(&mut self, took: Duration, last: Option<Position>) {
         self.took = took.min(2 * self.took.max(CHEAP / 4));
+        self.more = last.is_some_and(|last| Some(last) < self.floor);
     }
 
     /// When to do it again; `plenty`, if the last claim got as many rows as it asked for.
     pub(super) fn next(&self, plenty: bool) -> Instant {
-        let every = if self.taken > MANY { OVER_MANY } else { EVERY };
+        let every = if self.taken > MANY && !self.more { OVER_MANY } else { EVERY };
         match (plenty, self.took > CHEAP) {
             (true, _) => self.begun + every.max(self.took * SHARE),
             (false, true) => self.begun + self.took * SHARE,
@@ -72,10 +80,10 @@ mod tests {
         assert_eq!(sweep.next(false), now, "it may cost nothing");
         assert_eq!(sweep.next(true), now + EVERY, "at most ten a second");
         // It met dead rows, but one that takes long all at once is not believed in full.
-        sweep.took(3600 * 1000 * MS);
+        sweep.ended(3600 * 1000 * MS, None);
         assert_eq!(sweep.took, CHEAP / 2);
         for _ in 0..2 {
-            sweep.took(10 * MS);
+            sweep.ended(10 * MS, None);
         }
         assert_eq!(sweep.next(false), now + 200 * MS);
         assert_eq!(sweep.next(true), now + 200 * MS);
@@ -90,7 +98,24 @@ mod tests {
         sweep.taken(1);
         assert_eq!(sweep.next(true), now + OVER_MANY);
         assert_eq!(sweep.next(false), now, "whoever has nothing else to do looks");
-        sweep.begins(now + MS);
+        sweep.begins(now + MS, None);
         assert_eq!(sweep.next(true), now + MS + EVERY);
+    }
+
+    #[test]
+    fn who_got_many_that_came_back_asks_for_more_soon() {
+        let now = Instant::now();
+        let at = |id| Position { due: std::time::SystemTime::UNIX_EPOCH, id };
+        let mut sweep = Sweep::new(now);
+        let mut ended = |floor, last| {
+            sweep.begins(now, floor);
+            sweep.taken(MANY + 1);
+            sweep.ended(MS, last);
+            sweep.next(true)
+        };
+        assert_eq!(ended(Some(at(7)), Some(at(6))), now + EVERY);
+        assert_eq!(ended(Some(at(7)), Some(at(8))), now + OVER_MANY, "it reached the others");
+        assert_eq!(ended(Some(at(7)), None), now + OVER_MANY, "it got less than it asked for");
+        assert_eq!(ended(None, Some(at(6))), now + OVER_MANY, "it was the first");
     }
 }

@@ -53,8 +53,8 @@ use super::{Connections, Landed, Lease, Store, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
 
-/// Connections beside the listener. Claims and settles overlap on two; the
-/// others serve subscribers that become busy at the same moment.
+/// Connections beside the listener. Claims and settles overlap on two; the others serve
+/// subscribers that become busy at the same moment, dead letters and the vacuum.
 const MAX_CONNECTIONS: u32 = 4;
 /// A statement that takes longer is given up: its answer may never come.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);

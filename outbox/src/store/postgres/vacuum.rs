@@ -18,6 +18,9 @@ use crate::telemetry::TARGET;
 /// leaves an old version of its row, and sooner or later the row. Fewer are left to
 /// autovacuum.
 const CLAIMS: u64 = 25_000;
+/// More dead rows than these that a vacuum leaves are kept by somebody's snapshot: fewer may
+/// have died meanwhile.
+const KEPT: u64 = 50_000;
 /// From then on, so that what is soon over is over.
 const REST: Duration = Duration::from_secs(2);
 
@@ -114,7 +117,7 @@ impl PgStore {
         let Some(after) = self.found(&table).await? else { return Ok(false) };
         let mut state = self.0.vacuum.state();
         state.enough = CLAIMS.max(after.rows / 2);
-        state.left = (after.dead > state.enough).then_some(after.dead);
+        state.left = (after.dead > state.enough.max(KEPT)).then_some(after.dead);
         Ok(true)
     }
 
