@@ -257,4 +257,35 @@ mod tests {
         }
         assert_eq!(sizes(&results.next().await.unwrap()), [10, 10, 11]);
     }
+
+    async fn send(sender: &Sender, count: usize) {
+        for one in acks(&vec![0; count]) {
+            sender.send(one).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_a_write_that_hangs_one_result_goes_alone_but_no_dead_letter() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        for (results, waits) in [(Results::default(), false), (Results::of_letters(), true)] {
+            let results = Arc::new(results);
+            let sender = Sender::new(&results, &Arc::default());
+            send(&sender, 1).await;
+            assert_eq!(results.next().await.unwrap().len(), 1);
+            send(&sender, 1).await;
+            let second = timeout(HOUR, results.next()).await;
+            assert_eq!(second.is_err(), waits);
+            send(&sender, HALF).await;
+            let more = timeout(HOUR, results.next()).await.unwrap().unwrap();
+            assert_eq!(more.len(), HALF + usize::from(waits));
+            send(&sender, 1).await;
+            // The one that hung is written: who wrote it asks again.
+            results.written();
+            results.written();
+            if !waits {
+                results.written();
+            }
+            assert_eq!(results.next().await.unwrap().len(), 1);
+        }
+    }
 }
