@@ -315,6 +315,23 @@ mod tests {
     }
 
     #[test]
+    fn of_many_that_came_back_it_claims_the_rest_soon() {
+        let five_seconds = 5000 * MS;
+        for (due, next) in [(at(0), 100 * MS), (at(500), five_seconds)] {
+            let (mut look, now) = look();
+            gets(&mut look, &rows(10, at(400)), now);
+            let sweep = now + five_seconds;
+            assert_eq!(gets(&mut look, &rows(10, due), sweep).after, None);
+            // Many are taken besides: a claim from the start would walk over them.
+            for _ in 0..100 {
+                gets(&mut look, &rows(10, at(400)), sweep);
+            }
+            assert!(gets(&mut look, &rows(10, at(400)), sweep + next - MS).after.is_some());
+            assert_eq!(gets(&mut look, &rows(10, at(400)), sweep + next).after, None);
+        }
+    }
+
+    #[test]
     fn who_found_less_behind_its_place_looks_before_it() {
         let (mut look, now) = look();
         gets(&mut look, &rows(10, at(0)), now);

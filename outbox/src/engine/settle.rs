@@ -59,6 +59,7 @@ pub(crate) enum Settlement {
     Retry {
         delay: Duration,
     },
+    /// Apart, because every ruling is moved as often as this one would be.
     Dead(Box<Cause>),
     Release {
         due_in: Option<Duration>,

@@ -189,14 +189,14 @@ impl Publisher {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
         let span = PublishSpan::of_one(&message.queue, message.size());
         let message = message.traced(span.trace());
-        let result =
-            match message.prepare(self.table.max_payload, &Trail::current(), Uuid::now_v7()) {
-                Ok(message) => {
-                    let insert = span.around(tx.insert(&self.table.statements, message));
-                    insert.await.map_err(Into::into)
-                }
-                Err(refused) => Err(refused),
-            };
+        let (trail, id) = (Trail::current(), Uuid::now_v7());
+        let result = match message.prepare(self.table.max_payload, &trail, id) {
+            Ok(message) => {
+                let insert = span.around(tx.insert(&self.table.statements, message));
+                insert.await.map_err(Into::into)
+            }
+            Err(refused) => Err(refused),
+        };
         let told = result.as_ref().map(|published| usize::from(published.id().is_some()));
         span.end(result.as_ref().map(|published| published.id()));
         event.end(told, &self.sinks());
