@@ -51,10 +51,11 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
             let desk = PgDesk::new(pool.clone(), &names);
             let anew = move || PgStore::with_commits(&pool, names.clone(), commits);
             let store = anew();
-            if let Err(error) = store.reach(PATIENCE).await {
-                return Err(refused(reasons, error));
-            }
-            if desk.is_behind_a_pooler().await {
+            let connection = match store.reach(PATIENCE).await {
+                Ok(connection) => connection,
+                Err(error) => return Err(refused(reasons, error)),
+            };
+            if desk.is_behind_a_pooler(connection).await {
                 reasons.push(POOLED.to_owned());
                 return Err(Error::Launch(reasons));
             }

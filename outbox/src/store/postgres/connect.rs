@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPool};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::kept::One;
@@ -54,16 +54,12 @@ impl PgStore {
 
     /// Connects once, trying again for `patience` while the error may pass. A
     /// pool would wait longer, and then say only that it waited.
-    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+    pub async fn reach(&self, patience: Duration) -> Result<PgConnection, StoreError> {
         let options = self.options();
         let give_up = Instant::now() + patience;
         loop {
             let failed = match timeout(CONNECT_LIMIT, options.connect()).await {
-                Ok(Ok(connection)) => {
-                    // It worked; how it ends does not matter.
-                    let _ = connection.close().await;
-                    return Ok(());
-                }
+                Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => {
                     let lasting = is_of_tls(&error);
                     let failed = StoreError::of("connect to PostgreSQL")(error);

@@ -106,23 +106,25 @@ impl PgDesk {
     }
 
     /// Whether sessions are shared. A server that cannot be asked now says so elsewhere.
-    pub(crate) async fn is_behind_a_pooler(&self) -> bool {
-        let asked = timeout(CONNECT_LIMIT, self.pids()).await;
+    pub(crate) async fn is_behind_a_pooler(&self, first: PgConnection) -> bool {
+        let asked = timeout(CONNECT_LIMIT, self.pids_beside(first)).await;
         asked.is_ok_and(|pids| pids.is_ok_and(Pids::are_shared))
     }
 
     /// Two connections take turns: see [`Pids`].
     pub(crate) async fn pids(&self) -> Result<Pids> {
-        let (mut first, mut second) = (self.connect().await?, self.connect().await?);
+        self.pids_beside(self.connect().await?).await
+    }
+
+    async fn pids_beside(&self, mut first: PgConnection) -> Result<Pids> {
+        let mut second = self.connect().await?;
         let before = pid(&mut first).await?;
         sqlx::raw_sql("BEGIN").execute(&mut second).await.map_err(failed)?;
         let between = pid(&mut second).await?;
         let after = pid(&mut first).await?;
         sqlx::raw_sql("ROLLBACK").execute(&mut second).await.map_err(failed)?;
-        for connection in [first, second] {
-            // How it ends does not matter.
-            let _ = connection.close().await;
-        }
+        // How they end does not matter.
+        let _ = tokio::join!(first.close(), second.close());
         Ok(Pids { first: before, second: between, first_again: after })
     }
 

@@ -9,6 +9,7 @@ mod depth;
 mod desk;
 mod doctor;
 mod grants;
+mod indexes;
 mod kept;
 mod lend;
 mod letters;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use sqlx::Row as _;
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnection, PgPool};
 
+use super::indexes::{Index, OPEN, indexes};
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
 use crate::store::names::TableNames;
@@ -16,10 +17,12 @@ pub(super) async fn validate(
     names: &TableNames,
     autovacuum: bool,
 ) -> Result<SchemaMismatch, StoreError> {
-    let mut found = SchemaMismatch::default();
-    encoding(pool, &mut found).await?;
+    let mut acquired = pool.acquire().await.map_err(StoreError::of("look at the tables"))?;
+    let (connection, mut found) = (&mut *acquired, SchemaMismatch::default());
+    encoding(connection, &mut found).await?;
     let table = names.qualified(names.table());
-    if columns(pool, names, &table, &OUTBOX, &mut found).await? {
+    if columns(connection, names, &table, &OUTBOX, &mut found).await? {
+        let indexes = indexes(connection, &table).await?;
         for expected in [
             Index::primary_key(&table, &["id"]),
             Index {
@@ -40,33 +43,35 @@ pub(super) async fn validate(
                 mend: names.sql("CREATE UNIQUE INDEX \"outbox_timer_id_uq\" ON \"outbox\" (queue, timer_id) WHERE timer_id IS NOT NULL").to_string(),
             },
         ] {
-            index(pool, &table, expected, &mut found).await?;
+            expected.among(&indexes, &table, &mut found);
         }
-        lease_check(pool, &table, names, &mut found).await?;
+        lease_check(connection, &table, names, &mut found).await?;
         if autovacuum {
-            vacuum_settings(pool, &table, &mut found).await?;
+            vacuum_settings(connection, &table, &mut found).await?;
         }
     }
     let table = names.qualified(&names.paused());
     let readable =
         "SELECT has_table_privilege(to_regclass($1), 'SELECT'), quote_ident(current_user)";
-    let readable = sqlx::query_as(readable).bind(&table).fetch_one(pool).await;
+    let readable = sqlx::query_as(readable).bind(&table).fetch_one(&mut *connection).await;
     let (readable, role): (Option<bool>, String) =
         readable.map_err(StoreError::of("look for the paused queues"))?;
     match readable {
         None => found.lacks_pauses(Database::Postgres, names),
         Some(false) => found.hides_pauses(&table, &role),
         Some(true) => {
-            if columns(pool, names, &table, &PAUSED, &mut found).await? {
-                index(pool, &table, Index::primary_key(&table, &["queue"]), &mut found).await?;
+            if columns(connection, names, &table, &PAUSED, &mut found).await? {
+                let indexes = indexes(connection, &table).await?;
+                Index::primary_key(&table, &["queue"]).among(&indexes, &table, &mut found);
             }
         }
     }
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let table = names.qualified(dlq);
-    if columns(pool, names, &table, &DLQ, &mut found).await? {
+    if columns(connection, names, &table, &DLQ, &mut found).await? {
         let key: &'static [&'static str] =
-            if is_partitioned(pool, &table).await? { &["id", "failed_at"] } else { &["id"] };
+            if is_partitioned(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
+        let indexes = indexes(connection, &table).await?;
         for expected in [
             Index::primary_key(&table, key),
             Index::of_letters(names, "queue_failed", &["queue", "failed_at"], None),
@@ -74,7 +79,7 @@ pub(super) async fn validate(
             Index::of_letters(names, "open", &["queue", "failed_at", "id"], OPEN),
             Index::of_letters(names, "group", &["fingerprint", "failed_at", "id"], OPEN),
         ] {
-            index(pool, &table, expected, &mut found).await?;
+            expected.among(&indexes, &table, &mut found);
         }
     }
     Ok(found)
@@ -82,9 +87,12 @@ pub(super) async fn validate(
 
 /// In another encoding not every text can be kept: a dead letter whose error has such a sign
 /// would fail each time, and its row run again after every lease.
-async fn encoding(pool: &PgPool, found: &mut SchemaMismatch) -> Result<(), StoreError> {
+async fn encoding(
+    connection: &mut PgConnection,
+    found: &mut SchemaMismatch,
+) -> Result<(), StoreError> {
     let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
-        .fetch_one(pool)
+        .fetch_one(connection)
         .await
         .map_err(StoreError::of("read the encoding"))?;
     if encoding != "UTF8" {
@@ -96,10 +104,10 @@ async fn encoding(pool: &PgPool, found: &mut SchemaMismatch) -> Result<(), Store
 }
 
 /// Whether the letters are cut into months: the time of the failure is then part of the key.
-async fn is_partitioned(pool: &PgPool, table: &str) -> Result<bool, StoreError> {
+async fn is_partitioned(connection: &mut PgConnection, table: &str) -> Result<bool, StoreError> {
     sqlx::query_scalar("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass($1)")
         .bind(table)
-        .fetch_one(pool)
+        .fetch_one(connection)
         .await
         .map_err(StoreError::of("read the kind of the table"))
 }
@@ -113,7 +121,7 @@ struct Actual {
 
 /// False when the table does not exist.
 async fn columns(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     names: &TableNames,
     table: &str,
     expected: &[Column],
@@ -126,7 +134,7 @@ async fn columns(
          WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
     )
     .bind(table)
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await
     .map_err(StoreError::of("read the columns"))?;
     if rows.is_empty() {
@@ -216,107 +224,8 @@ fn compare(table: &str, column: &Column, actual: &Actual, found: &mut SchemaMism
     }
 }
 
-struct Index {
-    name: String,
-    columns: &'static [&'static str],
-    unique: bool,
-    predicate: Option<&'static str>,
-    /// Statements fail without it.
-    fatal: bool,
-    mend: String,
-}
-
-/// What an index of open letters covers.
-const OPEN: Option<&str> = Some("status = 'failed'");
-
-impl Index {
-    /// On the dead-letter table.
-    fn of_letters(
-        names: &TableNames,
-        name: &str,
-        columns: &'static [&'static str],
-        predicate: Option<&'static str>,
-    ) -> Self {
-        let rows = predicate.map_or(String::new(), |predicate| format!(" WHERE {predicate}"));
-        let mend = format!(
-            "CREATE INDEX \"outbox_dlq_{name}_idx\" ON \"outbox_dlq\" ({}){rows}",
-            columns.join(", ")
-        );
-        Self {
-            name: format!("{}_{name}_idx", names.dlq_or_default()),
-            columns,
-            unique: false,
-            predicate,
-            fatal: false,
-            mend: names.sql(&mend).to_string(),
-        }
-    }
-
-    fn primary_key(table: &str, columns: &'static [&'static str]) -> Self {
-        Self {
-            // None of ours: whatever has it stays.
-            name: String::new(),
-            columns,
-            unique: true,
-            predicate: None,
-            fatal: false,
-            mend: format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", columns.join(", ")),
-        }
-    }
-}
-
-/// Looks for an index that does what is expected, whatever its name.
-async fn index(
-    pool: &PgPool,
-    table: &str,
-    expected: Index,
-    found: &mut SchemaMismatch,
-) -> Result<(), StoreError> {
-    let rows = sqlx::query(
-        "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
-            pg_get_expr(x.indpred, x.indrelid), \
-            ARRAY(SELECT pg_get_indexdef(x.indexrelid, n, true) \
-                  FROM generate_series(1, x.indnkeyatts::int) AS n), \
-            x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
-         FROM pg_index AS x \
-         JOIN pg_class AS c ON c.oid = x.indexrelid \
-         JOIN pg_am AS a ON a.oid = c.relam \
-         WHERE x.indrelid = to_regclass($1)",
-    )
-    .bind(table)
-    .fetch_all(pool)
-    .await
-    .map_err(StoreError::of("read the indexes"))?;
-    let (mut taken, mut fatal) = (None, expected.fatal);
-    for row in &rows {
-        let (unique, predicate): (bool, Option<String>) = (row.get(2), row.get(3));
-        let (columns, in_order): (Vec<String>, bool) = (row.get(4), row.get(5));
-        if columns == expected.columns && unique == expected.unique && in_order {
-            if predicate.as_deref().map(bare) == expected.predicate.map(bare) {
-                return Ok(());
-            }
-            // One over all rows serves ON CONFLICT too.
-            fatal &= predicate.is_some();
-        }
-        if row.get::<String, _>(0) == expected.name {
-            taken = Some(row.get::<String, _>(1));
-        }
-    }
-    let columns = expected.columns.join(", ");
-    let kind = if expected.unique { "unique index" } else { "index" };
-    let rows = expected.predicate.map_or(String::new(), |rows| format!(" WHERE {rows}"));
-    let mut what = format!("{table} has no valid {kind} on ({columns}){rows}");
-    let mut mend = expected.mend;
-    if let Some(name) = taken {
-        what = format!("{what}; {name} is another");
-        mend = format!("DROP INDEX {name}; {mend}");
-    }
-    found.add(fatal, what, mend);
-    Ok(())
-}
-
 async fn lease_check(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     table: &str,
     names: &TableNames,
     found: &mut SchemaMismatch,
@@ -326,7 +235,7 @@ async fn lease_check(
          WHERE conrelid = to_regclass($1) AND contype = 'c'",
     )
     .bind(table)
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await
     .map_err(StoreError::of("read the constraints"))?;
     let lease = "CHECKacquired_tokenISNULL=acquired_atISNULL";
@@ -339,14 +248,14 @@ async fn lease_check(
 }
 
 async fn vacuum_settings(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     table: &str,
     found: &mut SchemaMismatch,
 ) -> Result<(), StoreError> {
     let options: Option<Vec<String>> =
         sqlx::query_scalar("SELECT reloptions FROM pg_class WHERE oid = to_regclass($1)")
             .bind(table)
-            .fetch_one(pool)
+            .fetch_one(connection)
             .await
             .map_err(StoreError::of("read the storage settings"))?;
     let options = options.unwrap_or_default();
@@ -372,7 +281,7 @@ async fn vacuum_settings(
 }
 
 /// Without blanks, parentheses and casts of texts, which the server places as it likes.
-fn bare(text: &str) -> String {
+pub(super) fn bare(text: &str) -> String {
     let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')');
     text.chars().filter(kept).collect::<String>().replace("::text", "")
 }

@@ -1,0 +1,125 @@
+//! The indexes of a table, against those that the statements need.
+
+use sqlx::Row as _;
+use sqlx::postgres::PgConnection;
+
+use super::validate::bare;
+use crate::error::StoreError;
+use crate::schema::SchemaMismatch;
+use crate::store::names::TableNames;
+
+/// One as it has to be.
+pub(super) struct Index {
+    pub(super) name: String,
+    pub(super) columns: &'static [&'static str],
+    pub(super) unique: bool,
+    pub(super) predicate: Option<&'static str>,
+    /// Statements fail without it.
+    pub(super) fatal: bool,
+    pub(super) mend: String,
+}
+
+/// What an index of open letters covers.
+pub(super) const OPEN: Option<&str> = Some("status = 'failed'");
+
+impl Index {
+    /// On the dead-letter table.
+    pub(super) fn of_letters(
+        names: &TableNames,
+        name: &str,
+        columns: &'static [&'static str],
+        predicate: Option<&'static str>,
+    ) -> Self {
+        let rows = predicate.map_or(String::new(), |predicate| format!(" WHERE {predicate}"));
+        let mend = format!(
+            "CREATE INDEX \"outbox_dlq_{name}_idx\" ON \"outbox_dlq\" ({}){rows}",
+            columns.join(", ")
+        );
+        Self {
+            name: format!("{}_{name}_idx", names.dlq_or_default()),
+            columns,
+            unique: false,
+            predicate,
+            fatal: false,
+            mend: names.sql(&mend).to_string(),
+        }
+    }
+
+    pub(super) fn primary_key(table: &str, columns: &'static [&'static str]) -> Self {
+        Self {
+            // None of ours: whatever has it stays.
+            name: String::new(),
+            columns,
+            unique: true,
+            predicate: None,
+            fatal: false,
+            mend: format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", columns.join(", ")),
+        }
+    }
+
+    /// Looks for one that does what is expected, whatever its name.
+    pub(super) fn among(self, all: &[Found], table: &str, found: &mut SchemaMismatch) {
+        let (mut taken, mut fatal) = (None, self.fatal);
+        for one in all {
+            if one.columns == self.columns && one.unique == self.unique && one.in_order {
+                if one.predicate.as_deref().map(bare) == self.predicate.map(bare) {
+                    return;
+                }
+                // One over all rows serves ON CONFLICT too.
+                fatal &= one.predicate.is_some();
+            }
+            if one.name == self.name {
+                taken = Some(&one.qualified);
+            }
+        }
+        let columns = self.columns.join(", ");
+        let kind = if self.unique { "unique index" } else { "index" };
+        let rows = self.predicate.map_or(String::new(), |rows| format!(" WHERE {rows}"));
+        let mut what = format!("{table} has no valid {kind} on ({columns}){rows}");
+        let mut mend = self.mend;
+        if let Some(name) = taken {
+            what = format!("{what}; {name} is another");
+            mend = format!("DROP INDEX {name}; {mend}");
+        }
+        found.add(fatal, what, mend);
+    }
+}
+
+/// One as it is.
+pub(super) struct Found {
+    name: String,
+    qualified: String,
+    unique: bool,
+    predicate: Option<String>,
+    columns: Vec<String>,
+    /// Valid, and read in the order of its columns.
+    in_order: bool,
+}
+
+/// All that the table has.
+pub(super) async fn indexes(
+    connection: &mut PgConnection,
+    table: &str,
+) -> Result<Vec<Found>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
+            pg_get_expr(x.indpred, x.indrelid), \
+            ARRAY(SELECT pg_get_indexdef(x.indexrelid, n, true) \
+                  FROM generate_series(1, x.indnkeyatts::int) AS n), \
+            x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
+         FROM pg_index AS x \
+         JOIN pg_class AS c ON c.oid = x.indexrelid \
+         JOIN pg_am AS a ON a.oid = c.relam \
+         WHERE x.indrelid = to_regclass($1)",
+    )
+    .bind(table)
+    .fetch_all(connection)
+    .await
+    .map_err(StoreError::of("read the indexes"))?;
+    let found = rows.iter().map(|row| {
+        let (name, qualified, unique) = (row.get(0), row.get(1), row.get(2));
+        let (predicate, columns, in_order) = (row.get(3), row.get(4), row.get(5));
+        Found { name, qualified, unique, predicate, columns, in_order }
+    });
+    Ok(found.collect())
+}
