@@ -130,9 +130,15 @@ impl Results {
         }
     }
 
-    /// A batch is written. Who says so asks for the next one, so nobody is woken.
+    /// A batch is written. Who says so asks for the next one, so nobody is woken; but that
+    /// may take it a while, and one that is patient does not look by itself.
     pub(super) fn written(&self) {
-        self.state().writes -= 1;
+        let mut state = self.state();
+        state.writes -= 1;
+        if self.patient && state.writes == 0 && !state.waiting.is_empty() {
+            drop(state);
+            self.filled.notify_one();
+        }
     }
 
     fn is_sent_to(&self) {
@@ -287,5 +293,20 @@ mod tests {
             }
             assert_eq!(results.next().await.unwrap().len(), 1);
         }
+    }
+
+    /// Whoever wrote the last batch may be busy with letters that wait for a lock.
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
+        let results = Arc::new(Results::of_letters());
+        let sender = Sender::new(&results, &Arc::default());
+        send(&sender, 1).await;
+        assert_eq!(results.next().await.unwrap().len(), 1);
+        let mut other = pin!(results.next());
+        send(&sender, 1).await;
+        assert!(poll!(other.as_mut()).is_pending(), "a write is under way");
+        results.written();
+        let batch = timeout(Duration::from_secs(3600), other).await;
+        assert_eq!(batch.unwrap().unwrap().len(), 1);
     }
 }

@@ -9,6 +9,8 @@ mod counted;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod pausable;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
@@ -22,7 +24,9 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use template::{statements, without_pauses};
+use pausable::{Pausable, without_pauses};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use template::statements;
 
 use crate::error::StoreError;
 use crate::message::{FailureReason, Row};

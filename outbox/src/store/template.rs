@@ -37,14 +37,6 @@ macro_rules! statements {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use statements;
 
-/// The text of a statement for tables without one of paused queues. What reads it stands
-/// in lines of its own.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) fn without_pauses(text: &str) -> std::borrow::Cow<'_, str> {
-    let kept = |line: &&str| !line.contains("\"outbox_paused\"");
-    text.split_inclusive('\n').filter(kept).collect()
-}
-
 impl TableNames {
     /// Puts the names into the text of a statement.
     ///

@@ -307,18 +307,18 @@ impl Subscriber {
         self
     }
 
-    /// How many messages are handled at once in this process; 10 by default, 10,000 at
-    /// most.
+    /// How many runs of the handler go on at once in this process, each of one message or
+    /// of one batch; 10 by default, 10,000 at most.
     #[must_use]
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.options.max_workers = workers;
         self
     }
 
-    /// How many rows may wait in memory for a worker; 4,000 by default, and at most
-    /// 1,000 come with one claim. The engine measures how fast the handler is, and
-    /// claims only what will be started within 100 ms: of slow handlers few rows
-    /// wait.
+    /// How many rows may wait in memory for a worker, beside those that run; 4,000 by
+    /// default, and no more than some 32 MiB of them. At most 1,000 come with one claim.
+    /// The engine measures how fast the handler is, and claims only what will be started
+    /// within 100 ms, or half of a shorter lease: of slow handlers one row waits.
     #[must_use]
     pub fn fetch_batch(mut self, rows: usize) -> Self {
         self.options.fetch_batch = rows;
@@ -350,15 +350,17 @@ impl Subscriber {
         self
     }
 
-    /// The first wait after an empty claim; 1 s by default.
+    /// The wait after a claim that got less than it asked for, three quarters of it at
+    /// least; 1 s by default. It doubles with each claim that got nothing. A busy
+    /// subscriber looks sooner.
     #[must_use]
     pub fn min_poll(mut self, wait: Duration) -> Self {
         self.options.min_poll = wait;
         self
     }
 
-    /// The longest wait between two claims; 20 s by default. Wakes and due
-    /// times cut it short.
+    /// The longest wait between two claims, as long as there is room for rows and no claim
+    /// fails; 20 s by default. Wakes and due times cut it short.
     #[must_use]
     pub fn max_poll(mut self, wait: Duration) -> Self {
         self.options.max_poll = wait;

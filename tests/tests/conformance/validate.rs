@@ -144,6 +144,21 @@ async fn a_missing_index_of_operators<B: SqlBench>(b: B) {
 }
 
 /// As in tables that Python made: all works, but nothing can be paused.
+async fn pauses_are_heeded_as_long_as_their_table_is_there<B: SqlBench>(b: B) {
+    b.put_many("q", 3).await;
+    b.execute("INSERT INTO outbox_paused (queue) VALUES ('q')").await;
+    for (sql, claimed) in [
+        ("SELECT 1", 0),
+        ("ALTER TABLE outbox_paused RENAME TO put_away", 3),
+        ("ALTER TABLE put_away RENAME TO outbox_paused", 0),
+    ] {
+        b.execute(sql).await;
+        b.store().validate(false).await.unwrap();
+        assert_eq!(b.claim_ids(&["q"], 3).await.len(), claimed, "{sql}");
+        b.execute("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    }
+}
+
 async fn a_missing_table_of_pauses<B: SqlBench>(b: B) {
     mended(&b, "DROP TABLE outbox_paused", &[("queues cannot be paused", false)]).await;
     b.execute("DROP TABLE outbox_paused").await;
@@ -302,6 +317,7 @@ cases! {
     a_missing_index_of_dead_letters,
     a_missing_index_of_operators,
     a_missing_table_of_pauses,
+    pauses_are_heeded_as_long_as_their_table_is_there,
     a_timer_index_that_is_not_unique,
     a_timer_index_with_another_predicate,
     a_timer_index_over_all_rows_is_not_fatal,

@@ -1,9 +1,12 @@
 //! What can be wrong with a table of PostgreSQL beside its columns: indexes, the
 //! CHECK, settings; and tables of other names, schemas and makers.
 
+use std::time::Duration;
+
 use outbox::TableNames;
 use outbox::schema::migrate_tables;
 use outbox::testing::store::Store;
+use tokio::time::timeout;
 
 use super::migrate::PYTHON;
 use super::names::every_statement_works;
@@ -15,6 +18,30 @@ async fn an_index_that_is_not_valid(b: Postgres) {
     let breaking = "UPDATE pg_index SET indisvalid = false \
         WHERE indexrelid = 'outbox_due_idx'::regclass";
     mended(&b, breaking, &[("(queue, next_attempt_at, id)", false)]).await;
+}
+
+/// A claim finds its rows by their places, and those of two parts have the same ones.
+async fn a_table_in_parts_is_refused(b: Postgres) {
+    b.execute("CREATE TABLE heir () INHERITS (outbox)").await;
+    expect(&b, &[("is cut into partitions or inherited from", true)]).await;
+    b.execute("DROP TABLE heir; ALTER TABLE outbox RENAME TO whole").await;
+    b.execute("CREATE TABLE outbox (LIKE whole INCLUDING DEFAULTS) PARTITION BY LIST (queue)")
+        .await;
+    let found = differences(&b, false).await;
+    assert!(found.iter().any(|one| one.fatal && one.what.contains("is cut into partitions")));
+    b.execute("DROP TABLE outbox; ALTER TABLE whole RENAME TO outbox").await;
+    expect(&b, &[]).await;
+}
+
+/// Between two statements they are not in the pool, where a health check would wait for one.
+async fn tables_are_looked_at_though_all_connections_were_busy(b: Postgres) {
+    let store = b.store();
+    for _ in 0..2 {
+        let ping = || store.ping();
+        tokio::try_join!(ping(), ping(), ping(), ping()).unwrap();
+    }
+    assert_eq!(store.connections().open, 4);
+    timeout(Duration::from_secs(2), store.validate(false)).await.unwrap().unwrap();
 }
 
 async fn a_missing_lease_check(b: Postgres) {
@@ -152,6 +179,8 @@ async fn mended_python(other: &Postgres, expected: &[(&str, bool)]) {
 cases! {
     postgres only, "the settings and schemas are PostgreSQL's":
     an_index_that_is_not_valid,
+    a_table_in_parts_is_refused,
+    tables_are_looked_at_though_all_connections_were_busy,
     a_missing_lease_check,
     another_lease_check,
     a_check_may_have_another_name,

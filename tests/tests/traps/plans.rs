@@ -1,8 +1,13 @@
 //! The plans of SQLite's statements, when ANALYZE saw the table nearly empty and it has
 //! grown since: nothing reads all of it, and nothing sorts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use outbox_tests::db::{Db, Pool};
-use sqlx::{AssertSqlSafe, Row as _, SqlitePool};
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{AssertSqlSafe, Row as _, Sqlite, SqlitePool};
 
 macro_rules! statements {
     ($($name:literal),+ $(,)?) => {
@@ -57,5 +62,41 @@ async fn sqlite_reads_what_is_due_in_the_order_of_its_index() {
             assert!(by_index, "{name}: {step}");
         }
     }
+    db.close().await;
+}
+
+/// How many rows it answers, and how many steps it takes SQLite.
+async fn steps(pool: &SqlitePool, query: Query<'_, Sqlite, SqliteArguments>) -> (usize, u64) {
+    let mut connection = pool.acquire().await.unwrap();
+    let steps = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&steps);
+    connection.lock_handle().await.unwrap().set_progress_handler(1, move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        true
+    });
+    let rows = query.fetch_all(&mut *connection).await.unwrap().len();
+    connection.lock_handle().await.unwrap().remove_progress_handler();
+    (rows, steps.load(Ordering::Relaxed))
+}
+
+/// With `(next_attempt_at, id) > (?, ?)` SQLite goes by the time alone.
+#[tokio::test]
+async fn sqlite_finds_rows_of_one_time_by_their_ids() {
+    const FEW: u64 = 100 * 100;
+    let Some((db, pool)) = grown_since_analyze().await else { return };
+    db.exec(
+        "UPDATE outbox SET next_attempt_at = 7, acquired_token = x'01', acquired_at = 8;
+         UPDATE outbox SET acquired_token = x'02' WHERE id BETWEEN 3001 AND 3100;
+         UPDATE outbox SET acquired_token = NULL, acquired_at = NULL WHERE id > 4000",
+    )
+    .await;
+    let [(_, places), (_, read)] = statements!["claim_places", "claim_read"];
+    let ever = i64::MAX / 2;
+    let places = sqlx::query(places).bind("q").bind(ever).bind(7).bind(4000).bind(100);
+    let (_, found) = steps(&pool, places).await;
+    let read = sqlx::query(read).bind("q").bind(&[2_u8][..]).bind(7).bind(3001).bind(7).bind(100);
+    let (rows, took) = steps(&pool, read).await;
+    assert_eq!(rows, 100);
+    assert!(found < FEW && took < FEW, "{found} and {took} steps for a hundred of five thousand");
     db.close().await;
 }

@@ -35,10 +35,10 @@ impl PgStore {
             return Ok(None);
         }
         if let Some(lanes) = self.lanes(claims).filter(|_| one.limit > 0) {
-            let statement = of_one_queue(&self.0.sql().claim_full, one).bind(lanes);
+            let statement = of_one_queue(&self.0.sql.claim_full, one).bind(lanes);
             return self.claim_by(statement, take_full, claims).await.map(Some);
         }
-        let statement = of_one_queue(&self.0.sql().claim_one, one);
+        let statement = of_one_queue(&self.0.sql.claim_one, one);
         let answers = self.claim_by(statement, take, claims).await?;
         let large = answers.iter().any(|one| one.found < 0);
         Ok((!large).then_some(answers))
@@ -81,7 +81,7 @@ impl PgStore {
             let numbered = (1_i64..).zip(claims);
             numbered.flat_map(|(place, claim)| claim.queues.iter().map(move |one| (place, one)))
         };
-        query(&self.0.sql().claim)
+        query(&self.0.sql.claim)
             .bind(of_each(Claim::most_rows))
             .bind(of_each(|claim| delay_micros(claim.lease_ttl)))
             .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
@@ -101,7 +101,7 @@ impl PgStore {
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
         let all = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
-        self.write("extend", &self.0.sql().extend, &all, |statement, heads| {
+        self.write("extend", &self.0.sql.extend, &all, |statement, heads| {
             statement.bind(heads.iter().map(|extend| extend.token).collect::<Vec<_>>())
         })
         .await
@@ -109,7 +109,7 @@ impl PgStore {
 
     pub(super) async fn held_leases(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
         let all = Runs::of(leases, |lease| *lease, |_, _| true);
-        self.write("look at leases", &self.0.sql().held, &all, |statement, _| statement).await
+        self.write("look at leases", &self.0.sql.held, &all, |statement, _| statement).await
     }
 }
 

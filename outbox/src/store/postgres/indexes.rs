@@ -4,7 +4,6 @@ use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
 use super::validate::bare;
-use crate::error::StoreError;
 use crate::schema::SchemaMismatch;
 use crate::store::names::TableNames;
 
@@ -100,11 +99,11 @@ pub(super) struct Found {
 pub(super) async fn indexes(
     connection: &mut PgConnection,
     table: &str,
-) -> Result<Vec<Found>, StoreError> {
+) -> Result<Vec<Found>, sqlx::Error> {
     let rows = sqlx::query(
         "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
             pg_get_expr(x.indpred, x.indrelid), \
-            ARRAY(SELECT pg_get_indexdef(x.indexrelid, n, true) \
+            ARRAY(SELECT coalesce(pg_get_indexdef(x.indexrelid, n, true), '') \
                   FROM generate_series(1, x.indnkeyatts::int) AS n), \
             x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
          FROM pg_index AS x \
@@ -114,8 +113,7 @@ pub(super) async fn indexes(
     )
     .bind(table)
     .fetch_all(connection)
-    .await
-    .map_err(StoreError::of("read the indexes"))?;
+    .await?;
     let found = rows.iter().map(|row| {
         let (name, qualified, unique) = (row.get(0), row.get(1), row.get(2));
         let (predicate, columns, in_order) = (row.get(3), row.get(4), row.get(5));

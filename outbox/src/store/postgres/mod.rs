@@ -29,7 +29,7 @@ mod vacuum;
 mod validate;
 mod why;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -50,7 +50,7 @@ use validate::validate;
 
 use super::counted::counted;
 use super::names::{Notify, TableNames};
-use super::{Connections, Landed, Lease, Store, statements, without_pauses};
+use super::{Connections, Landed, Lease, Pausable, Store, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
 
@@ -123,10 +123,8 @@ struct Inner {
     busy: Mutex<Instant>,
     vacuum: Vacuum,
     names: TableNames,
-    sql: EngineSql,
+    sql: Pausable<EngineSql>,
     sample: Arc<str>,
-    /// In the place of `sql`, once it is known that there is no table of paused queues.
-    unpausable: OnceLock<EngineSql>,
 }
 
 impl PgStore {
@@ -159,13 +157,12 @@ impl PgStore {
                 })
             })
             .connect_lazy_with((*users.connect_options()).clone());
-        let (sql, sample) = (EngineSql::new(&names), sample_sql(&names));
+        let sql = Pausable::new(EngineSql::new(&names), EngineSql::with(&names, without_pauses));
+        let sample = sample_sql(&names);
         let busy = Mutex::new(Instant::now());
         let (listening, vacuum) = (Mutex::default(), Vacuum::new());
-        let unpausable = OnceLock::new();
         let kept = Kept::default();
-        let inner =
-            Inner { pool, kept, source, listening, busy, vacuum, names, sql, sample, unpausable };
+        let inner = Inner { pool, kept, source, listening, busy, vacuum, names, sql, sample };
         Self(Arc::new(inner), commits)
     }
 
@@ -272,12 +269,6 @@ fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
-impl Inner {
-    fn sql(&self) -> &EngineSql {
-        self.unpausable.get().unwrap_or(&self.sql)
-    }
-}
-
 impl Store for PgStore {
     type Wakes = listen::PgWakes;
 
@@ -317,7 +308,7 @@ impl Store for PgStore {
     }
 
     async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        let statement = query(&self.0.sql().abandon)
+        let statement = query(&self.0.sql.abandon)
             .bind(claim.queues.to_vec())
             .bind(claim.token)
             .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX));
@@ -335,15 +326,12 @@ impl Store for PgStore {
     }
 
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        let looks = validate(self.pool(), &self.0.names, autovacuum);
-        let Ok(found) = timeout(STATEMENT_LIMIT, looks).await else {
-            return Err(StoreError::new("validate", "no answer within 30 s", true));
-        };
-        let found = found?;
-        if found.unpausable {
-            let sql = || EngineSql::with(&self.0.names, without_pauses);
-            self.0.unpausable.get_or_init(sql);
-        }
+        let names = self.0.names.clone();
+        let looks = self.bounded("look at the tables", |connection| {
+            Box::pin(async move { validate(connection, &names, autovacuum).await })
+        });
+        let found = looks.await?;
+        self.0.sql.set(found.unpausable);
         Ok(found)
     }
 

@@ -35,7 +35,9 @@ impl sealed::Pool for PgPool {
         names: &TableNames,
         vacuum: bool,
     ) -> Result<SchemaMismatch, StoreError> {
-        validate(self, names, vacuum).await
+        let failed = StoreError::of("look at the tables");
+        let found = async { validate(&mut *self.acquire().await?, names, vacuum).await };
+        found.await.map_err(failed)
     }
 }
 

@@ -26,7 +26,7 @@ impl PgStore {
         lease: fn(&T) -> Lease,
     ) -> Result<Landed, StoreError> {
         let all = Runs::of(items, lease, |_, _| true);
-        self.write(action, &self.0.sql().ack, &all, |statement, _| statement).await
+        self.write(action, &self.0.sql.ack, &all, |statement, _| statement).await
     }
 
     pub(super) async fn ack_and_publish(
@@ -39,7 +39,7 @@ impl PgStore {
             .iter()
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
-        let sql = &self.0.sql().ack_publishing;
+        let sql = &self.0.sql.ack_publishing;
         let (channel, lock) = notified(&self.0.names);
         let written = self.written(ACTION, sql, &all, |statement, _| {
             statement
@@ -62,7 +62,7 @@ impl PgStore {
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
         let all = Runs::of(retries, |retry| retry.lease, |a, b| a.delay == b.delay);
-        self.write("retry", &self.0.sql().retry, &all, |statement, heads| {
+        self.write("retry", &self.0.sql.retry, &all, |statement, heads| {
             statement.bind(heads.iter().map(|it| delay_micros(it.delay)).collect::<Vec<_>>())
         })
         .await
@@ -74,7 +74,7 @@ impl PgStore {
         }
         let all = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
         let moved = async {
-            let moved = self.write("dead-letter", &self.0.sql().bury, &all, |statement, heads| {
+            let moved = self.write("dead-letter", &self.0.sql.bury, &all, |statement, heads| {
                 let text = |of: usize| heads.iter().map(|it| texts(it)[of]).collect::<Vec<_>>();
                 statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
             });
@@ -91,7 +91,7 @@ impl PgStore {
     pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {
         let what = |one: &Release| (one.due_in, one.uncount, one.not_before());
         let all = Runs::of(releases, |release| release.lease, |a, b| what(a) == what(b));
-        self.write("release", &self.0.sql().release, &all, |statement, heads| {
+        self.write("release", &self.0.sql.release, &all, |statement, heads| {
             let heads = || heads.iter().map(|release| what(release));
             let delays: Vec<_> = heads().map(|(due_in, ..)| due_in.map(delay_micros)).collect();
             let uncounts: Vec<_> =

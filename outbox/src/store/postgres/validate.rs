@@ -3,22 +3,20 @@
 use std::collections::HashMap;
 
 use sqlx::Row as _;
-use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::postgres::PgConnection;
 
 use super::indexes::{Index, OPEN, indexes};
-use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
 /// Compares the tables with what the statements need.
 pub(super) async fn validate(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     names: &TableNames,
     autovacuum: bool,
-) -> Result<SchemaMismatch, StoreError> {
-    let mut acquired = pool.acquire().await.map_err(StoreError::of("look at the tables"))?;
-    let (connection, mut found) = (&mut *acquired, SchemaMismatch::default());
+) -> Result<SchemaMismatch, sqlx::Error> {
+    let mut found = SchemaMismatch::default();
     encoding(connection, &mut found).await?;
     let table = names.qualified(names.table());
     if columns(connection, names, &table, &OUTBOX, &mut found).await? {
@@ -46,6 +44,14 @@ pub(super) async fn validate(
             expected.among(&indexes, &table, &mut found);
         }
         lease_check(connection, &table, names, &mut found).await?;
+        if is_cut(connection, &table).await? {
+            let what = format!(
+                "{table} is cut into partitions or inherited from: a claim finds its rows by their \
+                 places, which the parts have in common"
+            );
+            let mend = "-- move its rows into a table of one piece, which `outbox migrate` makes";
+            found.add(true, what, mend);
+        }
         if autovacuum {
             vacuum_settings(connection, &table, &mut found).await?;
         }
@@ -53,9 +59,8 @@ pub(super) async fn validate(
     let table = names.qualified(&names.paused());
     let readable =
         "SELECT has_table_privilege(to_regclass($1), 'SELECT'), quote_ident(current_user)";
-    let readable = sqlx::query_as(readable).bind(&table).fetch_one(&mut *connection).await;
     let (readable, role): (Option<bool>, String) =
-        readable.map_err(StoreError::of("look for the paused queues"))?;
+        sqlx::query_as(readable).bind(&table).fetch_one(&mut *connection).await?;
     match readable {
         None => found.lacks_pauses(Database::Postgres, names),
         Some(false) => found.hides_pauses(&table, &role),
@@ -70,7 +75,7 @@ pub(super) async fn validate(
     let table = names.qualified(dlq);
     if columns(connection, names, &table, &DLQ, &mut found).await? {
         let key: &'static [&'static str] =
-            if is_partitioned(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
+            if is_cut(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
         let indexes = indexes(connection, &table).await?;
         for expected in [
             Index::primary_key(&table, key),
@@ -90,11 +95,10 @@ pub(super) async fn validate(
 async fn encoding(
     connection: &mut PgConnection,
     found: &mut SchemaMismatch,
-) -> Result<(), StoreError> {
+) -> Result<(), sqlx::Error> {
     let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
         .fetch_one(connection)
-        .await
-        .map_err(StoreError::of("read the encoding"))?;
+        .await?;
     if encoding != "UTF8" {
         let what = format!("the database has the encoding {encoding}, not UTF8");
         let mend = "-- pg_dump; CREATE DATABASE .. ENCODING 'UTF8' TEMPLATE template0; pg_restore";
@@ -103,13 +107,16 @@ async fn encoding(
     Ok(())
 }
 
-/// Whether the letters are cut into months: the time of the failure is then part of the key.
-async fn is_partitioned(connection: &mut PgConnection, table: &str) -> Result<bool, StoreError> {
-    sqlx::query_scalar("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass($1)")
-        .bind(table)
-        .fetch_one(connection)
-        .await
-        .map_err(StoreError::of("read the kind of the table"))
+/// Whether a table is cut into several, as letters may be into months: the time of the failure
+/// is then part of their key.
+async fn is_cut(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(
+        "SELECT relkind = 'p' OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) \
+         FROM pg_class AS c WHERE oid = to_regclass($1)",
+    )
+    .bind(table)
+    .fetch_one(connection)
+    .await
 }
 
 /// A column as it is.
@@ -126,7 +133,7 @@ async fn columns(
     table: &str,
     expected: &[Column],
     found: &mut SchemaMismatch,
-) -> Result<bool, StoreError> {
+) -> Result<bool, sqlx::Error> {
     let rows = sqlx::query(
         "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, \
             atthasdef OR attidentity <> '' \
@@ -135,8 +142,7 @@ async fn columns(
     )
     .bind(table)
     .fetch_all(connection)
-    .await
-    .map_err(StoreError::of("read the columns"))?;
+    .await?;
     if rows.is_empty() {
         let mend = making(Database::Postgres, names);
         found.add(true, format!("the table {table} does not exist"), mend);
@@ -229,15 +235,14 @@ async fn lease_check(
     table: &str,
     names: &TableNames,
     found: &mut SchemaMismatch,
-) -> Result<(), StoreError> {
+) -> Result<(), sqlx::Error> {
     let definitions: Vec<String> = sqlx::query_scalar(
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint \
          WHERE conrelid = to_regclass($1) AND contype = 'c'",
     )
     .bind(table)
     .fetch_all(connection)
-    .await
-    .map_err(StoreError::of("read the constraints"))?;
+    .await?;
     let lease = "CHECKacquired_tokenISNULL=acquired_atISNULL";
     if !definitions.iter().any(|text| bare(text) == lease) {
         // Rows with half a lease are in its way; no claim would ever take them.
@@ -251,13 +256,12 @@ async fn vacuum_settings(
     connection: &mut PgConnection,
     table: &str,
     found: &mut SchemaMismatch,
-) -> Result<(), StoreError> {
+) -> Result<(), sqlx::Error> {
     let options: Option<Vec<String>> =
         sqlx::query_scalar("SELECT reloptions FROM pg_class WHERE oid = to_regclass($1)")
             .bind(table)
             .fetch_one(connection)
-            .await
-            .map_err(StoreError::of("read the storage settings"))?;
+            .await?;
     let options = options.unwrap_or_default();
     let get = |name: &str| options.iter().find_map(|set| set.strip_prefix(name)?.strip_prefix('='));
     for (name, value, exact) in [

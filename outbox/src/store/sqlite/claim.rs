@@ -111,22 +111,21 @@ impl SqliteStore {
 
     /// What was taken of a queue, of which these are the places in order.
     fn read(&self, claim: &Claim, places: &[Place]) -> Option<Statement> {
-        let last = places.last()?;
-        let (due, id) = begins(claim);
-        let read = query(&self.0.sql().claim_read)
-            .bind(claim.queues[last.queue].clone())
+        let (first, last) = (places.first()?, places.last()?);
+        let read = query(&self.0.sql.claim_read)
+            .bind(claim.queues[first.queue].clone())
             .bind(claim.token)
-            .bind(due)
-            .bind(id)
+            .bind(first.due)
+            .bind(first.id)
             .bind(last.due)
-            .bind(last.id);
+            .bind(i64::try_from(places.len()).unwrap_or(i64::MAX));
         Some(read)
     }
 
     /// The due rows of a queue, so many at most.
     fn find(&self, claim: &Claim, queue: &str, most: usize) -> Statement {
         let (due, id) = begins(claim);
-        query(&self.0.sql().claim_places)
+        query(&self.0.sql.claim_places)
             .bind(queue.to_owned())
             .bind(delay_micros(claim.lease_ttl))
             .bind(due)
@@ -138,7 +137,7 @@ impl SqliteStore {
         let mut released = 0;
         for queue in claim.queues.iter() {
             let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
-            let statement = query(&self.0.sql().abandon);
+            let statement = query(&self.0.sql.abandon);
             let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
             let done = statement.execute(&self.0.writer).await;
             released += done.map_err(StoreError::of("abandon"))?.rows_affected();
@@ -149,7 +148,7 @@ impl SqliteStore {
     async fn next_due(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
         let mut next = None;
         for queue in claim.queues.iter() {
-            let statement = query(&self.0.sql().next_due);
+            let statement = query(&self.0.sql.next_due);
             let statement = statement.bind(queue.clone()).bind(delay_micros(claim.lease_ttl));
             let row = statement.fetch_one(&self.0.reader).await;
             let micros: Option<i64> =

@@ -18,7 +18,7 @@ impl SqliteStore {
     ) -> Result<Vec<Depth>, StoreError> {
         let mut depths = Vec::with_capacity(queues.len());
         for queue in queues {
-            let row = self.sampled(&self.0.sql().depth, queue, most).await?;
+            let row = self.sampled(&self.0.sql.depth, queue, most).await?;
             let mut depth = Depth {
                 queue: queue.clone(),
                 backlog: count(&row, 0)?,
@@ -28,7 +28,7 @@ impl SqliteStore {
                 dead_letters: None,
             };
             if self.0.names.dlq().is_some() {
-                let row = self.sampled(&self.0.sql().depth_dlq, queue, most).await?;
+                let row = self.sampled(&self.0.sql.depth_dlq, queue, most).await?;
                 depth.dead_letters = Some(count(&row, 0)?);
             }
             depths.push(depth);

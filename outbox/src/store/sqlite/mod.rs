@@ -24,7 +24,7 @@ mod transactions;
 mod validate;
 mod why;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
@@ -43,7 +43,7 @@ use validate::validate;
 
 use super::counted::counted;
 use super::names::TableNames;
-use super::{Landed, Lease, Store, statements, without_pauses};
+use super::{Landed, Lease, Pausable, Store, statements, without_pauses};
 use crate::error::StoreError;
 use crate::schema::SchemaMismatch;
 use crate::telemetry::TARGET;
@@ -73,9 +73,7 @@ struct Inner {
     writer: SqlitePool,
     reader: SqlitePool,
     names: TableNames,
-    sql: EngineSql,
-    /// In the place of `sql`, once it is known that there is no table of paused queues.
-    unpausable: OnceLock<EngineSql>,
+    sql: Pausable<EngineSql>,
     batches: Arc<Batches>,
     publish: PublishSql,
 }
@@ -101,7 +99,8 @@ impl SqliteStore {
                     })
                 })
         };
-        let (sql, publish) = (EngineSql::new(&names), PublishSql::new(&names));
+        let sql = Pausable::new(EngineSql::new(&names), EngineSql::with(&names, without_pauses));
+        let publish = PublishSql::new(&names);
         let batches = Arc::new(Batches::new(&names));
         let prepare = Arc::clone(&batches);
         let writer = pool(1).after_connect(move |connection, _| {
@@ -113,8 +112,7 @@ impl SqliteStore {
         // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
         let buffered = options.row_buffer_size(1000).pragma("cache_size", READER_PAGES);
         let reader = pool(2).connect_lazy_with(buffered);
-        let unpausable = OnceLock::new();
-        Self(Arc::new(Inner { writer, reader, names, sql, unpausable, batches, publish }))
+        Self(Arc::new(Inner { writer, reader, names, sql, batches, publish }))
     }
 
     async fn begin(
@@ -128,12 +126,6 @@ impl SqliteStore {
 /// A statement of ours, whose text was made from a file and checked names.
 fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
-}
-
-impl Inner {
-    fn sql(&self) -> &EngineSql {
-        self.unpausable.get().unwrap_or(&self.sql)
-    }
 }
 
 impl Store for SqliteStore {
@@ -197,10 +189,7 @@ impl Store for SqliteStore {
 
     async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
         let found = validate(&self.0.reader, &self.0.names).await?;
-        if found.unpausable {
-            let sql = || EngineSql::with(&self.0.names, without_pauses);
-            self.0.unpausable.get_or_init(sql);
-        }
+        self.0.sql.set(found.unpausable);
         Ok(found)
     }
 

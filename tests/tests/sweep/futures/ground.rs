@@ -7,6 +7,7 @@ use outbox::ops::Operator;
 use outbox::testing::store::{Claim, Death, Lease, PgStore, SqliteStore, Store, new_token};
 use outbox::{App, FailureReason, Outgoing, Publisher};
 use outbox_tests::db::{Db, Pool};
+use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::PATIENCE;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::SqlitePoolOptions;
@@ -41,8 +42,9 @@ pub enum Before {
 impl<'a> Ground<'a> {
     pub async fn of(db: &'a Db) -> Self {
         let pool = match &db.pool {
-            Pool::Postgres(pool) => {
-                let options = (*pool.connect_options()).clone().application_name("swept");
+            Pool::Postgres(_) => {
+                // Or an answer may be there before the call that asked has waited for it once.
+                let options = Proxy::before(db).await.options(db).application_name("swept");
                 let one = PgPoolOptions::new().max_connections(1);
                 Pool::Postgres(one.connect_with(options).await.unwrap())
             }

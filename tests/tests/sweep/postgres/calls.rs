@@ -71,7 +71,7 @@ impl Flow for Call {
             Self::Purge => (40, 22),
             Self::Pause => (16, 7),
             Self::Migrate => (66, 27),
-            Self::Start => (112, 48),
+            Self::Start => (71, 26),
             Self::Timer | Self::Cancel | Self::OperatorsPublish => (11, 5),
         };
         Counts { sent, answered }

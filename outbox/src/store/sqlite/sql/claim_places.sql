@@ -5,7 +5,9 @@
 -- Without a lock, to see whether there is anything to claim; and in the BEGIN IMMEDIATE
 -- transaction of a claim, so that nobody writes before claim_take. The lengths are known
 -- without reading either, as that of a text is only to octet_length.
--- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order.
+-- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order. Rows of one time and
+-- later ones apart: with (next_attempt_at, id) > (?3, ?4) SQLite would walk over all of that
+-- time, because it knows the id of a table by another number than an index does.
 SELECT json_group_array(json_array(next_attempt_at, id, bytes, hex(acquired_token))),
     CAST(unixepoch('subsec') * 1000000 AS INTEGER)
 FROM (
@@ -13,10 +15,20 @@ FROM (
         acquired_token
     FROM "outbox"
     WHERE queue = ?1
+      AND next_attempt_at = ?3 AND id > ?4
       AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
       AND (acquired_token IS NULL
            OR acquired_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ?2)
-      AND (next_attempt_at, id) > (?3, ?4)
+      AND ?1 NOT IN (SELECT queue FROM "outbox_paused")
+    UNION ALL
+    SELECT next_attempt_at, id, octet_length(payload) + coalesce(octet_length(headers), 0),
+        acquired_token
+    FROM "outbox"
+    WHERE queue = ?1
+      AND next_attempt_at > ?3
+      AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+      AND (acquired_token IS NULL
+           OR acquired_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - ?2)
       AND ?1 NOT IN (SELECT queue FROM "outbox_paused")
     ORDER BY next_attempt_at, id
     LIMIT ?5)
