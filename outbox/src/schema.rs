@@ -244,6 +244,8 @@ pub(crate) struct Column {
     #[cfg(feature = "sqlite")]
     pub(crate) sqlite: &'static str,
     pub(crate) not_null: bool,
+    /// A row without it would fail every claim of its queue.
+    pub(crate) claimed: bool,
     /// `""`: none. Our inserts leave these columns out, except for times: those of
     /// other writers do.
     pub(crate) default: &'static str,
@@ -278,8 +280,19 @@ mod columns {
             #[cfg(feature = "sqlite")]
             sqlite,
             not_null,
+            claimed: false,
             default,
         }
+    }
+
+    /// One that every claim reads.
+    const fn claimed(
+        name: &'static str,
+        postgres: &'static [&'static str],
+        sqlite: &'static str,
+        default: &'static str,
+    ) -> Column {
+        Column { claimed: true, ..column(name, postgres, sqlite, true, default) }
     }
 
     const BIGINT: &[&str] = &["bigint"];
@@ -290,11 +303,11 @@ mod columns {
     pub(crate) const OUTBOX: [Column; 13] = [
         column("id", BIGINT, "INTEGER", true, IDENTITY),
         column("queue", NAME, "TEXT", true, ""),
-        column("payload", &["bytea"], "BLOB", true, ""),
+        claimed("payload", &["bytea"], "BLOB", ""),
         column("headers", &["jsonb"], "TEXT", false, ""),
-        column("attempts_count", BIGINT, "INTEGER", true, "0"),
-        column("deliveries_count", BIGINT, "INTEGER", true, "0"),
-        column("created_at", TIME, "INTEGER", true, NOW),
+        claimed("attempts_count", BIGINT, "INTEGER", "0"),
+        claimed("deliveries_count", BIGINT, "INTEGER", "0"),
+        claimed("created_at", TIME, "INTEGER", NOW),
         column("next_attempt_at", TIME, "INTEGER", true, NOW),
         column("first_attempt_at", TIME, "INTEGER", false, ""),
         column("last_attempt_at", TIME, "INTEGER", false, ""),

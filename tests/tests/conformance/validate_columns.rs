@@ -55,6 +55,12 @@ fn unknowable(table: &str, column: &str) -> bool {
     ours.contains(&column) || table == "outbox_dlq" && letters.contains(&column)
 }
 
+/// Columns without which a row fails every claim of its queue.
+pub fn stops_claims(table: &str, column: &str) -> bool {
+    let read = ["payload", "attempts_count", "deliveries_count", "created_at"];
+    table == "outbox" && read.contains(&column)
+}
+
 async fn a_missing_column(b: Postgres) {
     for (table, column) in columns() {
         if !unknowable(table, column) {
@@ -131,7 +137,7 @@ async fn a_column_that_may_be_null(b: Postgres) {
             b.execute(&format!("UPDATE {table} SET {column} = NULL")).await;
         }
         let what = format!("\"{table}\".{column} is nullable");
-        let found = expect(&b, &[(&what, false)]).await;
+        let found = expect(&b, &[(&what, stops_claims(table, column))]).await;
         mend(&b, &found).await;
         empty(&b).await;
         every_statement_works(&b).await;

@@ -212,7 +212,7 @@ fn compare(table: &str, column: &Column, actual: &Actual, found: &mut SchemaMism
         if value {
             mend = format!("UPDATE {table} SET {name} = {default} WHERE {name} IS NULL; {mend}");
         }
-        found.add(false, format!("{table}.{name} is nullable"), mend);
+        found.add(column.claimed, format!("{table}.{name} is nullable"), mend);
     }
     if !default.is_empty() && !actual.has_default {
         let mend = if value {

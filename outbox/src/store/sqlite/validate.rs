@@ -165,7 +165,7 @@ impl<'a> Table<'a> {
     }
 
     fn compare(&mut self, expected: &[Column]) {
-        for Column { name, sqlite: kind, not_null, default, .. } in expected {
+        for Column { name, sqlite: kind, not_null, claimed, default, .. } in expected {
             let Some(actual) = self.columns.iter().find(|actual| actual.name == *name) else {
                 // SQLite adds no other column to a table that has rows.
                 let addable = !not_null || !matches!(*default, "" | IDENTITY | NOW);
@@ -183,7 +183,7 @@ impl<'a> Table<'a> {
                 self.add(true, what, None);
             } else if actual.not_null != *not_null {
                 let is = if actual.not_null { "NOT NULL" } else { "nullable" };
-                self.add(!not_null, format!("column {name} is {is}"), None);
+                self.add(!not_null || *claimed, format!("column {name} is {is}"), None);
             } else if !default.is_empty() && !has_default {
                 self.add(*default != NOW, format!("column {name} has no default"), None);
             } else if *default == IDENTITY && !actual.key {
