@@ -65,38 +65,40 @@ impl Batches {
         let own = format!("{}/{}/", names.table(), names.dlq_or_default());
         let lost = quoted(&format!("{own}lost"));
         let mut prepare = format!("CREATE TEMP TABLE {lost} (place INTEGER);");
-        // The parameter ?n of a write is the value number n.
-        let mut batch = |kind: &str, values: &[&str], writes: &[&str]| {
+        // The parameter ?n of a write is the value number n. What is written inside one
+        // transaction with its search hits all of its rows, and has nothing to tell.
+        let mut batch = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
             let view = quoted(&format!("{own}{kind}"));
             let (mut columns, mut body) = (String::from("0 AS place"), writes.join(";"));
             for number in 1..=values.len() {
                 let _ = write!(columns, ", 0 AS a{number}");
                 body = body.replace(&format!("?{number}"), &format!("NEW.a{number}"));
             }
-            let body = names.sql(&body);
+            let values = values.join(", ");
+            let from = "FROM json_each(?1) AS given";
+            let mut sql = format!("INSERT INTO {view} SELECT given.key, {values} {from}");
+            let mut body = names.sql(&body).to_string();
+            if tells {
+                let _ = write!(body, "; INSERT INTO {lost} SELECT NEW.place WHERE changes() = 0");
+                let _ = write!(sql, "; DELETE FROM {lost} RETURNING place");
+            }
             let _ = write!(
                 prepare,
                 "CREATE TEMP VIEW {view} AS SELECT {columns};
                  CREATE TEMP TRIGGER {view} INSTEAD OF INSERT ON {view} BEGIN
                  {body};
-                 INSERT INTO {lost} SELECT NEW.place WHERE changes() = 0;
                  END;"
-            );
-            let values = values.join(", ");
-            let sql = format!(
-                "INSERT INTO {view} SELECT given.key, {values} FROM json_each(?1) AS given;
-                 DELETE FROM {lost} RETURNING place"
             );
             let look = names.sql("SELECT 0 FROM \"outbox\" WHERE 0");
             Batch { sql: sql.into(), look, failed: AtomicBool::new(false) }
         };
         Self {
-            take: batch("take", &["given.value", "?2", "?3"], &[TAKE]),
-            ack: batch("ack", &["given.value", TOKEN], &[ACK]),
-            retry: batch("retry", &[ID, TOKEN, A], &[RETRY]),
-            bury: batch("bury", &[ID, TOKEN, A, B, C, D, E], &[BURY, ACK]),
-            release: batch("release", &[ID, TOKEN, A, B, C], &[RELEASE]),
-            extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[EXTEND]),
+            take: batch("take", &["given.value", "?2", "?3"], &[TAKE], false),
+            ack: batch("ack", &["given.value", TOKEN], &[ACK], true),
+            retry: batch("retry", &[ID, TOKEN, A], &[RETRY], true),
+            bury: batch("bury", &[ID, TOKEN, A, B, C, D, E], &[BURY, ACK], true),
+            release: batch("release", &[ID, TOKEN, A, B, C], &[RELEASE], true),
+            extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[EXTEND], true),
             prepare,
         }
     }

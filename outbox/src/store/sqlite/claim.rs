@@ -179,11 +179,11 @@ struct Place {
     due: i64,
     id: i64,
     bytes: usize,
-    previous: String,
+    previous: Option<String>,
 }
 
 fn found(row: &SqliteRow, queue: usize) -> Result<Vec<Place>, sqlx::Error> {
-    let found: Vec<(i64, i64, usize, String)> = parsed(row, 0)?;
+    let found: Vec<(i64, i64, usize, Option<String>)> = parsed(row, 0)?;
     let place = |(due, id, bytes, previous)| Place { queue, due, id, bytes, previous };
     Ok(found.into_iter().map(place).collect())
 }
@@ -231,10 +231,9 @@ impl Leased {
         let headers: Option<Vec<u8>> = row.try_get_unchecked(1)?;
         // What other writers left there is not to stop the queue.
         let count = |number: i64| number.max(0).unsigned_abs();
-        let previous = &place.previous;
         // One of another writer may be no token of ours.
-        let previous =
-            (!previous.is_empty()).then(|| Uuid::try_parse(previous).unwrap_or_default());
+        let previous = place.previous.as_deref();
+        let previous = previous.map(|token| Uuid::try_parse(token).unwrap_or_default());
         let row = Row {
             id,
             queue: self.queues[place.queue].clone(),

@@ -8,7 +8,8 @@
 -- Index: "outbox_due_idx" (queue, next_attempt_at, id), read in order. Rows of one time and
 -- later ones apart: with (next_attempt_at, id) > (?3, ?4) SQLite would walk over all of that
 -- time, because it knows the id of a table by another number than an index does.
-SELECT json_group_array(json_array(next_attempt_at, id, bytes, hex(acquired_token))),
+SELECT json_group_array(json_array(next_attempt_at, id, bytes,
+        CASE WHEN acquired_token IS NOT NULL THEN hex(acquired_token) END)),
     CAST(unixepoch('subsec') * 1000000 AS INTEGER)
 FROM (
     SELECT next_attempt_at, id, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes,
