@@ -172,6 +172,11 @@ async fn connections_that_go_silent_are_replaced(db: &Db) {
         .map(|(subscriber, probe)| (subscriber.min_poll(often).max_poll(often), probe))
         .unzip();
     let running = app_behind(&proxy, db).only(subscribers).start().await.unwrap();
+    // One claims, and another one answers meanwhile.
+    let lock = db.lock().await;
+    db.engine_waits().await;
+    running.ping().await.unwrap();
+    lock.release().await;
     eventually("two claim, one listens", async || {
         db.int(format!("SELECT count(*) {ENGINE}")).await >= 3
     })

@@ -52,7 +52,9 @@ async fn sqlite_looks_every_row_up_by_its_id() {
 #[tokio::test]
 async fn sqlite_reads_what_is_due_in_the_order_of_its_index() {
     let Some((db, pool)) = grown_since_analyze().await else { return };
-    for (name, sql) in statements!["claim_places", "claim_read", "next_due", "pending"] {
+    for (name, sql) in
+        statements!["claim_places", "claim_read", "claim_read_later", "next_due", "pending"]
+    {
         let found = searches(&pool, name, sql).await;
         assert!(!found.is_empty(), "{name}");
         for step in found {
@@ -94,7 +96,7 @@ async fn sqlite_finds_rows_of_one_time_by_their_ids() {
     let ever = i64::MAX / 2;
     let places = sqlx::query(places).bind("q").bind(ever).bind(7).bind(4000).bind(100);
     let (_, found) = steps(&pool, places).await;
-    let read = sqlx::query(read).bind("q").bind(&[2_u8][..]).bind(7).bind(3001).bind(7).bind(100);
+    let read = sqlx::query(read).bind("q").bind(&[2_u8][..]).bind(7).bind(3001).bind(100);
     let (rows, took) = steps(&pool, read).await;
     assert_eq!(rows, 100);
     assert!(found < FEW && took < FEW, "{found} and {took} steps for a hundred of five thousand");

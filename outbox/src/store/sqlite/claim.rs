@@ -55,7 +55,7 @@ impl SqliteStore {
         // The first of each queue, and so on.
         places.sort_unstable_by_key(|place| (place.queue, place.due, place.id));
         let reads = places.chunk_by(|one, other| one.queue == other.queue);
-        let reads = reads.filter_map(|places| self.read(claim, places)).collect();
+        let reads = reads.flat_map(|places| self.reads(claim, places)).collect();
         let (queues, token) = (Arc::clone(&claim.queues), claim.token);
         let leased = Leased { places, queues, token, now };
         // Beside the next write, and on a task of its own beside the next claim: to read the
@@ -109,17 +109,23 @@ impl SqliteStore {
         Ok(false)
     }
 
-    /// What was taken of a queue, of which these are the places in order.
-    fn read(&self, claim: &Claim, places: &[Place]) -> Option<Statement> {
-        let (first, last) = (places.first()?, places.last()?);
-        let read = query(&self.0.sql.claim_read)
-            .bind(claim.queues[first.queue].clone())
-            .bind(claim.token)
-            .bind(first.due)
-            .bind(first.id)
-            .bind(last.due)
-            .bind(i64::try_from(places.len()).unwrap_or(i64::MAX));
-        Some(read)
+    /// What was taken of a queue, of which these are the places in order: the rows of one time,
+    /// and those of later ones.
+    fn reads(&self, claim: &Claim, places: &[Place]) -> impl Iterator<Item = Statement> {
+        let (first, last) = (&places[0], &places[places.len() - 1]);
+        let (soonest, later) =
+            places.split_at(places.partition_point(|place| place.due == first.due));
+        let read = |sql, till: i64, places: &[Place]| {
+            query(sql)
+                .bind(claim.queues[first.queue].clone())
+                .bind(claim.token)
+                .bind(first.due)
+                .bind(till)
+                .bind(i64::try_from(places.len()).unwrap_or(i64::MAX))
+        };
+        let sql = &self.0.sql;
+        let later = (!later.is_empty()).then(|| read(&sql.claim_read_later, last.due, later));
+        std::iter::once(read(&sql.claim_read, first.id, soonest)).chain(later)
     }
 
     /// The due rows of a queue, so many at most.

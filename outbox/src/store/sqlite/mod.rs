@@ -50,7 +50,7 @@ use crate::telemetry::TARGET;
 
 statements! {
     struct EngineSql in "sql" {
-        claim_places, claim_read, abandon, next_due, depth, depth_dlq,
+        claim_places, claim_read, claim_read_later, abandon, next_due, depth, depth_dlq,
     }
 }
 
