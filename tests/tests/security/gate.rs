@@ -26,7 +26,8 @@ const TOLD: &[(&str, usize)] = &[
     ("ops/doctor/postgres/vacuum.rs", 1),
     ("ops/why/told.rs", 1),
     ("schema.rs", 2),
-    ("store/postgres/validate.rs", 16),
+    ("store/postgres/indexes.rs", 5),
+    ("store/postgres/validate.rs", 11),
     ("store/sqlite/validate.rs", 9),
 ];
 
