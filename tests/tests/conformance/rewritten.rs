@@ -6,6 +6,7 @@ use std::time::Duration;
 use outbox::testing::store::{Before, Claim, Store};
 use outbox_tests::backend::unique;
 use outbox_tests::wait::eventually;
+use uuid::Uuid;
 
 use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps, lease};
 
@@ -65,7 +66,8 @@ async fn rows_that_are_written_to_meanwhile_are_asked_for_at_once(b: Postgres) {
 /// The rows of a claim are read once it is committed.
 async fn a_row_that_is_deleted_before_it_is_read_leaves_the_others_theirs(b: Sqlite) {
     let ids = b.put_many("q", 3).await;
-    let expired = format!("acquired_token = randomblob(16), acquired_at = 0 WHERE id = {}", ids[2]);
+    let token = Uuid::new_v4().simple();
+    let expired = format!("acquired_token = x'{token}', acquired_at = 0 WHERE id = {}", ids[2]);
     b.execute(&format!("UPDATE outbox SET {expired}")).await;
     b.execute(&format!(
         "CREATE TRIGGER gone AFTER UPDATE ON outbox WHEN NEW.id = {0}
