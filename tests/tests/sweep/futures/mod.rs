@@ -27,7 +27,7 @@ const FLOORS: [(&str, usize); 22] = [
     ("calls on SQLite", 180),
     ("calls for months on PostgreSQL", 22),
     ("calls for files on SQLite", 4),
-    ("statements of the engine on PostgreSQL", 33),
+    ("statements of the engine on PostgreSQL", 36),
     ("statements of the engine on SQLite", 30),
     ("starts on PostgreSQL", 20),
     ("starts on SQLite", 6),
