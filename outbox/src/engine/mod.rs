@@ -292,6 +292,11 @@ fn leave_to_others() {
     drop(tokio::spawn(std::future::ready(())));
 }
 
+/// A worker whose messages take no time lets others have their turn after so long: while there
+/// are more it waits for nothing, and claims and settlements that were answered would wait
+/// until there are none.
+const TURN: Duration = Duration::from_micros(100);
+
 /// Runs deliveries one after the other until the inbox is closed. After `stop`
 /// it starts none, not even those it has: the claim loop may be held up by the database
 /// before it closes the inbox.
@@ -302,7 +307,13 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
 
     let batch = reader.subscriber.options.batch;
     let (mut now, mut last) = (Instant::now(), None);
+    let mut turn = now;
     loop {
+        if now - turn >= TURN {
+            tokio::task::yield_now().await;
+            now = Instant::now();
+            turn = now;
+        }
         let (mut jobs, wakes) = reader.inbox.turn(last.take(), batch);
         if wakes {
             leave_to_others();

@@ -20,6 +20,9 @@ const OVER_MANY: Duration = Duration::from_secs(5);
 const MANY: usize = 1000;
 /// One that took no longer met no dead rows to speak of.
 const CHEAP: Duration = Duration::from_millis(5);
+/// What each row costs it at least that was taken since the last: it walks over what is left
+/// of them, and PostgreSQL clears their pages on the way.
+const WALK: Duration = Duration::from_micros(1);
 
 pub(super) struct Sweep {
     /// When the last was sent.
@@ -57,13 +60,14 @@ impl Sweep {
 
     /// When to do it again; `plenty`, if the last claim got as many rows as it asked for.
     pub(super) fn next(&self, plenty: bool) -> Instant {
-        let every = if self.taken > MANY && !self.more { OVER_MANY } else { EVERY };
-        match (plenty, self.took > CHEAP) {
-            (true, _) => self.begun + every.max(self.took * SHARE),
-            (false, true) => self.begun + self.took * SHARE,
-            // It costs no more than any other claim.
-            (false, false) => self.begun,
+        let taken = if self.more { 0 } else { self.taken };
+        if plenty {
+            let every = if taken > MANY { OVER_MANY } else { EVERY };
+            return self.begun + every.max(self.took * SHARE);
         }
+        let rest = |took: Duration| if took > CHEAP { took * SHARE } else { Duration::ZERO };
+        let walk = WALK * u32::try_from(taken).unwrap_or(u32::MAX);
+        self.begun + rest(self.took).max(rest(walk).min(OVER_MANY))
     }
 }
 
@@ -100,6 +104,20 @@ mod tests {
         assert_eq!(sweep.next(false), now, "whoever has nothing else to do looks");
         sweep.begins(now + MS, None);
         assert_eq!(sweep.next(true), now + MS + EVERY);
+    }
+
+    #[test]
+    fn who_took_very_many_does_not_walk_over_them_as_soon_as_there_are_no_more() {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now);
+        sweep.taken(5_000);
+        assert_eq!(sweep.next(false), now);
+        sweep.taken(5_000);
+        assert_eq!(sweep.next(false), now + 200 * MS);
+        sweep.taken(usize::MAX / 2);
+        assert_eq!(sweep.next(false), now + OVER_MANY);
+        sweep.begins(now + MS, None);
+        assert_eq!(sweep.next(false), now + MS);
     }
 
     #[test]

@@ -130,6 +130,20 @@ async fn of_a_batch_only_the_rows_still_held_publish<B: Bench>(b: B) {
     }
 }
 
+async fn of_rows_that_follow_each_other_one_that_is_gone_publishes_nothing<B: Bench>(b: B) {
+    b.put_many("q", 50).await;
+    let held = b.take_many("q", 50).await;
+    assert_eq!(b.store().ack(&held[1..2]).await.unwrap(), [true]);
+    let acks = held.into_iter().zip(0..).map(|(lease, n)| (lease, vec![reply(n)]));
+    let landed = ack(&b, acks).await;
+    assert!(landed.iter().enumerate().all(|(n, &landed)| landed == (n != 1)), "{landed:?}");
+    let mut published = payloads(&b, "replies").await;
+    published.sort_by_key(|n| n.parse::<i32>().unwrap());
+    let all: Vec<_> = (0..50).filter(|n| *n != 1).map(|n| n.to_string()).collect();
+    assert_eq!(published, all);
+    assert_eq!(b.rows().await.len(), 49);
+}
+
 async fn of_two_tokens_for_one_row_the_right_one_publishes<B: Bench>(b: B) {
     b.put("q").await;
     let lease = b.take("q").await;
@@ -186,6 +200,7 @@ cases! {
     a_row_given_back_publishes_nothing,
     a_repeated_ack_publishes_once,
     of_a_batch_only_the_rows_still_held_publish,
+    of_rows_that_follow_each_other_one_that_is_gone_publishes_nothing,
     of_two_tokens_for_one_row_the_right_one_publishes,
     rows_without_messages_may_be_among_them,
     an_empty_call_does_nothing,

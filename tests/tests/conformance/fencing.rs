@@ -33,6 +33,10 @@ mod ack {
         fencing::some_lost(&b, Settle::Ack).await;
     }
 
+    async fn rows_lost_among_their_neighbours_are_told<B: Bench>(b: B) {
+        fencing::lost_among(&b, Settle::Ack).await;
+    }
+
     async fn of_two_tokens_for_one_row_only_the_right_one_acks<B: Bench>(b: B) {
         fencing::two_tokens(&b, Settle::Ack).await;
     }
@@ -53,6 +57,7 @@ mod ack {
         a_row_that_is_gone_is_not_hit,
         an_expired_lease_that_nobody_took_still_acks,
         a_batch_with_lost_leases_answers_each_in_turn,
+        rows_lost_among_their_neighbours_are_told,
         of_two_tokens_for_one_row_only_the_right_one_acks,
         five_hundred_rows_in_any_order_are_one_call,
         an_empty_batch_acks_nothing,
@@ -90,6 +95,10 @@ mod retry {
         fencing::some_lost(&b, Settle::Retry).await;
     }
 
+    async fn rows_lost_among_their_neighbours_are_told<B: Bench>(b: B) {
+        fencing::lost_among(&b, Settle::Retry).await;
+    }
+
     async fn of_two_tokens_for_one_row_only_the_right_one_retries<B: Bench>(b: B) {
         fencing::two_tokens(&b, Settle::Retry).await;
     }
@@ -110,6 +119,7 @@ mod retry {
         a_row_that_is_gone_is_not_hit,
         an_expired_lease_that_nobody_took_still_retries,
         a_batch_with_lost_leases_answers_each_in_turn,
+        rows_lost_among_their_neighbours_are_told,
         of_two_tokens_for_one_row_only_the_right_one_retries,
         five_hundred_rows_in_any_order_are_one_call,
         an_empty_batch_retries_nothing,
@@ -147,6 +157,10 @@ mod bury {
         fencing::some_lost(&b, Settle::Bury).await;
     }
 
+    async fn rows_lost_among_their_neighbours_are_told<B: Bench>(b: B) {
+        fencing::lost_among(&b, Settle::Bury).await;
+    }
+
     async fn of_two_tokens_for_one_row_only_the_right_one_buries<B: Bench>(b: B) {
         fencing::two_tokens(&b, Settle::Bury).await;
     }
@@ -167,6 +181,7 @@ mod bury {
         a_row_that_is_gone_is_not_hit,
         an_expired_lease_that_nobody_took_still_buries,
         a_batch_with_lost_leases_answers_each_in_turn,
+        rows_lost_among_their_neighbours_are_told,
         of_two_tokens_for_one_row_only_the_right_one_buries,
         five_hundred_rows_in_any_order_are_one_call,
         an_empty_batch_buries_nothing,
@@ -204,6 +219,10 @@ mod release {
         fencing::some_lost(&b, Settle::Release).await;
     }
 
+    async fn rows_lost_among_their_neighbours_are_told<B: Bench>(b: B) {
+        fencing::lost_among(&b, Settle::Release).await;
+    }
+
     async fn of_two_tokens_for_one_row_only_the_right_one_releases<B: Bench>(b: B) {
         fencing::two_tokens(&b, Settle::Release).await;
     }
@@ -224,6 +243,7 @@ mod release {
         a_row_that_is_gone_is_not_hit,
         an_expired_lease_that_nobody_took_still_releases,
         a_batch_with_lost_leases_answers_each_in_turn,
+        rows_lost_among_their_neighbours_are_told,
         of_two_tokens_for_one_row_only_the_right_one_releases,
         five_hundred_rows_in_any_order_are_one_call,
         an_empty_batch_releases_nothing,
@@ -261,6 +281,10 @@ mod extend {
         fencing::some_lost(&b, Settle::Extend).await;
     }
 
+    async fn rows_lost_among_their_neighbours_are_told<B: Bench>(b: B) {
+        fencing::lost_among(&b, Settle::Extend).await;
+    }
+
     async fn of_two_tokens_for_one_row_only_the_right_one_extends<B: Bench>(b: B) {
         fencing::two_tokens(&b, Settle::Extend).await;
     }
@@ -281,6 +305,7 @@ mod extend {
         a_row_that_is_gone_is_not_hit,
         an_expired_lease_that_nobody_took_still_extends,
         a_batch_with_lost_leases_answers_each_in_turn,
+        rows_lost_among_their_neighbours_are_told,
         of_two_tokens_for_one_row_only_the_right_one_extends,
         five_hundred_rows_in_any_order_are_one_call,
         an_empty_batch_extends_nothing,

@@ -6,20 +6,27 @@
 //! trigger runs it for each element of an array: inside SQLite, because a statement
 //! of its own waits for the connection's thread, which takes longer than the write.
 //!
+//! Most batches are a few runs of rows whose ids follow each other. For those there is a
+//! second trigger, which writes to a range of ids at once, in half the time; but of a
+//! table that it believes to have one row or two SQLite would read all for it. So it is
+//! asked first.
+//!
 //! View, trigger and list are temporary: no other connection sees them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::query;
+use super::runs::{LONGEST, Runs};
 use crate::error::StoreError;
+use crate::store::Lease;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
-use crate::store::{Landed, Lease};
 
 const TAKE: &str = include_str!("sql/claim_take.sql");
 const ACK: &str = include_str!("sql/ack.sql");
@@ -28,21 +35,30 @@ const BURY: &str = include_str!("sql/bury.sql");
 const RELEASE: &str = include_str!("sql/release.sql");
 const EXTEND: &str = include_str!("sql/extend.sql");
 
-/// The row's id where the elements of ?1 are arrays.
-const ID: &str = "given.value ->> 0";
-const A: &str = "given.value ->> 1";
-const B: &str = "given.value ->> 2";
-const C: &str = "given.value ->> 3";
-const D: &str = "given.value ->> 4";
-const E: &str = "given.value ->> 5";
-/// The row's token: they lie one after the other in the BLOB ?2.
-const TOKEN: &str = "substr(?2, given.key * 16 + 1, 16)";
+/// What is written of a run, where there is more than one such: the elements of ?1 are arrays.
+const A: &str = "given.value ->> 0";
+const B: &str = "given.value ->> 1";
+const C: &str = "given.value ->> 2";
+const D: &str = "given.value ->> 3";
+const E: &str = "given.value ->> 4";
+/// A run: its first id, its token, and how many rows follow the first. [`Runs::names`] has
+/// them one after the other in the BLOB ?2.
+const ID: &str = "CAST(substr(?2, given.key * 40 + 17, 20) AS INTEGER)";
+const TOKEN: &str = "substr(?2, given.key * 40 + 1, 16)";
+const MORE: &str = "CAST(substr(?2, given.key * 40 + 37, 4) AS INTEGER)";
+/// How a write names its row, and how it names those of a run.
+const ROW: &str = "id = ?1";
+const RANGE: &str = "id BETWEEN ?1 AND ?1 + :more";
+/// To ask for ranges has to save so many rows.
+const WORTH: usize = 30;
 
-/// A statement over ?1, a JSON array with an element a row, and ?2.
+/// A statement over ?1, a JSON array with an element a run, and ?2.
 pub(super) struct Batch {
-    pub(super) sql: Arc<str>,
+    /// Where each run is one row.
+    rows: Arc<str>,
+    ranges: Arc<str>,
     /// Makes SQLite look whether a table is back: a trigger that names it does not. Not
-    /// part of `sql`, of which sqlx resets the first statement before the one that failed,
+    /// part of those, of which sqlx resets the first statement before the one that failed,
     /// finds no error any more, panics, and leaves the file locked.
     look: Arc<str>,
     failed: AtomicBool,
@@ -51,6 +67,8 @@ pub(super) struct Batch {
 pub(super) struct Batches {
     /// What a connection runs first.
     pub(super) prepare: String,
+    /// Tells how SQLite would find a range.
+    plan: Arc<str>,
     pub(super) take: Batch,
     pub(super) ack: Batch,
     pub(super) retry: Batch,
@@ -67,19 +85,21 @@ impl Batches {
         let mut prepare = format!("CREATE TEMP TABLE {lost} (place INTEGER);");
         // The parameter ?n of a write is the value number n. What is written inside one
         // transaction with its search hits all of its rows, and has nothing to tell.
-        let mut batch = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
+        let mut made = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
             let view = quoted(&format!("{own}{kind}"));
-            let (mut columns, mut body) = (String::from("0 AS place"), writes.join(";"));
+            let (mut columns, mut body) = (String::from("0 AS place, 0 AS more"), writes.join(";"));
+            body = body.replace(":more", "NEW.more");
             for number in 1..=values.len() {
                 let _ = write!(columns, ", 0 AS a{number}");
                 body = body.replace(&format!("?{number}"), &format!("NEW.a{number}"));
             }
             let values = values.join(", ");
             let from = "FROM json_each(?1) AS given";
-            let mut sql = format!("INSERT INTO {view} SELECT given.key, {values} {from}");
+            let mut sql = format!("INSERT INTO {view} SELECT given.key, {MORE}, {values} {from}");
             let mut body = names.sql(&body).to_string();
             if tells {
-                let _ = write!(body, "; INSERT INTO {lost} SELECT NEW.place WHERE changes() = 0");
+                let hit = "changes() > NEW.more";
+                let _ = write!(body, "; INSERT INTO {lost} SELECT NEW.place WHERE NOT {hit}");
                 let _ = write!(sql, "; DELETE FROM {lost} RETURNING place");
             }
             let _ = write!(
@@ -89,33 +109,68 @@ impl Batches {
                  {body};
                  END;"
             );
-            let look = names.sql("SELECT 0 FROM \"outbox\" WHERE 0");
-            Batch { sql: sql.into(), look, failed: AtomicBool::new(false) }
+            Arc::from(sql)
+        };
+        let mut batch = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
+            let ranges: Vec<_> = writes.iter().map(|write| write.replace(ROW, RANGE)).collect();
+            let ranges: Vec<_> = ranges.iter().map(String::as_str).collect();
+            let values = &[&[ID, TOKEN], values].concat();
+            Batch {
+                rows: made(kind, values, writes, tells),
+                ranges: made(&format!("{kind} ranges"), values, &ranges, tells),
+                look: names.sql("SELECT 0 FROM \"outbox\" WHERE 0"),
+                failed: AtomicBool::new(false),
+            }
         };
         Self {
-            take: batch("take", &["given.value", "?2", "?3"], &[TAKE], false),
-            ack: batch("ack", &["given.value", TOKEN], &[ACK], true),
-            retry: batch("retry", &[ID, TOKEN, A], &[RETRY], true),
-            bury: batch("bury", &[ID, TOKEN, A, B, C, D, E], &[BURY, ACK], true),
-            release: batch("release", &[ID, TOKEN, A, B, C], &[RELEASE], true),
-            extend: batch("extend", &[ID, TOKEN, "unhex(given.value ->> 1)"], &[EXTEND], true),
+            take: batch("take", &["?3"], &[TAKE], false),
+            ack: batch("ack", &[], &[ACK], true),
+            retry: batch("retry", &["given.value"], &[RETRY], true),
+            bury: batch("bury", &[A, B, C, D, E], &[BURY, ACK], true),
+            release: batch("release", &[A, B, C], &[RELEASE], true),
+            extend: batch("extend", &["unhex(given.value)"], &[EXTEND], true),
+            plan: names.sql(&format!("EXPLAIN QUERY PLAN {}", ACK.replace(ROW, RANGE))),
             prepare,
         }
     }
 }
 
-impl Batch {
-    /// Runs it for all rows. Those that it did not hit are `false`.
-    pub(super) async fn run(
+impl Batches {
+    /// The rows of a batch, one by one or by ranges. `ranges`: if they may be.
+    pub(super) async fn runs<'a, T: Serialize + PartialEq>(
         &self,
         action: &'static str,
         connection: &mut SqliteConnection,
-        rows: String,
-        leases: impl ExactSizeIterator<Item = Lease>,
-    ) -> Result<Landed, StoreError> {
-        let mut landed = vec![true; leases.len()];
-        let tokens: Vec<u8> = leases.flat_map(|lease| lease.token.into_bytes()).collect();
-        let run = query(&self.sql).bind(rows).bind(tokens);
+        rows: &'a [(Lease, T)],
+        ranges: bool,
+    ) -> Result<Runs<'a, T>, StoreError> {
+        let runs = Runs::of(rows, LONGEST);
+        if ranges && runs.saved() >= WORTH {
+            let failed = StoreError::of(action);
+            let step = query(&self.plan).fetch_one(connection).await;
+            let step = step.and_then(|step| step.try_get::<String, _>(3)).map_err(failed)?;
+            if step.starts_with("SEARCH") {
+                return Ok(runs);
+            }
+        }
+        Ok(Runs::of(rows, 1))
+    }
+}
+
+impl Batch {
+    /// What does it for these runs.
+    pub(super) fn sql<T: Serialize + PartialEq>(&self, runs: &Runs<'_, T>) -> &Arc<str> {
+        if runs.saved() == 0 { &self.rows } else { &self.ranges }
+    }
+
+    /// Runs it for all rows. Says which runs it did not hit whole.
+    pub(super) async fn run<T: Serialize + PartialEq>(
+        &self,
+        action: &'static str,
+        connection: &mut SqliteConnection,
+        runs: &Runs<'_, T>,
+    ) -> Result<Vec<usize>, StoreError> {
+        let run = query(self.sql(runs)).bind(runs.heads()).bind(runs.names());
         // Until it is known that it went well: this call may be dropped.
         if self.failed.swap(true, Ordering::Relaxed) {
             let look = query(&self.look).fetch_all(&mut *connection).await;
@@ -123,13 +178,9 @@ impl Batch {
         }
         let lost = run.fetch_all(connection).await.map_err(StoreError::of(action))?;
         self.failed.store(false, Ordering::Relaxed);
-        for lost in lost {
-            let place: i64 = lost.try_get(0).map_err(StoreError::of(action))?;
-            if let Some(one) = usize::try_from(place).ok().and_then(|at| landed.get_mut(at)) {
-                *one = false;
-            }
-        }
-        Ok(landed)
+        let lost = lost.iter().map(|lost| lost.try_get::<i64, _>(0));
+        let lost = lost.collect::<Result<Vec<_>, _>>().map_err(StoreError::of(action))?;
+        Ok(lost.into_iter().map(|run| usize::try_from(run).unwrap_or(usize::MAX)).collect())
     }
 }
 

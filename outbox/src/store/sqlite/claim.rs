@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
 use crate::message::to_micros;
-use crate::store::{Before, CLAIM_BYTES, Claim, Claimed, Extend, Landed, Position, Taken};
+use crate::store::{Before, CLAIM_BYTES, Claim, Claimed, Extend, Landed, Lease, Position, Taken};
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
@@ -46,9 +46,11 @@ impl SqliteStore {
             before = before.saturating_add(place.bytes);
             fits
         });
-        let ids: Vec<_> = places.iter().map(|place| place.id).collect();
-        let take = query(&self.0.batches.take.sql);
-        let take = take.bind(json(&ids)).bind(claim.token).bind(now);
+        let lease = |place: &Place| (Lease { id: place.id, token: claim.token }, ());
+        let leases: Vec<_> = places.iter().map(lease).collect();
+        let batches = &self.0.batches;
+        let runs = batches.runs("claim", &mut tx, &leases, true).await?;
+        let take = query(batches.take.sql(&runs)).bind(runs.heads()).bind(runs.names()).bind(now);
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
         let left = places.len() < due;
@@ -167,9 +169,8 @@ impl SqliteStore {
 
     pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
         let rows: Vec<_> =
-            leases.iter().map(|one| (one.lease.id, one.token.simple().to_string())).collect();
-        let held = leases.iter().map(|extend| extend.lease);
-        self.write("extend", &self.0.batches.extend, json(&rows), held).await
+            leases.iter().map(|one| (one.lease, one.token.simple().to_string())).collect();
+        self.write("extend", &self.0.batches.extend, &rows).await
     }
 }
 

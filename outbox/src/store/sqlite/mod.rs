@@ -18,6 +18,7 @@ mod peek;
 #[cfg(test)]
 mod plans;
 mod publish;
+mod runs;
 mod schema;
 mod settle;
 mod transactions;

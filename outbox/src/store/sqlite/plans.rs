@@ -1,8 +1,11 @@
-//! What operators ask reads by index, whatever ANALYZE saw.
+//! What operators ask reads by index, and what is written goes by ids, whatever ANALYZE saw.
 
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row as _};
+use uuid::Uuid;
 
+use super::batch::Batches;
+use crate::store::Lease;
 use crate::store::names::TableNames;
 
 const QUESTIONS: [(&str, &str); 9] = [
@@ -55,11 +58,37 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
     faults
 }
 
+/// Whether a batch of many rows that follow each other goes by ranges.
+async fn by_ranges(pool: &SqlitePool) -> bool {
+    let batches = Batches::new(&TableNames::default());
+    let rows: Vec<_> = (1..=100).map(|id| (Lease { id, token: Uuid::nil() }, ())).collect();
+    let mut connection = pool.acquire().await.unwrap();
+    batches.runs("ack", &mut connection, &rows, true).await.unwrap().saved() > 0
+}
+
 #[tokio::test]
-async fn no_question_of_an_operator_reads_a_table_whole() {
+async fn where_sqlite_would_read_all_for_a_range_each_row_is_looked_up() {
+    let pool = tables().await;
+    assert!(by_ranges(&pool).await, "never analysed");
+    let fill = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 5000)
+        INSERT INTO outbox (queue, payload) SELECT 'q', x'37' FROM n";
+    exec(&pool, "INSERT INTO outbox (queue, payload) VALUES ('q', x'37'); ANALYZE").await;
+    exec(&pool, fill).await;
+    assert!(!by_ranges(&pool).await, "known to have a row");
+    exec(&pool, "ANALYZE").await;
+    assert!(by_ranges(&pool).await, "known to be full");
+}
+
+async fn tables() -> SqlitePool {
     let pool =
         SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await.unwrap();
     crate::schema::migrate_tables(&pool, &TableNames::default()).await.unwrap();
+    pool
+}
+
+#[tokio::test]
+async fn no_question_of_an_operator_reads_a_table_whole() {
+    let pool = tables().await;
     let mut found = faults(&pool, "never analysed").await;
     exec(&pool, "ANALYZE").await;
     found.extend(faults(&pool, "known to be empty").await);

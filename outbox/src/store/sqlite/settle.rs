@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::Sqlite;
+use serde::Serialize;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
+use sqlx::{Sqlite, Transaction};
 
 use super::SqliteStore;
 use super::batch::Batch;
-use super::claim::json;
 use super::publish::insert_many;
 use crate::error::StoreError;
 use crate::message::row::{delay_micros, to_micros};
@@ -19,8 +19,8 @@ pub(super) type Statement = Query<'static, Sqlite, SqliteArguments>;
 
 impl SqliteStore {
     pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
-        let ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
-        self.write("ack", &self.0.batches.ack, json(&ids), leases.iter().copied()).await
+        let rows: Vec<_> = leases.iter().map(|lease| (*lease, ())).collect();
+        self.write("ack", &self.0.batches.ack, &rows).await
     }
 
     pub(super) async fn ack_and_publish(
@@ -28,10 +28,8 @@ impl SqliteStore {
         acks: &[Handled<'_>],
     ) -> Result<(Landed, Inserted), StoreError> {
         const ACTION: &str = "ack and publish";
-        let ids: Vec<i64> = acks.iter().map(|handled| handled.lease.id).collect();
-        let leases = acks.iter().map(|handled| handled.lease);
-        let mut tx = self.begin(ACTION).await?;
-        let landed = self.0.batches.ack.run(ACTION, &mut tx, json(&ids), leases).await?;
+        let rows: Vec<_> = acks.iter().map(|handled| (handled.lease, ())).collect();
+        let (mut tx, landed) = self.written(ACTION, &self.0.batches.ack, &rows).await?;
         let held = acks.iter().zip(&landed).filter(|&(_, &hit)| hit);
         let messages: Vec<&Prepared> = held.flat_map(|(handled, _)| handled.messages).collect();
         let published = insert_many(&mut tx, &self.0.publish, &messages).await?;
@@ -45,10 +43,9 @@ impl SqliteStore {
     }
 
     pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
-        let row = |retry: &Retry| (retry.lease.id, delay_micros(retry.delay));
+        let row = |retry: &Retry| (retry.lease, delay_micros(retry.delay));
         let rows: Vec<_> = retries.iter().map(row).collect();
-        let leases = retries.iter().map(|retry| retry.lease);
-        self.write("retry", &self.0.batches.retry, json(&rows), leases).await
+        self.write("retry", &self.0.batches.retry, &rows).await
     }
 
     pub(super) async fn bury_rows(&self, deaths: &[Death]) -> Result<Landed, StoreError> {
@@ -56,20 +53,8 @@ impl SqliteStore {
             let leases: Vec<_> = deaths.iter().map(|death| death.lease).collect();
             return self.ack_rows(&leases).await;
         }
-        let row = |death: &Death| {
-            json(&(
-                death.lease.id,
-                death.reason.as_str(),
-                &death.error_kind,
-                &death.last_exception,
-                &death.note,
-                &death.fingerprint,
-            ))
-        };
-        let rows: Vec<_> = deaths.iter().map(row).collect();
-        let leases = deaths.iter().map(|death| death.lease);
-        let rows = format!("[{}]", rows.join(","));
-        self.write("dead-letter", &self.0.batches.bury, rows, leases).await
+        let rows: Vec<_> = deaths.iter().map(|death| (death.lease, texts(death))).collect();
+        self.write("dead-letter", &self.0.batches.bury, &rows).await
     }
 
     pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {
@@ -77,26 +62,55 @@ impl SqliteStore {
             let due_in = release.due_in.map(delay_micros);
             let not_before = release.not_before().map_or(0, to_micros);
             let uncount = i64::try_from(release.uncount).unwrap_or(i64::MAX);
-            (release.lease.id, due_in, uncount, not_before)
+            (release.lease, (due_in, uncount, not_before))
         };
         let rows: Vec<_> = releases.iter().map(row).collect();
-        let leases = releases.iter().map(|release| release.lease);
-        self.write("release", &self.0.batches.release, json(&rows), leases).await
+        self.write("release", &self.0.batches.release, &rows).await
     }
 
     /// Runs a batch in a transaction of its own.
-    pub(super) async fn write(
+    pub(super) async fn write<T: Serialize + PartialEq>(
         &self,
         action: &'static str,
         batch: &Batch,
-        rows: String,
-        leases: impl ExactSizeIterator<Item = Lease>,
+        rows: &[(Lease, T)],
     ) -> Result<Landed, StoreError> {
-        let mut tx = self.begin(action).await?;
-        let landed = batch.run(action, &mut tx, rows, leases).await?;
+        let (tx, landed) = self.written(action, batch, rows).await?;
         // A failed COMMIT rolls back here, but says "busy" when it may be tried
         // again; either way the caller may repeat the batch.
         tx.commit().await.map_err(|error| StoreError::new(action, error, true))?;
         Ok(landed)
     }
+
+    /// Runs a batch in a transaction that is to be committed.
+    async fn written<T: Serialize + PartialEq>(
+        &self,
+        action: &'static str,
+        batch: &Batch,
+        rows: &[(Lease, T)],
+    ) -> Result<(Transaction<'static, Sqlite>, Landed), StoreError> {
+        let mut ranges = true;
+        loop {
+            let mut tx = self.begin(action).await?;
+            let runs = self.0.batches.runs(action, &mut tx, rows, ranges).await?;
+            let lost = batch.run(action, &mut tx, &runs).await?;
+            if let Some(landed) = runs.landed(&lost) {
+                return Ok((tx, landed));
+            }
+            // Some lease of a range is lost: which, each row by itself tells.
+            tx.rollback().await.map_err(StoreError::of(action))?;
+            ranges = false;
+        }
+    }
+}
+
+/// Reason, kind, exception, note and fingerprint.
+fn texts(death: &Death) -> [Option<&str>; 5] {
+    [
+        Some(death.reason.as_str()),
+        death.error_kind.as_deref(),
+        death.last_exception.as_deref(),
+        death.note.as_deref(),
+        death.fingerprint.as_deref(),
+    ]
 }

@@ -131,6 +131,32 @@ pub async fn some_lost<B: Bench>(b: &B, settle: Settle) {
     assert_eq!(b.letters().await.len(), letters);
 }
 
+/// Many rows of one claim, of which the third is gone and the fourth another claim's.
+pub async fn lost_among<B: Bench>(b: &B, settle: Settle) {
+    b.put_many("q", 50).await;
+    let held = b.take_many("q", 50).await;
+    assert_eq!(b.store().ack(&held[2..3]).await.unwrap(), [true]);
+    let back = Release { lease: held[3], due_in: None, uncount: 0, claimed_at: None };
+    assert_eq!(b.store().release(&[back]).await.unwrap(), [true]);
+    b.take("q").await;
+    let others = b.row(held[3].id).await;
+    let landed = settle.run(b, &held).await;
+    for (n, &lease) in held.iter().enumerate() {
+        let lost = n == 2 || n == 3;
+        assert_eq!(landed[n], !lost, "row {n}");
+        assert!(lost || settle.shows(b, lease).await, "row {n}");
+    }
+    assert_eq!(b.row(held[3].id).await, others);
+    // Each once.
+    for row in b.rows().await.iter().filter(|row| row.id != others.id) {
+        let attempts = i64::from(settle == Settle::Retry);
+        let deliveries = i64::from(settle != Settle::Release);
+        assert_eq!((row.attempts, row.deliveries), (attempts, deliveries));
+    }
+    let letters = if settle == Settle::Bury { 48 } else { 0 };
+    assert_eq!(b.letters().await.len(), letters);
+}
+
 pub async fn two_tokens<B: Bench>(b: &B, settle: Settle) {
     b.put("q").await;
     let lease = b.take("q").await;
