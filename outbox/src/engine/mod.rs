@@ -292,10 +292,10 @@ fn leave_to_others() {
     drop(tokio::spawn(std::future::ready(())));
 }
 
-/// A worker whose messages take no time lets others have their turn after so long: while there
+/// A worker whose runs take no time lets others have their turn after so many: while there
 /// are more it waits for nothing, and claims and settlements that were answered would wait
 /// until there are none.
-const TURN: Duration = Duration::from_micros(100);
+const TURN: u32 = 32;
 
 /// Runs deliveries one after the other until the inbox is closed. After `stop`
 /// it starts none, not even those it has: the claim loop may be held up by the database
@@ -307,12 +307,11 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
 
     let batch = reader.subscriber.options.batch;
     let (mut now, mut last) = (Instant::now(), None);
-    let mut turn = now;
+    let mut turn = 0..TURN;
     loop {
-        if now - turn >= TURN {
+        if turn.next().is_none() {
             tokio::task::yield_now().await;
-            now = Instant::now();
-            turn = now;
+            (now, turn) = (Instant::now(), 0..TURN);
         }
         let (mut jobs, wakes) = reader.inbox.turn(last.take(), batch);
         if wakes {

@@ -1,6 +1,7 @@
 //! What can be wrong with a table of SQLite. Most of it needs the table anew:
 //! SQLite alters no column in place. The SQL for that keeps the rows.
 
+use outbox::Outgoing;
 use outbox::schema::{Database, sql, validate_schema};
 use sqlx::AssertSqlSafe;
 use sqlx::sqlite::{SqliteConnection, SqlitePoolOptions};
@@ -277,6 +278,28 @@ async fn what_another_connection_changed_is_seen(b: Sqlite) {
     pool.close().await;
 }
 
+/// A connection knows what it saw last.
+async fn an_index_that_another_connection_made_serves_the_next_publish(b: Sqlite) {
+    let options = (*b.pool().connect_options()).clone();
+    for batch in [false, true] {
+        b.execute("DROP INDEX outbox_timer_id_uq").await;
+        let pool = SqlitePoolOptions::new().max_connections(1);
+        let pool = pool.connect_with(options.clone()).await.unwrap();
+        sqlx::query("SELECT count(*) FROM outbox").fetch_all(&pool).await.unwrap();
+        b.execute(&sql(Database::Sqlite, b.names())).await;
+        let mut tx = outbox::sqlite::begin(&pool).await.unwrap();
+        let message = Outgoing::new("q", &1).timer_id("t");
+        let published = if batch {
+            b.publisher().publish_batch(&mut tx, vec![message]).await.unwrap().remove(0)
+        } else {
+            b.publisher().send(&mut tx, message).await.unwrap()
+        };
+        assert!(published.id().is_some());
+        tx.rollback().await.unwrap();
+        pool.close().await;
+    }
+}
+
 /// Not even of rows that were gone before.
 async fn a_table_made_anew_uses_no_id_again(b: Sqlite) {
     for table in ["outbox", "outbox_dlq"] {
@@ -342,6 +365,7 @@ cases! {
     a_missing_lease_check,
     further_columns_survive,
     what_another_connection_changed_is_seen,
+    an_index_that_another_connection_made_serves_the_next_publish,
     a_table_made_anew_uses_no_id_again,
     many_differences_are_mended_together,
     a_schema_is_refused,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{Row as _, Sqlite};
+use sqlx::{Executor as _, Row as _, Sqlite};
 
 use super::claim::read;
 use super::{listen, query};
@@ -41,6 +41,16 @@ fn due(due: Due) -> (Option<i64>, i64) {
     }
 }
 
+/// Makes SQLite look whether the tables are still what this connection knows of them.
+const LOOK: &str = "SELECT 0 FROM sqlite_schema WHERE 0";
+
+/// The index of timer names is not there, or was made by another connection since this one
+/// looked: after most errors SQLite looks again by itself, but not after this one.
+fn misses_an_index(error: &sqlx::Error) -> bool {
+    let database = error.as_database_error();
+    database.is_some_and(|error| error.message().starts_with("ON CONFLICT clause does not match"))
+}
+
 /// Publishes one message in a transaction, the caller's or an ack's.
 pub(super) async fn insert(
     connection: &mut SqliteConnection,
@@ -59,7 +69,11 @@ pub(super) async fn insert(
     };
     listen::published();
     let failed = StoreError::of;
-    let row = bound(&sql.insert).fetch_optional(&mut *connection).await;
+    let mut row = bound(&sql.insert).fetch_optional(&mut *connection).await;
+    if row.as_ref().is_err_and(misses_an_index) {
+        connection.execute(LOOK).await.map_err(failed("publish"))?;
+        row = bound(&sql.insert).fetch_optional(&mut *connection).await;
+    }
     if let Some(row) = row.map_err(failed("publish"))? {
         return Ok(Published::Inserted(row.get(0)));
     }
@@ -87,8 +101,12 @@ pub(super) async fn insert_many(
     }
     let batch: serde_json::Value = messages.iter().copied().map(as_json).collect();
     listen::published();
-    let statement = query(&sql.insert_batch).bind(batch.to_string());
-    let rows = statement.fetch_all(&mut *connection).await;
+    let bound = || query(&sql.insert_batch).bind(batch.to_string());
+    let mut rows = bound().fetch_all(&mut *connection).await;
+    if rows.as_ref().is_err_and(misses_an_index) {
+        connection.execute(LOOK).await.map_err(StoreError::of("publish a batch"))?;
+        rows = bound().fetch_all(&mut *connection).await;
+    }
     let rows = rows.map_err(StoreError::of("publish a batch"))?;
     // Ids without a timer name come in the order of the batch.
     let mut plain: Vec<i64> = Vec::new();
