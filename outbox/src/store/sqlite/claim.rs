@@ -47,9 +47,9 @@ impl SqliteStore {
             fits
         });
         let lease = |place: &Place| (Lease { id: place.id, token: claim.token }, ());
-        let leases: Vec<_> = places.iter().map(lease).collect();
+        let rows: Vec<_> = places.iter().map(lease).collect();
         let batches = &self.0.batches;
-        let runs = batches.runs("claim", &mut tx, &leases, true).await?;
+        let runs = batches.runs("claim", &mut tx, &rows, true).await?;
         let take = query(batches.take.sql(&runs)).bind(runs.heads()).bind(runs.names()).bind(now);
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
