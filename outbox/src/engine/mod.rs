@@ -344,3 +344,41 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
         last = Some((count, now - started));
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::yield_now;
+
+    use super::unanswered::{Claims, TTL, Unanswered, claimed, holding};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
+        const ROWS: usize = 500;
+        let store = holding(ROWS).await;
+        let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+        let runs = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&runs);
+        let handler = move |_: crate::Context| {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(())
+        };
+        let subscriber = Subscriber::new("s", "q", handler).max_workers(ROWS).lease_ttl(TTL);
+        let (states, counts) = (States::default(), Stats::default());
+        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+        let reserved = reader.inbox.reserve(ROWS).unwrap();
+        reader.inbox.fill(reserved, claimed(&store, ROWS).await.into_iter());
+        let results = Sender::new(&Arc::default(), &Arc::default());
+        let worker = tokio::spawn(work(shared, Arc::new(reader), results));
+        while runs.load(Ordering::Relaxed) == 0 {
+            yield_now().await;
+        }
+        assert_eq!(runs.load(Ordering::Relaxed), TURN as usize);
+        while runs.load(Ordering::Relaxed) < ROWS {
+            yield_now().await;
+        }
+        worker.abort();
+    }
+}
