@@ -133,9 +133,7 @@ impl Batches {
             prepare,
         }
     }
-}
 
-impl Batches {
     /// The rows of a batch, one by one or by ranges. `ranges`: if they may be.
     pub(super) async fn runs<'a, T: Serialize + PartialEq>(
         &self,
