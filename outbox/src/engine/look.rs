@@ -56,7 +56,7 @@ impl Look {
             under_way: 0,
             plenty: false,
             floor: None,
-            sweep: Sweep::new(now),
+            sweep: Sweep::new(now, options.max_poll),
             polls: Backoff::of_polls(options.min_poll, options.max_poll),
             poll_at: now,
             poll_wait: Duration::ZERO,

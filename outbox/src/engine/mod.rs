@@ -354,7 +354,7 @@ mod tests {
     use super::unanswered::{Claims, TTL, Unanswered, claimed, holding};
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
         const ROWS: usize = 500;
         let store = holding(ROWS).await;

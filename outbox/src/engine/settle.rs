@@ -1,5 +1,6 @@
 //! Settlements, written in batches, a statement a kind.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::ops::{Deref, DerefMut};
@@ -305,15 +306,16 @@ impl Settling {
         Some(Retry { lease: self.lease, delay })
     }
 
-    pub(super) fn as_death(&self) -> Option<Death> {
+    pub(super) fn as_death(&self) -> Option<Death<'_>> {
         let Settlement::Dead(cause) = &self.settlement else { return None };
+        let text = |text| Option::as_deref(text).map(Cow::Borrowed);
         Some(Death {
             lease: self.lease,
             reason: cause.reason,
-            error_kind: cause.error_kind.clone(),
-            last_exception: cause.last_exception.clone(),
-            note: cause.note.clone(),
-            fingerprint: Some(cause.fingerprint.clone()),
+            error_kind: text(&cause.error_kind),
+            last_exception: text(&cause.last_exception),
+            note: text(&cause.note),
+            fingerprint: Some(Cow::Borrowed(&*cause.fingerprint)),
         })
     }
 

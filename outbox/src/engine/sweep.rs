@@ -25,6 +25,8 @@ const CHEAP: Duration = Duration::from_millis(5);
 const WALK: Duration = Duration::from_micros(1);
 
 pub(super) struct Sweep {
+    /// Nobody who has nothing else to do waits longer for it.
+    longest: Duration,
     /// When the last was sent.
     begun: Instant,
     /// How long it took.
@@ -38,8 +40,9 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { begun: now, took: Duration::ZERO, taken: 0, floor: None, more: false }
+    pub(super) fn new(now: Instant, max_poll: Duration) -> Self {
+        let longest = OVER_MANY.min(max_poll);
+        Self { longest, begun: now, took: Duration::ZERO, taken: 0, floor: None, more: false }
     }
 
     pub(super) fn begins(&mut self, now: Instant, floor: Option<Position>) {
@@ -67,7 +70,7 @@ impl Sweep {
         }
         let rest = |took: Duration| if took > CHEAP { took * SHARE } else { Duration::ZERO };
         let walk = WALK * u32::try_from(taken).unwrap_or(u32::MAX);
-        self.begun + rest(self.took).max(rest(walk).min(OVER_MANY))
+        self.begun + rest(self.took).max(rest(walk).min(self.longest))
     }
 }
 
@@ -76,11 +79,12 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+    const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
     fn one_in_twenty_of_the_time_goes_to_claims_from_the_start() {
         let now = Instant::now();
-        let mut sweep = Sweep::new(now);
+        let mut sweep = Sweep::new(now, HOUR);
         assert_eq!(sweep.next(false), now, "it may cost nothing");
         assert_eq!(sweep.next(true), now + EVERY, "at most ten a second");
         // It met dead rows, but one that takes long all at once is not believed in full.
@@ -96,7 +100,7 @@ mod tests {
     #[test]
     fn over_many_rows_it_is_seldom_while_there_is_plenty() {
         let now = Instant::now();
-        let mut sweep = Sweep::new(now);
+        let mut sweep = Sweep::new(now, HOUR);
         sweep.taken(MANY);
         assert_eq!(sweep.next(true), now + EVERY);
         sweep.taken(1);
@@ -109,7 +113,7 @@ mod tests {
     #[test]
     fn who_took_very_many_does_not_walk_over_them_as_soon_as_there_are_no_more() {
         let now = Instant::now();
-        let mut sweep = Sweep::new(now);
+        let mut sweep = Sweep::new(now, HOUR);
         sweep.taken(5_000);
         assert_eq!(sweep.next(false), now);
         sweep.taken(5_000);
@@ -118,13 +122,16 @@ mod tests {
         assert_eq!(sweep.next(false), now + OVER_MANY);
         sweep.begins(now + MS, None);
         assert_eq!(sweep.next(false), now + MS);
+        let mut sweep = Sweep::new(now, 300 * MS);
+        sweep.taken(usize::MAX / 2);
+        assert_eq!(sweep.next(false), now + 300 * MS, "no longer than between two polls");
     }
 
     #[test]
     fn who_got_many_that_came_back_asks_for_more_soon() {
         let now = Instant::now();
         let at = |id| Position { due: std::time::SystemTime::UNIX_EPOCH, id };
-        let mut sweep = Sweep::new(now);
+        let mut sweep = Sweep::new(now, HOUR);
         let mut ended = |floor, last| {
             sweep.begins(now, floor);
             sweep.taken(MANY + 1);

@@ -126,7 +126,7 @@ impl Store for Unanswered {
         self.rows.retry(retries).await
     }
 
-    async fn bury(&self, deaths: &[Death]) -> Result<Landed> {
+    async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
         self.rows.bury(deaths).await
     }
 

@@ -161,7 +161,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
             store.retry(&retries).await
         }
         Settlement::Dead(_) => {
-            let deaths: Vec<Death> = group.iter().filter_map(Settling::as_death).collect();
+            let deaths: Vec<Death<'_>> = group.iter().filter_map(Settling::as_death).collect();
             store.bury(&deaths).await
         }
         Settlement::Release { .. } | Settlement::Abandon | Settlement::Lost => {

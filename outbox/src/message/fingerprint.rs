@@ -19,11 +19,12 @@ pub(crate) fn fingerprint(queue: &str, kind: Option<&str>, reason: &str, message
     let parts = [queue, kind.unwrap_or(reason), &words];
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in parts {
-        for byte in part.bytes().chain([0xff]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        let bytes = part.bytes().chain([0xff]);
+        hash =
+            bytes.fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     }
-    format!("{hash:016x}")
+    let digits = hash.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
 }
 
 /// The message without what differs from row to row. Numbers, hexadecimal ones, uuids
@@ -31,12 +32,12 @@ pub(crate) fn fingerprint(queue: &str, kind: Option<&str>, reason: &str, message
 /// What `Debug` puts in quotes because it is the message itself stays, and so do names
 /// in backticks.
 fn words(message: &str) -> String {
-    let mut words = Words::default();
+    let text = String::with_capacity(message.len().min(MOST));
+    let mut words = Words { text, value: None };
     words.read(message);
     words.text
 }
 
-#[derive(Default)]
 struct Words {
     text: String,
     /// Behind the last value.

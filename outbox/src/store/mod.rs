@@ -6,6 +6,7 @@
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod counted;
+mod death;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;
@@ -23,13 +24,14 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+pub use death::Death;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use pausable::{Pausable, without_pauses};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use template::statements;
 
 use crate::error::StoreError;
-use crate::message::{FailureReason, Row};
+use crate::message::Row;
 use crate::planted::planted;
 use crate::publish::Prepared;
 use crate::schema::SchemaMismatch;
@@ -194,19 +196,6 @@ pub struct Retry {
     pub delay: Duration,
 }
 
-/// Deleted, and kept in the dead-letter table if there is one.
-#[derive(Debug, Clone)]
-pub struct Death {
-    pub lease: Lease,
-    pub reason: FailureReason,
-    /// Storable: no NUL, within the column's length. So are the two below.
-    pub error_kind: Option<String>,
-    pub last_exception: Option<String>,
-    pub note: Option<String>,
-    /// The same for all letters of one problem.
-    pub fingerprint: Option<String>,
-}
-
 /// The lease given up.
 #[derive(Debug, Clone)]
 pub struct Release {
@@ -285,7 +274,7 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Puts failed rows off.
     fn retry(&self, retries: &[Retry]) -> impl Future<Output = Result<Landed>> + Send;
     /// Moves terminal rows to the dead-letter table, or deletes them without one.
-    fn bury(&self, deaths: &[Death]) -> impl Future<Output = Result<Landed>> + Send;
+    fn bury(&self, deaths: &[Death<'_>]) -> impl Future<Output = Result<Landed>> + Send;
     /// Gives leases back.
     fn release(&self, releases: &[Release]) -> impl Future<Output = Result<Landed>> + Send;
     /// Starts leases anew, but for those whose rows somebody else has locked.

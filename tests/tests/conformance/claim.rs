@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::Outgoing;
-use outbox::testing::store::{Store, new_token};
+use outbox::testing::store::{Lease, Release, Store, new_token};
 
 use crate::bench::{Bench, Postgres, Steps, TTL, about, micros};
 
@@ -149,6 +149,29 @@ async fn a_claim_leaves_other_rows_alone<B: Bench>(b: B) {
     assert_eq!([b.row(others[0]).await, b.row(others[1]).await], before);
 }
 
+async fn of_many_rows_those_in_their_midst_that_are_not_to_be_had_are_left<B: Bench>(b: B) {
+    let first = b.put_many("q", 40).await;
+    let held = b.take_many("q", 40).await;
+    let back =
+        |lease: &Lease| Release { lease: *lease, due_in: None, uncount: 0, claimed_at: None };
+    let (leased, given_back) = (held[20], [&held[..20], &held[21..]].concat());
+    let landed = b.store().release(&given_back.iter().map(back).collect::<Vec<_>>()).await;
+    assert_eq!(landed.unwrap(), [true; 39]);
+    let other = b.put("other").await;
+    let second = b.put_many("q", 20).await;
+    let later = b.send(Outgoing::new("q", &1).delay(MINUTE)).await.id().unwrap();
+    let third = b.put_many("q", 20).await;
+    let left = [leased.id, other, later];
+    let mut before = b.rows().await;
+    before.retain(|row| left.contains(&row.id));
+    let mut due = [first, second, third].concat();
+    due.retain(|id| !left.contains(id));
+    assert_eq!(b.claim_ids(&["q"], 100).await, due);
+    let mut after = b.rows().await;
+    after.retain(|row| left.contains(&row.id));
+    assert_eq!((after, before.len()), (before, 3));
+}
+
 async fn a_row_that_a_transaction_has_open_is_passed_by<B: Bench>(b: B) {
     if !B::WRITERS_OVERLAP {
         println!("skipped: SQLite has one writer at a time");
@@ -203,6 +226,7 @@ cases! {
     a_claim_skips_leased_rows,
     a_claim_moves_no_due_time,
     a_claim_leaves_other_rows_alone,
+    of_many_rows_those_in_their_midst_that_are_not_to_be_had_are_left,
     a_row_that_a_transaction_has_open_is_passed_by,
     tokens_are_fresh,
 }

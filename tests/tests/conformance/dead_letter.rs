@@ -90,7 +90,7 @@ async fn unicode_errors_are_kept<B: Bench>(b: B) {
     let text = "日本 \u{1f980} ␀ '\"\\ $1 \u{1}";
     let lease = b.take("q").await;
     let death = Death {
-        error_kind: Some("é".repeat(255)),
+        error_kind: Some("é".repeat(255).into()),
         last_exception: Some(text.into()),
         note: Some(text.into()),
         ..death(lease)
@@ -106,7 +106,7 @@ async fn eight_kibibytes_of_error_are_kept<B: Bench>(b: B) {
     b.put("q").await;
     let text = "é".repeat(4096);
     let lease = b.take("q").await;
-    let death = Death { last_exception: Some(text.clone()), ..death(lease) };
+    let death = Death { last_exception: Some((&text).into()), ..death(lease) };
     b.store().bury(&[death]).await.unwrap();
     assert_eq!(b.letters().await[0].exception, Some(text));
 }
@@ -122,7 +122,8 @@ async fn missing_headers_stay_missing<B: Bench>(b: B) {
 async fn each_row_of_a_batch_has_its_own_letter<B: Bench>(b: B) {
     let ids = b.put_many("q", 3).await;
     let leases = b.take_many("q", 3).await;
-    let batch = [2, 0, 1].map(|n| Death { note: Some(format!("note {n}")), ..death(leases[n]) });
+    let batch =
+        [2, 0, 1].map(|n| Death { note: Some(format!("note {n}").into()), ..death(leases[n]) });
     assert_eq!(b.store().bury(&batch).await.unwrap(), [true; 3]);
     let mut letters = b.letters().await;
     letters.sort_by_key(|letter| letter.original_id);

@@ -110,7 +110,7 @@ fn release(lease: Lease) -> Release {
     Release { lease, due_in: Some(Duration::from_secs(1)), uncount: 1, claimed_at: None }
 }
 
-fn death(lease: Lease) -> Death {
+fn death(lease: Lease) -> Death<'static> {
     let reason = FailureReason::Rejected;
     Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }

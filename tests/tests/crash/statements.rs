@@ -71,7 +71,7 @@ fn retry(lease: Lease) -> Retry {
     Retry { lease, delay: Duration::from_secs(1) }
 }
 
-fn death(lease: Lease) -> Death {
+fn death(lease: Lease) -> Death<'static> {
     let reason = FailureReason::Rejected;
     Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }

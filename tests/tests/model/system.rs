@@ -271,7 +271,7 @@ impl<B: Operated> System<B> {
         self.letters.sort_by_key(|letter| letter.original);
     }
 
-    fn death(&self, effect: &Effect, slot: u8) -> Death {
+    fn death(&self, effect: &Effect, slot: u8) -> Death<'static> {
         let reason = match slot_of(&effect.before, slot).phase {
             model::Phase::Done(Verdict::TooOften) => FailureReason::MaxDeliveries,
             model::Phase::Done(Verdict::Reject) => FailureReason::Rejected,

@@ -183,7 +183,7 @@ impl Store for MemoryStore {
         Ok(self.tables().retry(retries))
     }
 
-    async fn bury(&self, deaths: &[super::Death]) -> super::Result<super::Landed> {
+    async fn bury(&self, deaths: &[super::Death<'_>]) -> super::Result<super::Landed> {
         self.tables().bury(deaths)
     }
 

@@ -1,5 +1,6 @@
 //! The four settlements.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::{Stored, Tables};
@@ -54,7 +55,7 @@ impl Tables {
             .collect()
     }
 
-    pub(super) fn bury(&mut self, deaths: &[Death]) -> Result<Landed> {
+    pub(super) fn bury(&mut self, deaths: &[Death<'_>]) -> Result<Landed> {
         if self.dlq_broken && self.dlq.is_some() {
             let gone = "the dead-letter table is broken, as the test asked";
             return Err(StoreError::new("dead-letter", gone, false));
@@ -62,6 +63,7 @@ impl Tables {
         Ok(deaths
             .iter()
             .map(|death| {
+                let death = death.owned();
                 let Some(row) = self.take(death.lease) else { return false };
                 let failed_at = self.now;
                 if let Some(letters) = &mut self.dlq {
@@ -75,11 +77,11 @@ impl Tables {
                         created_at: row.created_at,
                         failed_at,
                         failure_reason: death.reason,
-                        last_exception: death.last_exception.clone(),
+                        last_exception: death.last_exception.map(Cow::into_owned),
                         timer_id: row.timer_id,
-                        error_kind: death.error_kind.clone(),
-                        note: death.note.clone(),
-                        fingerprint: death.fingerprint.clone(),
+                        error_kind: death.error_kind.map(Cow::into_owned),
+                        note: death.note.map(Cow::into_owned),
+                        fingerprint: death.fingerprint.map(Cow::into_owned),
                     });
                 }
                 true

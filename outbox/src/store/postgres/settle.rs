@@ -68,14 +68,14 @@ impl PgStore {
         .await
     }
 
-    pub(super) async fn bury_rows(&self, deaths: &[Death]) -> Result<Landed, StoreError> {
+    pub(super) async fn bury_rows(&self, deaths: &[Death<'_>]) -> Result<Landed, StoreError> {
         if self.0.names.dlq().is_none() {
             return self.delete("delete", deaths, |death| death.lease).await;
         }
-        let all = Runs::of(deaths, |death| death.lease, |a, b| texts(a) == texts(b));
+        let all = Runs::of(deaths, |death| death.lease, |a, b| a.texts() == b.texts());
         let moved = async {
             let moved = self.write("dead-letter", &self.0.sql.bury, &all, |statement, heads| {
-                let text = |of: usize| heads.iter().map(|it| texts(it)[of]).collect::<Vec<_>>();
+                let text = |of: usize| heads.iter().map(|it| it.texts()[of]).collect::<Vec<_>>();
                 statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
             });
             // Their table may lie on another disk. Whoever makes room there comes late.
@@ -164,15 +164,4 @@ async fn settle(
     let row = statement.fetch_one(&mut *tx).await?;
     tx.commit().await?;
     Ok(row)
-}
-
-/// Reason, kind, exception, note and fingerprint.
-fn texts(death: &Death) -> [Option<&str>; 5] {
-    [
-        Some(death.reason.as_str()),
-        death.error_kind.as_deref(),
-        death.last_exception.as_deref(),
-        death.note.as_deref(),
-        death.fingerprint.as_deref(),
-    ]
 }

@@ -8,8 +8,8 @@
 //!
 //! Most batches are a few runs of rows whose ids follow each other. For those there is a
 //! second trigger, which writes to a range of ids at once, in half the time; but of a
-//! table that it believes to have one row or two SQLite would read all for it. So it is
-//! asked first.
+//! table that it believes to have one row or two SQLite would read all for it. So its plan
+//! is asked for first.
 //!
 //! View, trigger and list are temporary: no other connection sees them.
 
@@ -34,6 +34,8 @@ const RETRY: &str = include_str!("sql/retry.sql");
 const BURY: &str = include_str!("sql/bury.sql");
 const RELEASE: &str = include_str!("sql/release.sql");
 const EXTEND: &str = include_str!("sql/extend.sql");
+#[cfg(test)]
+pub(super) const WRITES: [&str; 6] = [TAKE, ACK, RETRY, BURY, RELEASE, EXTEND];
 
 /// What is written of a run, where there is more than one such: the elements of ?1 are arrays.
 const A: &str = "given.value ->> 0";
@@ -47,8 +49,8 @@ const ID: &str = "CAST(substr(?2, given.key * 40 + 17, 20) AS INTEGER)";
 const TOKEN: &str = "substr(?2, given.key * 40 + 1, 16)";
 const MORE: &str = "CAST(substr(?2, given.key * 40 + 37, 4) AS INTEGER)";
 /// How a write names its row, and how it names those of a run.
-const ROW: &str = "id = ?1";
-const RANGE: &str = "id BETWEEN ?1 AND ?1 + :more";
+pub(super) const ROW: &str = "id = ?1";
+pub(super) const RANGE: &str = "id BETWEEN ?1 AND ?1 + :more";
 /// To ask for ranges has to save so many rows.
 const WORTH: usize = 30;
 
@@ -69,6 +71,7 @@ pub(super) struct Batches {
     pub(super) prepare: String,
     /// Tells how SQLite would find a range.
     plan: Arc<str>,
+    look: Arc<str>,
     pub(super) take: Batch,
     pub(super) ack: Batch,
     pub(super) retry: Batch,
@@ -98,7 +101,7 @@ impl Batches {
             let mut sql = format!("INSERT INTO {view} SELECT given.key, {MORE}, {values} {from}");
             let mut body = names.sql(&body).to_string();
             if tells {
-                let hit = "changes() > NEW.more";
+                let hit = "changes() = NEW.more + 1";
                 let _ = write!(body, "; INSERT INTO {lost} SELECT NEW.place WHERE NOT {hit}");
                 let _ = write!(sql, "; DELETE FROM {lost} RETURNING place");
             }
@@ -111,6 +114,7 @@ impl Batches {
             );
             Arc::from(sql)
         };
+        let look = names.sql("SELECT 0 FROM \"outbox\" WHERE 0");
         let mut batch = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
             let ranges: Vec<_> = writes.iter().map(|write| write.replace(ROW, RANGE)).collect();
             let ranges: Vec<_> = ranges.iter().map(String::as_str).collect();
@@ -118,7 +122,7 @@ impl Batches {
             Batch {
                 rows: made(kind, values, writes, tells),
                 ranges: made(&format!("{kind} ranges"), values, &ranges, tells),
-                look: names.sql("SELECT 0 FROM \"outbox\" WHERE 0"),
+                look: Arc::clone(&look),
                 failed: AtomicBool::new(false),
             }
         };
@@ -130,6 +134,7 @@ impl Batches {
             release: batch("release", &[A, B, C], &[RELEASE], true),
             extend: batch("extend", &["unhex(given.value)"], &[EXTEND], true),
             plan: names.sql(&format!("EXPLAIN QUERY PLAN {}", ACK.replace(ROW, RANGE))),
+            look,
             prepare,
         }
     }
@@ -144,9 +149,13 @@ impl Batches {
     ) -> Result<Runs<'a, T>, StoreError> {
         let runs = Runs::of(rows, LONGEST);
         if ranges && runs.saved() >= WORTH {
-            let failed = StoreError::of(action);
-            let step = query(&self.plan).fetch_one(connection).await;
-            let step = step.and_then(|step| step.try_get::<String, _>(3)).map_err(failed)?;
+            let failed = StoreError::of;
+            // What another connection has changed is noticed by a statement that is run, as
+            // those of a trigger are; and a plan that was kept would be told again as it was.
+            query(&self.look).fetch_all(&mut *connection).await.map_err(failed(action))?;
+            let step = query(&self.plan).persistent(false).fetch_one(connection).await;
+            let step =
+                step.and_then(|step| step.try_get::<String, _>(3)).map_err(failed(action))?;
             if step.starts_with("SEARCH") {
                 return Ok(runs);
             }

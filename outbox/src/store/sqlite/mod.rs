@@ -168,7 +168,7 @@ impl Store for SqliteStore {
         self.retry_rows(retries).await
     }
 
-    async fn bury(&self, deaths: &[super::Death]) -> super::Result<Landed> {
+    async fn bury(&self, deaths: &[super::Death<'_>]) -> super::Result<Landed> {
         self.bury_rows(deaths).await
     }
 

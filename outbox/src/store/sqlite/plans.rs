@@ -1,10 +1,10 @@
 //! What operators ask reads by index, and what is written goes by ids, whatever ANALYZE saw.
 
-use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::batch::Batches;
+use super::batch::{Batches, RANGE, ROW, WRITES};
 use crate::store::Lease;
 use crate::store::names::TableNames;
 
@@ -59,24 +59,54 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
 }
 
 /// Whether a batch of many rows that follow each other goes by ranges.
-async fn by_ranges(pool: &SqlitePool) -> bool {
-    let batches = Batches::new(&TableNames::default());
+async fn by_ranges(batches: &Batches, pool: &SqlitePool) -> bool {
     let rows: Vec<_> = (1..=100).map(|id| (Lease { id, token: Uuid::nil() }, ())).collect();
     let mut connection = pool.acquire().await.unwrap();
-    batches.runs("ack", &mut connection, &rows, true).await.unwrap().saved() > 0
+    let ranges = batches.runs("ack", &mut connection, &rows, true).await.unwrap().saved() > 0;
+    // It asks for one of them.
+    for write in WRITES {
+        let explain = format!("EXPLAIN QUERY PLAN {}", write.replace(ROW, RANGE));
+        let explain = sqlx::query(AssertSqlSafe(explain)).persistent(false);
+        let steps = explain.fetch_all(&mut *connection).await.unwrap();
+        let found = steps.iter().any(|step| step.get::<String, _>(3).starts_with("SEARCH outbox"));
+        assert_eq!(found, ranges, "{write}");
+    }
+    ranges
+}
+
+#[test]
+fn every_write_names_its_row_in_the_way_that_a_range_replaces() {
+    for write in WRITES {
+        let code = write.lines().filter(|line| !line.starts_with("--"));
+        assert_eq!(code.map(|line| line.matches(ROW).count()).sum::<usize>(), 1, "{write}");
+        assert_eq!(write.matches(ROW).count(), 1, "{write}");
+    }
 }
 
 #[tokio::test]
 async fn where_sqlite_would_read_all_for_a_range_each_row_is_looked_up() {
-    let pool = tables().await;
-    assert!(by_ranges(&pool).await, "never analysed");
+    let batches = Batches::new(&TableNames::default());
+    let path = std::env::temp_dir().join(format!("outbox-{}.db", Uuid::new_v4()));
+    let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+    let pool = || async {
+        let one = SqlitePoolOptions::new().max_connections(1);
+        one.connect_with(options.clone()).await.unwrap()
+    };
+    // What one connection learns of the table, the other has to notice.
+    let (pool, other) = (pool().await, pool().await);
+    crate::schema::migrate_tables(&pool, &TableNames::default()).await.unwrap();
     let fill = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 5000)
         INSERT INTO outbox (queue, payload) SELECT 'q', x'37' FROM n";
-    exec(&pool, "INSERT INTO outbox (queue, payload) VALUES ('q', x'37'); ANALYZE").await;
-    exec(&pool, fill).await;
-    assert!(!by_ranges(&pool).await, "known to have a row");
-    exec(&pool, "ANALYZE").await;
-    assert!(by_ranges(&pool).await, "known to be full");
+    for told in [&pool, &other] {
+        assert!(by_ranges(&batches, &pool).await, "never analysed, or known to be full");
+        exec(told, "INSERT INTO outbox (queue, payload) VALUES ('q', x'37'); ANALYZE").await;
+        exec(told, fill).await;
+        assert!(!by_ranges(&batches, &pool).await, "known to have a row");
+        exec(told, "DROP TABLE sqlite_stat1; DELETE FROM outbox; VACUUM").await;
+    }
+    pool.close().await;
+    other.close().await;
+    std::fs::remove_file(path).unwrap();
 }
 
 async fn tables() -> SqlitePool {

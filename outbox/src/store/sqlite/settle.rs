@@ -48,12 +48,12 @@ impl SqliteStore {
         self.write("retry", &self.0.batches.retry, &rows).await
     }
 
-    pub(super) async fn bury_rows(&self, deaths: &[Death]) -> Result<Landed, StoreError> {
+    pub(super) async fn bury_rows(&self, deaths: &[Death<'_>]) -> Result<Landed, StoreError> {
         if self.0.names.dlq().is_none() {
             let leases: Vec<_> = deaths.iter().map(|death| death.lease).collect();
             return self.ack_rows(&leases).await;
         }
-        let rows: Vec<_> = deaths.iter().map(|death| (death.lease, texts(death))).collect();
+        let rows: Vec<_> = deaths.iter().map(|death| (death.lease, death.texts())).collect();
         self.write("dead-letter", &self.0.batches.bury, &rows).await
     }
 
@@ -102,15 +102,4 @@ impl SqliteStore {
             ranges = false;
         }
     }
-}
-
-/// Reason, kind, exception, note and fingerprint.
-fn texts(death: &Death) -> [Option<&str>; 5] {
-    [
-        Some(death.reason.as_str()),
-        death.error_kind.as_deref(),
-        death.last_exception.as_deref(),
-        death.note.as_deref(),
-        death.fingerprint.as_deref(),
-    ]
 }

@@ -1,6 +1,7 @@
 //! The counters and histograms of one subscriber.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
@@ -40,6 +41,8 @@ struct OfQueue {
     letters: [Counter; 4],
     /// In the order of [`OUTCOMES`].
     durations: [Histogram; 6],
+    /// By the kind of the error, once there was one: at most as many as have a series.
+    exceptions: Mutex<BTreeMap<String, Counter>>,
 }
 
 const REASONS: [FailureReason; 4] = [
@@ -126,12 +129,7 @@ impl Meters {
                 of.durations[outcome].record(ran.as_secs_f64());
             }
             if let Some(kind) = exception_type {
-                let labels = [
-                    ("queue", &*of.name),
-                    ("subscriber", self.subscriber),
-                    ("exception_type", bounded_kind(kind)),
-                ];
-                counter(&EXCEPTIONS, &labels).increment(1);
+                of.exception(self.subscriber, kind);
             }
         });
     }
@@ -158,7 +156,19 @@ impl OfQueue {
             terminal: by_reason(&TERMINAL),
             letters: by_reason(&DEAD_LETTERS_WRITTEN),
             durations: OUTCOMES.map(|outcome| histogram(&DURATION, &with("outcome", outcome))),
+            exceptions: Mutex::default(),
         }
+    }
+
+    fn exception(&self, subscriber: &str, kind: &str) {
+        let mut known = self.exceptions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counter) = known.get(kind) {
+            return counter.increment(1);
+        }
+        let kind = bounded_kind(kind);
+        let labels = [("queue", &*self.name), ("subscriber", subscriber), ("exception_type", kind)];
+        let first = || counter(&EXCEPTIONS, &labels);
+        known.entry(kind.to_owned()).or_insert_with(first).increment(1);
     }
 
     /// Returns the place of the outcome.

@@ -125,8 +125,9 @@ impl Store for FaultyStore {
         self.send("retry", statement).await
     }
 
-    async fn bury(&self, deaths: &[Death]) -> Result<Landed> {
-        let (deaths, ledger) = (deaths.to_vec(), Arc::clone(&self.world.ledger));
+    async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
+        let deaths: Vec<_> = deaths.iter().map(Death::owned).collect();
+        let ledger = Arc::clone(&self.world.ledger);
         let statement = move |store: MemoryStore| async move {
             let landed = store.bury(&deaths).await?;
             let endings = deaths.iter().map(|one| (one.lease, Ending::Terminal(one.reason)));

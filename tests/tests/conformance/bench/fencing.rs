@@ -176,12 +176,21 @@ pub async fn two_tokens<B: Bench>(b: &B, settle: Settle) {
     }
 }
 
+/// Of one claim, and it leaves those in their midst alone that it does not name.
 pub async fn large_batch<B: Bench>(b: &B, settle: Settle) {
     let message = || outbox::Outgoing::raw("q", "x");
-    b.send_batch((0..500).map(|_| message()).collect()).await;
-    let mut leases = b.take_many("q", 500).await;
+    b.send_batch((0..520).map(|_| message()).collect()).await;
+    let mut leases = b.take_many("q", 520).await;
+    let others: Vec<_> = leases.drain(300..320).collect();
+    let rows = || async {
+        let mut rows = b.rows().await;
+        rows.retain(|row| others.iter().any(|other| other.id == row.id));
+        rows
+    };
+    let before = rows().await;
     leases.reverse();
     assert_eq!(settle.run(b, &leases).await, vec![true; 500]);
+    assert_eq!((rows().await, before.len()), (before, 20));
 }
 
 pub async fn empty<B: Bench>(b: &B, settle: Settle) {

@@ -131,7 +131,7 @@ pub fn refenced(lease: Lease) -> Lease {
 }
 
 /// A plain terminal failure.
-pub fn death(lease: Lease) -> Death {
+pub fn death(lease: Lease) -> Death<'static> {
     Death {
         lease,
         reason: FailureReason::RetryTerminal,

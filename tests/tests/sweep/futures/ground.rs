@@ -177,7 +177,7 @@ pub fn claim(token: Uuid) -> Claim {
     }
 }
 
-pub fn death(lease: Lease) -> Death {
+pub fn death(lease: Lease) -> Death<'static> {
     let reason = FailureReason::Rejected;
     Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }

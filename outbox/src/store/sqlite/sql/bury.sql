@@ -3,6 +3,7 @@
 -- ?1 id, ?2 token, ?3 reason, ?4 kind, ?5 exception, ?6 note,
 -- ?7 fingerprint.
 -- Index: the primary key.
+-- Also run for a range of ids: see batch.rs.
 INSERT INTO "outbox_dlq" (original_id, queue, payload, headers, deliveries_count, created_at,
     failed_at, failure_reason, last_exception, timer_id, error_kind, note,
     fingerprint)

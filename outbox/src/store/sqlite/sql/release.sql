@@ -2,6 +2,7 @@
 -- ?1 id, ?2 token, ?3 delay in microseconds or NULL, ?4 deliveries to take back,
 -- ?5 a time before which it is not due.
 -- Index: the primary key.
+-- Also run for a range of ids: see batch.rs.
 UPDATE "outbox"
 SET acquired_token = NULL,
     acquired_at = NULL,

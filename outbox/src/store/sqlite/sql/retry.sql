@@ -1,5 +1,6 @@
 -- Puts a failed row off, one attempt spent, and gives its lease back.
 -- ?1 id, ?2 token, ?3 delay in microseconds. Index: the primary key.
+-- Also run for a range of ids: see batch.rs.
 UPDATE "outbox"
 SET attempts_count = attempts_count + 1,
     next_attempt_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?3,
