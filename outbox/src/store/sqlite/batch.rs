@@ -14,8 +14,8 @@
 //! View, trigger and list are temporary: no other connection sees them.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
@@ -71,6 +71,8 @@ pub(super) struct Batches {
     pub(super) prepare: String,
     /// Tells how SQLite would find a range.
     plan: Arc<str>,
+    /// What it told, and of which version of the schema. One connection writes.
+    searched: Mutex<Option<(i64, bool)>>,
     look: Arc<str>,
     pub(super) take: Batch,
     pub(super) ack: Batch,
@@ -134,6 +136,7 @@ impl Batches {
             release: batch("release", &[A, B, C], &[RELEASE], true),
             extend: batch("extend", &["unhex(given.value)"], &[EXTEND], true),
             plan: names.sql(&format!("EXPLAIN QUERY PLAN {}", ACK.replace(ROW, RANGE))),
+            searched: Mutex::default(),
             look,
             prepare,
         }
@@ -149,18 +152,30 @@ impl Batches {
     ) -> Result<Runs<'a, T>, StoreError> {
         let runs = Runs::of(rows, LONGEST);
         if ranges && runs.saved() >= WORTH {
-            let failed = StoreError::of;
-            // What another connection has changed is noticed by a statement that is run, as
-            // those of a trigger are; and a plan that was kept would be told again as it was.
-            query(&self.look).fetch_all(&mut *connection).await.map_err(failed(action))?;
-            let step = query(&self.plan).persistent(false).fetch_one(connection).await;
-            let step =
-                step.and_then(|step| step.try_get::<String, _>(3)).map_err(failed(action))?;
-            if step.starts_with("SEARCH") {
+            let searched = self.searches(connection).await.map_err(StoreError::of(action))?;
+            if searched {
                 return Ok(runs);
             }
         }
         Ok(Runs::of(rows, 1))
+    }
+
+    /// Whether SQLite would look up the rows of a range, on this connection.
+    async fn searches(&self, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+        // With the schema it reads what ANALYZE saw, and then only.
+        let schema = sqlx::query_scalar("PRAGMA schema_version");
+        let schema: i64 = schema.fetch_one(&mut *connection).await?;
+        let known = *self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, searched)) = known.filter(|(of, _)| *of == schema) {
+            return Ok(searched);
+        }
+        // Another connection's schema is read by a statement that is run, as those of a
+        // trigger are; and a plan that was kept would be told again as it was.
+        query(&self.look).fetch_all(&mut *connection).await?;
+        let step = query(&self.plan).persistent(false).fetch_one(connection).await?;
+        let searched = step.try_get::<&str, _>(3)?.starts_with("SEARCH");
+        *self.searched.lock().unwrap_or_else(PoisonError::into_inner) = Some((schema, searched));
+        Ok(searched)
     }
 }
 
@@ -196,5 +211,6 @@ pub(super) async fn prepare(
     connection: &mut SqliteConnection,
     batches: &Batches,
 ) -> Result<(), sqlx::Error> {
+    *batches.searched.lock().unwrap_or_else(PoisonError::into_inner) = None;
     connection.execute(AssertSqlSafe(batches.prepare.clone())).await.map(drop)
 }
