@@ -151,7 +151,7 @@ mod tests {
     fn signed(trail: &Trail) -> Headers {
         let mut text = Text::of(&Headers::new());
         trail.sign(&Headers::new(), &mut text, Uuid::now_v7(), None);
-        Headers::from_json(text.end().ok().as_deref()).unwrap()
+        Headers::from_json(text.end().ok().as_deref().map(str::as_bytes)).unwrap()
     }
 
     #[test]

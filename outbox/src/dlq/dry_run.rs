@@ -7,7 +7,7 @@ use super::{DeadLetters, Opened};
 use crate::app::App;
 use crate::engine::{Rehearsed, Settlement, rehearse};
 use crate::error::{Error, Result};
-use crate::message::{FailureReason, Row};
+use crate::message::{FailureReason, Row, Stored};
 use crate::publish::{Due, Prepared};
 
 /// What became of a letter that was handled on trial. `Debug` prints no text of an error.
@@ -150,7 +150,7 @@ fn row_of(opened: Opened, now: SystemTime) -> Row {
         acquired_at: Some(now),
         acquired_token: None,
         timer_id: opened.letter.timer_id,
-        headers: opened.headers,
+        headers: opened.headers.map(Stored::Text),
     }
 }
 

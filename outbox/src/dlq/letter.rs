@@ -131,7 +131,7 @@ impl Opened {
     /// # Errors
     /// When the column holds something other than a JSON object.
     pub fn headers(&self) -> Result<Headers, MalformedHeaders> {
-        Headers::from_json(self.headers.as_deref())
+        Headers::from_json(self.headers.as_deref().map(str::as_bytes))
     }
 
     /// The stored text of the headers.

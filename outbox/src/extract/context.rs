@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::States;
 use super::loan::Loan;
 use super::watch::Watch;
-use crate::message::{DecodeError, Headers, Row, codec, to_micros};
+use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
 use crate::publish::{Collected, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
 use crate::tracking::Trail;
@@ -121,7 +121,7 @@ impl Context {
         if let Some(headers) = self.0.headers.get() {
             return codec::decode(&row.payload, headers.content_type());
         }
-        let content_type = Headers::content_type_in(row.headers.as_deref())?;
+        let content_type = row.headers.as_ref().map(Stored::content_type).transpose()?.flatten();
         codec::decode(&row.payload, content_type.as_deref())
     }
 
@@ -288,7 +288,7 @@ impl Context {
         id: i64,
         queue: String,
         payload: Bytes,
-        headers: Option<Box<str>>,
+        headers: Option<Stored>,
         common: &Arc<Common>,
     ) -> Self {
         let row = Row {

@@ -1,10 +1,8 @@
 //! Headers: a JSON object beside the payload.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -120,15 +118,15 @@ impl Headers {
     /// Reads the stored text. SQL `NULL` and JSON `null` are no headers. A value that a
     /// database holds and nobody here can (a number beyond all floats, a thousand
     /// brackets) is left out alone.
-    pub(crate) fn from_json(text: Option<&str>) -> Result<Self, MalformedHeaders> {
-        let Some(text) = text else { return Ok(Self::default()) };
-        match serde_json::from_str::<Value>(text) {
+    pub(crate) fn from_json(json: Option<&[u8]>) -> Result<Self, MalformedHeaders> {
+        let Some(json) = json else { return Ok(Self::default()) };
+        match serde_json::from_slice::<Value>(json) {
             Ok(Value::Null) => Ok(Self::default()),
             Ok(Value::Object(map)) => Ok(Self(map)),
             Ok(_) => Err(MalformedHeaders),
             Err(_) => {
                 let each: HashMap<String, &RawValue> =
-                    serde_json::from_str(text).map_err(|_| MalformedHeaders)?;
+                    serde_json::from_slice(json).map_err(|_| MalformedHeaders)?;
                 let read = |(name, value): (_, &RawValue)| {
                     Some((name, serde_json::from_str(value.get()).ok()?))
                 };
@@ -145,24 +143,6 @@ const MAX_INHERITED: usize = 8 << 10;
 /// handler could not publish.
 pub(crate) fn is_inherited(text: &str) -> bool {
     text.len() <= MAX_INHERITED && !text.contains('\0')
-}
-
-impl Headers {
-    /// How the payload is encoded, by the stored text: all that most deliveries ask
-    /// of it.
-    pub(crate) fn content_type_in(
-        text: Option<&str>,
-    ) -> Result<Option<Cow<'_, str>>, MalformedHeaders> {
-        let Some(text) = text else { return Ok(None) };
-        // An array would be read as the fields in turn.
-        if text.starts_with('{')
-            && let Ok(found) = serde_json::from_str::<Found<'_>>(text)
-        {
-            return Ok(found.content_type.map(Cow::Borrowed));
-        }
-        let headers = Self::from_json(Some(text))?;
-        Ok(headers.content_type().map(|kind| Cow::Owned(kind.to_owned())))
-    }
 }
 
 /// Nested deeper, a value would be written and never read: serde_json reads 128.
@@ -243,13 +223,6 @@ fn holds_nul(value: &Value) -> bool {
     }
 }
 
-/// What stands in an object if its content type is a plain text or missing.
-#[derive(Deserialize)]
-struct Found<'a> {
-    #[serde(rename = "content-type")]
-    content_type: Option<&'a str>,
-}
-
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.keys()).finish()
@@ -272,51 +245,11 @@ mod tests {
     use super::Headers;
 
     #[test]
-    fn the_content_type_alone_is_what_the_headers_say() {
-        let texts = [
-            r#"{"content-type": "text/plain", "a": {"content-type": "b"}}"#,
-            r#" {"a": {"content-type": "b"}}"#,
-            r#"{"content-type": "with \"quotes\""}"#,
-            r#"{"content-type": "first", "content-type": "last"}"#,
-            r#"{"a":"b","content-type":"text/plain","c":"d"}"#,
-            r#"{"a": "b", "content-type": "text/plain", }"#,
-            r#"{"a": "b"  , "content-type": "text/plain"}"#,
-            r#"{"a": "content-type\", "content-type": "text/plain"}"#,
-            r#"{"content-type": "text/plain", "a": "b}"#,
-            r#"{"content-type": "text/plain" "a": "b"}"#,
-            r#"{"content-type" "text/plain"}"#,
-            r#"{"content-type": "text/plain", "a": "b""#,
-            "{\"content-type\": \"text/plain\", \"a\": \"\u{1}\"}",
-            "{\"content-type\": \"text/plain\", \"a\": \"\u{7f}é\"}",
-            "{}",
-            "{",
-            r#"{"content-type": 7}"#,
-            r#"{"content-type": null}"#,
-            r#"{"content-type": 1e400, "a": "b"}"#,
-            r#"{"content-type": [1e400], "a": 1e400}"#,
-            r#"{"content-type": "text/plain", "a": 1e400}"#,
-            r#"{"content-type": "with \"quotes\"", "a": 1e400}"#,
-            r"[1e400]",
-            r#"["text/plain"]"#,
-            r#"{"content-type": "text/plain"} and more"#,
-            "null",
-            "\"text/plain\"",
-            "",
-        ];
-        for text in texts.map(Some).into_iter().chain([None]) {
-            let alone = Headers::content_type_in(text).ok();
-            let all = Headers::from_json(text).ok();
-            let of_all = all.as_ref().map(Headers::content_type);
-            assert_eq!(alone.as_ref().map(|kind| kind.as_deref()), of_all, "{text:?}");
-        }
-    }
-
-    #[test]
     fn a_value_that_cannot_be_held_is_left_out_alone() {
         let text = r#"{"a": "b", "huge": 1e400, "c": 1}"#;
-        let headers = Headers::from_json(Some(text)).unwrap();
+        let headers = Headers::from_json(Some(text.as_bytes())).unwrap();
         assert_eq!((headers.get("a"), headers.value("huge")), (Some("b"), None));
         assert_eq!(headers.len(), 2);
-        assert!(Headers::from_json(Some("[1e400]")).is_err());
+        assert!(Headers::from_json(Some(b"[1e400]")).is_err());
     }
 }

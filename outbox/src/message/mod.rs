@@ -7,6 +7,7 @@ mod count;
 mod fingerprint;
 pub(crate) mod headers;
 pub(crate) mod row;
+mod stored;
 
 pub use codec::DecodeError;
 #[cfg(feature = "cbor")]
@@ -18,3 +19,4 @@ pub(crate) use fingerprint::fingerprint;
 pub use headers::{Headers, MalformedHeaders};
 pub(crate) use row::to_micros;
 pub use row::{DeadLetter, FailureReason, Row};
+pub(crate) use stored::Stored;

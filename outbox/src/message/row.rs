@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::headers::EXPIRES_IN;
 use super::headers::{Headers, MalformedHeaders};
+use super::stored::Stored;
 
 /// A message as it lies in the outbox table.
 ///
@@ -40,9 +41,7 @@ pub struct Row {
     pub acquired_token: Option<Uuid>,
     /// Deduplication name among the live rows of the queue.
     pub timer_id: Option<String>,
-    /// The stored text of the headers. Parsed on demand, because a row with
-    /// broken headers must still be claimed, failed and dead-lettered.
-    pub(crate) headers: Option<Box<str>>,
+    pub(crate) headers: Option<Stored>,
 }
 
 impl Row {
@@ -52,19 +51,23 @@ impl Row {
     /// When the column holds something other than a JSON object, which this
     /// crate never writes.
     pub fn headers(&self) -> Result<Headers, MalformedHeaders> {
-        Headers::from_json(self.headers.as_deref())
+        Headers::from_json(self.headers.as_ref().map(Stored::as_bytes))
+    }
+
+    fn header_bytes(&self) -> usize {
+        self.headers.as_ref().map_or(0, |stored| stored.as_bytes().len())
     }
 
     /// What it takes up in memory, nearly.
     pub(crate) fn bytes(&self) -> usize {
-        self.payload.len() + self.headers.as_deref().map_or(0, str::len)
+        self.payload.len() + self.header_bytes()
     }
 
     /// True when it was to be started earlier than now, `since_claim` after its
     /// claim.
     pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
         // Most have no such header: not parsed for it.
-        if !self.headers.as_deref().is_some_and(|text| text.contains(EXPIRES_IN)) {
+        if !self.headers.as_ref().is_some_and(Stored::may_expire) {
             return false;
         }
         let headers = self.headers().unwrap_or_default();
@@ -81,7 +84,7 @@ impl fmt::Debug for Row {
             .field("id", &self.id)
             .field("queue", &self.queue)
             .field("payload_bytes", &self.payload.len())
-            .field("header_bytes", &self.headers.as_deref().map_or(0, str::len))
+            .field("header_bytes", &self.header_bytes())
             .field("attempts_count", &self.attempts_count)
             .field("deliveries_count", &self.deliveries_count)
             .field("leased", &self.acquired_token.is_some())
@@ -155,7 +158,7 @@ pub struct DeadLetter {
     /// The same for all letters of one problem: queue, kind of the error, and its
     /// message without numbers and ids.
     pub fingerprint: Option<String>,
-    pub(crate) headers: Option<Box<str>>,
+    pub(crate) headers: Option<Stored>,
 }
 
 impl DeadLetter {
@@ -164,7 +167,7 @@ impl DeadLetter {
     /// # Errors
     /// When the column holds something other than a JSON object.
     pub fn headers(&self) -> Result<Headers, MalformedHeaders> {
-        Headers::from_json(self.headers.as_deref())
+        Headers::from_json(self.headers.as_ref().map(Stored::as_bytes))
     }
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::payload::Payload;
 use super::{Operator, json, on_desk};
 use crate::error::{Result, StoreError};
-use crate::message::Row;
+use crate::message::{Row, Stored};
 use crate::publish::check_name;
 
 /// Bytes of a payload that are read unless all are asked for.
@@ -102,9 +102,9 @@ impl fmt::Debug for Peeked {
 
 impl Peeked {
     pub(crate) fn of(row: Row, size: u64, seen_at: SystemTime) -> Self {
-        let headers = row.headers.as_deref();
+        let headers = row.headers.map(Stored::into_text);
         let text = |text: &str| Value::String(text.to_owned());
-        let parsed = headers.map(|it| serde_json::from_str(it).unwrap_or_else(|_| text(it)));
+        let parsed = headers.map(|it| serde_json::from_str(&it).unwrap_or_else(|_| text(&it)));
         Self {
             id: row.id,
             due_at: row.next_attempt_at,

@@ -9,6 +9,7 @@ use super::names::count;
 use super::report::{Found, Severity};
 use super::trial::Trial;
 use crate::error::{Result, StoreError};
+use crate::message::Stored;
 use crate::ops::on_desk;
 
 /// Ids that are told of each group.
@@ -17,12 +18,11 @@ const SHOWN: usize = 5;
 const GROUPS: usize = 200;
 
 /// What a trial needs of a row or of a dead letter.
-#[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) id: i64,
     pub(crate) queue: String,
     pub(crate) payload: Bytes,
-    pub(crate) headers: Option<Box<str>>,
+    pub(crate) headers: Option<Stored>,
 }
 
 /// Some rows of a table, in order of id. It hands over each as it comes, so that one is

@@ -12,8 +12,8 @@ use super::runs::Runs;
 use super::time::PgTime;
 use super::{PgStore, Statement, query};
 use crate::error::StoreError;
-use crate::message::Row;
 use crate::message::row::delay_micros;
+use crate::message::{Row, Stored};
 use crate::store::{Before, Claim, Claimed, Extend, Landed, Lease, Position, Taken};
 
 impl PgStore {
@@ -168,7 +168,10 @@ fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sql
     let (Some(one), Some(claim)) = (answers.get_mut(at), claims.get(at)) else { return Ok(()) };
     let taken = !row.try_get_raw(0)?.is_null();
     if taken {
-        one.taken.rows.push(claimed(row, claim, row.try_get_unchecked(1)?)?);
+        let before = Before::of(row.try_get_unchecked(13)?);
+        let mut row = Box::new(read(row)?);
+        row.acquired_token = Some(claim.token);
+        one.taken.rows.push(Claimed { row, before });
     }
     if row.len() > FOUND {
         one.found = row.try_get_unchecked(FOUND)?;
@@ -185,17 +188,16 @@ fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sql
 /// As [`take`], of a claim that expected as many rows as it asked for. Its queue is known.
 fn take_full(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     for (one, claim) in answers.iter_mut().zip(claims) {
-        one.taken.crowded = row.try_get_unchecked::<Option<_>, _>(14)?.unwrap_or_default();
-        one.taken.rows.push(claimed(row, claim, claim.queues[0].clone())?);
+        one.taken.crowded = row.try_get_unchecked::<Option<_>, _>(12)?.unwrap_or_default();
+        let (timer_id, before) = (row.try_get_unchecked(10)?, row.try_get_unchecked(11)?);
+        let before = Before::of(before);
+        let mut row = Box::new(read_from(row, 1)?);
+        row.queue.clone_from(&claim.queues[0]);
+        row.acquired_token = Some(claim.token);
+        row.timer_id = timer_id;
+        one.taken.rows.push(Claimed { row, before });
     }
     Ok(())
-}
-
-fn claimed(row: &PgRow, claim: &Claim, queue: String) -> Result<Claimed, sqlx::Error> {
-    let before = Before::of(row.try_get_unchecked(13)?);
-    let mut row = Box::new(read_of(row, queue)?);
-    row.acquired_token = Some(claim.token);
-    Ok(Claimed { row, before })
 }
 
 /// A payload of this many bytes is not copied.
@@ -221,28 +223,42 @@ fn payload(value: &PgValueRef<'_>) -> Result<Bytes, sqlx::Error> {
 /// The columns of a row, in the order in which every statement names them. Their types
 /// are checked when the app starts, not again for each row.
 pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
-    read_of(row, row.try_get_unchecked(1)?)
+    let read = read_from(row, 2)?;
+    let (queue, acquired_token) = (row.try_get_unchecked(1)?, row.try_get_unchecked(11)?);
+    Ok(Row { queue, acquired_token, timer_id: row.try_get_unchecked(12)?, ..read })
 }
 
-fn read_of(row: &PgRow, queue: String) -> Result<Row, sqlx::Error> {
-    let count =
-        |index| row.try_get_unchecked::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
-    let time = |index| row.try_get_unchecked::<PgTime, _>(index).map(|time| time.0);
-    let maybe =
-        |index| row.try_get_unchecked::<Option<PgTime>, _>(index).map(|at| at.map(|time| time.0));
+/// The id, and what stands in a row from its payload on until the time of its lease.
+fn read_from(row: &PgRow, first: usize) -> Result<Row, sqlx::Error> {
+    let count = |at: usize| {
+        row.try_get_unchecked::<i64, _>(first + at).map(|count| count.max(0).unsigned_abs())
+    };
+    let time = |at: usize| row.try_get_unchecked::<PgTime, _>(first + at).map(|time| time.0);
+    let maybe = |at: usize| {
+        row.try_get_unchecked::<Option<PgTime>, _>(first + at).map(|at| at.map(|time| time.0))
+    };
     Ok(Row {
         id: row.try_get_unchecked(0)?,
-        queue,
-        payload: payload(&row.try_get_raw(2)?)?,
-        headers: row.try_get_unchecked(3)?,
-        attempts_count: count(4)?,
-        deliveries_count: count(5)?,
-        created_at: time(6)?,
-        next_attempt_at: time(7)?,
-        first_attempt_at: maybe(8)?,
-        last_attempt_at: maybe(9)?,
-        acquired_at: maybe(10)?,
-        acquired_token: row.try_get_unchecked(11)?,
-        timer_id: row.try_get_unchecked(12)?,
+        queue: String::new(),
+        payload: payload(&row.try_get_raw(first)?)?,
+        headers: headers(&row.try_get_raw(first + 1)?)?,
+        attempts_count: count(2)?,
+        deliveries_count: count(3)?,
+        created_at: time(4)?,
+        next_attempt_at: time(5)?,
+        first_attempt_at: maybe(6)?,
+        last_attempt_at: maybe(7)?,
+        acquired_at: maybe(8)?,
+        acquired_token: None,
+        timer_id: None,
     })
+}
+
+/// Of a `jsonb`, as text.
+fn headers(value: &PgValueRef<'_>) -> Result<Option<Stored>, sqlx::Error> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let bytes = value.as_bytes().map_err(sqlx::Error::Decode)?;
+    Ok(Some(Stored::Jsonb(bytes.into())))
 }

@@ -10,7 +10,7 @@ use super::connect::begin_writing;
 use super::query;
 use crate::error::StoreError;
 use crate::extract::{Elsewhere, Ended, Lender, Open, lends};
-use crate::message::Row;
+use crate::message::{Row, Stored};
 use crate::publish::{Due, Prepared, Publisher, Tally};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
@@ -133,8 +133,10 @@ async fn take(
     rows.sort_by_key(|row| row.id);
     // Its headers, which hold its tracking id, tell a message from all others.
     let published = |row: &Row| {
-        elsewhere
-            .published(|it| row.headers.as_deref() == Some(&it.headers) && row.queue == it.queue)
+        elsewhere.published(|it| {
+            row.headers.as_ref().is_some_and(|mine| mine.as_bytes() == it.headers.as_bytes())
+                && row.queue == it.queue
+        })
     };
     Ok(rows.into_iter().map(|row| published(&row).unwrap_or_else(|| again(row))).collect())
 }
@@ -145,7 +147,7 @@ fn again(row: Row) -> Prepared {
     Prepared {
         queue: row.queue,
         payload: row.payload,
-        headers: row.headers.map(String::from).unwrap_or_default(),
+        headers: row.headers.map(Stored::into_text).map(String::from).unwrap_or_default(),
         due: if wait.is_zero() { Due::Now } else { Due::In(wait) },
         timer_id: row.timer_id,
         extend: false,

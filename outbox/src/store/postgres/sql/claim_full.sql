@@ -1,7 +1,7 @@
 -- Leases due rows as claim.sql does, for the one queue of one claim that expects as many as it
 -- asks for: this is what drains a backlog. It is the shortest plan: the rows that are locked
 -- become an array of their places, so that none of them is kept or joined, and each goes out
--- as it is written. What the caller knows of all of them is NULL: the queue and the token.
+-- as it is written, without what the caller knows of all of them: the queue and the token.
 -- $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5 due time and id to begin
 -- behind or NULL, $6 the queue, $7 what the two places for claims under way are named after.
 -- Locks and index: as there. Of more than 32 MiB it takes none. It does not look ahead: who
@@ -43,8 +43,8 @@ SET acquired_token = $3, acquired_at = statement_timestamp(),
 WHERE o.ctid = ANY((SELECT locked.tids FROM locked WHERE locked.bytes <= 33554432)::tid[])
   AND (o.acquired_token IS NULL
        OR o.acquired_at <= statement_timestamp() - $2 * interval '1 microsecond')
-RETURNING o.id, NULL::varchar, o.payload, o.headers::text AS headers, o.attempts_count,
-    o.deliveries_count, o.created_at, o.next_attempt_at, o.first_attempt_at,
-    o.last_attempt_at, o.acquired_at, NULL::uuid, o.timer_id,
+RETURNING o.id, o.payload, o.headers::text AS headers, o.attempts_count, o.deliveries_count,
+    o.created_at, o.next_attempt_at, o.first_attempt_at, o.last_attempt_at, o.acquired_at,
+    o.timer_id,
     (SELECT locked.previous FROM locked)[array_position((SELECT locked.ids FROM locked), o.id)],
     (SELECT nullif(lanes.crowded, false) FROM lanes)
