@@ -52,6 +52,8 @@ mod infinite;
 mod lanes;
 #[path = "conformance/lease.rs"]
 mod lease;
+#[path = "conformance/locked_rows.rs"]
+mod locked_rows;
 #[path = "conformance/migrate.rs"]
 mod migrate;
 #[path = "conformance/names.rs"]

@@ -73,7 +73,7 @@ pub(super) async fn handle<S: Store>(
             settling.committed();
             continue;
         }
-        settling.report.exception_type = ruling.error.map(|error| error.kind().to_owned());
+        settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
         settling.settlement = ruling.settlement;
         settled.push(settling);
     }

@@ -7,6 +7,7 @@ use memchr::memchr2;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
+use super::codec::JSON;
 use super::headers::{EXPIRES_IN, Headers, MalformedHeaders};
 
 /// The headers of a row. Parsed on demand, because a row with broken ones must still be
@@ -64,6 +65,9 @@ impl Stored {
 /// shorter name, and a plain text.
 fn first_content_type(jsonb: &[u8]) -> Option<&str> {
     let rest = jsonb.strip_prefix(b"{\"content-type\": \"")?;
+    if rest.strip_prefix(JSON.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"')) {
+        return Some(JSON);
+    }
     let end = memchr2(b'"', b'\\', rest)?;
     let (text, ends) = (std::str::from_utf8(&rest[..end]).ok()?, rest[end] == b'"');
     ends.then_some(text)
@@ -139,6 +143,9 @@ mod tests {
     fn so_it_is_in_what_postgres_has_checked() {
         let texts = [
             r#"{"content-type": "text/plain"}"#,
+            r#"{"content-type": "application/json", "correlation_id": "b"}"#,
+            r#"{"content-type": "application/json; charset=utf-8"}"#,
+            r#"{"content-type": "application/jso"}"#,
             r#"{"content-type": "text/plain", "a": {"content-type": "b"}}"#,
             r#"{"content-type": "with \"quotes\""}"#,
             r#"{"content-type": "with a \\", "correlation_id": "b"}"#,

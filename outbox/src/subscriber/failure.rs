@@ -100,6 +100,10 @@ impl HandlerError {
         &self.kind
     }
 
+    pub(crate) fn into_kind(self) -> Cow<'static, str> {
+        self.kind
+    }
+
     /// The error itself.
     #[must_use]
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {

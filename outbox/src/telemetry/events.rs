@@ -1,6 +1,7 @@
 //! The events of REFERENCE: each a structured log line, without a payload, a
 //! header value or the text of an error.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -60,7 +61,7 @@ pub(crate) struct Report {
     pub(crate) started: Option<Instant>,
     /// How long the run took, once it is over.
     pub(crate) duration: Option<Duration>,
-    pub(crate) exception_type: Option<String>,
+    pub(crate) exception_type: Option<Cow<'static, str>>,
 }
 
 /// What closes a delivery, after the write it reports.

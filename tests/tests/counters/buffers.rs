@@ -11,6 +11,8 @@ use super::explain::{Plans, explained};
 /// To find and lock ten rows: the index, the rows, and each of them once more. And again to
 /// find them by their places and write them.
 pub const FEW: u64 = 50;
+/// Rows that another claim has locked: to try for one that is locked reads its page anew.
+pub const LOCKED: u64 = 1_000;
 /// As many as there are dead rows in the way, or nearly.
 pub const MANY: u64 = 5_000;
 

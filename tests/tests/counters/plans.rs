@@ -45,6 +45,7 @@ async fn no_statement_scans_or_sorts_a_table_of_a_million_rows(db: &Db) {
     db.exec("ANALYZE million").await;
     faults.of_fresh(&db, "analysed").await;
     a_claim_reads_few_pages(&db, &faults.plans).await;
+    a_claim_that_drains_does_not_try_to_lock_what_another_has(&db, &faults.plans).await;
     // Which empties it.
     who_begins_behind_dead_rows_reads_few_pages(&db, &faults.plans).await;
     faults.of_fresh(&db, "just emptied").await;
@@ -69,6 +70,24 @@ async fn a_claim_reads_few_pages(db: &Db, plans: &Plans) {
         let (_, pages) = buffers::of_ten(db, plans, place, expected).await;
         assert!(pages.iter().all(|pages| *pages <= buffers::FEW), "{pages:?} for the next ten");
     }
+}
+
+/// As another claim has locked them that is under way.
+async fn a_claim_that_drains_does_not_try_to_lock_what_another_has(db: &Db, plans: &Plans) {
+    let mut other = db.pg().begin().await.unwrap();
+    let lock = format!(
+        "SELECT id FROM million WHERE queue = 'many' AND acquired_token IS NULL
+             AND next_attempt_at <= clock_timestamp()
+         ORDER BY next_attempt_at, id LIMIT {} FOR UPDATE",
+        buffers::LOCKED
+    );
+    other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
+    let behind_nothing = Position { due: std::time::SystemTime::UNIX_EPOCH, id: 0 };
+    let (_, [read, _]) = buffers::of_ten(db, plans, Some(behind_nothing), true).await;
+    assert!(read < buffers::LOCKED / 2, "{read} pages to pass by {} rows", buffers::LOCKED);
+    let (_, [read, _]) = buffers::of_ten(db, plans, None, true).await;
+    assert!(read > buffers::LOCKED, "{read} pages from the start: nobody had locked them");
+    other.rollback().await.unwrap();
 }
 
 /// A snapshot keeps the server from clearing them away.

@@ -5,6 +5,7 @@
 //! than cores only wait for the processor, and from a thousand rows on what a
 //! statement costs by itself no longer shows. Rows that are locked are found again by
 //! their places, in an array: a join would copy each row of what it joins, and a CTE keep it.
+//! What the other pair is about to claim is passed by without a try to lock it.
 
 use anyhow::Result;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -21,7 +22,7 @@ pub const CLAIM: &str = "UPDATE outbox AS o
         SELECT ctid FROM outbox
         WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
           AND acquired_token IS NULL
-          AND next_attempt_at >= $4
+          AND next_attempt_at >= $4 AND (xmax = 0 OR $4 = '-infinity')
         ORDER BY next_attempt_at, id
         LIMIT $2
         FOR UPDATE SKIP LOCKED

@@ -36,7 +36,7 @@ const CLAIM: &str = "UPDATE outbox AS o
     WHERE o.ctid = ANY(ARRAY(
         SELECT ctid FROM outbox
         WHERE queue = $1 AND next_attempt_at <= (SELECT clock_timestamp())
-          AND acquired_token IS NULL AND next_attempt_at >= $4
+          AND acquired_token IS NULL AND next_attempt_at >= $4 AND (xmax = 0 OR $4 = '-infinity')
         ORDER BY next_attempt_at, id
         LIMIT $2
         FOR UPDATE SKIP LOCKED

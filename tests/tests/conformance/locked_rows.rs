@@ -1,0 +1,68 @@
+//! A claim that drains does not try to lock what others have locked.
+
+use std::time::{Duration, SystemTime};
+
+use outbox::testing::store::{Claim, Position};
+
+use crate::bench::{Bench, Postgres, SqlBench, Steps};
+
+/// Behind a place before all rows.
+fn draining(b: &Postgres, rows: usize) -> Claim {
+    let after = Some(Position { due: SystemTime::UNIX_EPOCH, id: 0 });
+    Claim { after, expected: true, ..b.claim_of(&["q"], rows) }
+}
+
+async fn lock(b: &Postgres, id: i64) -> <Postgres as Bench>::Tx {
+    let mut tx = b.begin().await;
+    let lock = "SELECT FROM outbox WHERE id = $1 FOR UPDATE";
+    sqlx::query(lock).bind(id).execute(&mut *tx).await.unwrap();
+    tx
+}
+
+async fn rows_that_somebody_has_locked_are_passed_by_and_asked_for_again(b: Postgres) {
+    let all = b.put_many("q", 4).await;
+    for commits in [true, false] {
+        let locks = lock(&b, all[1]).await;
+        let taken = b.taken(&draining(&b, 4)).await;
+        let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
+        assert_eq!(took, [all[0], all[2], all[3]]);
+        assert_eq!(taken.next, Some(Duration::ZERO), "there are more");
+        if commits {
+            b.commit(locks).await;
+        } else {
+            b.rollback(locks).await;
+        }
+        b.execute("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    }
+}
+
+async fn a_row_whose_locker_has_ended_is_taken_behind_a_place_too(b: Postgres) {
+    let all = b.put_many("q", 3).await;
+    b.commit(lock(&b, all[0]).await).await;
+    b.rollback(lock(&b, all[1]).await).await;
+    let locked = "SELECT count(*) FROM outbox WHERE xmax <> 0";
+    assert_eq!(b.number(locked).await, 2, "who locked them last is still known");
+    let taken = b.taken(&draining(&b, 3)).await;
+    let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
+    assert_eq!(took, all);
+}
+
+/// Nobody can tell there whether who locked a row has ended.
+async fn what_was_locked_beside_an_older_writer_is_taken_by_a_claim_from_the_start(b: Postgres) {
+    let all = b.put_many("q", 2).await;
+    let mut older = b.begin().await;
+    sqlx::query("SELECT pg_current_xact_id()").execute(&mut *older).await.unwrap();
+    b.commit(lock(&b, all[0]).await).await;
+    let from_the_start = Claim { after: None, ..draining(&b, 2) };
+    let taken = b.taken(&from_the_start).await;
+    let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
+    assert_eq!(took, all);
+    b.rollback(older).await;
+}
+
+cases! {
+    postgres only, "elsewhere nobody locks rows":
+    rows_that_somebody_has_locked_are_passed_by_and_asked_for_again,
+    a_row_whose_locker_has_ended_is_taken_behind_a_place_too,
+    what_was_locked_beside_an_older_writer_is_taken_by_a_claim_from_the_start,
+}
