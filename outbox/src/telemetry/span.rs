@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tracing::field::Empty;
-use tracing::{Level, Span, span, span_enabled};
+use tracing::{Level, Span, span};
 
 use super::names::{HANDLER, PROCESS, field};
 use crate::extract::Context;
@@ -69,10 +69,6 @@ fn failure(result: &HandlerResult) -> Option<&HandlerError> {
 /// No value is made into a text here: most processes handle messages without a
 /// subscriber that wants it, and the arguments of the macro are evaluated all the same.
 fn of(deliveries: &[Context]) -> Span {
-    // Without a subscriber the macro would still make a text for `log`, if that is compiled in.
-    if !span_enabled!(target: HANDLER, Level::INFO) {
-        return Span::none();
-    }
     let [first, others @ ..] = deliveries else { return Span::none() };
     let alone = others.is_empty();
     let queue = || others.iter().all(|one| one.queue() == first.queue()).then(|| first.queue());
