@@ -136,7 +136,9 @@ mod tests {
             "\"text/plain\"",
             "",
         ];
-        texts.into_iter().for_each(|text| agrees(&text.into()));
+        for text in texts {
+            agrees(&text.into());
+        }
     }
 
     #[test]
@@ -164,7 +166,9 @@ mod tests {
             "{}",
             "null",
         ];
-        texts.into_iter().for_each(|text| agrees(&Stored::Jsonb(text.as_bytes().into())));
+        for text in texts {
+            agrees(&Stored::Jsonb(text.as_bytes().into()));
+        }
     }
 
     #[test]
