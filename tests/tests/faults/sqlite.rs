@@ -36,19 +36,21 @@ fn start(db: &Db, log: &Path) -> Worker {
 }
 
 /// Nothing of the file is broken, and every number that was written is in one place once:
-/// its message waits, was handled, or is a dead letter, which every seventh is to be.
+/// its message waits, was handled, or is a dead letter, which every seventh is to be. One walk
+/// over each table: the writers go on meanwhile, and a check that takes longer with each of
+/// their rows would never catch up with them.
 async fn balances(db: &Db) {
     assert_eq!(db.texts("PRAGMA integrity_check").await, ["ok"]);
     let wrong = "SELECT count(*) FROM (
-        SELECT biz.n, (SELECT count(*) FROM done WHERE done.n = biz.n) AS done,
-            (SELECT count(*) FROM outbox WHERE CAST(payload AS int) = biz.n) AS waiting,
-            (SELECT count(*) FROM outbox_dlq WHERE CAST(payload AS int) = biz.n) AS dead
-        FROM biz) WHERE done + waiting + dead <> 1 OR done > 0 AND n % 7 = 0
+        SELECT n, sum(written) AS written, sum(done) AS done, sum(waiting) AS waiting,
+            sum(dead) AS dead
+        FROM (SELECT n, 1 AS written, 0 AS done, 0 AS waiting, 0 AS dead FROM biz
+            UNION ALL SELECT n, 0, 1, 0, 0 FROM done
+            UNION ALL SELECT CAST(payload AS int), 0, 0, 1, 0 FROM outbox
+            UNION ALL SELECT CAST(payload AS int), 0, 0, 0, 1 FROM outbox_dlq)
+        GROUP BY n) WHERE written <> 1 OR done + waiting + dead <> 1 OR done > 0 AND n % 7 = 0
             OR dead > 0 AND n % 7 > 0";
     assert_eq!(db.int(wrong).await, 0);
-    let foreign = "SELECT count(*) FROM (SELECT n FROM done UNION ALL
-        SELECT CAST(payload AS int) FROM outbox_dlq) WHERE n NOT IN (SELECT n FROM biz)";
-    assert_eq!(db.int(foreign).await, 0);
 }
 
 fn nobody_met_a_lock(log: &Path) {
