@@ -12,7 +12,7 @@ use super::headers::{EXPIRES_IN, Headers, MalformedHeaders};
 
 /// The headers of a row. Parsed on demand, because a row with broken ones must still be
 /// claimed, failed and dead-lettered.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub(crate) enum Stored {
     /// A text that may be anything.
     Text(Box<str>),
@@ -79,6 +79,12 @@ fn first_content_type(jsonb: &[u8]) -> Option<&str> {
 struct Found<'a> {
     #[serde(rename = "content-type")]
     content_type: Option<&'a str>,
+}
+
+impl PartialEq for Stored {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
 }
 
 impl From<String> for Stored {
@@ -176,5 +182,8 @@ mod tests {
     fn a_first_content_type_is_found_without_a_parser() {
         let json = br#"{"content-type": "application/json", "correlation_id": "a"}"#;
         assert_eq!(first_content_type(json), Some("application/json"));
+        let json = br#"{"content-type": "text/plain", "correlation_id": "a"}"#;
+        assert_eq!(first_content_type(json), Some("text/plain"));
+        assert_eq!(first_content_type(br#"{"content-type": "a \u0062"}"#), None);
     }
 }

@@ -63,6 +63,8 @@ async fn frozen(db: &Db) -> Vec<Duration> {
     eventually("it listens", async || proxy.listeners() == 1).await;
     db.publish("frozen", -1).await;
     assert_eq!(probe.start().await.n, -1);
+    // Until it asks for nothing more on that connection: an answer would be missed after 5 s.
+    sleep(SECOND).await;
     proxy.freeze_listeners();
     let waits = waits(db, "frozen", &probe).await;
     assert_eq!(proxy.listeners(), 1, "nobody has listened anew");

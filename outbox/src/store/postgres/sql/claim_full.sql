@@ -7,10 +7,10 @@
 -- Locks and index: as there. Of more than 32 MiB it takes none. It does not look ahead: who
 -- got less than he asked for asks again, by another statement. The last column is true if
 -- others are claiming.
--- Behind a place it does not even try to lock what somebody has locked, such as another
--- claim: to fail at that costs as much as to take the row. `xmax` is who locked it last; one
--- that is older than all who run has ended. What it is of is not always told (of several
--- lockers, or of one that ended just now): a claim from the start tries all.
+-- Behind a place it does not even try to lock what somebody has locked who still runs, such
+-- as another claim: to fail at that costs as much as to take the row. `xmax` is who locked it
+-- last: one who runs is among those of the snapshot, or younger than it. It may stand for
+-- several lockers, too; what that cannot tell, a claim from the start tries.
 -- The lease begins with the statement. The caller counts it from before it was sent.
 WITH lanes AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true),
@@ -35,7 +35,8 @@ WITH lanes AS MATERIALIZED (
           AND (o.acquired_token IS NULL
                OR o.acquired_at <= statement_timestamp() - $2 * interval '1 microsecond')
           AND ($4 IS NULL OR o.xmax = 0
-               OR age(o.xmax) > (SELECT age(pg_snapshot_xmin(pg_current_snapshot())::xid)))
+               OR age(o.xmax) > (SELECT age(pg_snapshot_xmax(pg_current_snapshot())::xid))
+                  AND o.xmax <> ALL (ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot())::xid)))
           AND NOT EXISTS (SELECT FROM "outbox_paused" AS paused WHERE paused.queue = $6)
           AND (SELECT crowded FROM lanes) IS NOT NULL
         ORDER BY o.next_attempt_at, o.id
