@@ -174,7 +174,9 @@ mod tests {
             "null",
         ];
         for text in texts {
-            agrees(&Stored::Jsonb(text.as_bytes().into()));
+            let stored = Stored::Jsonb(text.as_bytes().into());
+            agrees(&stored);
+            assert!(stored == text.into(), "whoever has read it");
         }
     }
 

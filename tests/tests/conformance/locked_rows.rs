@@ -12,17 +12,17 @@ fn draining(b: &Postgres, rows: usize) -> Claim {
     Claim { after, expected: true, ..b.claim_of(&["q"], rows) }
 }
 
-async fn lock(b: &Postgres, id: i64) -> <Postgres as Bench>::Tx {
+async fn lock(b: &Postgres, id: i64, how: &str) -> <Postgres as Bench>::Tx {
     let mut tx = b.begin().await;
-    let lock = "SELECT FROM outbox WHERE id = $1 FOR UPDATE";
-    sqlx::query(lock).bind(id).execute(&mut *tx).await.unwrap();
+    let lock = format!("SELECT FROM outbox WHERE id = $1 FOR {how}");
+    sqlx::query(sqlx::AssertSqlSafe(lock)).bind(id).execute(&mut *tx).await.unwrap();
     tx
 }
 
 async fn rows_that_somebody_has_locked_are_passed_by_and_asked_for_again(b: Postgres) {
     let all = b.put_many("q", 4).await;
     for commits in [true, false] {
-        let locks = lock(&b, all[1]).await;
+        let locks = lock(&b, all[1], "UPDATE").await;
         let taken = b.taken(&draining(&b, 4)).await;
         let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
         assert_eq!(took, [all[0], all[2], all[3]]);
@@ -38,16 +38,25 @@ async fn rows_that_somebody_has_locked_are_passed_by_and_asked_for_again(b: Post
 
 /// Whoever else writes in the meantime, and has since before they were locked.
 async fn rows_whose_lockers_have_ended_are_taken_behind_a_place_too(b: Postgres) {
-    let all = b.put_many("q", 3).await;
+    let all = b.put_many("q", 4).await;
     let mut older = b.begin().await;
     sqlx::query("SELECT pg_current_xact_id()").execute(&mut *older).await.unwrap();
-    b.commit(lock(&b, all[0]).await).await;
-    b.rollback(lock(&b, all[1]).await).await;
-    let locked = "SELECT count(*) FROM outbox WHERE xmax <> 0";
-    assert_eq!(b.number(locked).await, 2, "who locked them last is still known");
-    let taken = b.taken(&draining(&b, 3)).await;
-    let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
-    assert_eq!(took, all);
+    let behind_a_place = draining(&b, 4);
+    let from_the_start = Claim { after: None, ..draining(&b, 4) };
+    for claim in [behind_a_place, from_the_start] {
+        b.commit(lock(&b, all[0], "UPDATE").await).await;
+        b.rollback(lock(&b, all[1], "UPDATE").await).await;
+        // Two at once are told by a number of their own.
+        let both = (lock(&b, all[2], "SHARE").await, lock(&b, all[2], "SHARE").await);
+        b.commit(both.0).await;
+        b.commit(both.1).await;
+        let locked = "SELECT count(*) FROM outbox WHERE xmax <> 0";
+        assert_eq!(b.number(locked).await, 3, "who locked them last is still known");
+        let taken = b.taken(&claim).await;
+        let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
+        assert_eq!(took, all);
+        b.execute("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    }
     b.rollback(older).await;
 }
 
