@@ -26,8 +26,8 @@ mod cancel;
 mod claim;
 #[path = "conformance/claim_bytes.rs"]
 mod claim_bytes;
-#[path = "conformance/claim_one.rs"]
-mod claim_one;
+#[path = "conformance/claim_few.rs"]
+mod claim_few;
 #[path = "conformance/claims.rs"]
 mod claims;
 #[path = "conformance/concurrent.rs"]

@@ -133,9 +133,9 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
         if !(look.wants(now) || along) || rows >= ROWS {
             continue;
         }
-        // Of those that looked in vain nobody expects rows, and all but one get a few.
-        let expected = look.expects_many();
-        let most = match (round.claims.is_empty(), expected) {
+        // Of those that looked in vain nobody expects plenty, and all but one get a few.
+        let plenty = look.expects_plenty();
+        let most = match (round.claims.is_empty(), plenty) {
             (true, _) => ROWS,
             (false, true) => ROWS - rows,
             (false, false) => A_FEW,
@@ -145,7 +145,7 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
             continue;
         }
         if let Some(claim) = look.claim(most, now) {
-            rows += if expected { claim.limit } else { 0 };
+            rows += if plenty { claim.limit } else { 0 };
             round.readers.push(at);
             round.claims.push(claim);
             if look.alone {

@@ -9,7 +9,7 @@ use super::Reader;
 use super::backoff::Backoff;
 use super::sleep::Awake;
 use super::sweep::Sweep;
-use crate::store::{Claim, Position, Taken, new_token};
+use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
 
 /// So many claims in vain may follow one another as fast as somebody wakes; each further
 /// one rests. Anybody who may connect can send wakes.
@@ -26,8 +26,8 @@ pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
     /// Claims of it that are under way.
     under_way: usize,
-    /// The last answer was as many rows as were asked for: there are more.
-    plenty: bool,
+    /// Going by the last answer.
+    expects: Expects,
     /// Rows up to here were taken.
     floor: Option<Position>,
     sweep: Sweep,
@@ -54,7 +54,7 @@ impl Look {
         Self {
             reader: Arc::clone(reader),
             under_way: 0,
-            plenty: false,
+            expects: Expects::Many,
             floor: None,
             sweep: Sweep::new(now, options.max_poll),
             polls: Backoff::of_polls(options.min_poll, options.max_poll),
@@ -69,8 +69,8 @@ impl Look {
         }
     }
 
-    pub(super) fn expects_many(&self) -> bool {
-        self.plenty
+    pub(super) fn expects_plenty(&self) -> bool {
+        self.expects == Expects::Plenty
     }
 
     fn rests(&self) -> bool {
@@ -88,9 +88,9 @@ impl Look {
 
     /// True when it should claim, if it has room.
     pub(super) fn wants(&self, now: Instant) -> bool {
-        let free = if self.plenty { self.under_way < 2 } else { self.rests() };
+        let free = if self.expects_plenty() { self.under_way < 2 } else { self.rests() };
         free && self.not_before <= now
-            && (self.plenty
+            && (self.expects_plenty()
                 || self.poll_at <= now
                 || self.reader.signal.at(now).is_some_and(|at| at <= now))
     }
@@ -101,23 +101,25 @@ impl Look {
             return None;
         }
         let at = self.reader.signal.at(now).map_or(self.poll_at, |at| at.min(self.poll_at));
-        let at = if self.plenty { now } else { at }.max(self.not_before);
+        let at = if self.expects_plenty() { now } else { at }.max(self.not_before);
         // What is wanted now waits for room, and the inbox tells of that.
         (at > now).then_some(at)
     }
 
     /// A claim, if there is room for one of its rows.
     pub(super) fn claim(&mut self, most: usize, now: Instant) -> Option<Claim> {
+        let in_hand = self.reader.inbox.in_hand();
         let limit = self.reader.inbox.reserve(most)?;
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         // Taken along before its time it has rested all the same.
         self.not_before = self.not_before.min(now);
         self.under_way += 1;
-        let after = self.floor.filter(|_| now < self.sweep.next(self.plenty));
+        let after = self.floor.filter(|_| now < self.sweep.next(self.expects_plenty()));
         if after.is_none() {
             self.sweep.begins(now, self.floor);
         }
+        let many = self.expects == Expects::Few && in_hand >= FEW;
         let subscriber = &self.reader.subscriber;
         Some(Claim {
             queues: subscriber.shared_queues(),
@@ -126,7 +128,7 @@ impl Look {
             token: new_token(),
             after,
             max_deliveries: subscriber.options.max_deliveries,
-            expected: self.plenty,
+            expects: if many { Expects::Many } else { self.expects },
         })
     }
 
@@ -157,11 +159,11 @@ impl Look {
             let reached = Position::of(&last.row).min(Position { due: late, id: 0 });
             self.floor = self.floor.max(Some(reached));
         }
-        self.plenty = taken.rows.len() == claim.limit;
-        let awake = self.awake.as_mut();
-        let soon = awake.and_then(|it| it.claimed(taken.rows.len(), self.plenty, now));
+        self.expects = Expects::after(claim.limit, taken.rows.len());
+        let (plenty, awake) = (self.expects_plenty(), self.awake.as_mut());
+        let soon = awake.and_then(|it| it.claimed(taken.rows.len(), plenty, now));
         self.reader.sleep.set_awake(soon.is_some());
-        if self.plenty {
+        if plenty {
             return;
         }
         if claim.after.is_some() {
@@ -184,7 +186,7 @@ impl Look {
     pub(super) fn failed(&mut self, alone: bool, until: Instant) {
         self.reader.pulse.claim_failed();
         self.under_way -= 1;
-        self.plenty = false;
+        self.expects = Expects::Many;
         self.floor = None;
         self.alone = alone;
         self.reader.signal.wake();
@@ -226,8 +228,8 @@ mod tests {
         let (states, counts) = (States::default(), crate::Stats::default());
         let one = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
         let look = Look::new(&Arc::new(one), false);
-        let begun = look.poll_at;
-        (look, begun)
+        let now = look.poll_at;
+        (look, now)
     }
 
     fn at(ms: u32) -> SystemTime {
@@ -256,7 +258,7 @@ mod tests {
         let (mut look, now) = self::look();
         gets(&mut look, &rows(10, at(0)), now);
         for _ in 0..2 {
-            assert!(look.wants(now) && look.expects_many());
+            assert!(look.wants(now) && look.expects_plenty());
             look.claim(10, now).unwrap();
         }
         assert!(!look.wants(now));
@@ -266,7 +268,7 @@ mod tests {
     fn who_got_less_rests_until_a_poll_a_wake_or_a_due_row() {
         let (mut look, now) = look();
         gets(&mut look, &rows(9, at(0)), now);
-        assert!(!look.wants(now) && !look.expects_many());
+        assert!(!look.wants(now) && !look.expects_plenty());
         let polls = look.next(now).unwrap();
         assert!(polls > now + HOUR / 2 && polls <= now + HOUR && look.wants(polls));
         look.reader.signal.due_at(now + 70 * MS);
@@ -277,15 +279,23 @@ mod tests {
         let told = Taken { next: Some(40 * MS), ..Taken::default() };
         gets(&mut look, &told, now);
         assert_eq!(look.next(now), Some(now + 40 * MS));
-    }
-
-    #[test]
-    fn a_wake_during_a_claim_makes_for_another_one() {
-        let (mut look, now) = look();
         let claim = look.claim(10, now).unwrap();
         look.reader.signal.wake();
         look.answered(&claim, &Taken::default(), now, now);
-        assert!(look.wants(now));
+        assert!(look.wants(now), "woken during a claim");
+    }
+
+    #[test]
+    fn who_got_many_or_has_many_in_hand_expects_as_many() {
+        let (mut look, now) = look();
+        let first = look.claim(FEW + 1, now).unwrap();
+        look.answered(&first, &rows(FEW, at(0)), now, now);
+        look.reader.inbox.fill(first.limit, std::iter::empty());
+        let next = |_| gets(&mut look, &rows(1, at(0)), now).expects;
+        let all: Vec<_> = (0..=FEW / 10).map(next).collect();
+        // Nobody handles what is in hand.
+        assert_eq!((all[0], all[FEW / 10]), (Expects::Many, Expects::Many));
+        assert_eq!(all[1..FEW / 10], [Expects::Few; FEW / 10 - 1]);
     }
 
     #[test]
@@ -343,9 +353,7 @@ mod tests {
 
         let (mut look, now) = self::look();
         gets(&mut look, &rows(10, at(0)), now);
-        look.sweep.ended(10 * MS, None);
-        look.sweep.ended(10 * MS, None);
-        look.sweep.ended(10 * MS, None);
+        (0..3).for_each(|_| look.sweep.ended(10 * MS, None));
         gets(&mut look, &rows(1, at(0)), now);
         assert!(!look.wants(now), "it met dead rows");
         assert_eq!(look.next(now), Some(now + 200 * MS));
@@ -356,11 +364,10 @@ mod tests {
         let (mut look, now) = look();
         gets(&mut look, &rows(10, at(0)), now);
         gets(&mut look, &rows(9, at(0)), now);
-        assert!(look.poll_at > now + HOUR / 2);
-        look.claim(10, now).unwrap();
+        assert!(look.poll_at > now + HOUR / 2 && look.claim(10, now).is_some());
         let rest = look.rest(true);
         look.failed(false, now + rest);
-        assert!(look.floor.is_none() && !look.expects_many() && !look.wants(now));
+        assert!(look.floor.is_none() && !look.expects_plenty() && !look.wants(now));
         let again = look.next(now).unwrap();
         assert!(again >= now + 50 * MS && again <= now + 150 * MS);
         assert!(look.wants(again), "and without a poll or a wake");

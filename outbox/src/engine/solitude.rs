@@ -94,7 +94,7 @@ mod tests {
 
         use crate::engine::lease::{Leases, extend};
         use crate::store::memory::MemoryStore;
-        use crate::store::{Claim, Extend, Lease, Store, new_alone_token};
+        use crate::store::{Claim, Expects, Extend, Lease, Store, new_alone_token};
 
         let (store, ttl, token) =
             (MemoryStore::new(true), Duration::from_secs(60), new_alone_token());
@@ -108,7 +108,7 @@ mod tests {
             token,
             after: None,
             max_deliveries: None,
-            expected: true,
+            expects: Expects::Plenty,
         };
         let row = store.claim(&[claim]).await.unwrap().remove(0).rows.remove(0).row;
         let lease = Lease { id: row.id, token };

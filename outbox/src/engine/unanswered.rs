@@ -23,8 +23,8 @@ use crate::publish::{Due, Prepared};
 use crate::schema::SchemaMismatch;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Claim, Claimed, Connections, Death, Depth, Extend, Handled, Inserted, Landed, Lease, Release,
-    Result, Retry, Store, Taken, new_token,
+    Claim, Claimed, Connections, Death, Depth, Expects, Extend, Handled, Inserted, Landed, Lease,
+    Release, Result, Retry, Store, Taken, new_token,
 };
 use crate::subscriber::{Subscriber, debug_chain};
 use crate::telemetry::Sinks;
@@ -202,7 +202,7 @@ fn claim(lease_ttl: Duration) -> Claim {
         token: new_token(),
         after: None,
         max_deliveries: Some(1),
-        expected: true,
+        expects: Expects::Plenty,
     }
 }
 

@@ -73,10 +73,37 @@ pub struct Claim {
     /// Of rows delivered more often an abandoned claim makes such that were not: given
     /// back, they no longer tell that their leases ran out.
     pub max_deliveries: Option<u64>,
-    /// The last one got as many rows as it asked for, so there are more.
+    /// What it will find, as far as anybody knows: it makes no difference but to the time
+    /// that it takes.
     #[cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code))]
-    pub expected: bool,
+    pub expects: Expects,
 }
+
+/// How many due rows there are behind the place where a claim begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expects {
+    /// Less than [`FEW`].
+    Few,
+    /// About as many, or more.
+    Many,
+    /// As many as it asks for: the last one got that.
+    Plenty,
+}
+
+impl Expects {
+    /// When a claim of so many at most got so many.
+    pub(crate) fn after(limit: usize, got: usize) -> Self {
+        match got {
+            all if all == limit => Self::Plenty,
+            FEW.. => Self::Many,
+            _ => Self::Few,
+        }
+    }
+}
+
+/// A claim that expects less looks so far before it takes rows. Its statement has the number
+/// too.
+pub const FEW: usize = 100;
 
 impl Claim {
     /// The limit, as databases count.
@@ -119,7 +146,7 @@ pub struct Taken {
     /// locked. Nothing, if rows were left because those before them are large.
     pub next: Option<Duration>,
     /// Others were claiming from the same queue. Told only where it matters, and to a
-    /// claim that expected rows.
+    /// claim that expected plenty.
     pub crowded: bool,
 }
 

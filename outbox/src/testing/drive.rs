@@ -14,7 +14,7 @@ use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, keep_lea
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
-use crate::store::{Claim, Claimed, Store, new_token};
+use crate::store::{Claim, Claimed, Expects, Store, new_token};
 use crate::subscriber::{ErrorRenderer, Few, Subscriber};
 use crate::telemetry::{Sinks, Stats};
 
@@ -116,7 +116,7 @@ impl TestBroker {
             token: new_token(),
             after: None,
             max_deliveries: None,
-            expected: false,
+            expects: Expects::Few,
         };
         let claimed_at = Instant::now();
         let taken = self.store.claim(&[claim]).await.unwrap_or_default();
@@ -237,7 +237,7 @@ impl TestBroker {
             token: new_token(),
             after: None,
             max_deliveries: None,
-            expected: false,
+            expects: Expects::Few,
         };
         let looks: Vec<_> = driver.readers.iter().map(look).collect();
         let ahead = self.store.claim(&looks).await.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! A claim that expects rows learns whether others claim from the same queue.
+//! A claim that expects plenty learns whether others claim from the same queue.
 
-use outbox::testing::store::{Claim, Taken};
+use outbox::testing::store::{Claim, Expects, Taken};
 use sqlx::{Postgres as Pg, Transaction};
 
 use crate::bench::{Postgres, SqlBench, Steps};
@@ -21,7 +21,7 @@ async fn others(b: &Postgres, places: &[i64], queue: &str) -> Transaction<'stati
 }
 
 async fn expecting(b: &Postgres, queue: &str) -> Taken {
-    b.taken(&Claim { expected: true, ..b.claim_of(&[queue], 10) }).await
+    b.taken(&Claim { expects: Expects::Plenty, ..b.claim_of(&[queue], 10) }).await
 }
 
 async fn who_claims_beside_two_others_is_told_so_and_takes_its_rows(b: Postgres) {
@@ -52,13 +52,15 @@ async fn who_claims_from_another_queue_is_not_crowded(b: Postgres) {
     others.rollback().await.unwrap();
 }
 
-async fn who_expects_no_rows_does_not_ask(b: Postgres) {
+async fn who_expects_less_does_not_ask(b: Postgres) {
     let queue = &own(&b);
-    b.put(queue).await;
     let others = others(&b, &[0, 1], queue).await;
-    let taken = b.taken(&b.claim_of(&[queue], 10)).await;
-    assert!(!taken.crowded);
-    assert_eq!(taken.rows.len(), 1);
+    for expects in [Expects::Few, Expects::Many] {
+        b.put(queue).await;
+        let taken = b.taken(&Claim { expects, ..b.claim_of(&[queue], 10) }).await;
+        assert!(!taken.crowded);
+        assert_eq!(taken.rows.len(), 1);
+    }
     others.rollback().await.unwrap();
 }
 
@@ -83,6 +85,6 @@ cases! {
     who_claims_beside_two_others_is_told_so_and_takes_its_rows,
     who_claims_beside_one_other_is_not_crowded,
     who_claims_from_another_queue_is_not_crowded,
-    who_expects_no_rows_does_not_ask,
+    who_expects_less_does_not_ask,
     a_claim_keeps_no_place_when_it_is_over,
 }

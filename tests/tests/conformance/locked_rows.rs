@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use outbox::testing::store::{Claim, Position};
+use outbox::testing::store::{Claim, Expects, Position};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps};
 
 /// Behind a place before all rows.
 fn draining(b: &Postgres, rows: usize) -> Claim {
     let after = Some(Position { due: SystemTime::UNIX_EPOCH, id: 0 });
-    Claim { after, expected: true, ..b.claim_of(&["q"], rows) }
+    Claim { after, expects: Expects::Plenty, ..b.claim_of(&["q"], rows) }
 }
 
 async fn lock(b: &Postgres, id: i64, how: &str) -> <Postgres as Bench>::Tx {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outbox::testing::store::{Before, Claim, Store};
+use outbox::testing::store::{Before, Claim, Expects, Store};
 use outbox_tests::backend::unique;
 use outbox_tests::wait::eventually;
 use uuid::Uuid;
@@ -43,9 +43,10 @@ async fn arrived(b: &Postgres, lock: &str) -> bool {
 async fn rows_that_are_written_to_meanwhile_are_asked_for_at_once(b: Postgres) {
     let ids = b.put_many("q", 2).await;
     let lock = gate(&b).await;
-    for (limit, expected) in [(10, false), (10, true), (1, false), (1, true)] {
-        let case = format!("{limit} rows at most, expected: {expected}");
-        let claim = Claim { expected, ..b.claim_of(&["q"], limit) };
+    let all = [Expects::Few, Expects::Many, Expects::Plenty];
+    for (limit, expects) in all.into_iter().flat_map(|expects| [(10, expects), (1, expects)]) {
+        let case = format!("{limit} rows at most, expects: {expects:?}");
+        let claim = Claim { expects, ..b.claim_of(&["q"], limit) };
         let mut closed = b.begin().await;
         let close = sqlx::AssertSqlSafe(format!("SELECT pg_advisory_xact_lock({lock})"));
         sqlx::query(close).execute(&mut *closed).await.unwrap();
@@ -75,7 +76,7 @@ async fn a_row_that_is_deleted_before_it_is_read_leaves_the_others_theirs(b: Sql
         ids[1]
     ))
     .await;
-    let claim = Claim { expected: true, ..b.claim_of(&["q"], 3) };
+    let claim = Claim { expects: Expects::Plenty, ..b.claim_of(&["q"], 3) };
     let taken = b.taken(&claim).await;
     let took: Vec<_> = taken.rows.iter().map(|claimed| claimed.row.id).collect();
     assert_eq!(took, [ids[0], ids[2]]);

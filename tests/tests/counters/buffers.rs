@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::testing::store::{Claim, PgStore, Position, Store, Taken, new_token};
+use outbox::testing::store::{Claim, Expects, PgStore, Position, Store, Taken, new_token};
 use outbox_tests::db::Db;
 
 use super::explain::{Plans, explained};
 
 /// To find and lock ten rows: the index, the rows, and each of them once more. And again to
 /// find them by their places and write them.
-pub const FEW: u64 = 50;
+pub const FEW: u64 = 80;
 /// Rows that another claim has locked: to try for one that is locked reads its page anew.
 pub const LOCKED: u64 = 1_000;
 /// As many as there are dead rows in the way, or nearly.
@@ -22,22 +22,37 @@ pub async fn of_ten(
     db: &Db,
     plans: &Plans,
     after: Option<Position>,
-    expected: bool,
+    expects: Expects,
 ) -> (Taken, [u64; 2]) {
     let options = explained((*db.pg().connect_options()).clone());
     let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy_with(options);
     let store = PgStore::new(&pool, db.names.clone());
-    let ten = |queue, after| Claim { expected, ..ten(queue, after) };
-    store.claim(&[ten("nothing", None)]).await.unwrap();
+    let ten = |queue, after| Claim { expects, ..ten(queue, after) };
+    // Where there are not few, it is done as if many were expected.
+    for expects in [expects, Expects::Many] {
+        store.claim(&[Claim { expects, ..ten("nothing", None) }]).await.unwrap();
+    }
     plans.take();
     let taken = store.claim(&[ten("many", after)]).await.unwrap().remove(0);
     assert_eq!(taken.rows.len(), 10);
     let claims: Vec<_> =
         plans.take().into_iter().filter(|plan| plan.name().contains("Leases due rows")).collect();
-    let [claim] = &claims[..] else { panic!("{} claims", claims.len()) };
-    let read = claim.buffers(if expected { "CTE locked" } else { "CTE due" });
-    // The short one looks ahead besides.
-    let written = if expected { claim.all_buffers() - read } else { claim.buffers("CTE taken") };
+    let (claim, vain) = claims.split_last().expect("a claim");
+    for vain in vain {
+        let pages = vain.all_buffers();
+        assert!(
+            expects == Expects::Few && pages <= FEW,
+            "{pages} pages to see that there are more"
+        );
+    }
+    let few = expects == Expects::Few && vain.is_empty();
+    let locks = if few || expects == Expects::Plenty { "CTE locked" } else { "CTE due" };
+    let read = claim.buffers(locks);
+    // Those that expect less look ahead besides.
+    let written = match expects {
+        Expects::Plenty => claim.all_buffers() - read,
+        _ => claim.buffers("CTE taken"),
+    };
     assert!(read > 0 && written > 0, "{:#}", claim.root);
     println!("{read} pages to find and lock ten rows, {written} to write them");
     store.close().await;
@@ -52,7 +67,7 @@ fn ten(queue: &str, after: Option<Position>) -> Claim {
         token: new_token(),
         after,
         max_deliveries: None,
-        expected: false,
+        expects: Expects::Few,
     }
 }
 

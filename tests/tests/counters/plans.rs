@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use outbox::TableNames;
-use outbox::testing::store::Position;
+use outbox::testing::store::{Expects, Position};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use sqlx::Executor;
@@ -63,11 +63,11 @@ async fn no_statement_scans_or_sorts_a_table_of_a_million_rows(db: &Db) {
 async fn a_claim_reads_few_pages(db: &Db, plans: &Plans) {
     // What went before has left dead rows in front.
     db.exec("VACUUM million").await;
-    for expected in [true, false] {
-        let (taken, pages) = buffers::of_ten(db, plans, None, expected).await;
+    for expects in [Expects::Plenty, Expects::Many, Expects::Few] {
+        let (taken, pages) = buffers::of_ten(db, plans, None, expects).await;
         assert!(pages.iter().all(|pages| *pages <= buffers::FEW), "{pages:?} for ten of a million");
         let place = taken.rows.last().map(|last| Position::of(&last.row));
-        let (_, pages) = buffers::of_ten(db, plans, place, expected).await;
+        let (_, pages) = buffers::of_ten(db, plans, place, expects).await;
         assert!(pages.iter().all(|pages| *pages <= buffers::FEW), "{pages:?} for the next ten");
     }
 }
@@ -83,9 +83,9 @@ async fn a_claim_that_drains_does_not_try_to_lock_what_another_has(db: &Db, plan
     );
     other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
     let behind_nothing = Position { due: std::time::SystemTime::UNIX_EPOCH, id: 0 };
-    let (_, [read, _]) = buffers::of_ten(db, plans, Some(behind_nothing), true).await;
+    let (_, [read, _]) = buffers::of_ten(db, plans, Some(behind_nothing), Expects::Plenty).await;
     assert!(read < buffers::LOCKED / 2, "{read} pages to pass by {} rows", buffers::LOCKED);
-    let (_, [read, _]) = buffers::of_ten(db, plans, None, true).await;
+    let (_, [read, _]) = buffers::of_ten(db, plans, None, Expects::Plenty).await;
     assert!(read > buffers::LOCKED, "{read} pages from the start: nobody had locked them");
     other.rollback().await.unwrap();
 }
@@ -97,13 +97,13 @@ async fn who_begins_behind_dead_rows_reads_few_pages(db: &Db, plans: &Plans) {
     db.exec("DELETE FROM million").await;
     // What went before put rows off for a second: they are dead, too, and lie in front.
     db.exec("SELECT pg_sleep(1.1)").await;
-    for expected in [true, false] {
+    for expects in [Expects::Plenty, Expects::Many, Expects::Few] {
         buffers::ten_more(db).await;
-        let (taken, [read, _]) = buffers::of_ten(db, plans, None, expected).await;
+        let (taken, [read, _]) = buffers::of_ten(db, plans, None, expects).await;
         assert!(read >= buffers::MANY, "{read} pages: nothing was in the way");
         buffers::ten_more(db).await;
         let place = taken.rows.last().map(|last| Position::of(&last.row));
-        let (_, [read, _]) = buffers::of_ten(db, plans, place, expected).await;
+        let (_, [read, _]) = buffers::of_ten(db, plans, place, expects).await;
         assert!(read <= buffers::FEW, "{read} pages behind what is dead");
     }
     report.rollback().await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::testing::store::{
-    Claim, Death, Extend, Lease, PgStore, Position, Release, Retry, Store, Taken, ack_publishing,
-    new_token,
+    Claim, Death, Expects, Extend, Lease, PgStore, Position, Release, Retry, Store, Taken,
+    ack_publishing, new_token,
 };
 use outbox::{FailureReason, Outgoing, Publisher, Row, TableNames, TimerConflict};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
@@ -74,7 +74,7 @@ impl Work {
         let share = rows / 3;
         let first = self.taken(&[claim_of(&queues, rows - 2 * share, None)]).await?.remove(0);
         let after = |taken: &Taken| taken.rows.last().map(|last| Position::of(&last.row));
-        let few = Claim { expected: false, ..claim_of(&queues, share, after(&first)) };
+        let few = Claim { expects: Expects::Few, ..claim_of(&queues, share, after(&first)) };
         let second = self.taken(&[few]).await?.remove(0);
         let mut claims = vec![claim_of(&queues, share, after(&second).or(after(&first)))];
         claims.extend((0..40).map(|n| claim_of(&[format!("empty {n}")], 10, None)));
@@ -102,7 +102,7 @@ fn claim_of(queues: &[String], limit: usize, after: Option<Position>) -> Claim {
         token: new_token(),
         after,
         max_deliveries: None,
-        expected: true,
+        expects: Expects::Plenty,
     }
 }
 

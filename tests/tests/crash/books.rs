@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::testing::store::{Claim, Commits, Lease, PgStore, Store, new_token};
+use outbox::testing::store::{Claim, Commits, Expects, Lease, PgStore, Store, new_token};
 use outbox::{Outgoing, Publisher};
 use outbox_tests::db::Db;
 use outbox_tests::server::Server;
@@ -59,14 +59,15 @@ impl<'a> Books<'a> {
             token: new_token(),
             after: None,
             max_deliveries: None,
-            expected: false,
+            expects: Expects::Few,
         };
         let claim = of_queue("q");
         // By each of the statements in turn.
         self.claims += 1;
-        let claims = match self.claims % 3 {
-            0 => vec![Claim { expected: true, ..claim.clone() }],
+        let claims = match self.claims % 4 {
+            0 => vec![Claim { expects: Expects::Plenty, ..claim.clone() }],
             1 => vec![claim.clone()],
+            2 => vec![Claim { expects: Expects::Many, ..claim.clone() }],
             _ => vec![claim.clone(), of_queue("nobody's")],
         };
         let taken = self.store.claim(&claims).await.unwrap().remove(0);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use outbox::testing::store::{Claim, PgStore, Store, new_token};
+use outbox::testing::store::{Claim, Expects, PgStore, Store, new_token};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::proxy::Proxy;
@@ -30,7 +30,7 @@ fn claiming(store: &PgStore) -> JoinHandle<()> {
         token: new_token(),
         after: None,
         max_deliveries: None,
-        expected: false,
+        expects: Expects::Few,
     };
     let store = store.clone();
     tokio::spawn(async move { drop(store.claim(&[claim]).await.unwrap()) })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::Outgoing;
-use outbox::testing::store::{Claim, Lease, PgStore, Release, Store, new_token};
+use outbox::testing::store::{Claim, Expects, Lease, PgStore, Release, Store, new_token};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::wait::PATIENCE;
@@ -59,7 +59,7 @@ async fn client(store: PgStore, db: Arc<Db>, seed: u64, claimed: Arc<AtomicUsize
             token: new_token(),
             after: None,
             max_deliveries: None,
-            expected: rng.bool(),
+            expects: rng.choice([Expects::Few, Expects::Many, Expects::Plenty]).unwrap(),
         };
         let sent = Instant::now();
         let rows = store.claim(std::slice::from_ref(&claim)).await.unwrap().remove(0).rows;

@@ -14,7 +14,7 @@ use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::message::{Row, Stored};
-use crate::store::{Before, Claim, Claimed, Extend, Landed, Lease, Position, Taken};
+use crate::store::{Before, Claim, Claimed, Expects, Extend, Landed, Lease, Position, Taken};
 
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
@@ -28,7 +28,7 @@ impl PgStore {
     }
 
     /// By the statements for one claim of one queue. `None` where that is for the other: there
-    /// are more of them, or more than 32 MiB.
+    /// are more of them, or what there is is not for those.
     async fn claim_shortly(&self, claims: &[Claim]) -> Result<Option<Vec<Answer>>, StoreError> {
         let [one] = claims else { return Ok(None) };
         if one.queues.len() != 1 {
@@ -38,10 +38,12 @@ impl PgStore {
             let statement = of_one_queue(&self.0.sql.claim_full, one).bind(lanes);
             return self.claim_by(statement, take_full, claims).await.map(Some);
         }
-        let statement = of_one_queue(&self.0.sql.claim_one, one);
-        let answers = self.claim_by(statement, take, claims).await?;
-        let large = answers.iter().any(|one| one.found < 0);
-        Ok((!large).then_some(answers))
+        if one.expects != Expects::Few {
+            return Ok(None);
+        }
+        let statement = of_one_queue(&self.0.sql.claim_few, one);
+        let answers = self.claim_by(statement, take_few, claims).await?;
+        Ok(answers.iter().all(|one| one.looked).then_some(answers))
     }
 
     async fn claim_by(
@@ -95,7 +97,7 @@ impl PgStore {
     /// What those share that are in each other's way: the table and a queue that has
     /// plenty of rows. Single rows are taken too fast to ask.
     fn lanes(&self, claims: &[Claim]) -> Option<String> {
-        let queue = claims.iter().find(|claim| claim.expected)?.queues.first()?;
+        let queue = claims.iter().find(|claim| claim.expects == Expects::Plenty)?.queues.first()?;
         Some(format!("{} claims {queue}", self.0.names.channel()))
     }
 
@@ -129,15 +131,22 @@ struct Answer {
     taken: Taken,
     /// It says how long to wait, or that nobody knows.
     looked: bool,
-    /// How many rows there were for it, where the statement tells: -1 of too many bytes.
-    found: i64,
+    /// Rows that it locked and did not take.
+    left: bool,
 }
 
 impl Answer {
+    /// For so many microseconds, or nobody knows.
+    fn waits(&mut self, us: Option<i64>) {
+        let wait = us.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
+        self.taken.next = [self.taken.next, wait].into_iter().flatten().min();
+        self.looked = true;
+    }
+
     fn ends(&mut self, limit: usize) {
-        let Self { taken, looked, found } = self;
+        let Self { taken, looked, left } = self;
         let got = taken.rows.len();
-        if got < limit && (!*looked || usize::try_from(*found).is_ok_and(|found| found > got)) {
+        if got < limit && (!*looked || *left) {
             // There were more, and somebody wrote to them.
             taken.next = Some(Duration::ZERO);
         } else if got == limit && limit > 0 {
@@ -151,11 +160,8 @@ impl Answer {
 /// Adds a row of an answer to what came back for each of these claims.
 type Take = fn(&PgRow, &[Claim], &mut [Answer]) -> Result<(), sqlx::Error>;
 
-/// The place of how many rows there were, which only the statement for one claim tells.
-const FOUND: usize = 16;
-
-/// A row of the answer: one that was taken, how long to wait for the next, both, or that
-/// others are claiming.
+/// A row of the answer: one that was taken, how long to wait for the next, or that others are
+/// claiming.
 fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     if place == 0 {
@@ -166,36 +172,42 @@ fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sql
     }
     let at = usize::try_from(place - 1).unwrap_or(usize::MAX);
     let (Some(one), Some(claim)) = (answers.get_mut(at), claims.get(at)) else { return Ok(()) };
-    let taken = !row.try_get_raw(0)?.is_null();
-    if taken {
-        let before = Before::of(row.try_get_unchecked(13)?);
-        let mut row = Box::new(read(row)?);
-        row.acquired_token = Some(claim.token);
-        one.taken.rows.push(Claimed { row, before });
-    }
-    if row.len() > FOUND {
-        one.found = row.try_get_unchecked(FOUND)?;
-    } else if taken {
+    if row.try_get_raw(0)?.is_null() {
+        one.waits(row.try_get_unchecked(15)?);
         return Ok(());
     }
-    let wait: Option<i64> = row.try_get_unchecked(15)?;
-    let wait = wait.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
-    one.taken.next = [one.taken.next, wait].into_iter().flatten().min();
-    one.looked = true;
+    let before = Before::of(row.try_get_unchecked(13)?);
+    let mut row = Box::new(read(row)?);
+    row.acquired_token = Some(claim.token);
+    one.taken.rows.push(Claimed { row, before });
     Ok(())
 }
 
-/// As [`take`], of a claim that expected as many rows as it asked for. Its queue is known.
+/// As [`take`], of a claim that expected plenty.
 fn take_full(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     for (one, claim) in answers.iter_mut().zip(claims) {
         one.taken.crowded = row.try_get_unchecked::<Option<_>, _>(12)?.unwrap_or_default();
-        let (timer_id, before) = (row.try_get_unchecked(10)?, row.try_get_unchecked(11)?);
-        let before = Before::of(before);
-        let mut row = Box::new(read_from(row, 1)?);
-        row.queue.clone_from(&claim.queues[0]);
-        row.acquired_token = Some(claim.token);
-        row.timer_id = timer_id;
-        one.taken.rows.push(Claimed { row, before });
+        let before = Before::of(row.try_get_unchecked(11)?);
+        one.taken.rows.push(Claimed { row: read_of_one_queue(row, claim)?, before });
+    }
+    Ok(())
+}
+
+/// As [`take`], of a claim that expected few: each row of its answer says how long to wait.
+fn take_few(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+    for (one, claim) in answers.iter_mut().zip(claims) {
+        let wait: Option<i64> = row.try_get_unchecked(11)?;
+        if wait.is_some_and(i64::is_negative) {
+            return Ok(());
+        }
+        one.waits(wait);
+        if !row.try_get_raw(0)?.is_null() {
+            let row = read_of_one_queue(row, claim)?;
+            one.taken.rows.push(Claimed { row, before: Before::Settled });
+        }
+        let locked: Option<i32> = row.try_get_unchecked(12)?;
+        let locked = locked.and_then(|locked| usize::try_from(locked).ok());
+        one.left = locked.is_some_and(|locked| locked > one.taken.rows.len());
     }
     Ok(())
 }
@@ -226,6 +238,15 @@ pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
     let read = read_from(row, 2)?;
     let (queue, acquired_token) = (row.try_get_unchecked(1)?, row.try_get_unchecked(11)?);
     Ok(Row { queue, acquired_token, timer_id: row.try_get_unchecked(12)?, ..read })
+}
+
+/// A row of a claim of one queue: what is the same for all of them did not come.
+fn read_of_one_queue(row: &PgRow, claim: &Claim) -> Result<Box<Row>, sqlx::Error> {
+    let mut read = Box::new(read_from(row, 1)?);
+    read.queue.clone_from(&claim.queues[0]);
+    read.acquired_token = Some(claim.token);
+    read.timer_id = row.try_get_unchecked(10)?;
+    Ok(read)
 }
 
 /// The id, and what stands in a row from its payload on until the time of its lease.

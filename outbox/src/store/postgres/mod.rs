@@ -91,7 +91,7 @@ const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
 
 statements! {
     pub(super) struct EngineSql in "sql" {
-        claim, claim_one, claim_full, ack, ack_publishing, retry, bury, release, extend, held, abandon,
+        claim, claim_few, claim_full, ack, ack_publishing, retry, bury, release, extend, held, abandon,
     }
 }
 

@@ -16,11 +16,15 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
 use crate::message::to_micros;
-use crate::store::{Before, CLAIM_BYTES, Claim, Claimed, Extend, Landed, Lease, Position, Taken};
+use crate::store::{
+    Before, CLAIM_BYTES, Claim, Claimed, Expects, Extend, Landed, Lease, Position, Taken,
+};
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
-        let (rows, left) = if claim.limit > 0 && (claim.expected || self.any_due(claim).await?) {
+        let (rows, left) = if claim.limit > 0
+            && (claim.expects == Expects::Plenty || self.any_due(claim).await?)
+        {
             self.take(claim).await?
         } else {
             (Vec::new(), false)

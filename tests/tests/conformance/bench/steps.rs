@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::testing::store::{Claim, Claimed, Death, Lease, Retry, Store, Taken, new_token};
+use outbox::testing::store::{
+    Claim, Claimed, Death, Expects, Lease, Retry, Store, Taken, new_token,
+};
 use outbox::{FailureReason, Outgoing, Published};
 use serde_json::json;
 
@@ -73,7 +75,7 @@ pub trait Steps: Bench {
             token,
             after: None,
             max_deliveries: None,
-            expected: false,
+            expects: Expects::Few,
         }
     }
 

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use outbox::ops::Operator;
-use outbox::testing::store::{Claim, Death, Lease, PgStore, SqliteStore, Store, new_token};
+use outbox::testing::store::{
+    Claim, Death, Expects, Lease, PgStore, SqliteStore, Store, new_token,
+};
 use outbox::{App, FailureReason, Outgoing, Publisher};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::proxy::Proxy;
@@ -172,7 +174,7 @@ pub fn claim(token: Uuid) -> Claim {
         lease_ttl: LEASE,
         token,
         after: None,
-        expected: true,
+        expects: Expects::Plenty,
         max_deliveries: None,
     }
 }

@@ -1,11 +1,12 @@
 //! PostgreSQL has two shorter statements for a claim of one queue: for one that expects few
 //! rows, and for one that expects as many as it asks for. They take the rows that the other
-//! one would take; the first says the same of what is to come, the second to ask again.
+//! one would take; the first says the same of what is to come, or leaves all to that one; the
+//! second says to ask again.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use fastrand::Rng;
-use outbox::testing::store::{Before, Claim, Position, Store as _, Taken};
+use outbox::testing::store::{Before, Claim, Expects, FEW, Position, Store as _, Taken};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL};
 
@@ -19,6 +20,7 @@ const DUE: [&str; 7] = [
     "+ '1 day'",
     "infinity",
 ];
+/// The last one has run out.
 const LEASE: [&str; 4] = ["NULL", "NULL", "- '1 minute'", "- '1 hour'"];
 /// Behind such a payload, or such headers, a claim ends.
 const LARGE: usize = 33 << 20;
@@ -26,7 +28,7 @@ const LARGE: usize = 33 << 20;
 /// The bytes of the payload and of the headers of the first row, which is due for long.
 type Large = Option<(usize, usize)>;
 
-async fn fill(b: &Postgres, rng: &mut Rng, large: Large) {
+async fn fill(b: &Postgres, rng: &mut Rng, large: Large, leases: &[&'static str]) {
     b.execute("TRUNCATE outbox; TRUNCATE outbox_paused").await;
     for (n, queue) in ["q", "q", "q", "q", "q", "q", "q", "q", "other"].into_iter().enumerate() {
         let large = large.filter(|_| n == 0);
@@ -36,7 +38,7 @@ async fn fill(b: &Postgres, rng: &mut Rng, large: Large) {
         let (due, lease) = if large.is_some() {
             ("- '1 day'", "NULL")
         } else {
-            (rng.choice(DUE).unwrap(), rng.choice(LEASE).unwrap())
+            (rng.choice(DUE).unwrap(), rng.choice(leases.iter().copied()).unwrap())
         };
         let (payload, headers) = large.unwrap_or((10, 10));
         let alone = if rng.bool() { "8" } else { "4" };
@@ -88,7 +90,9 @@ async fn the_claims_of_one_queue_take_what_the_claim_of_many_does(b: Postgres) {
             10 => Some((10, LARGE)),
             _ => None,
         };
-        fill(&b, &mut rng, large).await;
+        // What has run out is never for the one that expects few.
+        let leases = if round % 3 == 0 { &LEASE[..] } else { &LEASE[..3] };
+        fill(&b, &mut rng, large, leases).await;
         b.execute("CREATE TABLE IF NOT EXISTS kept (LIKE outbox); TRUNCATE kept").await;
         b.execute("INSERT INTO kept SELECT * FROM outbox").await;
         let hour_ago =
@@ -96,13 +100,13 @@ async fn the_claims_of_one_queue_take_what_the_claim_of_many_does(b: Postgres) {
         let hour_ago = b.number(&format!("SELECT ({hour_ago} * 1000000)::bigint")).await;
         let id = b.number("SELECT coalesce(max(id), 0) FROM outbox").await - rng.i64(..8);
         let due = UNIX_EPOCH + Duration::from_micros(hour_ago.unsigned_abs());
-        let after = rng.bool().then_some(Position { due, id });
+        let after = (large.is_none() && rng.bool()).then_some(Position { due, id });
         let limit = rng.usize(..9);
         let claim = Claim { after, ..b.claim_of(&["q"], limit) };
         let again = "TRUNCATE outbox; INSERT INTO outbox SELECT * FROM kept";
         let one = b.taken(&claim).await;
         b.execute(again).await;
-        let full = b.taken(&Claim { expected: true, ..claim.clone() }).await;
+        let full = b.taken(&Claim { expects: Expects::Plenty, ..claim.clone() }).await;
         b.execute(again).await;
         let many = b.store().claim(&[claim.clone(), b.claim_of(&["nobody's"], 1)]).await;
         let many = many.unwrap().swap_remove(0);
@@ -136,7 +140,27 @@ async fn the_claims_of_one_queue_take_what_the_claim_of_many_does(b: Postgres) {
     const { assert!(TTL.as_secs() > 60 && TTL.as_secs() < 3600, "of the leases one holds") };
 }
 
+/// Whoever expects few has not looked so far.
+async fn what_lies_behind_a_hundred_rows_in_flight_is_taken_all_the_same(b: Postgres) {
+    let ids = b.put_many("q", FEW + 3).await;
+    let in_flight = b.claim(&["q"], FEW).await;
+    assert_eq!(in_flight.len(), FEW);
+    let [large, old, plain] = ids[FEW..] else { panic!("{} rows", ids.len()) };
+    let bytes = format!("payload = convert_to(repeat('x', {LARGE}), 'UTF8') WHERE id = {large}");
+    b.execute(&format!("UPDATE outbox SET {bytes}")).await;
+    let lease =
+        "acquired_token = gen_random_uuid(), acquired_at = clock_timestamp() - '1 hour'::interval";
+    b.execute(&format!("UPDATE outbox SET {lease} WHERE id = {old}")).await;
+    for left in
+        [vec![(large, Before::Settled)], vec![(old, Before::Expired), (plain, Before::Settled)]]
+    {
+        let few = b.taken(&Claim { expects: Expects::Few, ..b.claim_of(&["q"], FEW) }).await;
+        assert_eq!(told(&few), left);
+    }
+}
+
 cases! {
     postgres only, "the others have one statement":
     the_claims_of_one_queue_take_what_the_claim_of_many_does,
+    what_lies_behind_a_hundred_rows_in_flight_is_taken_all_the_same,
 }
