@@ -49,3 +49,14 @@ pub fn unique(prefix: &str) -> String {
     let random = uuid::Uuid::new_v4().simple().to_string();
     format!("{prefix}_{}_{number}_{}", std::process::id(), &random[..8])
 }
+
+/// A query for every `lock` that those may hold who sleep on a queue of this channel.
+#[must_use]
+pub fn sleepers(channel: &str) -> String {
+    let channel = channel.replace('\'', "''");
+    format!(
+        "SELECT ('x' || left(encode(sha256(convert_to('{channel}', 'UTF8')), 'hex'), 16))::bit(64)::bigint
+            & -64 | slot AS lock
+        FROM generate_series(0, 63) AS slot"
+    )
+}

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use outbox::schema::migrate_tables;
-use outbox::testing::store::{Release, Store, ack_publishing};
+use outbox::testing::store::{Release, Store, Wakes, ack_publishing};
 use outbox::{Outgoing, TableNames, TimerConflict};
+use outbox_tests::backend::sleepers;
 use outbox_tests::wait::soon;
 use sqlx::postgres::PgListener;
+use sqlx::{AssertSqlSafe, Executor};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, death, refenced};
 
@@ -21,9 +23,9 @@ async fn listen_awake(b: &Postgres) -> PgListener {
 /// Holds the locks of those who sleep, as anybody may who listens.
 async fn listen(b: &Postgres) -> PgListener {
     let mut listener = listen_awake(b).await;
-    let locks = "SELECT pg_advisory_lock_shared(hashtextextended($1, slot))
-        FROM generate_series(0, 63) AS slot";
-    sqlx::query(locks).bind(b.names().channel()).execute(&mut listener).await.unwrap();
+    let locks = sleepers(&b.names().channel());
+    let locks = format!("SELECT pg_advisory_lock_shared(lock) FROM ({locks}) AS given");
+    listener.execute(AssertSqlSafe(locks)).await.unwrap();
     listener
 }
 
@@ -40,9 +42,11 @@ async fn publish_and_extend(b: &Postgres) {
     let timer = |queue| message(b, queue).timer_id("t").delay(HOUR);
     let extending = |queue| timer(queue).delay(2 * HOUR).on_conflict(TimerConflict::Extend);
     b.send(message(b, "plain")).await;
+    b.send(message(b, "später").delay(HOUR)).await;
     b.send(timer("timer")).await;
     b.send(extending("timer")).await;
     b.send_batch(vec![message(b, "batch"), message(b, "batch")]).await;
+    b.send_batch(vec![message(b, "eins"), message(b, "zwölf")]).await;
     b.send_batch(vec![timer("timers"), extending("timer").delay(3 * HOUR)]).await;
     let queue = format!("{}plain", b.schema());
     let ack = [(b.take(&queue).await, vec![message(b, "returned")])];
@@ -62,14 +66,20 @@ async fn a_publisher_leaves_no_lock_behind(b: Postgres) {
     let mut tx = b.begin().await;
     b.publisher().send(&mut tx, message(&b, "q")).await.unwrap();
     let locks = format!(
-        "SELECT count(*) FROM pg_locks, generate_series(0, 63) AS slot,
-            hashtextextended('{}', slot) AS lock
-        WHERE locktype = 'advisory' AND classid::bigint << 32 | objid::bigint = lock",
-        b.names().channel()
+        "SELECT count(*) FROM pg_locks, ({}) AS given
+        WHERE locktype = 'advisory' AND classid::bigint << 32 | objid::bigint = given.lock",
+        sleepers(&b.names().channel())
     );
     assert_eq!(b.number(&locks).await, 0);
+    let sleeper = listen(&b).await;
+    assert_eq!(b.number(&locks).await, 64);
+    drop(sleeper);
     b.rollback(tx).await;
 }
+
+/// The queues that hear of [`publish_and_extend`].
+const PUBLISHED: [&str; 10] =
+    ["batch", "eins", "plain", "returned", "später", "timer", "timer", "timer", "timers", "zwölf"];
 
 async fn where_others_listen_every_publish_notifies(b: Postgres) {
     let b = with_channel(&b, TableNames::always_notify).await;
@@ -77,7 +87,23 @@ async fn where_others_listen_every_publish_notifies(b: Postgres) {
     publish_and_extend(&b).await;
     let mut queues = heard(&b, &mut listener).await;
     queues.sort();
-    assert_eq!(queues, ["batch", "plain", "returned", "timer", "timer", "timer", "timers"]);
+    assert_eq!(queues, PUBLISHED);
+}
+
+/// Of some statements the library says the lock's name, others make it of the queue.
+async fn who_sleeps_is_notified_of_its_own_queues(b: Postgres) {
+    let b = with_channel(&b, |names| names).await;
+    let mut listener = listen_awake(&b).await;
+    let mut wakes = b.store().listen().await.unwrap();
+    let queues = PUBLISHED.map(|queue| format!("{}{queue}", b.schema()));
+    wakes.sleep_on(&queues.each_ref().map(String::as_str)).await.unwrap();
+    publish_and_extend(&b).await;
+    let mut queues = heard(&b, &mut listener).await;
+    queues.sort();
+    assert_eq!(queues, PUBLISHED);
+    wakes.sleep_on(&[]).await.unwrap();
+    b.send(message(&b, "plain")).await;
+    assert!(heard(&b, &mut listener).await.is_empty());
 }
 
 async fn who_never_notifies_wakes_nobody(b: Postgres) {
@@ -273,6 +299,7 @@ cases! {
     nobody_is_notified_while_nobody_sleeps,
     a_publisher_leaves_no_lock_behind,
     where_others_listen_every_publish_notifies,
+    who_sleeps_is_notified_of_its_own_queues,
     who_never_notifies_wakes_nobody,
     an_ack_that_publishes_nothing_notifies_nobody,
 }

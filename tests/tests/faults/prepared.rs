@@ -2,11 +2,12 @@
 //! that has notified, and aborts it.
 
 use outbox::Publisher;
+use outbox_tests::backend::sleepers;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::server::Server;
-use sqlx::Executor;
 use sqlx::postgres::PgListener;
+use sqlx::{AssertSqlSafe, Executor};
 
 on_postgres!(who_never_notifies_publishes_in_a_transaction_that_is_prepared);
 
@@ -15,9 +16,9 @@ async fn who_never_notifies_publishes_in_a_transaction_that_is_prepared(_: &Db) 
     let db = Db::of(&server).await;
     // A consumer sleeps, on every queue.
     let mut sleeper = PgListener::connect_with(db.pg()).await.unwrap();
-    let locks = "SELECT pg_advisory_lock_shared(hashtextextended($1, slot))
-        FROM generate_series(0, 63) AS slot";
-    sqlx::query(locks).bind(db.names.channel()).execute(&mut sleeper).await.unwrap();
+    let locks = sleepers(&db.names.channel());
+    let locks = format!("SELECT pg_advisory_lock_shared(lock) FROM ({locks}) AS given");
+    sleeper.execute(AssertSqlSafe(locks)).await.unwrap();
 
     let prepare = async |names, number: i64| {
         let mut tx = db.pg().begin().await.unwrap();

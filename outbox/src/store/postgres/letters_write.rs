@@ -40,7 +40,7 @@ impl PgDesk {
     ) -> Result<Moved> {
         let failed = failed("replay");
         let text = include_str!("sql/letters_replay.sql");
-        let (channel, lock) = notified(&self.names);
+        let (channel, locks) = notified(&self.names);
         let replay = self
             .over(text, filter, after.is_some())
             .bind(time_of(after))
@@ -49,7 +49,7 @@ impl PgDesk {
             .bind(put.queue.clone())
             .bind(put.payload.as_deref().map(<[u8]>::to_vec))
             .bind(channel)
-            .bind(lock);
+            .bind(locks.map(|locks| locks.start));
         let rows = replay.fetch_all(connection).await.map_err(&failed)?;
         let moved = |row: &PgRow| Ok((place(row)?, row.try_get(2)?));
         rows.iter().map(|row| moved(row).map_err(&failed)).collect()

@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnection, PgRow, Postgres};
 
 use super::claim::read;
 use super::query;
-use super::sleepers::notified;
+use super::sleepers::{Locks, notified};
 use super::time::PgTime;
 use crate::error::StoreError;
 use crate::message::Row;
@@ -22,8 +22,8 @@ use crate::store::statements;
 
 statements! {
     struct Sql in "sql" {
-        insert, insert_timer, insert_timer_extend, insert_batch, insert_batch_queues,
-        insert_batch_mixed, cancel_timer, pending, ack,
+        insert, insert_due, insert_timer, insert_timer_extend, insert_batch,
+        insert_batch_queues, insert_batch_mixed, cancel_timer, pending, ack,
     }
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct PublishSql {
     /// Where it notifies, if ever.
     channel: Option<String>,
     /// What sleepers lock, if publishers ask.
-    lock: Option<String>,
+    locks: Option<Locks>,
 }
 
 impl PublishSql {
     pub(crate) fn new(names: &TableNames) -> Self {
-        let (channel, lock) = notified(names);
-        Self { sql: Sql::new(names), channel, lock }
+        let (channel, locks) = notified(names);
+        Self { sql: Sql::new(names), channel, locks }
     }
 
     pub(super) fn ack(&self) -> &Arc<str> {
@@ -63,9 +63,12 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         statements: &sealed::Statements,
         message: Prepared,
     ) -> Result<Published, StoreError> {
-        let PublishSql { sql, channel, lock } = &statements.postgres;
+        let PublishSql { sql, channel, locks } = &statements.postgres;
+        let lock = locks.map(|locks| locks.of_queue(&message.queue));
+        let at_once = message.timer_id.is_none() && message.due == Due::Now;
         let text = match (&message.timer_id, message.extend) {
-            (None, _) => &sql.insert,
+            (None, _) if at_once => &sql.insert,
+            (None, _) => &sql.insert_due,
             (Some(_), false) => &sql.insert_timer,
             (Some(_), true) => &sql.insert_timer_extend,
         };
@@ -73,10 +76,11 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             .bind(message.queue)
             .bind(&*message.payload)
             .bind(message.headers)
-            .bind(message.due.at())
-            .bind(message.due.delay())
             .bind(channel.as_deref())
-            .bind(lock.as_deref());
+            .bind(lock);
+        if !at_once {
+            statement = statement.bind(message.due.at()).bind(message.due.delay());
+        }
         if let Some(timer_id) = message.timer_id {
             statement = statement.bind(timer_id);
         }
@@ -93,7 +97,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         statements: &sealed::Statements,
         messages: Vec<Prepared>,
     ) -> Result<Vec<Published>, StoreError> {
-        let PublishSql { sql, channel, lock } = &statements.postgres;
+        let PublishSql { sql, channel, locks } = &statements.postgres;
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let like_first =
             |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
@@ -107,7 +111,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(first.due.at())
                 .bind(first.due.delay())
                 .bind(channel.as_deref())
-                .bind(lock.as_deref());
+                .bind(locks.map(|locks| locks.of_queue(&first.queue)));
             // Read as they come: a row for each id is larger than the id.
             let ids = statement.fetch(&mut **self).and_then(|row| ready(row.try_get::<i64, _>(0)));
             ids.try_collect().await.map(inserted)
@@ -121,7 +125,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
                 .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
                 .bind(channel.as_deref())
-                .bind(lock.as_deref());
+                .bind(locks.map(|locks| locks.start));
             if timers {
                 let statement = statement
                     .bind(messages.iter().map(|m| m.timer_id.as_deref()).collect::<Vec<_>>())

@@ -40,7 +40,7 @@ impl PgStore {
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
         let sql = &self.0.sql.ack_publishing;
-        let (channel, lock) = notified(&self.0.names);
+        let (channel, locks) = notified(&self.0.names);
         let written = self.written(ACTION, sql, &all, |statement, _| {
             statement
                 .bind(of_each.iter().map(|(lease, _)| lease.id).collect::<Vec<_>>())
@@ -53,7 +53,7 @@ impl PgStore {
                 .bind(of_each.iter().map(|(_, m)| m.timer_id.as_deref()).collect::<Vec<_>>())
                 .bind(of_each.iter().map(|(_, m)| m.extend).collect::<Vec<_>>())
                 .bind(channel.clone())
-                .bind(lock.clone())
+                .bind(locks.map(|locks| locks.start))
         });
         let (landed, rows) = written.await?;
         let inserted: Result<Vec<_>, _> = rows.iter().map(inserted).collect();

@@ -3,18 +3,15 @@
 //! and a publisher that cannot have it for itself, for a moment, notifies. The locks
 //! belong to the connection that listens: they end with it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgListener;
 use tokio::time::Instant;
 
 use crate::store::names::{Notify, TableNames};
 
-/// The names of the locks: queues share 64 of them, because the server has room for a
-/// limited number.
-const LOCKS: &str = "SELECT queue, hashtextextended($1, hashtext(queue) & 63)
-    FROM unnest($2::text[]) AS given(queue)";
 const LOCK: &str = "SELECT pg_advisory_lock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
 const UNLOCK: &str =
     "SELECT pg_advisory_unlock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
@@ -31,11 +28,31 @@ const WRITERS: &str = "SELECT DISTINCT virtualtransaction FROM pg_locks
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_secs(20);
 
-/// Where a publish notifies, if ever; and what the names of the locks are made of, if it
-/// asks for them.
-pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<String>) {
+/// The names of the locks that belong to a channel. Its queues share 64 of them, because the
+/// server has room for a limited number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Locks {
+    /// Without the last six bits, which tell the queue.
+    pub(super) start: i64,
+}
+
+impl Locks {
+    pub(super) fn of(names: &TableNames) -> Self {
+        let digest = Sha256::digest(names.channel());
+        let first = digest.iter().take(8).fold(0_i64, |all, &byte| all << 8 | i64::from(byte));
+        Self { start: first & !63 }
+    }
+
+    /// A statement that learns of queues by its rows has the same in SQL.
+    pub(super) fn of_queue(self, queue: &str) -> i64 {
+        self.start | i64::from(Sha256::digest(queue)[0] & 63)
+    }
+}
+
+/// Where a publish notifies, if ever; and the locks, if it asks for them.
+pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<Locks>) {
     match names.notify() {
-        Notify::Asleep => (Some(names.channel()), Some(names.channel())),
+        Notify::Asleep => (Some(names.channel()), Some(Locks::of(names))),
         Notify::Always => (Some(names.channel()), None),
         Notify::Never => (None, None),
     }
@@ -43,10 +60,8 @@ pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<String>) {
 
 /// The locks of one connection.
 pub(super) struct Sleepers {
-    lock: String,
+    locks: Locks,
     table: String,
-    /// Of the queues seen so far.
-    locks: HashMap<String, i64>,
     held: HashSet<i64>,
     unnoticed: Option<Unnoticed>,
 }
@@ -62,9 +77,8 @@ struct Unnoticed {
 impl Sleepers {
     pub(super) fn new(names: &TableNames) -> Self {
         Self {
-            lock: names.channel(),
+            locks: Locks::of(names),
             table: names.qualified(names.table()),
-            locks: HashMap::new(),
             held: HashSet::new(),
             unnoticed: None,
         }
@@ -76,19 +90,14 @@ impl Sleepers {
         connection: &mut PgListener,
         queues: &[&str],
     ) -> Result<(), sqlx::Error> {
-        let unknown: Vec<_> = queues.iter().filter(|it| !self.locks.contains_key(**it)).collect();
-        if !unknown.is_empty() {
-            let named = sqlx::query_as(LOCKS).bind(&self.lock).bind(unknown);
-            self.locks.extend(named.fetch_all(&mut *connection).await?);
-        }
-        let wanted: HashSet<i64> = queues.iter().map(|queue| self.locks[*queue]).collect();
+        let wanted: HashSet<i64> = queues.iter().map(|queue| self.locks.of_queue(queue)).collect();
         let fresh: Vec<i64> = wanted.difference(&self.held).copied().collect();
         let stale: Vec<i64> = self.held.difference(&wanted).copied().collect();
         if !fresh.is_empty() {
             // A publisher holds one for less than a statement takes.
             sqlx::query(LOCK).bind(&fresh).execute(&mut *connection).await?;
             let writers = self.writers(connection, None).await?;
-            let mine = |queue: &&&str| fresh.contains(&self.locks[**queue]);
+            let mine = |queue: &&&str| fresh.contains(&self.locks.of_queue(queue));
             let mut unheard: Vec<_> =
                 queues.iter().filter(mine).map(|&queue| queue.to_owned()).collect();
             unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
@@ -139,5 +148,18 @@ impl Sleepers {
         let queues = unnoticed.queues.clone();
         self.unnoticed = Some(unnoticed);
         Ok(queues)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processes of several versions share them.
+    #[test]
+    fn a_lock_keeps_its_name() {
+        let locks = Locks::of(&TableNames::default());
+        assert_eq!(locks.start, 4_350_698_904_104_646_336);
+        assert_eq!(locks.of_queue("orders") - locks.start, 28);
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::claim::read;
 use super::time::PgTime;
-use super::{PgDesk, query};
+use super::{PgDesk, query, sleepers};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
@@ -110,7 +110,7 @@ impl PgDesk {
         let mut tx = self.reading(ACTION).await?;
         let statement = query(&Sql::new(&self.names).why_readers)
             .bind(queue.to_owned())
-            .bind(self.names.channel())
+            .bind(sleepers::Locks::of(&self.names).of_queue(queue))
             .bind(id)
             .bind(delay_micros(lease));
         let row = statement.fetch_one(&mut *tx).await.map_err(failed(ACTION))?;

@@ -4,7 +4,7 @@
 -- Of each message: $4 and $5 id and token of the row it is published for, $6 queue,
 -- $7 payload, $8 headers, $9 due time or NULL, $10 delay in microseconds, $11 timer
 -- name or NULL, $12 whether to extend.
--- $13 channel, $14 lock of the sleepers or NULL.
+-- $13 channel, $14 start of the sleepers' locks or NULL.
 -- Locks: the rows, in order of id; rows of conflicting timers.
 -- Index: the primary key; "outbox_timer_id_uq" decides on timers.
 WITH acked AS (
@@ -43,8 +43,9 @@ WITH acked AS (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $13 IS NULL THEN true
             ELSE pg_notify($13, named.queue) IS NULL END)
-    FROM (SELECT DISTINCT queue, hashtextextended($14, hashtext(queue) & 63) AS lock
-        FROM inserted) AS named
+    FROM (SELECT queue,
+            $14::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
+        FROM (SELECT DISTINCT queue FROM inserted) AS each) AS named
 ), counted AS (
     SELECT queue, count(*) AS rows FROM inserted GROUP BY queue
 )

@@ -1,6 +1,6 @@
 -- As insert_batch, for queues and due times of many kinds, and timers.
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
--- microseconds, $6 channel, $7 lock of the sleepers or NULL, $8 timer names or
+-- microseconds, $6 channel, $7 start of the sleepers' locks or NULL, $8 timer names or
 -- NULLs, $9 whether to extend.
 -- Locks: conflicting rows. Index: "outbox_timer_id_uq" decides.
 WITH m AS MATERIALIZED (
@@ -32,7 +32,8 @@ WITH m AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $6 IS NULL THEN true
             ELSE pg_notify($6, named.queue) IS NULL END)
-    FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
-        FROM inserted) AS named
+    FROM (SELECT queue,
+            $7::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
+        FROM (SELECT DISTINCT queue FROM inserted) AS each) AS named
 )
 SELECT id, queue, timer_id, fresh FROM inserted CROSS JOIN woken ORDER BY id

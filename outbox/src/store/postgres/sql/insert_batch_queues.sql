@@ -1,7 +1,7 @@
 -- As insert_batch, for queues and due times of many kinds. It asks for no more rights than
 -- to insert, which ON CONFLICT .. DO UPDATE of insert_batch_mixed does.
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
--- microseconds, $6 channel, $7 lock of the sleepers or NULL.
+-- microseconds, $6 channel, $7 start of the sleepers' locks or NULL.
 -- Ids are drawn in the order of the batch.
 WITH inserted AS (
     INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at)
@@ -15,7 +15,8 @@ WITH inserted AS (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $6 IS NULL THEN true
             ELSE pg_notify($6, named.queue) IS NULL END)
-    FROM (SELECT DISTINCT queue, hashtextextended($7, hashtext(queue) & 63) AS lock
-        FROM inserted) AS named
+    FROM (SELECT queue,
+            $7::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
+        FROM (SELECT DISTINCT queue FROM inserted) AS each) AS named
 )
 SELECT array_agg(inserted.id) FROM inserted CROSS JOIN woken

@@ -1,13 +1,12 @@
 -- Publishes a message with a timer name, or moves the live row that has it to
 -- the new time if that is later and nobody works on it: a new message then, which nobody
 -- has been given yet, and whose time to expire counts from now.
--- $1 queue, $2 payload, $3 headers, $4 due time or NULL, $5 delay in
--- microseconds, $6 channel, $7 lock of the sleepers or NULL, $8 timer name.
+-- $1 to $7 as insert_due, $8 timer name.
 -- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
 -- a row that was inserted.
 INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
 VALUES ($1, $2, $3::jsonb, clock_timestamp(),
-    coalesce($4, clock_timestamp() + $5 * interval '1 microsecond'), $8)
+    coalesce($6, clock_timestamp() + $7 * interval '1 microsecond'), $8)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
 SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,
         first_attempt_at, last_attempt_at) = (
@@ -19,6 +18,6 @@ SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_c
         o.deliveries_count, o.first_attempt_at, o.last_attempt_at
     WHERE excluded.next_attempt_at <= o.next_attempt_at)
 WHERE o.acquired_token IS NULL
-RETURNING o.id, o.xmax = 0, CASE WHEN pg_try_advisory_lock(hashtextextended($7, hashtext($1) & 63)) THEN pg_advisory_unlock(hashtextextended($7, hashtext($1) & 63))
-        WHEN $6 IS NULL THEN true
-        ELSE pg_notify($6, $1) IS NULL END
+RETURNING o.id, o.xmax = 0, CASE WHEN pg_try_advisory_lock($5) THEN pg_advisory_unlock($5)
+        WHEN $4 IS NULL THEN true
+        ELSE pg_notify($4, $1) IS NULL END

@@ -2,7 +2,7 @@
 -- inserts a row resolves its letter. One whose timer name is taken stays as it is.
 -- $1 to $7 the filter, see letters_where; $8 and $9 time and id of the letter behind
 -- which it begins; $10 how many; $11 another queue or NULL; $12 another payload or NULL;
--- $13 channel, $14 lock of the sleepers or NULL, as in insert_batch_mixed.
+-- $13 channel, $14 start of the sleepers' locks or NULL, as in insert_batch_mixed.
 -- Locks: the letters, passing by those that others have locked; rows of the same timer
 -- names. Index: "outbox_dlq_open_idx", "outbox_dlq_group_idx" or
 -- "outbox_dlq_status_idx", read in order; "outbox_timer_id_uq" decides.
@@ -42,8 +42,9 @@ WITH locked AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $13 IS NULL THEN true
             ELSE pg_notify($13, named.queue) IS NULL END)
-    FROM (SELECT DISTINCT queue, hashtextextended($14, hashtext(queue) & 63) AS lock
-        FROM made) AS named
+    FROM (SELECT queue,
+            $14::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
+        FROM (SELECT DISTINCT queue FROM made) AS each) AS named
 )
 SELECT locked.id, locked.failed_at, made.id
 FROM locked

@@ -1,13 +1,12 @@
 -- Looks for traces of subscribers of a queue: who sleeps on it, see sleepers.rs, and the
 -- leases among its oldest thousand rows.
--- $1 queue, $2 channel, $3 a row that does not count, $4 lease in microseconds.
+-- $1 queue, $2 lock of its sleepers, $3 a row that does not count, $4 lease in microseconds.
 -- Locks nothing. Index: "outbox_due_idx", in order.
 SELECT (SELECT count(DISTINCT l.pid)
         FROM pg_locks AS l
         WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
           AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
-          AND (l.classid::bigint << 32) | l.objid::bigint
-              = hashtextextended($2, hashtext($1) & 63)),
+          AND (l.classid::bigint << 32) | l.objid::bigint = $2),
     (SELECT count(*)
      FROM (SELECT o.id, o.acquired_at
            FROM "outbox" AS o

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 use serde::de::DeserializeOwned;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Executor as _, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -41,8 +41,9 @@ pub async fn run<T: DeserializeOwned>(
     let channel = crate::db::names().channel();
     listener.listen(&channel).await?;
     // Publishers wake those who sleep.
-    let asleep = "SELECT pg_advisory_lock_shared(hashtextextended($1, hashtext($2) & 63))";
-    sqlx::query(asleep).bind(channel).bind(queue).execute(&mut listener).await?;
+    let locks = outbox_tests::backend::sleepers(&channel);
+    let asleep = format!("SELECT pg_advisory_lock_shared(lock) FROM ({locks}) AS given");
+    listener.execute(AssertSqlSafe(asleep)).await?;
     let mut settling = options.connect().await?;
     let mut claiming = options.connect().await?;
     claiming.execute("SET synchronous_commit = off").await?;
