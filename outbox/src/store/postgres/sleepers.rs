@@ -90,16 +90,17 @@ impl Sleepers {
         connection: &mut PgListener,
         queues: &[&str],
     ) -> Result<(), sqlx::Error> {
-        let wanted: HashSet<i64> = queues.iter().map(|queue| self.locks.of_queue(queue)).collect();
+        let named = queues.iter().map(|&queue| (queue, self.locks.of_queue(queue)));
+        let named: Vec<(&str, i64)> = named.collect();
+        let wanted: HashSet<i64> = named.iter().map(|&(_, lock)| lock).collect();
         let fresh: Vec<i64> = wanted.difference(&self.held).copied().collect();
         let stale: Vec<i64> = self.held.difference(&wanted).copied().collect();
         if !fresh.is_empty() {
             // A publisher holds one for less than a statement takes.
             sqlx::query(LOCK).bind(&fresh).execute(&mut *connection).await?;
             let writers = self.writers(connection, None).await?;
-            let mine = |queue: &&&str| fresh.contains(&self.locks.of_queue(queue));
-            let mut unheard: Vec<_> =
-                queues.iter().filter(mine).map(|&queue| queue.to_owned()).collect();
+            let mine = named.iter().filter(|(_, lock)| fresh.contains(lock));
+            let mut unheard: Vec<_> = mine.map(|&(queue, _)| queue.to_owned()).collect();
             unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
             let since = Instant::now();
             // The first time at once: some are over by now.
