@@ -63,7 +63,7 @@ impl DeadLetters {
         };
         let mut audit = Audit::of(what, filter);
         let filter = self.open_letters(filter).await?;
-        let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES));
+        let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES).into_owned());
         let mark = Mark { status, note };
         loop {
             let batch = i64::from(BATCH);

@@ -72,7 +72,8 @@ impl Unmarked {
     fn fingerprint(&self) -> (i64, String) {
         let message = self.message.as_deref().unwrap_or_default();
         let kind = self.error_kind.as_deref();
-        (self.place.id, fingerprint(&self.queue, kind, &self.failure_reason, message))
+        let fingerprint = fingerprint(&self.queue, kind, &self.failure_reason, message);
+        (self.place.id, fingerprint.as_str().to_owned())
     }
 }
 

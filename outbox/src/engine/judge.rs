@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::error;
 
-use super::settle::{Cause, Settlement};
+use super::settle::{Cause, Settlement, Text};
 use crate::extract::Context;
 use crate::message::{FailureReason, Row, fingerprint};
 use crate::retry::FailedAttempt;
@@ -53,7 +53,11 @@ impl Ruling {
 impl Case<'_> {
     /// The ruling on a run that ended by itself.
     pub(super) fn rule(&self, context: &Context, result: HandlerResult) -> Ruling {
-        let mut settlement = self.judge(&result, context.delivery().said.get());
+        let said = context.delivery().said.get();
+        let (mut settlement, error) = match result {
+            Ok(outcome) => (self.judge(Ok(outcome), said), None),
+            Err(error) => (self.judge(Err(&error), said), Some(error)),
+        };
         if let Settlement::Ack { messages } = &mut settlement {
             match context.prepared() {
                 Ok(prepared) => *messages = prepared,
@@ -62,7 +66,7 @@ impl Case<'_> {
                 }
             }
         }
-        Ruling { settlement, error: result.err() }
+        Ruling { settlement, error }
     }
 
     /// The ruling on an ack that cannot be written.
@@ -71,12 +75,12 @@ impl Case<'_> {
     }
 
     /// The settlement on a result, and on what was said under `Manual`.
-    fn judge(&self, result: &HandlerResult, said: Option<&Outcome>) -> Settlement {
+    fn judge(&self, result: Result<Outcome, &HandlerError>, said: Option<&Outcome>) -> Settlement {
         let manual = self.options.ack == AckPolicy::Manual;
         match (result, said.filter(|_| manual)) {
-            (_, Some(said)) => self.outcome(said),
+            (_, Some(said)) => self.outcome(said.clone()),
             (Ok(Outcome::Ack), None) if manual => {
-                self.reject(None, Some("the handler returned without a word"))
+                self.reject(None, Some("the handler returned without a word".into()))
             }
             (Ok(outcome), None) => self.outcome(outcome),
             (Err(error), None) => self.failed(error),
@@ -107,12 +111,12 @@ impl Case<'_> {
         self.terminal(FailureReason::Expired, None, None)
     }
 
-    fn outcome(&self, outcome: &Outcome) -> Settlement {
+    fn outcome(&self, outcome: Outcome) -> Settlement {
         match outcome {
             Outcome::Ack => Settlement::Ack { messages: Vec::new() },
             Outcome::Nack => self.nack(None),
             Outcome::Reject(reason) => self.reject(None, Some(reason)),
-            Outcome::Snooze(delay) => snooze(*delay),
+            Outcome::Snooze(delay) => snooze(delay),
         }
     }
 
@@ -130,7 +134,7 @@ impl Case<'_> {
         }
     }
 
-    fn reject(&self, error: Option<&HandlerError>, note: Option<&str>) -> Settlement {
+    fn reject(&self, error: Option<&HandlerError>, note: Option<Text>) -> Settlement {
         self.terminal(FailureReason::Rejected, error, note)
     }
 
@@ -138,9 +142,9 @@ impl Case<'_> {
         &self,
         reason: FailureReason,
         error: Option<&HandlerError>,
-        note: Option<&str>,
+        note: Option<Text>,
     ) -> Settlement {
-        let error_kind = error.map(|error| storable(error.kind(), MAX_KIND_BYTES));
+        let error_kind = error.map(|error| storable(error.kind.clone(), MAX_KIND_BYTES));
         let last_exception = error.and_then(|error| self.rendered(error));
         let note =
             note.filter(|note| !note.is_empty()).map(|note| storable(note, MAX_EXCEPTION_BYTES));
@@ -151,11 +155,11 @@ impl Case<'_> {
         Settlement::Dead(Box::new(cause))
     }
 
-    fn rendered(&self, error: &HandlerError) -> Option<String> {
+    fn rendered(&self, error: &HandlerError) -> Option<Text> {
         let render = AssertUnwindSafe(|| (self.render)(error.error()));
         let text = catch_unwind(render)
             .unwrap_or_else(|_| Some("the error could not be shown: its renderer panicked".into()));
-        text.map(|text| storable(&text, MAX_EXCEPTION_BYTES))
+        text.map(|text| storable(text, MAX_EXCEPTION_BYTES))
     }
 
     /// By the database's clock: the claim's time and what has passed since.

@@ -14,7 +14,7 @@ use super::later::Later;
 use super::results::Results;
 use super::write::write;
 use super::{Reader, Shared};
-use crate::message::FailureReason;
+use crate::message::{FailureReason, Fingerprint};
 use crate::publish::Prepared;
 use crate::store::{Death, Handled, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report};
@@ -72,14 +72,17 @@ pub(crate) enum Settlement {
     Lost,
 }
 
+/// What stands in the program is not copied for each letter.
+pub(super) type Text = Cow<'static, str>;
+
 /// Why a row failed for good, and what its dead letter says of that.
 #[derive(Debug)]
 pub(crate) struct Cause {
     pub(crate) reason: FailureReason,
-    pub(crate) error_kind: Option<String>,
-    pub(crate) last_exception: Option<String>,
-    pub(crate) note: Option<String>,
-    pub(crate) fingerprint: String,
+    pub(crate) error_kind: Option<Text>,
+    pub(crate) last_exception: Option<Text>,
+    pub(crate) note: Option<Text>,
+    pub(crate) fingerprint: Fingerprint,
 }
 
 impl Settling {
@@ -123,9 +126,11 @@ impl Settling {
     pub(super) fn bytes(&self) -> usize {
         match &self.settlement {
             Settlement::Ack { messages } => messages.iter().map(Prepared::bytes).sum(),
-            Settlement::Dead(cause) => {
-                [&cause.last_exception, &cause.note].into_iter().flatten().map(String::len).sum()
-            }
+            Settlement::Dead(cause) => [&cause.last_exception, &cause.note]
+                .into_iter()
+                .flatten()
+                .map(|text| text.len())
+                .sum(),
             _ => 0,
         }
     }
@@ -308,14 +313,13 @@ impl Settling {
 
     pub(super) fn as_death(&self) -> Option<Death<'_>> {
         let Settlement::Dead(cause) = &self.settlement else { return None };
-        let text = |text| Option::as_deref(text).map(Cow::Borrowed);
         Some(Death {
             lease: self.lease,
             reason: cause.reason,
-            error_kind: text(&cause.error_kind),
-            last_exception: text(&cause.last_exception),
-            note: text(&cause.note),
-            fingerprint: Some(Cow::Borrowed(&*cause.fingerprint)),
+            error_kind: cause.error_kind.as_deref().map(Cow::Borrowed),
+            last_exception: cause.last_exception.as_deref().map(Cow::Borrowed),
+            note: cause.note.as_deref().map(Cow::Borrowed),
+            fingerprint: Some(Cow::Borrowed(cause.fingerprint.as_str())),
         })
     }
 

@@ -14,7 +14,12 @@ const VALUE: char = '#';
 
 /// The fingerprint of a failure. Without a kind, as Python's letters are, the reason
 /// stands for it.
-pub(crate) fn fingerprint(queue: &str, kind: Option<&str>, reason: &str, message: &str) -> String {
+pub(crate) fn fingerprint(
+    queue: &str,
+    kind: Option<&str>,
+    reason: &str,
+    message: &str,
+) -> Fingerprint {
     let words = words(message);
     let parts = [queue, kind.unwrap_or(reason), &words];
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
@@ -23,8 +28,23 @@ pub(crate) fn fingerprint(queue: &str, kind: Option<&str>, reason: &str, message
         hash =
             bytes.fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     }
-    let digits = hash.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
+    let mut digits = [0; DIGITS];
+    for (at, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[(hash >> (4 * at) & 15) as usize];
+    }
+    Fingerprint(digits)
+}
+
+const DIGITS: usize = 16;
+
+/// Its digits, of which many are made at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint([u8; DIGITS]);
+
+impl Fingerprint {
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 /// The message without what differs from row to row. Numbers, hexadecimal ones, uuids
@@ -189,7 +209,7 @@ fn is_uuid(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(message: &str) -> String {
+    fn of(message: &str) -> Fingerprint {
         fingerprint("orders", Some("MailError"), "retry_terminal", message)
     }
 
@@ -206,8 +226,8 @@ mod tests {
 
     #[test]
     fn it_stays_what_it_is_for_ever() {
-        assert_eq!(fingerprint("", None, "", ""), "f998341be47bae14");
-        assert_eq!(of("order 7 is broken"), "35ed42745bc898fc");
+        assert_eq!(fingerprint("", None, "", "").as_str(), "f998341be47bae14");
+        assert_eq!(of("order 7 is broken").as_str(), "35ed42745bc898fc");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use codecs::Cbor;
 #[cfg(feature = "msgpack")]
 pub use codecs::MessagePack;
 pub use codecs::{Codec, Encoded, Json};
-pub(crate) use fingerprint::fingerprint;
+pub(crate) use fingerprint::{Fingerprint, fingerprint};
 pub use headers::{Headers, MalformedHeaders};
 pub(crate) use row::to_micros;
 pub use row::{DeadLetter, FailureReason, Row};

@@ -19,7 +19,7 @@ const PUT_OFF: Duration = Duration::from_secs(1);
 /// Why a delivery failed: the handler's error, or what kept it from running.
 #[derive(Clone)]
 pub struct HandlerError {
-    kind: Cow<'static, str>,
+    pub(crate) kind: Cow<'static, str>,
     /// Shared, because the error of a batch is that of each of its messages.
     source: Arc<dyn Error + Send + Sync>,
     /// What the error says of itself; the ack policy counts otherwise.
@@ -171,8 +171,11 @@ pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
 
 /// Makes a text storable whatever is in it: NUL, which PostgreSQL refuses, is
 /// shown as `␀`, and it is cut at `limit` bytes on a character boundary.
-pub(crate) fn storable(text: &str, limit: usize) -> String {
-    let text = text.replace('\0', "␀");
+pub(crate) fn storable<'a>(text: impl Into<Cow<'a, str>>, limit: usize) -> Cow<'a, str> {
+    let mut text = text.into();
+    if text.contains('\0') {
+        text = text.replace('\0', "␀").into();
+    }
     if text.len() <= limit {
         return text;
     }
@@ -180,7 +183,7 @@ pub(crate) fn storable(text: &str, limit: usize) -> String {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}{CUT_MARK}", &text[..end])
+    format!("{}{CUT_MARK}", &text[..end]).into()
 }
 
 #[cfg(test)]
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn stored_text_has_no_nul_and_ends_on_a_character() {
         assert_eq!(storable("a\0b", 100), "a␀b");
-        let cut = storable(&"é".repeat(8000), MAX_EXCEPTION_BYTES);
+        let cut = storable("é".repeat(8000), MAX_EXCEPTION_BYTES);
         assert!(cut.len() <= MAX_EXCEPTION_BYTES);
         assert!(cut.ends_with("é…[truncated]"));
     }
