@@ -17,7 +17,7 @@ pub(super) async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     runs: Few<Run<'_>>,
-) -> Few<Settling> {
+) -> Few<Box<Settling>> {
     let mut left = Few::new();
     let mut begun = Vec::with_capacity(runs.len());
     // An ack that a crash of the server undid would make a second run.
@@ -30,7 +30,7 @@ pub(super) async fn run<S: Store>(
         run.end();
         let Run { settling, context, .. } = run;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
-        if settle(&store, vec![ack]).await == 1 {
+        if settle(&store, vec![*ack]).await == 1 {
             begun.push(context);
         }
     }

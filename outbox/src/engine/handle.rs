@@ -35,7 +35,7 @@ pub(super) async fn handle<S: Store>(
     reader: &Arc<Reader>,
     mut runs: Few<Run<'_>>,
     place: Place,
-) -> Few<Settling> {
+) -> Few<Box<Settling>> {
     let _lent = runs.first().map(|run| place.lend(&run.context));
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
         return Box::pin(at_most_once::run(shared, reader, runs)).await;

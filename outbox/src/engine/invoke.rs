@@ -28,7 +28,7 @@ use crate::telemetry::TARGET;
 
 /// A delivery that may run.
 pub(super) struct Run<'a> {
-    pub(super) settling: Settling,
+    pub(super) settling: Box<Settling>,
     /// Held from its admission on, so that the lease is extended while the run
     /// waits to begin, and not after its end.
     holding: Option<Holding<'a>>,
@@ -58,11 +58,11 @@ impl Run<'_> {
     }
 
     /// Its handler was not started.
-    pub(super) fn given_back(self) -> Settling {
+    pub(super) fn given_back(self) -> Box<Settling> {
         self.unstarted(Settlement::Release { due_in: None, uncount: true })
     }
 
-    fn unstarted(mut self, settlement: Settlement) -> Settling {
+    fn unstarted(mut self, settlement: Settlement) -> Box<Settling> {
         self.settling.until(self.context.lease_deadline());
         self.settling.ruled(settlement)
     }
@@ -108,7 +108,7 @@ pub(crate) async fn deliver<S: Store>(
     jobs: Few<Job>,
     now: Instant,
     early: Option<&Sender>,
-) -> Few<Settling> {
+) -> Few<Box<Settling>> {
     let (mut settled, mut runs, mut suspects) = (Few::new(), Few::new(), Vec::new());
     let loan = (jobs.len() > 1).then(Arc::<Loan>::default);
     for job in jobs {
@@ -177,7 +177,7 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
 }
 
 /// True when it may have waited.
-async fn hand_over(early: Option<&Sender>, settled: &mut Few<Settling>) -> bool {
+async fn hand_over(early: Option<&Sender>, settled: &mut Few<Box<Settling>>) -> bool {
     let Some(early) = early.filter(|_| !settled.is_empty()) else { return false };
     for settling in settled.drain(..) {
         early.send(settling).await;
@@ -191,7 +191,7 @@ fn still_held<'a>(
     runs: Few<Run<'a>>,
     stop: &CancellationToken,
     now: Instant,
-    settled: &mut Few<Settling>,
+    settled: &mut Few<Box<Settling>>,
 ) -> Few<Run<'a>> {
     let mut held = Few::new();
     for run in runs {
@@ -204,7 +204,7 @@ fn still_held<'a>(
 }
 
 enum Admitted<'a> {
-    Not(Settling),
+    Not(Box<Settling>),
     Innocent(Run<'a>),
     /// Used up its deliveries, and was not the one to fail; see [`quiet`].
     Suspect(Run<'a>),
@@ -262,7 +262,7 @@ async fn alone<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut run: Run<'_>,
-) -> Few<Settling> {
+) -> Few<Box<Settling>> {
     let waits = async { Some((threads::place(reader).await?, shared.quiet.alone().await)) };
     let Some((place, alone)) = shared.stop.run_until_cancelled(waits).await.flatten() else {
         return smallvec![run.given_back()];
@@ -326,7 +326,7 @@ async fn beside<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
     place: Place,
-) -> Few<Settling> {
+) -> Few<Box<Settling>> {
     let others = shared.quiet.beside_others(1);
     let Some(_running) = shared.stop.run_until_cancelled(others).await else {
         return smallvec![run.given_back()];

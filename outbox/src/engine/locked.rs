@@ -17,7 +17,7 @@ use super::unanswered::{
 /// An ack of each.
 fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
     let ack = || Settlement::Ack { messages: Vec::new() };
-    jobs.iter().map(|job| Settling::of(reader, job).ruled(ack())).collect()
+    jobs.iter().map(|job| *Settling::of(reader, job).ruled(ack())).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,9 +48,9 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     let results = Arc::<Results>::default();
     let sender = Sender::new(&results, &Arc::default());
     let settler = tokio::spawn(run(Arc::clone(&shared), results));
-    sender.send(acks.next().unwrap()).await;
+    sender.send(Box::new(acks.next().unwrap())).await;
     sleep(TTL).await;
-    sender.send(acks.next().unwrap()).await;
+    sender.send(Box::new(acks.next().unwrap())).await;
     sleep(TTL).await;
     assert_eq!(store.rows().iter().map(|row| row.id).collect::<Vec<_>>(), [locked]);
     shared.store.asked.locked.store(-1, Ordering::SeqCst);

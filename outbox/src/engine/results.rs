@@ -155,14 +155,14 @@ impl Results {
     }
 
     /// Gives it back if there is no room; says whether that woke a settler.
-    fn take_over(&self, settling: Settling) -> (Option<Settling>, bool) {
+    fn take_over(&self, settling: Box<Settling>) -> (Option<Box<Settling>>, bool) {
         let mut state = self.state();
         if state.waiting.len() >= BACKLOG || state.bytes >= BYTES {
             return (Some(settling), false);
         }
         let (first, half) = (state.waiting.is_empty(), state.is_half_full());
         state.bytes += settling.bytes();
-        state.waiting.push(settling);
+        state.waiting.push(*settling);
         let now_half = state.is_half_full();
         drop(state);
         // More in between wake nobody: the settlers are busy or awake.
@@ -190,7 +190,7 @@ impl Sender {
     ///
     /// # Cancel safety
     /// A dropped call has handed over nothing.
-    pub(super) async fn send(&self, settling: Settling) {
+    pub(super) async fn send(&self, settling: Box<Settling>) {
         let way = if settling.is_letter() { &self.letters } else { &self.results };
         let (mut late, mut wakes) = way.take_over(settling);
         while let Some(settling) = late {
@@ -238,9 +238,9 @@ mod tests {
         let results = Arc::new(Results::default());
         let sender = Sender::new(&results, &Arc::default());
         for one in acks(&[MIB; 32]) {
-            sender.send(one).await;
+            sender.send(Box::new(one)).await;
         }
-        let mut late = pin!(sender.send(acks(&[MIB]).remove(0)));
+        let mut late = pin!(sender.send(Box::new(acks(&[MIB]).remove(0))));
         assert!(poll!(late.as_mut()).is_pending());
         assert_eq!(results.next().await.unwrap().len(), 32);
         late.await;
@@ -252,21 +252,21 @@ mod tests {
         let results = Arc::new(Results::default());
         let sender = Sender::new(&results, &Arc::default());
         for one in acks(&[20 * MIB, 11 * MIB]) {
-            sender.send(one).await;
+            sender.send(Box::new(one)).await;
         }
-        sender.send(acks(&[40 * MIB]).remove(0)).await;
+        sender.send(Box::new(acks(&[40 * MIB]).remove(0))).await;
         assert_eq!(sizes(&results.next().await.unwrap()), [20, 11]);
         // Beside a write that hangs.
         assert_eq!(sizes(&results.next().await.unwrap()), [40]);
         for one in acks(&[10 * MIB, 10 * MIB, 11 * MIB, 10 * MIB]) {
-            sender.send(one).await;
+            sender.send(Box::new(one)).await;
         }
         assert_eq!(sizes(&results.next().await.unwrap()), [10, 10, 11]);
     }
 
     async fn send(sender: &Sender, count: usize) {
         for one in acks(&vec![0; count]) {
-            sender.send(one).await;
+            sender.send(Box::new(one)).await;
         }
     }
 

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::Hash;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,11 +18,9 @@ use crate::publish::Prepared;
 use crate::store::{Death, Handled, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report};
 
-/// The final word on a delivery, on its way to the store. That leads through many hands and
-/// queues, so its parts lie apart.
-pub(crate) struct Settling(Box<Parts>);
-
-pub(crate) struct Parts {
+/// The final word on a delivery, on its way to the store. That leads through many hands before
+/// it waits with others: until then it lies apart.
+pub(crate) struct Settling {
     pub(crate) lease: Lease,
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
@@ -35,20 +32,6 @@ pub(crate) struct Parts {
     /// claim's to take.
     pub(super) deadline: Instant,
     pub(super) reader: Arc<Reader>,
-}
-
-impl Deref for Settling {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.0
-    }
-}
-
-impl DerefMut for Settling {
-    fn deref_mut(&mut self) -> &mut Parts {
-        &mut self.0
-    }
 }
 
 #[derive(Debug)]
@@ -87,9 +70,9 @@ pub(crate) struct Cause {
 
 impl Settling {
     /// A delivery without a settlement yet.
-    pub(super) fn of(reader: &Arc<Reader>, job: &Job) -> Self {
+    pub(super) fn of(reader: &Arc<Reader>, job: &Job) -> Box<Self> {
         let row = &job.claimed.row;
-        Self(Box::new(Parts {
+        Box::new(Self {
             lease: Lease { id: row.id, token: row.acquired_token.unwrap_or_default() },
             settlement: Settlement::Lost,
             report: Report {
@@ -104,15 +87,15 @@ impl Settling {
             claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
-        }))
+        })
     }
 
     /// A row given back as if it had never been claimed.
-    pub(super) fn unstarted(self) -> Self {
+    pub(super) fn unstarted(self: Box<Self>) -> Box<Self> {
         self.ruled(Settlement::Release { due_in: None, uncount: true })
     }
 
-    pub(super) fn ruled(mut self, settlement: Settlement) -> Self {
+    pub(super) fn ruled(mut self: Box<Self>, settlement: Settlement) -> Box<Self> {
         self.settlement = settlement;
         self
     }
@@ -146,7 +129,7 @@ impl Settling {
     }
 
     /// It was acked in a transaction that has committed.
-    pub(super) fn committed(self) {
+    pub(super) fn committed(self: Box<Self>) {
         self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
     }
 
@@ -252,17 +235,19 @@ pub(super) async fn settle_some<S: Store>(
     batch: Vec<Settling>,
     later: &mut Later,
 ) -> usize {
-    let (mut acks, mut publishing) = (vec![], vec![]);
-    let (mut retries, mut deaths, mut releases) = (vec![], vec![], vec![]);
-    for settling in batch {
-        match &settling.settlement {
-            Settlement::Ack { messages } if messages.is_empty() => acks.push(settling),
-            Settlement::Ack { .. } => publishing.push(settling),
-            Settlement::Retry { .. } => retries.push(settling),
-            Settlement::Dead(_) => deaths.push(settling),
-            Settlement::Release { .. } | Settlement::Abandon => releases.push(settling),
-            Settlement::Lost => settling.close(Written::Lost, false),
+    let mut groups: [Vec<Settling>; KINDS] = Default::default();
+    match batch.first().map(Settling::kind) {
+        // Most are all of one kind, and stay where they are.
+        Some(kind) if batch.iter().all(|one| one.kind() == kind) => groups[kind] = batch,
+        _ => {
+            for one in batch {
+                groups[one.kind()].push(one);
+            }
         }
+    }
+    let [acks, retries, deaths, releases, publishing, lost] = groups;
+    for one in lost {
+        one.close(Written::Lost, false);
     }
     let mut landed = 0;
     // What publishes comes last: its timers may wait for other people's transactions.
@@ -274,6 +259,9 @@ pub(super) async fn settle_some<S: Store>(
     }
     landed
 }
+
+/// A statement each, but for what is lost.
+const KINDS: usize = 6;
 
 /// Divides a batch so that no timer name stands twice in a part: one statement
 /// cannot write a row twice. What names the same timer stays in its order.
@@ -294,6 +282,17 @@ fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N>) -> Vec<V
 }
 
 impl Settling {
+    fn kind(&self) -> usize {
+        match &self.settlement {
+            Settlement::Ack { messages } if messages.is_empty() => 0,
+            Settlement::Retry { .. } => 1,
+            Settlement::Dead(_) => 2,
+            Settlement::Release { .. } | Settlement::Abandon => 3,
+            Settlement::Ack { .. } => 4,
+            Settlement::Lost => 5,
+        }
+    }
+
     /// Queue and name of every timer that is published with the ack.
     fn timers(&self) -> Vec<(String, String)> {
         let Settlement::Ack { messages } = &self.settlement else { return Vec::new() };

@@ -245,7 +245,7 @@ pub(super) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) ->
     };
     let ack = |bytes| Settlement::Ack { messages: vec![message(bytes)] };
     let each = jobs.iter().zip(sizes);
-    each.map(|(job, &bytes)| Settling::of(reader, job).ruled(ack(bytes))).collect()
+    each.map(|(job, &bytes)| *Settling::of(reader, job).ruled(ack(bytes))).collect()
 }
 
 /// Results of nobody's rows, for tests of what becomes of many.
@@ -273,7 +273,7 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     let reader = reader(&shared, "q", &Arc::default());
     let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
     assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
-    settle(&shared.store, settled.into_vec()).await;
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
     assert_eq!(store.rows()[0].acquired_token, None);
 }
 

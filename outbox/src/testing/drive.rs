@@ -160,7 +160,7 @@ impl TestBroker {
         }
     }
 
-    async fn finish(&self, mut call: Call, settling: Option<Settling>, crashed: bool) {
+    async fn finish(&self, mut call: Call, settling: Option<Box<Settling>>, crashed: bool) {
         let Some(settling) = settling else {
             // Settled already: before the handler ran, or with its transaction.
             self.record(call);
@@ -174,7 +174,7 @@ impl TestBroker {
             Settlement::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
             Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
         };
-        let landed = !crashed && settle(&self.store, vec![settling]).await == 1;
+        let landed = !crashed && settle(&self.store, vec![*settling]).await == 1;
         call.ending = if landed { ending } else { Ending::Unwritten };
         if ran {
             self.record(call);
