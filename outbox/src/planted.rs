@@ -105,7 +105,8 @@ mod there {
     const CLAIM: &str = "-- Leases due rows, free ones";
     /// Of one queue: what waits behind a wake, and what drains.
     const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
-    const UNCOUNTED: Edit = ("o.deliveries_count + 1", "o.deliveries_count");
+    const UNCOUNTED: Edit =
+        ("least(o.deliveries_count, 9223372036854775806) + 1", "o.deliveries_count");
     const TOKEN: Edit =
         ("AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]", "");
     const COPY: Edit = (

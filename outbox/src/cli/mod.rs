@@ -179,8 +179,8 @@ pub async fn run(app: App) -> ExitCode {
         Command::Dlq(command) => command.run(&context).await,
     };
     match done {
-        Ok(Done::Good) => ExitCode::SUCCESS,
-        Ok(Done::Bad) => ExitCode::from(1),
+        Ok(Done::Good) if output::is_written() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(1),
         Err(trouble) => {
             let (code, text) = match trouble {
                 Trouble::Failed(error) => (1, explain::explain(&context.app, &error).await),

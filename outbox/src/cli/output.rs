@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -120,9 +121,25 @@ impl Output {
     }
 }
 
+/// A result was not written, which is no success whatever was done.
+static UNWRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether everything that was printed is where it belongs.
+pub(super) fn is_written() -> bool {
+    !UNWRITTEN.load(Ordering::Relaxed)
+}
+
 /// To standard output. A reader that closed the pipe has read enough.
 fn print(text: &str) {
-    let _ = writeln!(io::stdout(), "{}", text.trim_end_matches('\n'));
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
+    if let Err(error) = written.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    }) {
+        UNWRITTEN.store(true, Ordering::Relaxed);
+        let _ = writeln!(io::stderr(), "error: the result cannot be written: {error}");
+    }
 }
 
 /// Text of a message, or of whoever wrote to the tables, for a terminal: what could

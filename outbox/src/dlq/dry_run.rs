@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use super::{DeadLetters, Opened};
+use super::{DeadLetters, Opened, Status};
 use crate::app::App;
 use crate::engine::{Rehearsed, Settlement, rehearse};
 use crate::error::{Error, Result};
@@ -79,7 +79,7 @@ impl App {
     /// ```
     ///
     /// # Errors
-    /// When there is no such letter, no subscriber of its queue, or one that cannot be
+    /// When there is no such open letter, no subscriber of its queue, or one that cannot be
     /// tried, with the reason; when the environment or the database does not work.
     ///
     /// # Cancel safety
@@ -91,6 +91,10 @@ impl App {
             return refused(format!("there is no dead letter {letter}"));
         };
         let queue = &opened.letter.queue;
+        if opened.letter.status != Status::Failed {
+            let done = opened.letter.status;
+            return refused(format!("letter {letter} would not be replayed: it is {done} already"));
+        }
         let subscribers = self.subscribers();
         let Some(subscriber) = subscribers.iter().find(|one| one.queues().contains(queue)) else {
             return refused(format!(

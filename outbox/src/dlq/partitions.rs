@@ -67,7 +67,7 @@ impl DeadLetters {
     /// Cuts the table into months of UTC, with so many still to come, or makes the months
     /// that it lacks. PostgreSQL only. In one transaction, in which nobody else reads or
     /// writes letters: those that fail meanwhile wait in the outbox. Letters keep their
-    /// ids; columns, privileges and indexes stay. A letter of no month goes to the table
+    /// ids; columns, privileges and our indexes stay. A letter of no month goes to the table
     /// `<dlq>_default`, and from there into its month when this runs again.
     ///
     /// # Examples
@@ -79,8 +79,8 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// On SQLite; when the table has triggers or is referred to by foreign keys, which
-    /// would be left behind; when others keep it locked; when a statement fails.
+    /// On SQLite; when the table has triggers, row-level security or indexes of others, or is
+    /// referred to by foreign keys or views, which would be left behind; when others keep it locked; when a statement fails.
     ///
     /// # Cancel safety
     /// A dropped call leaves everything or nothing.

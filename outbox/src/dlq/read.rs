@@ -43,6 +43,14 @@ impl DeadLetters {
         }
         let place = |letter: &Letter| Place { failed_at: letter.failed_at, id: letter.id };
         letters.sort_by_key(|letter| std::cmp::Reverse(place(letter)));
+        // One that was dealt with between two statements was read by both.
+        letters.dedup_by(|later, earlier| {
+            let same = later.id == earlier.id;
+            if same {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
         let more = letters.len() > limit;
         letters.truncate(limit);
         let next = letters.last().filter(|_| more).map(|last| Cursor(place(last)));

@@ -91,6 +91,8 @@ pub struct ReplayReport {
     pub replayed: u64,
     /// Letters that stayed as they were.
     pub kept: u64,
+    /// Of these: letters of a filter without ids that other transactions had locked.
+    pub locked: u64,
     /// How the canary fared, if there was one.
     pub canary: Option<CanaryOutcome>,
 }
@@ -227,7 +229,13 @@ impl DeadLetters {
             let left = how.limit.map_or(u64::MAX, |limit| limit.saturating_sub(done));
             work.run(left, &mut told).await?;
         }
-        work.audit.whole = !work.report.stopped();
+        if filter.ids.is_none() && how.limit.is_none() && !work.report.stopped() {
+            // What was passed over because somebody had it locked.
+            let left = self.count(&work.filter).await?;
+            work.report.locked = left.saturating_sub(work.report.kept);
+            work.report.kept += work.report.locked;
+        }
+        work.audit.whole = !work.report.stopped() && work.report.locked == 0;
         let (mut report, reached) = (work.report, work.seen);
         if filter.ids.is_some() && !report.stopped() {
             let limited = how.limit.is_some_and(|limit| report.replayed >= limit);

@@ -204,7 +204,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];
                 look.reader.inbox.fill(claim.limit, std::iter::empty());
-                look.failed(alone, until);
+                look.failed(!failed.transient, until);
                 error!(
                     target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
                     "claiming failed; trying again"

@@ -167,14 +167,15 @@ impl Leases {
     /// The key may be that of another lease by now.
     fn extended(&self, &Due { key, lease, token }: &Due, since: Instant) {
         if let Some(one) = self.held().get_mut(key).filter(|one| one.lease == lease) {
-            one.since = since;
+            // The answer may be late, and whoever looked after it meanwhile has extended it again.
+            one.since = one.since.max(since);
             one.lease.token = token;
             if token != lease.token
                 && let Some(solitude) = one.solitude.take()
             {
                 solitude.has_ended();
             }
-            one.context.delivery().watch.extend(since + one.ttl);
+            one.context.delivery().watch.extend(one.since + one.ttl);
         }
     }
 
@@ -362,5 +363,23 @@ mod tests {
             () = leases.watch(Duration::from_secs(7)) => {}
         }
         assert_eq!(begun.elapsed(), ttl);
+    }
+
+    /// The lease task asked first, and could not look at the answer for as long as handlers
+    /// blocked all threads; the watchdog went on.
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_takes_nothing_from_a_lease() {
+        let (leases, begun) = (Leases::default(), Instant::now());
+        let lease = Lease { id: 1, token: Uuid::nil() };
+        let (ttl, second) = (Duration::from_secs(6), Duration::from_secs(1));
+        let context = Context::of_test("{}");
+        let _holding = leases.hold(lease, begun, ttl, &context);
+        let (due, _) = leases.to_extend(kind(ttl), begun + 3 * second);
+        leases.extended(&due[0], begun + 7 * second);
+        leases.extended(&due[0], begun + 3 * second);
+        leases.lose_expired(begun + 10 * second);
+        assert!(!context.delivery().watch.is_lost());
+        leases.lose_expired(begun + 13 * second);
+        assert!(context.delivery().watch.is_lost());
     }
 }

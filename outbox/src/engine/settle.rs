@@ -171,7 +171,7 @@ impl Settling {
     pub(super) fn announce(&self) {
         let wait = match self.settlement {
             Settlement::Retry { delay } => Some(delay),
-            Settlement::Release { due_in, .. } => due_in,
+            Settlement::Release { due_in, .. } => Some(due_in.unwrap_or_default()),
             _ => None,
         };
         if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {

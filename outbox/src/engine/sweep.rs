@@ -25,8 +25,10 @@ const CHEAP: Duration = Duration::from_millis(5);
 const WALK: Duration = Duration::from_micros(1);
 
 pub(super) struct Sweep {
-    /// Nobody who has nothing else to do waits longer for it.
+    /// Nobody who has nothing else to do waits longer than this because of many rows.
     longest: Duration,
+    /// Nor longer than this for any reason, unless it takes more than half of that.
+    max_poll: Duration,
     /// When the last was sent.
     begun: Instant,
     /// How long it took.
@@ -42,7 +44,8 @@ pub(super) struct Sweep {
 impl Sweep {
     pub(super) fn new(now: Instant, max_poll: Duration) -> Self {
         let longest = OVER_MANY.min(max_poll);
-        Self { longest, begun: now, took: Duration::ZERO, taken: 0, floor: None, more: false }
+        let took = Duration::ZERO;
+        Self { longest, max_poll, begun: now, took, taken: 0, floor: None, more: false }
     }
 
     pub(super) fn begins(&mut self, now: Instant, floor: Option<Position>) {
@@ -70,7 +73,8 @@ impl Sweep {
         }
         let rest = |took: Duration| if took > CHEAP { took * SHARE } else { Duration::ZERO };
         let walk = WALK * u32::try_from(taken).unwrap_or(u32::MAX);
-        self.begun + rest(self.took).max(rest(walk).min(self.longest))
+        let wait = rest(self.took).max(rest(walk).min(self.longest));
+        self.begun + wait.min(self.max_poll.max(2 * self.took))
     }
 }
 
@@ -125,6 +129,10 @@ mod tests {
         let mut sweep = Sweep::new(now, 300 * MS);
         sweep.taken(usize::MAX / 2);
         assert_eq!(sweep.next(false), now + 300 * MS, "no longer than between two polls");
+        let mut sweep = Sweep { took: 20 * MS, ..Sweep::new(now, 300 * MS) };
+        assert_eq!(sweep.next(false), now + 300 * MS, "though it took so long");
+        sweep.took = 200 * MS;
+        assert_eq!(sweep.next(false), now + 400 * MS, "half of the time goes to other things");
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl TableNames {
         Ok(self)
     }
 
-    /// Keeps dead letters in this table.
+    /// Keeps dead letters in this table. It is of this outbox alone: a letter does not say from
+    /// which it comes, and a replay puts it back into the one of who replays it.
     ///
     /// # Errors
     /// When the name is empty, holds NUL, begins with `sqlite_`, has more than 46 bytes
@@ -212,6 +213,13 @@ impl TableNames {
         [self.table.clone(), self.dlq_or_default(), self.paused()]
     }
 
+    /// The dead letters' table and its indexes, without the schema.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn beside_letters(&self) -> Vec<String> {
+        let dlq = self.dlq_or_default();
+        BESIDE_LETTERS.map(|end| format!("{dlq}{end}")).to_vec()
+    }
+
     /// The NOTIFY channel, the same that Python services use.
     #[must_use]
     pub fn channel(&self) -> String {
@@ -222,7 +230,7 @@ impl TableNames {
     ///
     /// The migrations make the dead-letter table too, so one of another name is
     /// another set of tables: it has its own record, called after it, and the
-    /// migrations run again. They leave what is there as it is.
+    /// migrations run again. They leave tables and indexes that are there as they are.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn version_table(&self) -> String {
         let own = self.dlq.as_ref().filter(|dlq| **dlq != format!("{}_dlq", self.table));

@@ -32,7 +32,8 @@ async fn counts_go_on_over_a_restart_and_are_kept_for_each_queue(db: &Db) {
 async fn a_drain_that_takes_too_long_and_a_row_that_waited_too_long_are_counted(db: &Db) {
     let (subscriber, probe) = probe::gated("it", "q");
     let ttl = Duration::from_secs(6);
-    let subscriber = subscriber.max_workers(1).lease_ttl(ttl);
+    let hour = Duration::from_secs(3600);
+    let subscriber = subscriber.max_workers(1).lease_ttl(ttl).min_poll(hour).max_poll(hour);
     let app = db.app().only([subscriber]).drain_timeout(Duration::from_millis(20));
     let stats = app.stats();
     let running = app.start().await.unwrap();
@@ -41,7 +42,8 @@ async fn a_drain_that_takes_too_long_and_a_row_that_waited_too_long_are_counted(
     // Too little is left to start the other one with.
     tokio::time::sleep_until(first.lease_deadline - ttl / 4).await;
     probe.let_end(1);
-    probe.start().await;
+    let second = probe.start().await;
+    assert!(second.at < first.lease_deadline, "given back, it is claimed before its lease ends");
     running.stop().await.unwrap_err();
     let one = stats.subscribers().remove(0);
     assert_eq!((one.dispatched, one.acked, one.abandoned), (2, 1, 1));

@@ -1,11 +1,13 @@
 //! `dlq list`, `show`, `groups`, `resolve`, `ignore`, `purge`.
 
+use std::process::Stdio;
+
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use serde_json::Value;
 
 use crate::plant::{id_of, plant};
-use crate::program::{json, run};
+use crate::program::{command, json, run};
 
 on_both!(
     letters_are_listed_page_by_page,
@@ -14,6 +16,7 @@ on_both!(
     problems_are_told_before_letters,
     letters_are_resolved_and_ignored,
     a_purge_shows_how_many_and_asks,
+    a_result_that_cannot_be_written_is_no_success,
     a_change_of_everything_has_to_be_said,
     an_unknown_letter_is_an_error,
     a_question_counts_what_will_be_changed,
@@ -167,6 +170,16 @@ async fn a_purge_shows_how_many_and_asks(db: &Db) {
     );
 }
 
+async fn a_result_that_cannot_be_written_is_no_success(db: &Db) {
+    plant(db, "orders", 1).await;
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut list = command(db, &["dlq", "list", "--json"]);
+    let list = list.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let ran = list.wait_with_output().await.unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("cannot be written"), "{ran:?}");
+}
+
 async fn a_change_of_everything_has_to_be_said(db: &Db) {
     plant(db, "orders", 2).await;
     for verb in ["replay", "resolve", "ignore", "purge"] {
@@ -183,6 +196,13 @@ async fn an_unknown_letter_is_an_error(db: &Db) {
     let unknown = run(db, &["dlq", "show", "4711"]).await;
     assert_eq!(unknown.code, 1);
     assert!(unknown.err.contains("no dead letter 4711"), "{}", unknown.err);
+    plant(db, "orders", 1).await;
+    let open = id_of(db, 1).await.to_string();
+    for id in ["4711", &open] {
+        let purge = run(db, &["dlq", "purge", id, "--yes"]).await;
+        assert_eq!((purge.code, db.letters().await), (1, 1), "{purge:?}");
+        assert!(purge.out.contains("1 of those named are not resolved or ignored"), "{purge:?}");
+    }
     db.exec("DROP TABLE outbox_dlq").await;
     let missing = run(db, &["dlq", "list", "--json"]).await;
     assert!(missing.err.contains("outbox migrate"), "{}", missing.err);

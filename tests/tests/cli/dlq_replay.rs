@@ -66,6 +66,15 @@ async fn a_trial_shows_what_a_handler_would_do_and_undoes_it(db: &Db) {
     );
     let untouched = "SELECT count(*) FROM outbox_dlq WHERE status = 'failed'";
     assert_eq!((db.rows().await, db.int(untouched).await), (0, 2));
+    // What a replay would not take is not tried, and what was tried before is told.
+    db.exec("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id = 2").await;
+    let ran = ended(shop(db, &[&trial[..], &[&good, &bad]].concat())).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains(&format!("letter {good}: handled by `book`")), "{ran:?}");
+    assert!(ran.err.contains(&format!("letter {bad} would not be replayed: it is ignored")));
+    for words in [&["--queue", "books"][..], &["--limit", "1"], &["--since", "1h"]] {
+        assert_eq!(ended(shop(db, &[&trial[..], &[&good], words].concat())).await.code, 2);
+    }
 }
 
 async fn many_letters_are_replayed_only_when_somebody_agrees(db: &Db) {

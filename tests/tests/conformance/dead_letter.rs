@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox::testing::store::{Death, Lease, Store};
 use outbox::{FailureReason, Outgoing};
 
-use crate::bench::{Bench, RawRow, Steps, TTL, about, death, retry};
+use crate::bench::{Bench, Postgres, RawRow, SqlBench as _, Steps, TTL, about, death, retry};
 
 async fn bury<B: Bench>(b: &B, lease: Lease) {
     assert_eq!(b.store().bury(&[death(lease)]).await.unwrap(), [true]);
@@ -165,6 +165,25 @@ async fn without_a_table_a_failed_row_is_deleted<B: Bench>(b: B) {
     assert_eq!(without.store().bury(&deaths).await.unwrap(), [false, true]);
     assert_eq!(b.rows().await.len(), 1);
     assert!(b.letters().await.is_empty());
+}
+
+/// A table that others made may have room for names which that of the letters has not.
+async fn a_long_timer_name_keeps_no_letter_back(b: Postgres) {
+    b.execute("ALTER TABLE outbox ALTER timer_id TYPE text").await;
+    b.put("q").await;
+    b.execute("UPDATE outbox SET timer_id = repeat('é', 300)").await;
+    let lease = b.take("q").await;
+    bury(&b, lease).await;
+    assert_eq!(b.number("SELECT length(timer_id)::bigint FROM outbox_dlq").await, 255);
+}
+
+mod on_postgres {
+    use super::*;
+
+    cases! {
+        postgres only, "SQLite knows no length of a text":
+        a_long_timer_name_keeps_no_letter_back,
+    }
 }
 
 cases! {

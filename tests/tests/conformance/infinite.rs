@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outbox::testing::store::Store;
+use outbox::testing::store::{Claim, Expects, Store};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL, about};
 
@@ -61,10 +61,34 @@ async fn a_row_that_is_never_due_is_left_where_it_is(b: Postgres) {
     assert_eq!(b.claim_ids(&["q"], 10).await, [id]);
 }
 
+/// Nothing in a row makes the statement fail that would take it, and others with it.
+async fn what_cannot_be_counted_further_stops_no_claim(b: Postgres) {
+    for expects in [Expects::Few, Expects::Many, Expects::Plenty] {
+        let ids = b.put_many("q", 4).await;
+        b.execute(&format!(
+            "UPDATE outbox SET deliveries_count = 9223372036854775807 WHERE id = {}",
+            ids[0]
+        ))
+        .await;
+        // One more second, and there would be no such time.
+        leased_since(&b, ids[1], "294276-12-31 23:59:59+00").await;
+        let set = "UPDATE outbox SET id = -7, next_attempt_at = '-infinity' WHERE id = ";
+        b.execute(&format!("{set}{}", ids[2])).await;
+        let claim = Claim { expects, ..b.claim_of(&["q"], 10) };
+        let mut taken = b.taken(&claim).await.rows;
+        taken.sort_by_key(|one| one.row.id);
+        let all: Vec<_> = taken.iter().map(|one| one.row.id).collect();
+        assert_eq!(all, [-7, ids[0], ids[3]], "{expects:?}");
+        assert_eq!(taken[1].row.deliveries_count, i64::MAX as u64);
+        b.execute("TRUNCATE outbox").await;
+    }
+}
+
 cases! {
     postgres only, "SQLite's times are numbers, and memory's are finite":
     a_lease_without_an_end_stops_no_claim_of_other_rows,
     a_lease_without_a_beginning_is_taken_over,
     a_row_that_was_always_due_is_counted_and_has_no_age,
     a_row_that_is_never_due_is_left_where_it_is,
+    what_cannot_be_counted_further_stops_no_claim,
 }

@@ -93,6 +93,46 @@ async fn a_dead_letter_table_may_be_named_later<B: SqlBench>(b: B) {
     other.store().close().await;
 }
 
+/// It would take as long as the table is large, and lock everybody out meanwhile.
+async fn an_index_of_due_rows_is_not_made_anew(b: Postgres) {
+    let made = "SELECT 'outbox_due_idx'::regclass::oid::bigint";
+    b.execute("DROP INDEX outbox_due_idx").await;
+    let page = include_str!("../../../docs/operations.md");
+    let beforehand = page.split("```sql\n").nth(2).unwrap().split("```").next().unwrap();
+    b.execute(beforehand).await;
+    let first = b.number(made).await;
+    // Another record of migrations, and a table to make.
+    let names = TableNames::default().with_dlq("letters").unwrap();
+    migrate_tables(b.pool(), &names).await.unwrap();
+    assert_eq!(b.number("SELECT count(*) FROM _letters_migrations").await, files());
+    b.execute("DROP TABLE outbox_paused").await;
+    migrate_tables(b.pool(), b.names()).await.unwrap();
+    assert_eq!(b.number(made).await, first);
+    // One that is not as it has to be.
+    b.execute("DROP INDEX outbox_due_idx; CREATE INDEX outbox_due_idx ON outbox (queue)").await;
+    b.execute("DROP TABLE outbox_paused; DROP TABLE _outbox_migrations").await;
+    migrate_tables(b.pool(), b.names()).await.unwrap();
+    validate_schema(b.pool(), b.names(), true).await.unwrap();
+    every_statement_works(&b).await;
+}
+
+/// PostgreSQL makes a table in the first schema of the path, whatever is in the others.
+async fn tables_that_the_path_finds_are_not_made_before_them(b: Postgres) {
+    let id = b.put("q").await;
+    let first = format!("{}_first", b.schema());
+    b.execute(&format!("CREATE SCHEMA {first}")).await;
+    let path = format!("{first},{}", b.schema());
+    let other = b.on_search_path(&path, TableNames::default().with_dlq("outbox_dlq").unwrap());
+    b.execute("DELETE FROM _outbox_migrations WHERE version > 1; DROP TABLE outbox_paused").await;
+    migrate_tables(other.pool(), other.names()).await.unwrap();
+    let in_first = format!("SELECT count(*) FROM pg_tables WHERE schemaname = '{first}'");
+    assert_eq!(b.number(&in_first).await, 0);
+    assert_eq!(other.claim_ids(&["q"], 10).await, [id]);
+    other.store().close().await;
+    other.pool().close().await;
+    b.execute(&format!("DROP SCHEMA {first} CASCADE")).await;
+}
+
 /// Each has its own rows; the dead letters tell their queues apart.
 async fn two_outboxes_may_share_their_dead_letters<B: SqlBench>(b: B) {
     for table in ["one", "two"] {
@@ -221,7 +261,7 @@ mod both {
         databases only, "memory has no tables to make":
         migrating_again_keeps_the_rows,
         tables_of_an_earlier_version_are_brought_up_to_date,
-    many_processes_may_migrate_at_once,
+        many_processes_may_migrate_at_once,
         migrations_of_the_application_are_left_alone,
         a_dead_letter_table_may_be_named_later,
         two_outboxes_may_share_their_dead_letters,
@@ -246,6 +286,8 @@ mod on_postgres {
         the_sql_can_be_run_by_other_tools,
         the_sql_may_name_a_schema,
         a_schema_that_does_not_exist_is_an_error,
+        an_index_of_due_rows_is_not_made_anew,
+        tables_that_the_path_finds_are_not_made_before_them,
         tables_that_python_made_are_adopted,
         tables_that_python_made_work_as_they_are,
     }

@@ -11,6 +11,7 @@ on_both!(
     letters_of_one_problem_are_one_group,
     letters_of_other_writers_are_grouped_too,
     only_open_letters_of_the_filter_are_grouped,
+    the_newest_letter_of_a_problem_is_of_the_filter_too,
     a_replay_of_a_problem_takes_all_of_its_letters,
 );
 
@@ -68,6 +69,17 @@ async fn only_open_letters_of_the_filter_are_grouped(db: &Db) {
     assert_eq!((all.letters, all.count), (7, 2));
     let ignored = Filter::new().status(outbox::dlq::Status::Ignored);
     assert_eq!(letters(db).groups(&ignored, 10).await.unwrap().letters, 0);
+}
+
+async fn the_newest_letter_of_a_problem_is_of_the_filter_too(db: &Db) {
+    plant(db, "a", 5).await;
+    db.exec("UPDATE outbox_dlq SET fingerprint = 'f00d', failure_reason = 'rejected'").await;
+    db.exec("UPDATE outbox_dlq SET failure_reason = 'max_deliveries' WHERE original_id < 3").await;
+    let groups = letters(db).groups(&Filter::new().reason("max_deliveries"), 10).await.unwrap();
+    let [problem] = &groups.problems[..] else { panic!("{groups:?}") };
+    let newest = letters(db).show(problem.newest).await.unwrap().unwrap().letter;
+    assert_eq!((newest.original_id, newest.failed_at), (2, problem.last_seen));
+    assert_eq!((&*problem.failure_reason, problem.letters), ("max_deliveries", 2));
 }
 
 async fn a_replay_of_a_problem_takes_all_of_its_letters(db: &Db) {

@@ -145,8 +145,12 @@ async fn what_would_be_left_behind_is_refused(db: &Db) {
         .await;
     db.exec("CREATE TRIGGER audit AFTER INSERT ON outbox_dlq FOR EACH ROW EXECUTE FUNCTION note()")
         .await;
+    db.exec("CREATE INDEX theirs ON outbox_dlq (original_id)").await;
+    db.exec("ALTER TABLE outbox_dlq ENABLE ROW LEVEL SECURITY").await;
     let told = letters(db).partition(0).await.unwrap_err().to_string();
-    assert!(told.contains("trigger audit") && told.contains("view mine"), "{told}");
+    for left in ["trigger audit", "view mine", "index theirs", "row-level security"] {
+        assert!(told.contains(left), "{left}: {told}");
+    }
     assert_eq!(letters(db).partitions().await.unwrap(), []);
     assert_eq!(of(db).await.len(), 1);
 }

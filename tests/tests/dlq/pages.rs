@@ -12,6 +12,7 @@ on_both!(
     pages_have_every_letter_once_while_letters_come_and_go,
     letters_of_one_moment_are_paged_by_their_ids,
     a_cursor_survives_as_text,
+    a_letter_that_is_dealt_with_meanwhile_is_not_told_twice,
 );
 
 /// Every letter that pages of seven have; after each page something happens.
@@ -59,6 +60,25 @@ async fn pages_have_every_letter_once_while_letters_come_and_go(db: &Db) {
         assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "no doubles");
         assert!(before.is_subset(&found.iter().copied().collect()), "{filter:?}");
     }
+}
+
+/// Each status is read by a statement of its own.
+async fn a_letter_that_is_dealt_with_meanwhile_is_not_told_twice(db: &Db) {
+    plant(db, "a", 200).await;
+    let mark = async {
+        for n in 1..=200 {
+            db.exec(format!("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id = {n}"))
+                .await;
+        }
+    };
+    let read = async {
+        while db.int("SELECT count(*) FROM outbox_dlq WHERE status = 'failed'").await > 0 {
+            let page = letters(db).list(&Filter::new(), None, 500).await.unwrap();
+            let ids = ids(&page.letters);
+            assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no doubles");
+        }
+    };
+    tokio::join!(mark, read);
 }
 
 async fn letters_of_one_moment_are_paged_by_their_ids(db: &Db) {

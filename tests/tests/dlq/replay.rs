@@ -13,6 +13,7 @@ on_both!(
     the_oldest_go_first_and_not_more_than_the_limit,
     a_live_timer_keeps_its_letter_and_says_so,
     named_letters_each_get_an_answer,
+    letters_that_somebody_has_locked_are_not_passed_over_in_silence,
     two_replays_at_once_put_each_letter_back_once,
     a_replay_may_change_the_payload_and_the_queue,
     options_that_make_no_sense_are_refused_at_once,
@@ -129,6 +130,25 @@ async fn named_letters_each_get_an_answer(db: &Db) {
         None => assert!(of(ids[3]).is_ok()),
     }
     assert_eq!(told.len(), 5);
+}
+
+async fn letters_that_somebody_has_locked_are_not_passed_over_in_silence(db: &Db) {
+    plant(db, "a", 5).await;
+    let letters = letters(db);
+    let all = Filter::new().queue("a");
+    if db.is_postgres() {
+        let mut tx = db.pg().begin().await.unwrap();
+        let hold = "SELECT id FROM outbox_dlq WHERE original_id IN (2, 5) FOR UPDATE";
+        sqlx::query(hold).execute(&mut *tx).await.unwrap();
+        let few = letters.replay(&all, &Replay::new().limit(1)).await.unwrap();
+        assert_eq!((few.replayed, few.kept, few.locked), (1, 0, 0), "nobody asked for them");
+        let report = letters.replay(&all, &Replay::new()).await.unwrap();
+        assert_eq!((report.replayed, report.kept, report.locked), (2, 2, 2));
+        tx.rollback().await.unwrap();
+    }
+    let report = letters.replay(&all, &Replay::new()).await.unwrap();
+    let left = if db.is_postgres() { 2 } else { 5 };
+    assert_eq!((report.replayed, report.kept, report.locked), (left, 0, 0));
 }
 
 async fn two_replays_at_once_put_each_letter_back_once(db: &Db) {

@@ -23,13 +23,25 @@ pub(super) async fn run(
          else they do is done",
     )?;
     let mut trials = Vec::new();
+    let mut refused = None;
     for &id in ids {
-        trials.push((id, context.app.dry_run(id).await?));
+        match context.app.dry_run(id).await {
+            Ok(trial) => trials.push((id, trial)),
+            // Those that ran before are told of: what they did is done.
+            Err(error) if trials.is_empty() => return Err(error.into()),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
     }
     let good = trials.iter().all(|(_, trial)| trial.outcome == DryOutcome::Acked);
     let listed: Vec<_> = trials.iter().map(value).collect();
     context.out.result(&json!({ "trials": listed }), || trials.iter().map(text).collect());
-    Ok(if good { Done::Good } else { Done::Bad })
+    match refused {
+        Some(error) => Err(error.into()),
+        None => Ok(if good { Done::Good } else { Done::Bad }),
+    }
 }
 
 fn outcome(outcome: DryOutcome) -> (&'static str, Option<f64>) {

@@ -61,11 +61,14 @@ impl Mark {
         let named = self.selection.ids().len() as u64;
         context.out.result(&json!({ status.as_str(): marked }), || {
             let many = shown::letters(marked);
-            match named.checked_sub(marked) {
-                Some(left @ 1..) => format!("{many} {status}; {left} of those named are not open"),
+            match (named.checked_sub(marked), open.checked_sub(marked)) {
+                (_, Some(left @ 1..)) => format!("{many} {status}; {}", shown::locked(left)),
+                (Some(left @ 1..), _) => {
+                    format!("{many} {status}; {left} of those named are not open")
+                }
                 _ => format!("{many} {status}"),
             }
         });
-        Ok(if marked < named { Done::Bad } else { Done::Good })
+        Ok(if marked < named.max(open) { Done::Bad } else { Done::Good })
     }
 }

@@ -69,9 +69,18 @@ impl Purge {
         let bar = context.out.progress(count, "letters");
         let purged = letters.purge_with(&filter, |purged| bar.set_position(purged)).await?;
         bar.finish_and_clear();
-        context
-            .out
-            .result(&json!({ "purged": purged }), || format!("{} deleted", shown::letters(purged)));
-        Ok(Done::Good)
+        let named = self.selection.ids().len() as u64;
+        context.out.result(&json!({ "purged": purged }), || {
+            let many = shown::letters(purged);
+            match (named.checked_sub(purged), count.checked_sub(purged)) {
+                (_, Some(left @ 1..)) => format!("{many} deleted; {}", shown::locked(left)),
+                (Some(left @ 1..), _) => {
+                    let kind = status.map_or("resolved or ignored".into(), |one| one.to_string());
+                    format!("{many} deleted; {left} of those named are not {kind}")
+                }
+                _ => format!("{many} deleted"),
+            }
+        });
+        Ok(if purged < named.max(count) { Done::Bad } else { Done::Good })
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::confirm::Consent;
 use super::selection::Selection;
 use super::{Context, DeadLetters, Done, Trouble, shown};
-use crate::dlq::{Canary, CanaryOutcome, Replay, ReplayReport, Replayed};
+use crate::dlq::{Canary, CanaryOutcome, Kept, Replay, ReplayReport, Replayed};
 
 /// Letters that are listed one by one; of all others there are counts.
 const LISTED: usize = 1000;
@@ -52,7 +52,10 @@ pub(super) struct ReplayLetters {
     canary_patience: Duration,
     /// Run the handler of this program in a transaction that is rolled back, and show
     /// what would become of the letters; for handlers that take `Tx`, and for ids.
-    #[arg(long, conflicts_with_all = ["canary", "rate", "to_queue", "payload", "payload_file"])]
+    #[arg(long, conflicts_with_all = [
+        "canary", "rate", "to_queue", "payload", "payload_file", "all", "limit", "queue", "reason",
+        "error_kind", "fingerprint", "since", "until",
+    ])]
     dry_run: bool,
     #[command(flatten)]
     consent: Consent,
@@ -92,6 +95,7 @@ impl ReplayLetters {
         let value = json!({
             "replayed": report.replayed,
             "kept": report.kept,
+            "locked": report.locked,
             "stopped": report.stopped(),
             "canary": report.canary.as_ref().map(canary),
             "letters": listed,
@@ -156,6 +160,9 @@ fn text(report: &ReplayReport, told: &[Replayed]) -> String {
         if let Err(kept) = one.row {
             let _ = writeln!(text, "  letter {}: {kept}", one.letter);
         }
+    }
+    if report.locked > 0 {
+        let _ = writeln!(text, "  {}: {}", shown::letters(report.locked), Kept::Locked);
     }
     if let Some(canary) = &report.canary {
         let CanaryOutcome { handled, failed, waiting, .. } = canary;

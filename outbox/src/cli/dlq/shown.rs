@@ -30,6 +30,12 @@ pub(super) fn letters(number: u64) -> String {
     format!("{} {}", count(number), if number == 1 { "letter" } else { "letters" })
 }
 
+/// Of those that were counted before, and are as they were.
+pub(super) fn locked(number: u64) -> String {
+    let is = if number == 1 { "is" } else { "are" };
+    format!("{} {is} not: somebody else is at them, try again", letters(number))
+}
+
 /// The beginning of a text, in one line.
 pub(super) fn line(text: Option<&str>, chars: usize) -> String {
     let text = text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");

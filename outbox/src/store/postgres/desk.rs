@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::store::names::TableNames;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-/// As in reading.rs.
+/// As in transactions.rs.
 const PLANS: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan;
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
     SET LOCAL enable_mergejoin = off";

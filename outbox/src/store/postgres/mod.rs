@@ -1,5 +1,5 @@
 //! PostgreSQL: one pool of few connections for the engine, one connection that
-//! listens. The user's pool is never used after start, but for what it connects with.
+//! listens. Of the user's pool, after the start, only what handlers take as `Tx`.
 
 mod bench;
 mod claim;

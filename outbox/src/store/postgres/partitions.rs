@@ -121,7 +121,10 @@ impl PgDesk {
             let texts = sqlx::query_scalar::<_, String>(sql).bind(&table);
             texts.fetch_all(connection).await.map_err(&failed)
         };
-        let left = texts(&mut *connection, include_str!("sql/letters_left_behind.sql")).await?;
+        let left = sqlx::query_scalar::<_, String>(include_str!("sql/letters_left_behind.sql"))
+            .bind(&table)
+            .bind(self.names.beside_letters());
+        let left = left.fetch_all(&mut *connection).await.map_err(&failed)?;
         if !left.is_empty() {
             let left = left.join(", ");
             return Err(refused(format!(

@@ -1,8 +1,8 @@
 //! Making the tables.
 
-use sqlx::AssertSqlSafe;
 use sqlx::migrate::MigrateError;
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 
 use super::validate::validate;
 use crate::error::{StoreError, has_code};
@@ -16,6 +16,20 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0002_hot_claims.sql"),
     include_str!("../../../migrations/postgres/0003_operations.sql"),
 ];
+
+/// Of the statements, those that would make the index of due rows anew where it is there: it
+/// takes as long as the table is large, and nobody publishes or claims meanwhile.
+const DUE: &str = "DROP INDEX IF EXISTS \"outbox_due_idx\";
+CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
+    WHERE next_attempt_at IS NOT NULL;
+";
+const HAS_DUE: &str = "SELECT EXISTS (SELECT FROM pg_index \
+    WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = 3 AND indpred IS NOT NULL)";
+/// New tables go where those are that are there, not before them in the path.
+const WHERE_THEY_ARE: &str = "SELECT set_config('search_path', \
+        quote_ident(n.nspname) || ', ' || current_setting('search_path'), true) \
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE c.oid = to_regclass($1) AND n.nspname IS DISTINCT FROM current_schema()";
 
 /// The SQL that makes the tables; it can be repeated.
 pub(crate) fn sql(names: &TableNames) -> String {
@@ -69,11 +83,26 @@ fn is_deadlock(failed: &StoreError) -> bool {
     error.is_some_and(|error| has_code(error, &["40P01"]))
 }
 
+/// Lets new tables come to lie beside the old ones, and says what is not to be made anew.
+async fn made_already(
+    tx: &mut PgConnection,
+    names: &TableNames,
+) -> Result<Option<String>, StoreError> {
+    if names.schema().is_none() {
+        let there = sqlx::query(WHERE_THEY_ARE).bind(names.qualified(names.table()));
+        there.execute(&mut *tx).await.map_err(StoreError::of("migrate"))?;
+    }
+    let due = names.qualified(&format!("{}_due_idx", names.table()));
+    let has_due = sqlx::query_scalar(HAS_DUE).bind(due);
+    let has_due: bool = has_due.fetch_one(tx).await.map_err(StoreError::of("migrate"))?;
+    Ok(has_due.then(|| names.sql(DUE).to_string()))
+}
+
 /// Runs the migrations in one transaction, under a lock that ends with it: a
 /// session lock would outlive a cancelled call.
 async fn try_to_migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let migrator = migrator(names, MIGRATIONS);
+    let mut migrator = migrator(names, MIGRATIONS);
     let users = pool.clone();
     let mut tx = begun("migrate", async move { users.begin_with(BEGIN).await }).await?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -81,6 +110,14 @@ async fn try_to_migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreEr
         .execute(&mut *tx)
         .await
         .map_err(failed("migrate"))?;
+    let made = made_already(&mut tx, names).await?;
+    let without = |text: &str| {
+        let kept = made.as_ref().map_or_else(|| text.to_owned(), |made| text.replace(made, ""));
+        AssertSqlSafe(kept)
+    };
+    for migration in migrator.migrations.to_mut() {
+        migration.sql = without(migration.sql.as_str()).into_sql_str();
+    }
     // `run` does not compile in a future that is `Send` ("implementation of `Acquire`
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
@@ -96,10 +133,7 @@ async fn try_to_migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreEr
     .await
     .map_err(failed("migrate"))?;
     if !made {
-        sqlx::raw_sql(AssertSqlSafe(sql(names)))
-            .execute(&mut *tx)
-            .await
-            .map_err(failed("migrate"))?;
+        sqlx::raw_sql(without(&sql(names))).execute(&mut *tx).await.map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))
 }

@@ -102,6 +102,9 @@ impl Sleepers {
             let mine = named.iter().filter(|(_, lock)| fresh.contains(lock));
             let mut unheard: Vec<_> = mine.map(|&(queue, _)| queue.to_owned()).collect();
             unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
+            // Who falls asleep again and again, while one writer lives, is in it once.
+            unheard.sort_unstable();
+            unheard.dedup();
             let since = Instant::now();
             // The first time at once: some are over by now.
             self.unnoticed = Some(Unnoticed { queues: unheard, writers, since, look_at: since });

@@ -14,7 +14,7 @@ WITH deleted AS (
     INSERT INTO "outbox_dlq" (original_id, queue, payload, headers, deliveries_count, created_at,
         failed_at, failure_reason, last_exception, timer_id, error_kind, note, fingerprint)
     SELECT id, queue, payload, headers, deliveries_count, created_at, clock_timestamp(),
-        ($4::text[])[run], ($6::text[])[run], timer_id, ($5::text[])[run], ($7::text[])[run],
+        ($4::text[])[run], ($6::text[])[run], left(timer_id, 255), ($5::text[])[run], ($7::text[])[run],
         ($8::text[])[run]
     FROM deleted
 )

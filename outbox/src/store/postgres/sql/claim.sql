@@ -34,7 +34,7 @@ WITH clock AS MATERIALIZED (
             AND NOT pg_try_advisory_xact_lock(hashtextextended($8, 1)) AS crowded
 ), claims AS MATERIALIZED (
     SELECT given.rows, given.ttl * interval '1 microsecond' AS ttl, given.token,
-        coalesce(given.at, '-infinity') AS at, coalesce(given.id, 0) AS id, given.place
+        coalesce(given.at, '-infinity') AS at, coalesce(given.id, -9223372036854775808) AS id, given.place
     FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::timestamptz[], $5::bigint[])
         WITH ORDINALITY AS given(rows, ttl, token, at, id, place)
 ), wanted AS MATERIALIZED (
@@ -86,7 +86,7 @@ WITH clock AS MATERIALIZED (
     UPDATE "outbox" AS o
     SET acquired_token = due.token,
         acquired_at = (SELECT now FROM clock),
-        deliveries_count = o.deliveries_count + 1
+        deliveries_count = least(o.deliveries_count, 9223372036854775806) + 1
     FROM due
     WHERE o.ctid = due.tid
       AND (NOT (SELECT bool_or(counts.large) FROM counts)
@@ -116,7 +116,7 @@ CROSS JOIN LATERAL (
          ORDER BY o.next_attempt_at, o.id
          LIMIT 1)
         UNION ALL
-        (SELECT oldest.acquired_at + claims.ttl, 100000
+        (SELECT least(oldest.acquired_at, (SELECT now FROM clock)) + claims.ttl, 100000
          FROM (SELECT o.acquired_at
                FROM "outbox" AS o
                WHERE o.queue = wanted.queue AND o.next_attempt_at <= (SELECT now FROM clock)

@@ -20,7 +20,8 @@ WITH ahead AS MATERIALIZED (
              END
          FROM (SELECT o.next_attempt_at,
                    CASE WHEN o.next_attempt_at > statement_timestamp() THEN o.next_attempt_at
-                        ELSE nullif(o.acquired_at, 'infinity') + $2 * interval '1 microsecond'
+                        WHEN o.acquired_at < 'infinity' THEN
+                            least(o.acquired_at, statement_timestamp()) + $2 * interval '1 microsecond'
                    END AS at,
                    o.next_attempt_at <= statement_timestamp()
                        AND (o.acquired_at <= statement_timestamp() - $2 * interval '1 microsecond'
@@ -30,7 +31,7 @@ WITH ahead AS MATERIALIZED (
                FROM "outbox" AS o
                WHERE o.queue = $6
                  AND o.next_attempt_at < 'infinity'
-                 AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, 0))
+                 AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, -9223372036854775808))
                ORDER BY o.next_attempt_at, o.id
                LIMIT 100) AS first
          HAVING true
@@ -42,7 +43,7 @@ WITH ahead AS MATERIALIZED (
         FROM "outbox" AS o
         WHERE o.queue = $6
           AND o.next_attempt_at <= statement_timestamp()
-          AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, 0))
+          AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, -9223372036854775808))
           AND o.acquired_token IS NULL
         ORDER BY o.next_attempt_at, o.id
         LIMIT $1
@@ -52,7 +53,7 @@ WITH ahead AS MATERIALIZED (
 ), taken AS (
     UPDATE "outbox" AS o
     SET acquired_token = $3, acquired_at = statement_timestamp(),
-        deliveries_count = o.deliveries_count + 1
+        deliveries_count = least(o.deliveries_count, 9223372036854775806) + 1
     WHERE o.ctid = ANY((SELECT locked.tids FROM locked)::tid[])
       AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text AS headers, o.attempts_count, o.deliveries_count,

@@ -31,7 +31,7 @@ WITH lanes AS MATERIALIZED (
         FROM "outbox" AS o
         WHERE o.queue = $6
           AND o.next_attempt_at <= statement_timestamp()
-          AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, 0))
+          AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, -9223372036854775808))
           AND (o.acquired_token IS NULL
                OR o.acquired_at <= statement_timestamp() - $2 * interval '1 microsecond')
           AND ($4 IS NULL OR o.xmax = 0
@@ -46,7 +46,7 @@ WITH lanes AS MATERIALIZED (
 )
 UPDATE "outbox" AS o
 SET acquired_token = $3, acquired_at = statement_timestamp(),
-    deliveries_count = o.deliveries_count + 1
+    deliveries_count = least(o.deliveries_count, 9223372036854775806) + 1
 WHERE o.ctid = ANY((SELECT locked.tids FROM locked WHERE locked.bytes <= 33554432)::tid[])
   AND (o.acquired_token IS NULL
        OR o.acquired_at <= statement_timestamp() - $2 * interval '1 microsecond')

@@ -1,5 +1,5 @@
 -- Publishes one message that is due at once in the caller's transaction, and wakes the
--- queue's readers when that commits, if one of them sleeps: see listen.rs. The lock is asked
+-- queue's readers when that commits, if one of them sleeps: see sleepers.rs. The lock is asked
 -- for after the row is written, when the transaction has its number.
 -- $1 queue, $2 payload, $3 headers, $4 channel, or NULL to notify never, $5 lock of the
 -- queue's sleepers, or NULL not to ask for them.

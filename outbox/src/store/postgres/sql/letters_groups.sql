@@ -26,6 +26,7 @@ LEFT JOIN LATERAL (
     SELECT l.queue, l.error_kind, l.failure_reason, l.id, l.last_exception, l.note
     FROM "outbox_dlq" AS l
     WHERE l.status = 'failed' AND l.fingerprint = g.fingerprint
+-- the filter
     ORDER BY l.failed_at DESC, l.id DESC
     LIMIT 1
 ) AS n ON true

@@ -1,5 +1,5 @@
 -- Says what hangs on the dead-letter table and would stay with its old rows.
--- $1 the table. Locks nothing. Index: those of the catalogue.
+-- $1 the table, $2 the names of our indexes. Locks nothing. Index: those of the catalogue.
 SELECT 'the trigger ' || quote_ident(tgname)
 FROM pg_trigger
 WHERE tgrelid = to_regclass($1) AND NOT tgisinternal
@@ -13,3 +13,13 @@ FROM pg_depend AS d
 JOIN pg_rewrite AS r ON r.oid = d.objid
 WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = to_regclass($1)
   AND r.ev_class <> to_regclass($1)
+UNION ALL
+SELECT 'its row-level security'
+FROM pg_class AS c
+WHERE c.oid = to_regclass($1)
+  AND (c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid))
+UNION ALL
+SELECT 'the index ' || quote_ident(c.relname)
+FROM pg_index AS x
+JOIN pg_class AS c ON c.oid = x.indexrelid
+WHERE x.indrelid = to_regclass($1) AND NOT x.indisprimary AND c.relname <> ALL ($2)

@@ -16,6 +16,7 @@ WITH grouped AS MATERIALIZED (
         (SELECT l.id
          FROM "outbox_dlq" AS l
          WHERE l.status = 'failed' AND l.fingerprint = grouped.fingerprint
+-- the filter
          ORDER BY l.failed_at DESC, l.id DESC
          LIMIT 1) AS newest
     FROM grouped
