@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outbox::testing::{Ending, TestBroker};
-use outbox::{Context, Outgoing, Publisher, subscriber};
+use outbox::{AckPolicy, Context, Outgoing, PublishError, Publisher, subscriber};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, PartialEq)]
@@ -49,6 +49,12 @@ async fn collected(order: Order, publisher: Publisher) -> Result<(), String> {
     let confirmed = Outgoing::new("confirmed", &Confirmed { order: order.id });
     publisher.collect(confirmed).map_err(|error| error.to_string())?;
     if order.id < 0 { Err("too late".into()) } else { Ok(()) }
+}
+
+#[subscriber("limited", retry = NoRetry)]
+async fn limited(order: Order, publisher: Publisher) -> Result<(), PublishError> {
+    let confirmed = Outgoing::new("confirmed", &Confirmed { order: order.id });
+    publisher.max_payload(r#"{"order":1}"#.len()).collect(confirmed)
 }
 
 #[subscriber("refused", publish = "confirmed", retry = NoRetry)]
@@ -134,6 +140,17 @@ async fn collected_messages_share_the_fate_of_the_ack() {
 }
 
 #[tokio::test]
+async fn a_publisher_with_a_limit_collects_within_it() {
+    assert_eq!(published("limited", 1).await.1, [Confirmed { order: 1 }]);
+    let (broker, bodies) = published("limited", 10).await;
+    assert!(bodies.is_empty());
+    let letter = &broker.dlq_rows()[0];
+    assert_eq!(letter.error_kind.as_deref(), Some("publish"));
+    let why = letter.last_exception.as_deref().unwrap();
+    assert!(why.contains("PayloadTooLarge"), "{why}");
+}
+
+#[tokio::test]
 async fn a_lost_lease_publishes_nothing() {
     let broker = TestBroker::with([one::subscriber()]);
     broker.crash_next(1);
@@ -159,6 +176,18 @@ async fn a_timer_can_set_itself_again_while_it_runs() {
     broker.advance(Duration::from_secs(300)).await;
     assert_eq!(broker.calls("every_minute").len(), 6);
     assert_eq!(broker.rows().len(), 1);
+}
+
+/// The macro sees only a policy that stands in the attribute.
+#[tokio::test]
+async fn a_returned_message_under_ack_first_is_refused_at_the_start() {
+    for returning in [one::subscriber(), chosen::subscriber()] {
+        let queue = returning.queues()[0].clone();
+        let broker = TestBroker::with([returning.ack(AckPolicy::AckFirst)]);
+        let refused = broker.publish(&queue, &Order { id: 1 }).await.unwrap_err().to_string();
+        assert!(refused.contains("`AckFirst`") && refused.contains("`publish`"), "{refused}");
+        assert!(broker.rows().is_empty());
+    }
 }
 
 #[tokio::test]

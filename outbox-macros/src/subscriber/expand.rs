@@ -86,6 +86,7 @@ fn subscriber(
         .calls
         .iter()
         .map(|Call { method, value }| quote_spanned!(method.span()=> .#method(#value)));
+    let publishes = options.publish.as_ref().map(returned::publishes);
     let reads = params.first().map(reads);
     let blocks =
         function.sig.asyncness.is_none().then(|| quote_spanned!(Span::mixed_site()=> .blocks()));
@@ -93,6 +94,7 @@ fn subscriber(
         ::outbox::__private::#of subscriber(#name, #origin, #queues, #handler)
             #blocks
             #reads
+            #publishes
             #(#checks)*
             #(#calls)*
     }

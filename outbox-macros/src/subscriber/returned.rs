@@ -57,6 +57,11 @@ fn something(ty: &Type, errors: &mut Errors) {
     }
 }
 
+/// Tells the subscriber where it publishes, so that the start can refuse what is no literal.
+pub(super) fn publishes(queue: &TokenStream) -> TokenStream {
+    quote_spanned!(at(queue)=> .publishes(|| ::outbox::__private::returned::queue(&#queue)))
+}
+
 /// Turns the call into a result, spanned on the returned type.
 pub(super) fn expand(
     output: &ReturnType,
@@ -108,11 +113,7 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
             quote_spanned!(span=> ::outbox::__private::returned::vec(#value, |#inner| #each))
         }
         Some(("Outgoing", None)) => {
-            // Named, so that a constant used only here is not called unused.
-            quote_spanned!(span=> {
-                let _ = &#queue;
-                ::outbox::__private::returned::outgoing(&#ctx, #value)
-            })
+            quote_spanned!(span=> ::outbox::__private::returned::outgoing(&#ctx, #value))
         }
         _ => {
             let queue = quote_spanned!(at(queue)=> &#queue);

@@ -139,6 +139,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn other_names_keep_what_the_environment_says_and_they_leave_open() {
+        let get = |key: &str| match key {
+            "OUTBOX_DLQ_TABLE" => Some("dead".to_owned()),
+            "OUTBOX_NOTIFY" => Some("never".to_owned()),
+            _ => None,
+        };
+        let named = |names: TableNames| from_lookup(get).names(names).names;
+        let orders = || TableNames::new("orders").unwrap();
+        assert_eq!(named(orders()), orders().with_dlq("dead").unwrap().never_notify());
+        let complete = orders().with_dlq("lost").unwrap().always_notify();
+        assert_eq!(named(complete.clone()), complete);
+        // A table of the name of its own dead letters cannot start.
+        let clash = from_lookup(get).names(TableNames::new("dead").unwrap());
+        assert_eq!(clash.mistakes.len(), 1, "{:?}", clash.mistakes);
+    }
+
+    #[tokio::test]
     async fn a_refused_start_makes_no_file() {
         let file = std::env::temp_dir().join(format!("outbox-refused-{}.db", std::process::id()));
         let url = format!("sqlite:{}", file.display());

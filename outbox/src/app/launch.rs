@@ -287,7 +287,7 @@ mod tests {
         let most = |workers| {
             let plain = Subscriber::new("plain", "a", |_| async {}).max_workers(70);
             let lent = Subscriber::new("lent", "b", |_| async {}).max_workers(workers);
-            let lent = lent.requires::<Tx<sqlx::Postgres>>();
+            let lent = lent.requires::<Option<Tx<sqlx::Postgres>>>();
             match database.with_pool(in_transactions(&[plain, lent])) {
                 Database::Postgres(pool) => pool.options().get_max_connections(),
                 _ => 0,

@@ -161,11 +161,16 @@ impl App {
         Self::new(Database::Sqlite(pool))
     }
 
-    /// Uses these tables.
+    /// Uses these tables. Where they name no dead-letter table, or leave open when to
+    /// notify, what the environment or [`App::dlq`] said before stands.
     #[must_use]
-    pub fn names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
+    pub fn names(self, names: TableNames) -> Self {
+        let dlq = self.names.dlq().filter(|_| names.dlq().is_none()).map(str::to_owned);
+        let app = Self { names: names.notifying_as(self.names.notify()), ..self };
+        match dlq {
+            Some(table) => app.dlq(table),
+            None => app,
+        }
     }
 
     /// Keeps dead letters in this table.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::handle::handle;
@@ -48,13 +47,27 @@ impl Run<'_> {
     }
 
     /// What becomes of it unstarted, if it may not start any more: it has waited.
-    fn kept_back(&self, stop: &CancellationToken, now: Instant) -> Option<Settlement> {
+    fn kept_back<S>(
+        &self,
+        shared: &Shared<S>,
+        reader: &Reader,
+        now: Instant,
+    ) -> Option<Settlement> {
         let deadline = self.context.lease_deadline();
         if self.context.delivery().watch.is_lost() || now >= deadline {
             return Some(Settlement::Lost);
         }
-        let late = stop.is_cancelled() || now + lease::margin(self.ttl) > deadline;
-        late.then_some(Settlement::Release { due_in: None, uncount: true })
+        if shared.stop.is_cancelled() || now + lease::margin(self.ttl) > deadline {
+            return Some(Settlement::Release { due_in: None, uncount: true });
+        }
+        self.expired(shared, reader, now)
+    }
+
+    /// What becomes of it if its time is over.
+    fn expired<S>(&self, shared: &Shared<S>, reader: &Reader, now: Instant) -> Option<Settlement> {
+        let row = &self.context.delivery().row;
+        let expired = row.has_expired(now - self.claimed_at);
+        expired.then(|| case(shared, reader, row, self.claimed_at).expired())
     }
 
     /// Its handler was not started.
@@ -138,7 +151,7 @@ pub(crate) async fn deliver<S: Store>(
         let mut now = now;
         if late || waited {
             now = Instant::now();
-            runs = still_held(runs, &shared.stop, now, &mut settled);
+            runs = still_held(shared, reader, runs, now, &mut settled);
             if runs.is_empty() {
                 return settled;
             }
@@ -185,17 +198,18 @@ async fn hand_over(early: Option<&Sender>, settled: &mut Few<Box<Settling>>) -> 
     true
 }
 
-/// Those whose leases were over before they could start do not start with the others of
-/// their batch; once the drain has begun, none does.
-fn still_held<'a>(
+/// Those whose leases or whose time were over before they could start do not start with the
+/// others of their batch; once the drain has begun, none does.
+fn still_held<'a, S>(
+    shared: &Shared<S>,
+    reader: &Reader,
     runs: Few<Run<'a>>,
-    stop: &CancellationToken,
     now: Instant,
     settled: &mut Few<Box<Settling>>,
 ) -> Few<Run<'a>> {
     let mut held = Few::new();
     for run in runs {
-        match run.kept_back(stop, now) {
+        match run.kept_back(shared, reader, now) {
             None => held.push(run),
             Some(settlement) => settled.push(run.unstarted(settlement)),
         }
@@ -269,6 +283,9 @@ async fn alone<S: Store>(
     };
     let Some(alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
+    if let Some(settlement) = run.expired(shared, reader, since) {
+        return smallvec![run.unstarted(settlement)];
+    }
     let deadline = run.context.lease_deadline();
     let held = run.settling.lease;
     let marked = Lease { token: new_alone_token(), ..held };
@@ -332,7 +349,7 @@ async fn beside<S: Store>(
         return smallvec![run.given_back()];
     };
     let now = Instant::now();
-    if let Some(settlement) = run.kept_back(&shared.stop, now) {
+    if let Some(settlement) = run.kept_back(shared, reader, now) {
         return smallvec![run.unstarted(settlement)];
     }
     run.dispatched(reader, now);

@@ -53,7 +53,10 @@ impl Ruling {
 impl Case<'_> {
     /// The ruling on a run that ended by itself.
     pub(super) fn rule(&self, context: &Context, result: HandlerResult) -> Ruling {
-        let said = context.delivery().said.get();
+        let delivery = context.delivery();
+        // An ack would commit what the error has left half done.
+        let undone = result.is_err() && delivery.took_transaction();
+        let said = delivery.said.get().filter(|said| !(undone && **said == Outcome::Ack));
         let (mut settlement, error) = match result {
             Ok(outcome) => (self.judge(Ok(outcome), said), None),
             Err(error) => (self.judge(Err(&error), said), Some(error)),

@@ -71,6 +71,11 @@ impl Delivery {
         self.loan.get().is_some_and(|loan| loan.is_beginning())
     }
 
+    /// Whether its handler has asked for a transaction.
+    pub(crate) fn took_transaction(&self) -> bool {
+        self.loan.get().is_some_and(|loan| loan.lent.get().is_some())
+    }
+
     pub(crate) fn is_sole_writer(&self) -> bool {
         self.loan.get().is_some_and(|loan| loan.is_sole_writer())
     }
@@ -250,8 +255,9 @@ impl Context {
     /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.
     ///
     /// This and the three below only leave word; it is written after the
-    /// handler returned. The first word counts, also over a later error.
-    /// They return false when a word was already given.
+    /// handler returned. The first word counts, also over a later error, but for an ack
+    /// where the handler takes a [`Tx`](crate::Tx): the error rolls that back. They return
+    /// false when a word was already given.
     pub fn ack(&self) -> bool {
         self.say(Outcome::Ack)
     }

@@ -35,6 +35,7 @@ pub(crate) use thread::Thread;
 pub use tx::Tx;
 
 use crate::error::BoxError;
+use crate::subscriber::HandlerError;
 
 /// A parameter of a handler, made from its delivery.
 ///
@@ -83,18 +84,29 @@ pub trait FromContext: Sized + Send {
     }
 }
 
-/// `None` when it cannot be made.
+/// `None` when it cannot be made. A [`Tx`](crate::Tx) that the database cannot begin puts
+/// the message off all the same: a run without it would be taken for done.
 impl<X: FromContext> FromContext for Option<X> {
-    type Rejection = Infallible;
+    type Rejection = HandlerError;
 
-    async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
-        Ok(X::from_context(ctx).await.ok())
+    const TAKES_TRANSACTION: bool = X::TAKES_TRANSACTION;
+
+    async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
+        match X::from_context(ctx).await {
+            Ok(made) => Ok(Some(made)),
+            Err(rejection) => {
+                let error = HandlerError::or_kind(HandlerError::EXTRACT, rejection);
+                if error.is_put_off() { Err(error) } else { Ok(None) }
+            }
+        }
     }
 }
 
 /// The rejection as a value, so that the handler decides.
 impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
     type Rejection = Infallible;
+
+    const TAKES_TRANSACTION: bool = X::TAKES_TRANSACTION;
 
     async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
         Ok(X::from_context(ctx).await)

@@ -183,11 +183,15 @@ pub fn outcome<T: IntoOutcome>() -> fn(T) -> HandlerResult {
     T::into_outcome
 }
 
-/// Reads the verdict of an error that is an `F`.
+/// Reads the verdict of an error that is an `F`, a `Box` of one or an `Arc` of one, which
+/// are errors of their own.
 pub fn known_failure<F: Failure>(
     error: &(dyn std::error::Error + 'static),
 ) -> Option<(Verdict, &'static str)> {
-    error.downcast_ref::<F>().map(|failure| (failure.verdict(), failure.kind()))
+    let boxed = || error.downcast_ref::<Box<F>>().map(|failure| &**failure);
+    let shared = || error.downcast_ref::<Arc<F>>().map(|failure| &**failure);
+    let failure = error.downcast_ref::<F>().or_else(boxed).or_else(shared)?;
+    Some((failure.verdict(), failure.kind()))
 }
 
 /// One run of a handler.

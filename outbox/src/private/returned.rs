@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::error::BoxError;
 use crate::extract::Context;
-use crate::publish::Outgoing;
 pub use crate::publish::QueueFor;
+use crate::publish::{Outgoing, QueueName};
 use crate::subscriber::{HandlerError, HandlerResult, Outcome};
 
 /// What can be returned as a message. A trait of its own for the text of the
@@ -25,6 +25,11 @@ impl<T: Serialize> Message for T {
     fn outgoing(&self, queue: &str) -> Outgoing {
         Outgoing::new(queue, self)
     }
+}
+
+/// The queue of the option.
+pub fn queue(queue: &impl QueueName) -> String {
+    queue.name().to_owned()
 }
 
 /// A value for the queue of the option.

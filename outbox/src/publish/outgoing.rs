@@ -60,6 +60,8 @@ pub struct Outgoing {
     pub(super) publisher: Option<Publisher>,
     /// Of the span that it is published in: a collected message is written later.
     pub(super) trace: Option<Trace>,
+    /// That of the publisher which collected it: another one writes it.
+    pub(super) max_payload: Option<usize>,
 }
 
 impl fmt::Debug for Outgoing {
@@ -82,10 +84,11 @@ impl Outgoing {
     }
 
     /// A value in another encoding, with its content type; of a typed queue by
-    /// [`Queue::encoded`](crate::Queue::encoded).
+    /// [`Queue::encoded`](crate::Queue::encoded). A header of another content type, perhaps
+    /// one of a message that is answered, is refused.
     pub fn encoded<C: Codec>(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
         let payload = C::encode(body).map(Bytes::from);
-        Self::with(queue.into(), payload, Some(C::CONTENT_TYPE.into()))
+        Self::with(queue.into(), payload, None).content_type(C::CONTENT_TYPE)
     }
 
     /// Bytes as they are, without a content type unless one is named.
@@ -112,6 +115,7 @@ impl Outgoing {
             conflict: None,
             publisher: None,
             trace: None,
+            max_payload: None,
         }
     }
 
@@ -139,6 +143,11 @@ impl Outgoing {
     /// With the span that it is published in.
     pub(super) fn traced(self, trace: Option<Trace>) -> Self {
         Self { trace, ..self }
+    }
+
+    /// Refused when it is prepared, if its payload is larger.
+    pub(super) fn limited(self, max_payload: usize) -> Self {
+        Self { max_payload: Some(max_payload), ..self }
     }
 
     /// Bytes of the payload; none when it does not serialise.

@@ -99,7 +99,8 @@ impl Publisher {
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
         let trace = PublishSpan::created(&message.queue, message.size());
-        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message.traced(trace));
+        let message = message.traced(trace).limited(self.table.max_payload);
+        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         Ok(())
     }
 
@@ -113,7 +114,8 @@ impl Publisher {
         let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
         let mut bytes = 0;
         for (message, id) in messages.into_iter().zip(ids()) {
-            let message = message.prepare(self.table.max_payload, trail, id)?;
+            let max_payload = message.max_payload.unwrap_or(self.table.max_payload);
+            let message = message.prepare(max_payload, trail, id)?;
             if let Some(timer_id) = &message.timer_id
                 && !timers.insert((message.queue.clone(), timer_id.clone()))
             {
@@ -148,7 +150,8 @@ impl Publisher {
     /// Refuses payloads above this many bytes; 16 MiB by default.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> Self {
-        Self { sinks: self.sinks, ..Self::with(self.table.names.clone(), bytes) }
+        let table = Self::with(self.table.names.clone(), bytes).table;
+        Self { table, ..self }
     }
 
     /// The tables it writes to.

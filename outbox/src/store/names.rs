@@ -192,9 +192,16 @@ impl TableNames {
         self.dlq.as_deref()
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn notify(&self) -> Notify {
         self.notify
+    }
+
+    /// Notifies as others did, unless these say when.
+    pub(crate) fn notifying_as(mut self, others: Notify) -> Self {
+        if self.notify == Notify::default() {
+            self.notify = others;
+        }
+        self
     }
 
     /// The dead-letter table that a migration makes, kept letters or not.

@@ -5,6 +5,7 @@ mod failure;
 mod layer;
 mod options;
 mod outcome;
+mod problems;
 mod queues;
 mod registry;
 mod router;
@@ -73,6 +74,8 @@ pub struct Subscriber {
     pub(crate) blocks: bool,
     /// `None`: the handler decodes by itself, if at all.
     reads: Option<Read>,
+    /// Where it publishes what its handler returns, asked at the start.
+    publishes: Option<fn() -> String>,
     /// The outermost first.
     layers: Arc<[Layer]>,
     /// Of its routers, over the app's.
@@ -173,6 +176,7 @@ impl Subscriber {
             takes_transaction: false,
             blocks: false,
             reads: None,
+            publishes: None,
             layers: Arc::default(),
             states: States::default(),
             options: Options::default(),
@@ -261,36 +265,17 @@ impl Subscriber {
         self
     }
 
+    #[doc(hidden)]
+    #[must_use]
+    pub fn publishes(mut self, queue: fn() -> String) -> Self {
+        self.publishes = Some(queue);
+        self
+    }
+
     /// How to try a payload, if that is known.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn reader(&self) -> Option<Read> {
         self.reads
-    }
-
-    /// Everything that speaks against starting it, a sentence each.
-    pub(crate) fn problems(&self, states: &States) -> Vec<String> {
-        let states = &states.overlaid(&self.states);
-        let mut wrong = self.options.check();
-        if self.queues.is_empty() {
-            wrong.push("it names no queue".into());
-        }
-        for (at, queue) in self.queues.iter().enumerate() {
-            if let Err(error) = crate::publish::check_name("queue", queue) {
-                wrong.push(error.to_string());
-            }
-            if self.queues[..at].contains(queue) {
-                wrong.push(format!("it names the queue `{queue}` twice"));
-            }
-        }
-        if self.takes_transaction && self.options.ack == AckPolicy::AckFirst {
-            wrong.push(
-                "it takes `Tx`, but under `AckFirst` its message is gone before it runs, and there \
-                 is no transaction to take; remove the parameter or the `ack` policy"
-                    .into(),
-            );
-        }
-        wrong.extend(self.checks.iter().filter_map(|check| check(states).err()));
-        wrong
     }
 
     /// When a failed message is tried again; see [`retry`](crate::retry).

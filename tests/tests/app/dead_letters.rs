@@ -89,7 +89,7 @@ async fn without_a_table_a_failed_message_is_deleted_and_one_warning_said_so(db:
     let other: &'static str = unique("nor_this").leak();
     let (subscriber, probe) = fails(name, "q");
     let all = [subscriber, free(other, "other").0];
-    let app = db.app().names(TableNames::default()).only(all);
+    let app = db.named(TableNames::default()).app().only(all);
     let running = app.start().await.unwrap();
     for n in 0..3 {
         db.publish("q", n).await;
@@ -108,7 +108,7 @@ async fn only_subscribers_that_can_fail_for_good_are_warned_of(db: &Db) {
     capture::start();
     let name: &'static str = unique("keeps_nothing").leak();
     let first = gated(name, "q").0.ack(AckPolicy::AckFirst);
-    let app = db.app().names(TableNames::default()).only([first]);
+    let app = db.named(TableNames::default()).app().only([first]);
     app.start().await.unwrap().stop().await.unwrap();
     let kept: &'static str = unique("is_kept").leak();
     db.app().only([gated(kept, "q").0]).start().await.unwrap().stop().await.unwrap();

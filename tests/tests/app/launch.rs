@@ -124,7 +124,7 @@ async fn a_missing_dead_letter_table_counts_only_where_one_is_asked_for(db: &Db)
     db.exec("DROP TABLE outbox_dlq").await;
     let text = refusal(&db.app().only([nothing("it", "q")])).await;
     assert!(text.contains("outbox_dlq"), "{text}");
-    let without = db.app().only([nothing("it", "q")]).names(Default::default());
+    let without = db.named(Default::default()).app().only([nothing("it", "q")]);
     without.start().await.unwrap().stop().await.unwrap();
 }
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use outbox::{
-    BoxError, Cbor, Codec, Encoded, FailureReason, Json, MessagePack, Outgoing, PublishError,
-    State, subscriber,
+    BoxError, Cbor, Codec, Encoded, FailureReason, Headers, Json, MessagePack, Outgoing,
+    PublishError, State, subscriber,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,23 @@ async fn each_encoding_comes_back_by_its_content_type() {
     let order = r#"7 ["tea"]"#;
     assert_eq!(*seen.lock().unwrap(), [order, order, order, "lent", "copied", "120"]);
     assert!(broker.dlq_rows().is_empty());
+}
+
+/// They would never decode.
+#[tokio::test]
+async fn headers_of_another_encoding_are_refused() {
+    let (broker, seen) = broker();
+    let mut headers = Headers::new();
+    headers.insert("content-type", "application/json");
+    let packed = || Outgoing::encoded::<MessagePack>("codecs: order", &tea());
+    let refused = broker.publish_with(packed().headers(&headers)).await;
+    let Err(outbox::Error::Publish(PublishError::HeaderConflict(name))) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!((name, broker.rows().len()), ("content-type", 0));
+    headers.insert("content-type", MessagePack::CONTENT_TYPE);
+    broker.publish_with(packed().headers(&headers)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [r#"7 ["tea"]"#]);
 }
 
 #[tokio::test]

@@ -99,12 +99,20 @@ async fn a_missing_state_is_refused_with_the_handler_s_file_and_line() {
     broker.publish("mail", &7).await.unwrap();
 }
 
+const NOWHERE: &str = "";
+
+#[subscriber("answers", publish = NOWHERE)]
+async fn answers(n: u64) -> u64 {
+    n
+}
+
 #[tokio::test]
 async fn every_mistake_of_every_subscriber_is_told_at_once() {
     let zero = it(|| ()).max_workers(0).max_deliveries(0);
     let broker = TestBroker::with([
         zero,
         mail::subscriber(),
+        answers::subscriber(),
         Subscriber::new("other", ["q", "", "x", "x"], |_| async {}),
     ]);
     let error = broker.publish("mail", &7).await.unwrap_err().to_string();
@@ -115,6 +123,7 @@ async fn every_mistake_of_every_subscriber_is_told_at_once() {
         "already has the subscriber `it`",
         "empty",
         "`x` twice",
+        "`publish`: ",
     ] {
         assert!(error.contains(part), "{part} in {error}");
     }

@@ -10,6 +10,7 @@ mod delays;
 mod deliveries;
 mod driving;
 mod exceptions;
+mod expired;
 mod extractors;
 mod hostile;
 mod layers;

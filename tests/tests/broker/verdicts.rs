@@ -70,15 +70,15 @@ async fn the_kind_is_the_variant_s_name() {
 }
 
 #[derive(Debug)]
-struct Wrapped(MailError);
+struct Wrapped<E>(E);
 
-impl std::fmt::Display for Wrapped {
+impl<E> std::fmt::Display for Wrapped<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the mail was not sent")
     }
 }
 
-impl std::error::Error for Wrapped {
+impl<E: std::error::Error + 'static> std::error::Error for Wrapped<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.0)
     }
@@ -92,6 +92,21 @@ async fn a_source_with_a_word_counts_and_so_does_a_boxed_one() {
     assert_eq!(first_ending(it(boxed)).await.1, Ending::Snoozed(3600 * SECOND));
     let context = || Err::<(), _>(anyhow::Error::new(Wrapped(MailError::Night)).context("mail 7"));
     assert_eq!(first_ending(it(context)).await.1, Ending::Snoozed(3600 * SECOND));
+}
+
+#[tokio::test]
+async fn a_word_counts_through_a_box_and_an_arc() {
+    let boxed = || Box::new(MailError::Address("x"));
+    let (broker, end) = first_ending(it(move || Err::<(), _>(boxed()))).await;
+    assert_eq!(end, Ending::Terminal(FailureReason::Rejected));
+    assert_eq!(only_letter(&broker).error_kind.as_deref(), Some("Address"));
+    let (_, end) = first_ending(it(move || Err::<(), _>(Wrapped(boxed())))).await;
+    assert_eq!(end, Ending::Terminal(FailureReason::Rejected));
+    let shared = || std::sync::Arc::new(MailError::Night);
+    let (_, end) = first_ending(it(move || Err::<(), _>(shared()))).await;
+    assert_eq!(end, Ending::Snoozed(3600 * SECOND));
+    let (_, end) = first_ending(it(move || Err::<(), _>(Wrapped(shared())))).await;
+    assert_eq!(end, Ending::Snoozed(3600 * SECOND));
 }
 
 fn number(text: &str) -> Result<u32, std::num::ParseIntError> {

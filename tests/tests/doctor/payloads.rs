@@ -147,8 +147,7 @@ async fn failed_dead_letters_are_tried_and_those_done_with_are_not(db: &Db) {
 async fn without_a_table_of_dead_letters_rows_are_tried(db: &Db) {
     db.exec("DROP TABLE outbox_dlq").await;
     db.send(json("orders", "{}")).await;
-    let names = outbox::TableNames::default();
-    let app = db.app().names(names).only([confirm::subscriber()]);
+    let app = db.named(outbox::TableNames::default()).app().only([confirm::subscriber()]);
     let report = examine(app, limits()).await;
     one(&report, "payloads", Severity::Error);
 }

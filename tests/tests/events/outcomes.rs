@@ -110,7 +110,7 @@ async fn an_error_without_a_retry(db: &Db) {
 async fn an_error_without_a_dead_letter_table(db: &Db) {
     let q = queue();
     let failing = handler(&q, |_| async { FAILED }).retry(NoRetry);
-    let app = db.app().names(outbox::TableNames::default());
+    let app = db.named(outbox::TableNames::default()).app();
     let (told, saw) = one(db, app, failing, &q).await;
     assert_eq!(told, ["dispatched", "nacked_terminal"]);
     assert_eq!(saw.at("nacked_terminal"), (Row::Gone, false));

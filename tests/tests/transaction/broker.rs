@@ -1,7 +1,9 @@
 //! The test broker lends transactions of a database in memory.
 
 use outbox::testing::{Ending, TestBroker};
-use outbox::{Error, Outgoing, Published, Publisher, TimerConflict, Tx, subscriber};
+use outbox::{
+    AckPolicy, Error, HandlerError, Outgoing, Published, Publisher, TimerConflict, Tx, subscriber,
+};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 
 use super::*;
@@ -59,6 +61,36 @@ async fn without_a_database_the_broker_says_how_to_give_one() {
         panic!("it was published")
     };
     assert!(reasons[0].contains(".transactions(pool)"), "{reasons:?}");
+}
+
+#[subscriber("careless", retry = NoRetry)]
+async fn careless(_: i64, _: Option<Tx<sqlx::Sqlite>>) {}
+
+#[subscriber("deciding", retry = NoRetry)]
+async fn deciding(_: i64, _: Result<Tx<sqlx::Sqlite>, HandlerError>) {}
+
+#[tokio::test]
+async fn a_transaction_in_an_option_or_a_result_is_one_to_the_checks_of_the_start() {
+    for one in [careless::subscriber(), deciding::subscriber()] {
+        let broker = TestBroker::with([one.ack(AckPolicy::AckFirst)]).transactions(pool().await);
+        let Err(Error::Launch(reasons)) = broker.publish("careless", &7).await else {
+            panic!("it was published")
+        };
+        assert!(reasons[0].contains("`Tx`") && reasons[0].contains("`AckFirst`"), "{reasons:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_in_an_option_that_cannot_begin_puts_the_message_off() {
+    let pool = pool().await;
+    let broker = TestBroker::with([careless::subscriber()]).transactions(pool.clone());
+    broker.publish("careless", &7).await.unwrap();
+    assert!(broker.rows().is_empty(), "it is handled");
+    pool.close().await;
+    broker.publish("careless", &8).await.unwrap();
+    let ending = broker.calls("careless")[1].ending.clone();
+    assert!(matches!(ending, Ending::Snoozed(_)), "{ending:?}");
+    assert_eq!((broker.rows().len(), broker.rows()[0].attempts_count), (1, 0));
 }
 
 #[tokio::test]

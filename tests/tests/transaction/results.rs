@@ -16,6 +16,10 @@ on_both!(
     a_panic_rolls_everything_back,
     a_timeout_rolls_everything_back,
     a_dead_letter_is_written_without_what_the_handler_wrote,
+    an_ack_that_was_said_commits,
+    an_ack_that_was_said_does_not_count_over_an_error,
+    an_ack_that_was_said_does_not_count_over_a_panic,
+    an_ack_that_was_said_does_not_count_over_a_timeout,
     a_second_transaction_is_refused,
     a_transaction_under_ack_first_is_refused_at_the_start,
     a_transaction_of_another_database_is_refused_at_the_start,
@@ -74,6 +78,34 @@ async fn a_timeout_rolls_everything_back(db: &Db) {
 async fn a_dead_letter_is_written_without_what_the_handler_wrote(db: &Db) {
     run(db, subscriber(db, Then::Fail).retry(NoRetry)).await;
     assert_eq!((done(db).await, db.rows().await, db.letters().await), (0, 0, 1));
+}
+
+/// Says that it is done before it does anything.
+fn hasty(db: &Db, then: Then) -> Subscriber {
+    later(subscriber(db, then)).ack(AckPolicy::Manual).layer(|ctx, next| async move {
+        ctx.ack();
+        next.run(ctx).await
+    })
+}
+
+async fn an_ack_that_was_said_commits(db: &Db) {
+    run(db, hasty(db, Then::Return)).await;
+    assert_eq!((done(db).await, receipts(db).await, db.rows().await), (1, 1, 1));
+}
+
+async fn an_ack_that_was_said_does_not_count_over_an_error(db: &Db) {
+    run(db, hasty(db, Then::Fail)).await;
+    is_undone(db).await;
+}
+
+async fn an_ack_that_was_said_does_not_count_over_a_panic(db: &Db) {
+    run(db, hasty(db, Then::Panic)).await;
+    is_undone(db).await;
+}
+
+async fn an_ack_that_was_said_does_not_count_over_a_timeout(db: &Db) {
+    run(db, hasty(db, Then::Sleep).timeout(SECOND / 5)).await;
+    is_undone(db).await;
 }
 
 async fn kind(db: &Db) -> Vec<String> {
