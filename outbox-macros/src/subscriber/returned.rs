@@ -19,6 +19,10 @@ const NOTHING: &str =
 const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with what each message publishes, in turn; \
      what belongs to the whole batch is published in a `Tx`: `outbox::publish(&mut tx, ..)`";
 
+/// Both are serialisable: an `Err` would be published, and its message acked.
+const RENAMED: &str = "`publish` knows `Result` and `Option` by their names, and this is one under another; \
+     write its own name";
+
 pub(super) fn check(output: &ReturnType, name: &Ident, of_batch: bool, errors: &mut Errors) {
     match output {
         ReturnType::Default => errors.at(name, NOTHING),
@@ -117,8 +121,14 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
         }
         _ => {
             let queue = quote_spanned!(at(queue)=> &#queue);
-            quote_spanned!(span=>
-                ::outbox::__private::returned::value::<#ty, _>(&#ctx, #queue, &#value))
+            quote_spanned!(span=> {
+                const _: () = {
+                    #[allow(unused_imports)]
+                    use ::outbox::__private::returned::NoWrapper as _;
+                    ::core::assert!(!::outbox::__private::returned::Named::<#ty>::WRAPS, #RENAMED);
+                };
+                ::outbox::__private::returned::value::<#ty, _>(&#ctx, #queue, &#value)
+            })
         }
     }
 }

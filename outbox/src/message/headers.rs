@@ -23,6 +23,7 @@ pub(crate) const EXPIRES_IN: &str = "outbox-expires-in";
 pub(crate) const ORIGINAL_ID: &str = "outbox-original-id";
 pub(crate) const REPLAYS: &str = "outbox-replays";
 pub(crate) const LETTER: &str = "outbox-letter";
+pub(crate) const OF_REPLAYS: [&str; 3] = [ORIGINAL_ID, REPLAYS, LETTER];
 /// Names of the headers of W3C Trace Context.
 pub(crate) const TRACEPARENT: &str = "traceparent";
 pub(crate) const TRACESTATE: &str = "tracestate";

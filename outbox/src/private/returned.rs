@@ -27,6 +27,28 @@ impl<T: Serialize> Message for T {
     }
 }
 
+/// Tells a type that is published as it is from a `Result` or an `Option` that an alias
+/// hides from the macro: an inherent constant is found before one of a trait.
+pub struct Named<T>(std::marker::PhantomData<T>);
+
+/// What all other types have.
+pub trait NoWrapper {
+    /// Whether it is one of those.
+    const WRAPS: bool = false;
+}
+
+impl<T> NoWrapper for Named<T> {}
+
+impl<T, E> Named<Result<T, E>> {
+    /// It is.
+    pub const WRAPS: bool = true;
+}
+
+impl<T> Named<Option<T>> {
+    /// It is.
+    pub const WRAPS: bool = true;
+}
+
 /// The queue of the option.
 pub fn queue(queue: &impl QueueName) -> String {
     queue.name().to_owned()

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
+use crate::message::headers::OF_REPLAYS;
 use crate::message::{Codec, Headers, codec};
 use crate::telemetry::Trace;
 
@@ -125,9 +126,10 @@ impl Outgoing {
         self
     }
 
-    /// Sets several headers.
+    /// Sets several headers, such as those of the message that is answered. What tells of
+    /// that one's replays is left out: this one had none.
     pub fn headers(mut self, headers: &Headers) -> Self {
-        for (name, value) in headers.iter() {
+        for (name, value) in headers.iter().filter(|(name, _)| !OF_REPLAYS.contains(name)) {
             self.headers.insert(name, value.clone());
         }
         self

@@ -91,7 +91,8 @@ impl Publisher {
     /// published; if the message cannot be published, the delivery fails as by an
     /// error of kind `publish`.
     ///
-    /// A correlation id that the message does not set is the delivery's.
+    /// A correlation id that the message does not set is the delivery's. It goes to the table
+    /// of the delivery, also if another publisher made it.
     ///
     /// # Errors
     /// When this publisher is not a handler's parameter, or the row was acked

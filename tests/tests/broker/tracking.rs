@@ -56,6 +56,22 @@ async fn messages_of_a_handler_inherit_its_chain_its_correlation_and_its_trace()
     assert!(tracking_ids().is_empty());
 }
 
+/// They would count as replays of the answer.
+#[tokio::test]
+async fn an_answer_with_the_headers_of_its_message_was_not_replayed() {
+    let echo = Subscriber::new("echo", "first", |ctx: Context| async move {
+        ctx.publisher().collect(Outgoing::new("next", &7).headers(ctx.headers()))
+    });
+    let broker = TestBroker::with([echo]);
+    let replayed = ["outbox-original-id", "outbox-replays", "outbox-letter"];
+    let first = Outgoing::new("first", &7).header("tenant", "a");
+    let first = replayed.iter().fold(first, |first, name| first.header(*name, "3"));
+    broker.publish_with(first).await.unwrap();
+    let answer = &broker.rows()[0];
+    assert_eq!(header(answer, "tenant").as_deref(), Some("a"));
+    assert!(replayed.iter().all(|name| header(answer, name).is_none()));
+}
+
 #[tokio::test]
 async fn a_handler_acked_first_has_its_chain_too() {
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
