@@ -113,11 +113,7 @@ impl Database {
         match self {
             #[cfg(feature = "postgres")]
             Self::PostgresUrl(options) => {
-                let pool = sqlx::postgres::PgPoolOptions::new();
-                let wanted = u32::try_from(transactions).unwrap_or(u32::MAX);
-                let most = pool.get_max_connections().max(wanted);
-                let pool = pool.max_connections(most);
-                Self::Postgres(pool.connect_lazy_with((**options).clone()))
+                Self::Postgres(pool(transactions).connect_lazy_with((**options).clone()))
             }
             #[cfg(feature = "sqlite")]
             Self::SqliteUrl(options) => {
@@ -217,8 +213,17 @@ async fn prepare<S: Store>(
     Ok(())
 }
 
+/// A pool for so many handlers with transactions at once.
+#[cfg(feature = "postgres")]
+pub(super) fn pool(transactions: usize) -> sqlx::postgres::PgPoolOptions {
+    let pool = sqlx::postgres::PgPoolOptions::new();
+    let wanted = u32::try_from(transactions).unwrap_or(u32::MAX);
+    let most = pool.get_max_connections().max(wanted);
+    pool.max_connections(most)
+}
+
 /// How many handlers may hold a transaction at once.
-fn in_transactions(subscribers: &[Subscriber]) -> usize {
+pub(super) fn in_transactions(subscribers: &[Subscriber]) -> usize {
     let lent = subscribers.iter().filter(|one| one.takes_transaction);
     lent.fold(0, |sum, one| sum.saturating_add(one.options.max_workers))
 }
@@ -288,10 +293,16 @@ mod tests {
             let plain = Subscriber::new("plain", "a", |_| async {}).max_workers(70);
             let lent = Subscriber::new("lent", "b", |_| async {}).max_workers(workers);
             let lent = lent.requires::<Option<Tx<sqlx::Postgres>>>();
-            match database.with_pool(in_transactions(&[plain, lent])) {
+            let app = App::new(database.clone()).only([plain, lent]);
+            // What the app has, and what its operators count.
+            let pools =
+                [database.with_pool(in_transactions(&app.subscribers())), app.tables(false).0];
+            let [of_app, counted] = pools.map(|pool| match pool {
                 Database::Postgres(pool) => pool.options().get_max_connections(),
                 _ => 0,
-            }
+            });
+            assert_eq!(of_app, counted);
+            of_app
         };
         assert_eq!((most(1), most(25)), (10, 25));
     }

@@ -304,7 +304,8 @@ impl App {
             }
             #[cfg(feature = "postgres")]
             Database::PostgresUrl(options) => {
-                let pool = sqlx::postgres::PgPoolOptions::new().acquire_timeout(REACHED_WITHIN);
+                let handlers = launch::in_transactions(&self.subscribers());
+                let pool = launch::pool(handlers).acquire_timeout(REACHED_WITHIN);
                 Database::Postgres(pool.connect_lazy_with((**options).clone()))
             }
             other => other.with_pool(0),
@@ -323,6 +324,7 @@ impl App {
             startup: Vec::new(),
             shutdown: Vec::new(),
             stats: Stats::default(),
+            health: Health::default(),
             ..self.clone()
         }
     }

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
+use super::output::printable_lines;
 use super::{Context, Done, Trouble};
 use crate::error::Error;
 
@@ -37,8 +38,8 @@ impl Check {
                 format!(
                     "{}: {}\n  mend it with: {}\n",
                     context.out.strong(weight),
-                    one.what,
-                    one.mend
+                    printable_lines(&one.what),
+                    printable_lines(&one.mend)
                 )
             });
             lines.collect()

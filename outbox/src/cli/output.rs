@@ -27,13 +27,7 @@ impl Output {
 
     /// The result: as JSON, or as the text that is made for people.
     pub(super) fn result(self, value: &impl Serialize, text: impl FnOnce() -> String) {
-        if !self.json {
-            return print(&text());
-        }
-        match serde_json::to_string(value) {
-            Ok(text) => print(&without_controls(&text)),
-            Err(error) => self.error(&format!("the result cannot be written as JSON: {error}")),
-        }
+        self.stream(value, text);
     }
 
     /// As [`Output::result`], for one result of many. False when nobody reads them any
@@ -45,7 +39,7 @@ impl Output {
             Ok(text())
         };
         match text {
-            Ok(text) => writeln!(io::stdout(), "{}", text.trim_end()).is_ok(),
+            Ok(text) => print(&text),
             Err(error) => {
                 self.error(&format!("the result cannot be written as JSON: {error}"));
                 false
@@ -66,7 +60,7 @@ impl Output {
             let error = serde_json::json!({ "error": text }).to_string();
             writeln!(io::stderr(), "{}", without_controls(&error))
         } else {
-            writeln!(io::stderr(), "error: {text}")
+            writeln!(io::stderr(), "error: {}", printable_lines(text))
         };
     }
 
@@ -129,17 +123,20 @@ pub(super) fn is_written() -> bool {
     !UNWRITTEN.load(Ordering::Relaxed)
 }
 
-/// To standard output. A reader that closed the pipe has read enough.
-fn print(text: &str) {
+/// To standard output; false when it is not read any more. A reader that closed the pipe has
+/// read enough.
+fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
-    if let Err(error) = written.or_else(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error),
-    }) {
-        UNWRITTEN.store(true, Ordering::Relaxed);
-        let _ = writeln!(io::stderr(), "error: the result cannot be written: {error}");
+    match written {
+        Ok(()) => return true,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            UNWRITTEN.store(true, Ordering::Relaxed);
+            let _ = writeln!(io::stderr(), "error: the result cannot be written: {error}");
+        }
     }
+    false
 }
 
 /// Text of a message, or of whoever wrote to the tables, for a terminal: what could
@@ -154,6 +151,11 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
         if dangerous(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     Cow::Owned(shown)
+}
+
+/// As [`printable`], for a text of lines.
+pub(super) fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
 /// Characters that make a text read in another order than it is in.

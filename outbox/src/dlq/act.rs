@@ -109,11 +109,25 @@ impl DeadLetters {
     ///
     /// # Cancel safety
     /// As [`purge`](Self::purge).
-    pub async fn purge_with(&self, filter: &Filter, mut done: impl FnMut(u64)) -> Result<u64> {
+    pub async fn purge_with(&self, filter: &Filter, done: impl FnMut(u64)) -> Result<u64> {
+        self.purge_most(filter, u64::MAX, done).await
+    }
+
+    /// As [`purge_with`](Self::purge_with), but not more than so many.
+    pub(crate) async fn purge_most(
+        &self,
+        filter: &Filter,
+        most: u64,
+        mut done: impl FnMut(u64),
+    ) -> Result<u64> {
         let mut audit = Audit::of("purged", filter);
         for part in Self::purged(&self.failed_by_now(filter).await?) {
             loop {
-                let batch = i64::from(BATCH);
+                let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
+                let batch = left.min(i64::from(BATCH));
+                if batch == 0 {
+                    break;
+                }
                 let count = on_desk!(self.operator, desk => desk.purge(&part, batch).await)?;
                 if count == 0 {
                     break;

@@ -111,10 +111,20 @@ impl DeadLetters {
         before: SystemTime,
         with_open: bool,
     ) -> Result<Vec<Dropped>> {
+        self.drop_agreed(before, with_open, None).await
+    }
+
+    /// As [`drop_partitions`](Self::drop_partitions), but none beside those named.
+    pub(crate) async fn drop_agreed(
+        &self,
+        before: SystemTime,
+        with_open: bool,
+        agreed: Option<&[&str]>,
+    ) -> Result<Vec<Dropped>> {
         match &self.operator.desk {
             #[cfg(feature = "postgres")]
             Desk::Postgres(desk) => {
-                let gone = desk.drop_partitions(before, with_open).await?;
+                let gone = desk.drop_partitions(before, with_open, agreed).await?;
                 for month in &gone {
                     tracing::info!(
                         target: crate::telemetry::TARGET, table = month.name,
@@ -126,7 +136,7 @@ impl DeadLetters {
             }
             #[cfg(feature = "sqlite")]
             Desk::Sqlite(_) => {
-                let _ = (before, with_open);
+                let _ = (before, with_open, agreed);
                 Err(none_on_sqlite())
             }
         }

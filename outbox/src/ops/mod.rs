@@ -40,7 +40,8 @@ use crate::store::names::TableNames;
 
 /// The tables of one database, for operators. Cheap to clone.
 ///
-/// It uses the pool it is given, one connection at a time, and starts no loops. Where an
+/// It uses the pool it is given, one connection at a time, and starts no loops. (`doctor`, and
+/// `why` on SQLite, open up to three of their own beside it.) Where an
 /// app keeps no dead letters, the dead-letter table is the one that
 /// [`migrate`](crate::migrate) makes, `<table>_dlq`.
 ///

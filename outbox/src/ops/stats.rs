@@ -58,6 +58,9 @@ pub struct Sample {
     pub queues: Vec<QueueSample>,
     /// There are more queues than those.
     pub more_queues: bool,
+    /// These queues were named: what is published is counted for all there are.
+    #[serde(skip)]
+    named: bool,
 }
 
 /// What a queue held at one moment.
@@ -100,7 +103,8 @@ pub struct Rates {
     /// rolled back counts. `None` if they cannot be known.
     pub published_per_second: Option<f64>,
     /// Rows that left a second, in whatever way: what was published less what there is
-    /// more. `None` if one of the counts was bounded, or some queues were not counted.
+    /// more. `None` if one of the counts was bounded, or queues were named, or not all were
+    /// counted.
     pub ended_per_second: Option<f64>,
     /// Of each queue of the later sample.
     pub queues: Vec<QueueRates>,
@@ -157,14 +161,16 @@ impl Operator {
         let (at, last_id) = on_desk!(self, desk => desk.given_out().await)?;
         let mut names = options.queues.clone();
         let mut more_queues = false;
-        if names.is_empty() {
+        let chosen = !names.is_empty();
+        if !chosen {
             let found = self.queues(QUEUES + 1).await?;
             more_queues = found.len() > QUEUES as usize;
             names.extend(found.into_iter().take(QUEUES as usize).map(|one| one.queue));
         }
         names.sort_unstable();
         names.dedup();
-        let bound = options.bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX - 1));
+        let bound =
+            options.bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX).min(i64::MAX - 1));
         let counted = on_desk!(self, desk => desk.counts(&names, bound.map(|it| it + 1)).await)?;
         let mut queues: Vec<_> = counted.into_iter().map(|one| one.within(options.bound)).collect();
         for pause in self.paused().await? {
@@ -172,7 +178,7 @@ impl Operator {
                 paused.paused_at = Some(pause.paused_at);
             }
         }
-        Ok(Sample { at, last_id, queues, more_queues })
+        Ok(Sample { at, last_id, queues, more_queues, named: chosen })
     }
 }
 
@@ -210,7 +216,7 @@ impl Sample {
         #[allow(clippy::cast_precision_loss, reason = "a rate")]
         let a_second = |more: i64| more as f64 / over.as_secs_f64().max(1e-6);
         let published = self.last_id.zip(earlier.last_id).map(|(last, first)| last - first);
-        let exact = !(self.more_queues || earlier.more_queues);
+        let exact = ![self, earlier].iter().any(|one| one.more_queues || one.named);
         let grown = exact.then(|| Some(self.rows()? - earlier.rows()?)).flatten();
         let queues = self.queues.iter().map(|now| {
             let before = earlier.queues.iter().find(|one| one.queue == now.queue);

@@ -71,7 +71,20 @@ async fn no_messages_take_no_time(db: &Db) {
     assert!(measured.handled_per_second == 0.0 && measured.commit_max.is_zero(), "{measured:?}");
 }
 
+/// It ends, and the app goes on.
+async fn an_app_beside_it_is_as_healthy_as_before(db: &Db) {
+    let app = db.app().only([outbox_tests::probe::free("it", "q").0]);
+    let running = app.start().await.unwrap();
+    let mut load = outbox::ops::Load::default();
+    load.messages = 1;
+    soon("it ends", app.bench(load).unwrap().run()).await.unwrap();
+    let health = app.health();
+    eventually("it is ready", async || health.check().await.ready).await;
+    running.stop().await.unwrap();
+}
+
 outbox_tests::on_both!(
+    an_app_beside_it_is_as_healthy_as_before,
     messages_go_through_and_none_is_left,
     handlers_of_the_program_do_not_run,
     nothing_is_done_without_consent,

@@ -7,7 +7,7 @@ use outbox_tests::on_both;
 use serde_json::Value;
 
 use crate::plant::{id_of, plant};
-use crate::program::{command, json, run};
+use crate::program::{agreed, command, ended, json, run, shop};
 
 on_both!(
     letters_are_listed_page_by_page,
@@ -16,7 +16,10 @@ on_both!(
     problems_are_told_before_letters,
     letters_are_resolved_and_ignored,
     a_purge_shows_how_many_and_asks,
+    a_purge_deletes_no_more_than_somebody_agreed_to,
+    a_letter_that_is_named_twice_is_one,
     a_result_that_cannot_be_written_is_no_success,
+    an_error_cannot_command_the_terminal,
     a_change_of_everything_has_to_be_said,
     an_unknown_letter_is_an_error,
     a_question_counts_what_will_be_changed,
@@ -170,14 +173,42 @@ async fn a_purge_shows_how_many_and_asks(db: &Db) {
     );
 }
 
+/// Others close letters while somebody reads the question.
+async fn a_purge_deletes_no_more_than_somebody_agreed_to(db: &Db) {
+    plant(db, "orders", 20).await;
+    db.exec("UPDATE outbox_dlq SET status = 'resolved' WHERE original_id > 15").await;
+    let close = db.exec("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id > 10");
+    let ran = agreed(db, &["dlq", "purge", "--all"], close).await;
+    assert!(ran.out.contains("delete 5 letters for good"), "{ran:?}");
+    assert_eq!((ran.code, db.letters().await), (0, 15), "{ran:?}");
+}
+
+async fn a_letter_that_is_named_twice_is_one(db: &Db) {
+    plant(db, "orders", 1).await;
+    let id = id_of(db, 1).await.to_string();
+    let text = run(db, &["dlq", "resolve", &id, &id]).await.good();
+    assert_eq!(text, "1 letter resolved\n");
+    assert_eq!(run(db, &["dlq", "purge", &id, &id, "--yes"]).await.good(), "1 letter deleted\n");
+}
+
 async fn a_result_that_cannot_be_written_is_no_success(db: &Db) {
     plant(db, "orders", 1).await;
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut list = command(db, &["dlq", "list", "--json"]);
-    let list = list.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
-    let ran = list.wait_with_output().await.unwrap();
-    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("cannot be written"), "{ran:?}");
+    for args in [&["dlq", "list", "--json"][..], &["stats"], &["stats", "--watch"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ran = command(db, args).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let ran = ran.wait_with_output().await.unwrap();
+        assert_eq!(ran.status.code(), Some(1), "{args:?}: {ran:?}");
+        assert!(String::from_utf8_lossy(&ran.stderr).contains("cannot be written"), "{ran:?}");
+    }
+}
+
+/// A queue may have any name, and errors name it.
+async fn an_error_cannot_command_the_terminal(db: &Db) {
+    plant(db, "a\u{1b}[2Jb", 1).await;
+    let id = id_of(db, 1).await.to_string();
+    let refused = ended(shop(db, &["dlq", "replay", &id, "--dry-run", "--yes"])).await;
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("a\\u{1b}[2Jb") && !refused.err.contains('\u{1b}'), "{refused:?}");
 }
 
 async fn a_change_of_everything_has_to_be_said(db: &Db) {

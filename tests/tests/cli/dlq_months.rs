@@ -4,9 +4,12 @@ use outbox_tests::db::Db;
 use outbox_tests::{on_both, on_postgres};
 
 use crate::plant::{id_of, plant};
-use crate::program::{json, run};
+use crate::program::{agreed, json, run};
 
-on_postgres!(months_are_made_and_dropped_only_when_somebody_agrees);
+on_postgres!(
+    months_are_made_and_dropped_only_when_somebody_agrees,
+    a_month_that_nobody_was_asked_about_stays,
+);
 outbox_tests::cases!(sqlite in sqlite_only: on_sqlite_purge_is_the_way);
 on_both!(a_trial_needs_ids_consent_and_a_handler);
 
@@ -38,6 +41,22 @@ async fn months_are_made_and_dropped_only_when_somebody_agrees(db: &Db) {
     assert!(kept.out.contains("kept: 1 of 1 letter are open"), "{}", kept.out);
     let gone = ["dlq", "drop-partitions", "--older-than", "60d", "--yes", "--with-open"];
     assert!(run(db, &gone).await.good().contains("dropped: 1 letter, 1 of them open"));
+    assert_eq!(db.letters().await, 0);
+}
+
+/// Its last open letter is closed while somebody reads the question.
+async fn a_month_that_nobody_was_asked_about_stays(db: &Db) {
+    plant(db, "a", 2).await;
+    db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '100 days' WHERE original_id = 1")
+        .await;
+    db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '200 days', status = 'resolved' WHERE original_id = 2").await;
+    run(db, &["dlq", "partition", "--yes"]).await.good();
+    let close = db.exec("UPDATE outbox_dlq SET status = 'resolved'");
+    let args = ["dlq", "drop-partitions", "--older-than", "60d"];
+    let ran = agreed(db, &args, close).await;
+    assert_eq!((ran.code, db.letters().await), (1, 1), "{ran:?}");
+    assert!(ran.out.contains("kept: its last open letter was closed meanwhile"), "{ran:?}");
+    run(db, &["dlq", "drop-partitions", "--older-than", "60d", "--yes"]).await.good();
     assert_eq!(db.letters().await, 0);
 }
 

@@ -62,6 +62,8 @@ async fn its_limits_are_options(db: &Db) {
     }
     let told = ended(doctor(db, &["--limit", "2"])).await.good();
     assert!(told.contains("only the oldest 2 of 3 rows were tried"), "{told}");
+    let told = ended(doctor(db, &["--limit", "3"])).await.good();
+    assert!(!told.contains("were tried"), "{told}");
     if db.is_postgres() {
         let many = ["--processes", "1000"];
         assert!(ended(doctor(db, &many)).await.ended(1).contains("error (connections)"));

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use outbox_tests::db::Db;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
 /// What a run left behind.
@@ -75,6 +76,27 @@ fn on(db: &Db, program: &Path, args: &[&str]) -> Command {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     command
+}
+
+/// Runs it on a terminal, and agrees to what it asks once this is done.
+pub async fn agreed(db: &Db, args: &[&str], meanwhile: impl Future<Output = ()>) -> Ran {
+    let given = args.join(" ");
+    let line = format!("{} {given}", program().display());
+    let mut command = on(db, Path::new("script"), &["-qec", &line, "/dev/null"]);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command.env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut out = Vec::new();
+    while !out.ends_with(b"[y/N] ") {
+        let read = from.read_buf(&mut out).await.unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&out));
+    }
+    meanwhile.await;
+    to.write_all(b"y\n").await.unwrap();
+    from.read_to_end(&mut out).await.unwrap();
+    let code = child.wait().await.unwrap().code().unwrap_or(-1);
+    Ran { code, out: String::from_utf8(out).unwrap(), err: String::new() }
 }
 
 pub async fn run(db: &Db, args: &[&str]) -> Ran {

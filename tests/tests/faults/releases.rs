@@ -149,6 +149,8 @@ async fn a_migration_that_deadlocks_with_a_statement_of_a_running_app_is_made_ag
     const MADE: &str = "SELECT count(*) FROM _outbox_migrations";
     let made = db.int(MADE).await;
     db.exec("DELETE FROM _outbox_migrations").await;
+    db.exec("DROP INDEX outbox_due_idx").await;
+    db.exec("CREATE INDEX outbox_due_idx ON outbox (queue, next_attempt_at, id)").await;
     let does = async |tx: &mut sqlx::PgConnection, sql: &'static str| {
         sqlx::raw_sql(sql).execute(tx).await.unwrap();
     };

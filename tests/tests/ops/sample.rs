@@ -13,6 +13,7 @@ on_both!(
     rows_are_counted_by_what_they_wait_for,
     counts_stop_at_the_bound_and_say_so,
     rates_are_the_changes_between_two_samples,
+    queues_that_are_named_end_at_no_rate_that_is_known,
     a_rate_that_cannot_be_known_is_none,
 );
 
@@ -62,7 +63,7 @@ async fn counts_stop_at_the_bound_and_say_so(db: &Db) {
     let [cut] = &sample(db, bounded(4)).await[..] else { panic!() };
     assert_eq!((cut.waiting, cut.bounded), (4, true));
     assert_eq!((cut.dead_letters, cut.dead_letters_bounded), (4, true));
-    for options in [bounded(5), SampleOptions::default().exact()] {
+    for options in [bounded(5), bounded(i64::MAX as u64), SampleOptions::default().exact()] {
         let [whole] = &sample(db, options).await[..] else { panic!() };
         assert_eq!((whole.waiting, whole.bounded), (5, false));
         assert_eq!((whole.dead_letters, whole.dead_letters_bounded), (5, false));
@@ -84,6 +85,17 @@ async fn rates_are_the_changes_between_two_samples(db: &Db) {
     assert_eq!((rates.published_per_second, rates.ended_per_second), (Some(5.0), Some(2.0)));
     let [q] = &rates.queues[..] else { panic!("{rates:?}") };
     assert_eq!((q.growth_per_second, q.dead_letters_per_second), (Some(3.0), Some(0.5)));
+}
+
+/// What is published is counted by the ids of the whole table.
+async fn queues_that_are_named_end_at_no_rate_that_is_known(db: &Db) {
+    let (operator, named) = (operator(db), SampleOptions::default().of(["q"]));
+    db.publish("q", 1).await;
+    let before = operator.sample(&named).await.unwrap();
+    db.publish("other", 1).await;
+    let rates = operator.sample(&named).await.unwrap().rates_since(&before);
+    assert!(rates.published_per_second > Some(0.0));
+    assert_eq!((rates.ended_per_second, rates.queues[0].growth_per_second), (None, Some(0.0)));
 }
 
 async fn a_rate_that_cannot_be_known_is_none(db: &Db) {

@@ -1,5 +1,7 @@
 //! Why a row is not there.
 
+use std::time::Duration;
+
 use outbox::Publisher;
 use outbox::ops::{Answer, WhyOptions};
 use outbox_tests::db::{Db, Pool};
@@ -20,7 +22,10 @@ on_both!(
     a_row_whose_transaction_is_open_may_be_uncommitted,
 );
 
+outbox_tests::cases!(sqlite in sqlite_only: short_writes_to_a_file_lock_it_for_nobody);
+
 on_postgres!(
+    a_row_that_is_committed_meanwhile_is_not_gone,
     a_row_of_a_prepared_transaction_may_be_uncommitted,
     a_row_that_was_rolled_back_is_gone,
     short_transactions_are_not_taken_for_open_ones,
@@ -150,6 +155,47 @@ async fn a_row_that_was_rolled_back_is_gone(db: &Db) {
     let id = publisher.publish(&mut tx, "q", &1).await.unwrap().id().unwrap();
     tx.rollback().await.unwrap();
     assert!(matches!(why(db, id).await.answers[..], [Answer::Gone { .. }]));
+}
+
+/// Its transaction ends while those that are open are looked for.
+async fn a_row_that_is_committed_meanwhile_is_not_gone(db: &Db) {
+    let publisher = Publisher::new(db.names.clone());
+    let mut tx = db.pg().begin().await.unwrap();
+    let id = publisher.publish(&mut tx, "q", &1).await.unwrap().id().unwrap();
+    let ending = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        tx.commit().await.unwrap();
+    };
+    let (why, ()) = tokio::join!(why(db, id), ending);
+    assert!(why.row.is_some(), "{why:?}");
+    assert!(!why.answers.iter().any(|one| matches!(one, Answer::Gone { .. })), "{why:?}");
+}
+
+/// As a drain does: it is always written to, and by nobody for long.
+async fn short_writes_to_a_file_lock_it_for_nobody(db: &Db) {
+    let id = db.publish("q", 1).await;
+    let Pool::Sqlite(pool) = &db.pool else { panic!("this is PostgreSQL") };
+    let write = || async {
+        loop {
+            let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+            sqlx::query("UPDATE outbox SET queue = queue").execute(&mut *tx).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            tx.commit().await.unwrap();
+        }
+    };
+    let asking = async {
+        let mut free = 0;
+        for _ in 0..20 {
+            let (known, unknown) = (why(db, id).await, why(db, id + 1).await);
+            let locked = known.answers.iter().any(|one| matches!(one, Answer::TableLocked { .. }));
+            free += usize::from(!locked && !unknown.is_known());
+        }
+        assert!(free >= 15, "{free} of 20");
+    };
+    tokio::select! {
+        () = asking => {}
+        ((), ()) = async { tokio::join!(write(), write()) } => unreachable!("they have no end"),
+    }
 }
 
 /// As statements of the engine: there is always one, and none for long.

@@ -19,9 +19,12 @@ on_both!(
     a_row_whose_handler_runs_is_leased_until_a_time,
     a_lease_that_is_extended_while_it_is_watched_has_a_process_that_lives,
     a_row_that_is_settled_while_it_is_watched_has_a_process_that_lives,
+    a_row_that_is_given_back_while_it_is_watched_is_free,
     the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over,
     the_time_of_a_lease_is_that_of_the_programs_own_subscriber,
 );
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn extension(why: &Why) -> &Extension {
     match &why.answers[0] {
@@ -92,6 +95,19 @@ async fn a_row_that_is_settled_while_it_is_watched_has_a_process_that_lives(db: 
     };
     assert_eq!(*extension(&why), Extension::Alive);
     running.stop().await.unwrap();
+}
+
+async fn a_row_that_is_given_back_while_it_is_watched_is_free(db: &Db) {
+    let id = db.publish("q", 1).await;
+    crate::lease(db, id, 1).await;
+    let (operator, watching) = (operator(db), WhyOptions::default().watching(20 * SECOND));
+    let asking = operator.why(id, &watching);
+    let mut asking = std::pin::pin!(asking);
+    tokio::time::timeout(SECOND / 10, asking.as_mut()).await.unwrap_err();
+    db.exec("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    let why = soon("an answer", asking).await.unwrap();
+    assert!(!why.answers.is_empty() && why.row.is_some(), "{why:?}");
+    assert!(!why.answers.iter().any(|one| matches!(one, Answer::Leased { .. })), "{why:?}");
 }
 
 async fn the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over(db: &Db) {

@@ -2,6 +2,7 @@
 
 use outbox::ops::Answer;
 use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
 use sqlx::Executor;
 
@@ -16,6 +17,7 @@ on_postgres!(
     a_row_locked_in_a_savepoint_says_who_may_have_it,
     a_lock_that_is_over_is_not_told,
     a_table_that_nobody_can_read_is_told_within_seconds,
+    who_waits_for_the_table_is_told_and_for_whom,
     asking_about_a_row_makes_no_claim_pass_it_by,
 );
 
@@ -84,6 +86,30 @@ async fn a_table_that_nobody_can_read_is_told_within_seconds(db: &Db) {
     assert_eq!(by[0].state.as_deref(), Some("idle in transaction"));
     assert!(why.is_known());
     tx.rollback().await.unwrap();
+}
+
+/// Everybody waits behind one who waits to change the table.
+async fn who_waits_for_the_table_is_told_and_for_whom(db: &Db) {
+    let id = db.publish("q", 1).await;
+    let pid = "SELECT pg_backend_pid()";
+    let mut reader = db.pg().begin().await.unwrap();
+    let reads: i32 = sqlx::query_scalar(pid).fetch_one(&mut *reader).await.unwrap();
+    reader.execute("SELECT id FROM outbox").await.unwrap();
+    let mut changing = db.pg().begin().await.unwrap();
+    let changes: i32 = sqlx::query_scalar(pid).fetch_one(&mut *changing).await.unwrap();
+    let change = tokio::spawn(async move {
+        changing.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        changing.rollback().await.unwrap();
+    });
+    let waits = "SELECT count(*) FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted";
+    eventually("it waits", async || db.int(waits).await > 0).await;
+    let why = outbox_tests::wait::soon("an answer", why(db, id)).await;
+    let Answer::TableLocked { by } = &why.answers[0] else { panic!("{why:?}") };
+    for pid in [reads, changes] {
+        assert!(by.iter().any(|one| one.pid == Some(pid)), "{pid}: {why:?}");
+    }
+    reader.rollback().await.unwrap();
+    change.await.unwrap();
 }
 
 /// A row that nobody has locked is read, and not locked to see whether it can be.

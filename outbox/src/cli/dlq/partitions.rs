@@ -75,13 +75,14 @@ impl DropMonths {
         let going: Vec<_> = old.filter(|month| self.with_open || month.open == 0).collect();
         if !going.is_empty() {
             let mut told = String::from("drop for good");
-            for month in going {
+            for month in &going {
                 let (name, many) = (&month.name, shown::letters(month.letters));
                 let _ = write!(told, "\n  {name}: {many}, {} open", shown::count(month.open));
             }
             self.consent.to(&(told + "\n"))?;
         }
-        let gone = letters.drop_partitions(before, self.with_open);
+        let agreed: Vec<_> = going.iter().map(|month| &*month.name).collect();
+        let gone = letters.drop_agreed(before, self.with_open, Some(&agreed));
         let gone = context.out.waiting("dropping months", gone).await?;
         let listed: Vec<_> = gone
             .iter()
@@ -109,6 +110,8 @@ fn told(gone: &[Dropped]) -> String {
         let (name, many) = (&month.name, shown::letters(month.letters));
         let _ = if month.dropped {
             writeln!(text, "{name} dropped: {many}, {} of them open", shown::count(month.open))
+        } else if month.open == 0 {
+            writeln!(text, "{name} kept: its last open letter was closed meanwhile; run it again")
         } else {
             writeln!(
                 text,

@@ -56,7 +56,7 @@ impl Purge {
         if let Some(status) = status {
             filter = filter.status(status);
         }
-        // Those that are counted, and no others.
+        // As many as are counted, and no more: others may be closed meanwhile.
         let filter = letters.failed_by_now(&filter).await?;
         let count = letters.count_purged(&filter).await?;
         if count > 0 {
@@ -67,7 +67,7 @@ impl Purge {
             self.consent.to(&format!("delete {many}{told} for good ({kind}{open})"))?;
         }
         let bar = context.out.progress(count, "letters");
-        let purged = letters.purge_with(&filter, |purged| bar.set_position(purged)).await?;
+        let purged = letters.purge_most(&filter, count, |purged| bar.set_position(purged)).await?;
         bar.finish_and_clear();
         let named = self.selection.ids().len() as u64;
         context.out.result(&json!({ "purged": purged }), || {

@@ -68,7 +68,7 @@ impl ReplayLetters {
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
         if self.dry_run {
-            return super::dry_run::run(context, self.selection.ids(), &self.consent).await;
+            return super::dry_run::run(context, &self.selection.ids(), &self.consent).await;
         }
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let how = self.how()?;

@@ -68,8 +68,12 @@ impl When {
 }
 
 impl Selection {
-    pub(super) fn ids(&self) -> &[i64] {
-        &self.ids
+    /// Each once.
+    pub(super) fn ids(&self) -> Vec<i64> {
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     pub(super) async fn filter(&self, letters: &DeadLetters) -> Result<Filter, Trouble> {

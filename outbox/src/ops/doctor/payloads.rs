@@ -170,7 +170,7 @@ fn tell(tried: &Tried, letters: bool, there: u64, found: &mut Found) -> String {
             );
         }
     }
-    if !tried.complete {
+    if !tried.complete && tried.rows < there {
         found.note(
             format!("only the oldest {} of {} were tried", tried.rows, count(there, kind)),
             "the others may not decode",

@@ -178,8 +178,18 @@ impl Operator {
         };
         let Some(found) = found else {
             let answers = self.why_absent(id, options).await?;
+            let letter = answers.iter().any(|one| matches!(one, Answer::DeadLetter(_)));
+            // Its transaction may have ended while its writers were looked for.
+            if !letter && let Ok(Some(found)) = on_desk!(self, desk => desk.why_row(id).await) {
+                return self.why_there(found, options).await;
+            }
             return Ok(Why { id, row: None, answers });
         };
+        self.why_there(found, options).await
+    }
+
+    async fn why_there(&self, found: Found, options: &WhyOptions) -> Result<Why> {
+        let id = found.row.id;
         let (found, alive) = self.watched(found, options).await?;
         let handler = options.of(&found.row.queue);
         let mut judged = judge::Judged::new(&found, handler, alive);
@@ -212,7 +222,8 @@ impl Operator {
             };
             let lease = |found: &Found| (found.row.acquired_token, found.row.acquired_at);
             if lease(&now) != lease(&first) {
-                return Ok((now, true));
+                let leased = now.row.acquired_token.is_some();
+                return Ok((now, leased));
             }
             if Instant::now() >= end {
                 return Ok((now, false));

@@ -235,6 +235,7 @@ impl PgDesk {
         &self,
         before: SystemTime,
         with_open: bool,
+        agreed: Option<&[&str]>,
     ) -> Result<Vec<Dropped>> {
         const ACTION: &str = "drop months of dead letters";
         let failed = failed(ACTION);
@@ -251,7 +252,8 @@ impl PgDesk {
         let mut gone = Vec::new();
         for month in self.months(&mut tx).await?.into_iter().filter(is_old) {
             let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
-            let dropped = with_open || open == 0;
+            let agreed = agreed.is_none_or(|names| names.contains(&&*month.name));
+            let dropped = agreed && (with_open || open == 0);
             if dropped {
                 let drop = self.names.sql_with("DROP TABLE {table}", &[("{table}", &month.table)]);
                 tx.execute(AssertSqlSafe(drop)).await.map_err(&failed)?;

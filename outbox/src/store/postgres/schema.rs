@@ -1,8 +1,10 @@
 //! Making the tables.
 
+use std::time::Duration;
+
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnection, PgPool};
-use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
 use super::validate::validate;
 use crate::error::{StoreError, has_code};
@@ -63,24 +65,47 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// it: in between it may wait for a migration that waits for it. The server ends one of them.
 const TRIES: usize = 5;
 
+/// Everybody who writes waits behind a migration that waits for a transaction which has
+/// written: it stands aside after five seconds, unless the pool says sooner, and tries again.
+const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
+/// About a minute.
+const WAITS: usize = 12;
+/// Those who waited are through in less.
+const ASIDE: Duration = Duration::from_millis(500);
+
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
-    for _ in 1..TRIES {
+    let (mut tries, mut waits) = (1, 1);
+    loop {
         match try_to_migrate(pool, names).await {
-            Err(failed) if is_deadlock(&failed) => {}
+            Err(failed) if is(&failed, "40P01") && tries < TRIES => tries += 1,
+            Err(failed) if is(&failed, "55P03") && waits < WAITS => {
+                waits += 1;
+                tokio::time::sleep(ASIDE).await;
+            }
+            Err(failed) if is(&failed, "55P03") => {
+                let text = format!(
+                    "{}; a transaction that has used a table of `{}` is not over; end it, and \
+                     migrate again (`SELECT pid, query FROM pg_stat_activity WHERE xact_start < \
+                     now() - interval '1 minute'` finds it)",
+                    failed.source,
+                    names.table()
+                );
+                return Err(StoreError::new("migrate", text, true));
+            }
             done => return done,
         }
     }
-    try_to_migrate(pool, names).await
 }
 
-fn is_deadlock(failed: &StoreError) -> bool {
+fn is(failed: &StoreError, code: &str) -> bool {
     let error = match failed.source.downcast_ref() {
         Some(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
             Some(error)
         }
         _ => failed.source.downcast_ref(),
     };
-    error.is_some_and(|error| has_code(error, &["40P01"]))
+    error.is_some_and(|error| has_code(error, &[code]))
 }
 
 /// Lets new tables come to lie beside the old ones, and says what is not to be made anew.
@@ -110,6 +135,7 @@ async fn try_to_migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreEr
         .execute(&mut *tx)
         .await
         .map_err(failed("migrate"))?;
+    tx.execute(PATIENCE).await.map_err(failed("migrate"))?;
     let made = made_already(&mut tx, names).await?;
     let without = |text: &str| {
         let kept = made.as_ref().map_or_else(|| text.to_owned(), |made| text.replace(made, ""));

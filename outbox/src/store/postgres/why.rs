@@ -123,7 +123,7 @@ impl PgDesk {
     }
 
     pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
-        let by = self.lasting(|| self.sessions(TABLE_MODES)).await?;
+        let by = self.lasting(|| self.sessions(TABLE_MODES, true)).await?;
         Ok((!by.is_empty()).then_some(by))
     }
 
@@ -136,7 +136,7 @@ impl PgDesk {
         if !given_out {
             return Ok(None);
         }
-        let writers = self.lasting(|| self.sessions(WRITERS)).await?;
+        let writers = self.lasting(|| self.sessions(WRITERS, false)).await?;
         Ok((!writers.is_empty()).then_some(writers))
     }
 
@@ -153,7 +153,7 @@ impl PgDesk {
         if self.can_be_locked(found.row.id).await? || self.why_row(found.row.id).await?.is_none() {
             return Ok(None);
         }
-        Ok(Some((self.lasting(|| self.sessions(LOCKERS)).await?, false)))
+        Ok(Some((self.lasting(|| self.sessions(LOCKERS, false)).await?, false)))
     }
 
     /// Where it cannot be tried, such as on a standby, it can.
@@ -179,12 +179,13 @@ impl PgDesk {
         rows.iter().map(session).collect::<Result<_, _>>().map_err(failed(ACTION))
     }
 
-    async fn sessions(&self, modes: &[&str]) -> Result<Vec<Held>, StoreError> {
+    /// `waiting`: also those who wait for such a lock, and for whom.
+    async fn sessions(&self, modes: &[&str], waiting: bool) -> Result<Vec<Held>, StoreError> {
         let table = self.names.qualified(self.names.table());
         let statement = query(&Sql::new(&self.names).why_sessions);
         let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
-        let rows = statement.bind(table).bind(modes).fetch_all(self.pool()).await;
-        let rows = rows.map_err(failed(ACTION))?;
+        let statement = statement.bind(table).bind(modes).bind(waiting);
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
         rows.iter().map(session).collect::<Result<_, _>>().map_err(failed(ACTION))
     }
 

@@ -126,14 +126,21 @@ impl SqliteDesk {
         let options = options.create_if_missing(false).busy_timeout(Duration::ZERO);
         let opened = SqliteConnection::connect_with(&options).await;
         let mut connection = opened.map_err(failed(ACTION))?;
+        let before = commits(&mut connection).await;
         let mut written = is_busy(&mut connection).await?;
         if written {
             sleep(LASTING).await;
-            written = is_busy(&mut connection).await?;
+            // Where others have committed meanwhile, it is not one that lasts.
+            written = is_busy(&mut connection).await? && commits(&mut connection).await == before;
         }
         connection.close().await.map_err(failed(ACTION))?;
         Ok(written)
     }
+}
+
+/// Changes when others commit; `None` where it cannot be read now.
+async fn commits(connection: &mut SqliteConnection) -> Option<i64> {
+    sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await.ok()
 }
 
 async fn is_busy(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
