@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::extract::Context;
 use crate::message::Headers;
-use crate::message::headers::{TRACKING_IDS, Text, is_inherited};
+use crate::message::headers::{TRACEPARENT, TRACESTATE, TRACKING_IDS, Text, is_inherited};
 use crate::telemetry::Trace;
 
 /// Ids that a chain keeps: the first, which names where it began, and the last
@@ -109,6 +109,22 @@ impl Trail {
 
     pub(crate) fn correlation_id(&self) -> Option<&str> {
         self.correlation_id.as_deref()
+    }
+
+    /// Headers that were copied from the message that is handled have that one's chain and
+    /// trace, of which its own are to go on.
+    pub(crate) fn takes_back(&self, headers: &mut Headers) {
+        if headers.value(TRACKING_IDS).is_none() || self.ids.is_empty() || ids(headers) != self.ids
+        {
+            return;
+        }
+        headers.remove(TRACKING_IDS);
+        let given = Trace::read(headers);
+        if self.trace.as_ref().zip(given.as_ref()).is_some_and(|(own, given)| own.goes_with(given))
+        {
+            headers.remove(TRACEPARENT);
+            headers.remove(TRACESTATE);
+        }
     }
 
     /// Writes the headers of a message with this id, in the trace of the span that it

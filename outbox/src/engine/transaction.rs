@@ -41,7 +41,8 @@ pub(super) async fn end<S: Store>(
                 _ => None,
             });
             if let Some(messages) = first {
-                messages.extend(published);
+                // They have come first.
+                messages.splice(0..0, published);
             }
             Ok(false)
         }

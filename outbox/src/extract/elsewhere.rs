@@ -40,9 +40,9 @@ impl Elsewhere {
         self.published.extend_from_slice(messages);
     }
 
-    /// The message as it was published.
-    pub(crate) fn published(&self, such: impl Fn(&Prepared) -> bool) -> Option<Prepared> {
-        self.published.iter().rev().find(|message| such(message)).cloned()
+    /// The message as it was published, once.
+    pub(crate) fn published(&mut self, such: impl Fn(&Prepared) -> bool) -> Option<Prepared> {
+        self.published.iter().rposition(such).map(|at| self.published.remove(at))
     }
 
     /// Whether there was one to cancel, which counts once the transaction commits.

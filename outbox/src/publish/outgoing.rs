@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
-use crate::message::headers::OF_REPLAYS;
+use crate::message::headers::{CONTENT_TYPE, OF_REPLAYS};
 use crate::message::{Codec, Headers, codec};
 use crate::telemetry::Trace;
 
@@ -127,9 +127,12 @@ impl Outgoing {
     }
 
     /// Sets several headers, such as those of the message that is answered. What tells of
-    /// that one's replays is left out: this one had none.
+    /// that one's replays is left out: this one had none. So is its content type, if this
+    /// one's payload is a value of [`new`](Self::new).
     pub fn headers(mut self, headers: &Headers) -> Self {
-        for (name, value) in headers.iter().filter(|(name, _)| !OF_REPLAYS.contains(name)) {
+        let has_type = self.content_type.is_some() && !self.content_type_given;
+        let leaves = |name| OF_REPLAYS.contains(&name) || has_type && name == CONTENT_TYPE;
+        for (name, value) in headers.iter().filter(|(name, _)| !leaves(name)) {
             self.headers.insert(name, value.clone());
         }
         self

@@ -56,11 +56,12 @@ pub(crate) enum Due {
 
 impl Outgoing {
     pub(super) fn prepare(
-        self,
+        mut self,
         max_payload: usize,
         trail: &Trail,
         id: Uuid,
     ) -> Result<Prepared, PublishError> {
+        trail.takes_back(&mut self.headers);
         check_name("queue", &self.queue)?;
         if let Some(timer_id) = &self.timer_id {
             check_name("timer", timer_id)?;

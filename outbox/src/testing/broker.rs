@@ -147,6 +147,9 @@ impl TestBroker {
     /// what is published in such a transaction goes to the broker's rows when it
     /// commits. With a database in memory, give the pool one connection.
     ///
+    /// The broker's timers are not in that database: whether a name is taken is seen when the
+    /// message comes to the broker's rows, and `cancel_timer` in a savepoint finds none of them.
+    ///
     /// # Panics
     /// After the first message was published.
     #[cfg(feature = "sqlite")]

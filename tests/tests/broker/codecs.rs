@@ -84,6 +84,21 @@ async fn each_encoding_comes_back_by_its_content_type() {
     assert!(broker.dlq_rows().is_empty());
 }
 
+#[tokio::test]
+async fn an_answer_with_the_headers_of_its_message_has_its_own_encoding() {
+    let echo = Subscriber::new("echo", "packed", |ctx: outbox::Context| async move {
+        ctx.publisher().collect(Outgoing::new("answers", &7).headers(ctx.headers()))
+    });
+    let broker = TestBroker::with([echo]);
+    let packed = Outgoing::encoded::<MessagePack>("packed", &tea()).header("tenant", "a");
+    broker.publish_with(packed).await.unwrap();
+    let headers = broker.rows()[0].headers().unwrap();
+    assert_eq!(
+        (headers.content_type(), headers.get("tenant")),
+        (Some("application/json"), Some("a"))
+    );
+}
+
 /// They would never decode.
 #[tokio::test]
 async fn headers_of_another_encoding_are_refused() {

@@ -56,6 +56,24 @@ async fn messages_of_a_handler_inherit_its_chain_its_correlation_and_its_trace()
     assert!(tracking_ids().is_empty());
 }
 
+/// The headers of another message say where that one comes from.
+#[tokio::test]
+async fn an_answer_with_the_headers_of_its_message_has_a_chain_and_a_span_of_its_own() {
+    let echo = Subscriber::new("echo", "first", |ctx: Context| async move {
+        ctx.publisher().collect(Outgoing::new("next", &7).headers(ctx.headers()))
+    });
+    let broker = TestBroker::with([echo]);
+    let parent = format!("00-{TRACE}-b7ad6b7169203331-01");
+    let first = Outgoing::new("first", &7).header("traceparent", parent.as_str());
+    broker.publish_with(first).await.unwrap();
+    let first = broker.calls("echo")[0].headers.get("outbox-tracking-ids").unwrap().to_owned();
+    let answer = &broker.rows()[0];
+    let chain = header(answer, "outbox-tracking-ids").unwrap();
+    assert!(chain.starts_with(&format!("{first},")), "{chain}");
+    let span = header(answer, "traceparent").unwrap();
+    assert!(span.contains(TRACE) && span != parent, "{span}");
+}
+
 /// They would count as replays of the answer.
 #[tokio::test]
 async fn an_answer_with_the_headers_of_its_message_was_not_replayed() {

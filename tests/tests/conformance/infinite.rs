@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox::testing::store::{Claim, Expects, Store};
 
-use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL, about};
+use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps, TTL, about, lease, retry};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -81,6 +81,52 @@ async fn what_cannot_be_counted_further_stops_no_claim(b: Postgres) {
         assert_eq!(all, [-7, ids[0], ids[3]], "{expects:?}");
         assert_eq!(taken[1].row.deliveries_count, i64::MAX as u64);
         b.execute("TRUNCATE outbox").await;
+    }
+}
+
+/// SQLite's times are numbers; one at their end is as good as infinite.
+async fn what_cannot_be_counted_further_stops_nothing_in_a_file(b: Sqlite) {
+    let ids = b.put_many("q", 4).await;
+    let set = async |what: &str, id: i64| {
+        b.execute(&format!("UPDATE outbox SET {what} WHERE id = {id}")).await;
+    };
+    set("deliveries_count = 9223372036854775807, attempts_count = 9223372036854775807", ids[0])
+        .await;
+    set("acquired_at = 9223372036854775807, acquired_token = zeroblob(16)", ids[1]).await;
+    set("id = -7, next_attempt_at = -9223372036854775808", ids[2]).await;
+    let depth = b.store().depths(&["q".to_owned()], 100).await.unwrap().remove(0);
+    assert_eq!((depth.backlog, depth.due), (4, 3));
+    let mut taken = b.taken(&b.claim_of(&["q"], 10)).await.rows;
+    taken.sort_by_key(|one| one.row.id);
+    assert_eq!(taken.iter().map(|one| one.row.id).collect::<Vec<_>>(), [-7, ids[0], ids[3]]);
+    assert_eq!(taken[1].row.deliveries_count, i64::MAX as u64);
+    let again = retry(lease(&taken[1]), Duration::ZERO);
+    assert_eq!(b.store().retry(&[again]).await.unwrap(), [true]);
+    b.execute(&format!("DELETE FROM outbox WHERE id <> {}", ids[1])).await;
+    assert!(b.taken(&b.claim_of(&["q"], 10)).await.next.is_some());
+}
+
+/// What is leased is not to be lost for what comes after it.
+async fn a_look_ahead_that_fails_keeps_no_row_back(b: Sqlite) {
+    let id = b.put("q").await;
+    b.execute(
+        "DROP TABLE outbox_paused;
+         CREATE VIEW outbox_paused AS SELECT 'x' AS queue WHERE (SELECT abs(-9223372036854775807 - count(*))
+             FROM (SELECT 1 FROM outbox WHERE acquired_token IS NOT NULL LIMIT 1)) = 0",
+    )
+    .await;
+    let taken = b.taken(&b.claim_of(&["q"], 10)).await;
+    assert_eq!(taken.rows.iter().map(|one| one.row.id).collect::<Vec<_>>(), [id]);
+    assert!(taken.next.is_some());
+}
+
+mod in_a_file {
+    use super::*;
+
+    cases! {
+        sqlite only, "the others have their own":
+        what_cannot_be_counted_further_stops_nothing_in_a_file,
+        a_look_ahead_that_fails_keeps_no_row_back,
     }
 }
 

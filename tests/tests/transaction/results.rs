@@ -27,6 +27,8 @@ on_both!(
     many_at_once_all_commit,
 );
 
+outbox_tests::cases!(sqlite in sqlite_only: a_transaction_that_sqlite_has_ended_acks_nothing);
+
 on_postgres!(
     a_transaction_that_is_kept_fails_the_delivery,
     a_statement_whose_error_the_handler_keeps_to_itself_fails_it,
@@ -191,6 +193,24 @@ async fn a_statement_whose_error_the_handler_keeps_to_itself_fails_it(db: &Db) {
     run(db, careless.retry(NoRetry)).await;
     assert_eq!((db.rows().await, db.letters().await), (0, 1));
     assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// For such a conflict SQLite ends the whole transaction, which the handler does not see.
+async fn a_transaction_that_sqlite_has_ended_acks_nothing(db: &Db) {
+    db.exec("CREATE TABLE once (n INTEGER UNIQUE ON CONFLICT ROLLBACK)").await;
+    let careless = Subscriber::new("careless", "q", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Sqlite>::from_context(&ctx).await?;
+        tx.execute("INSERT INTO once VALUES (7)").await.unwrap();
+        assert!(tx.execute("INSERT INTO once VALUES (7)").await.is_err());
+        ctx.publisher().collect(outbox::Outgoing::new("receipts", &7)).unwrap();
+        Ok::<_, HandlerError>(())
+    });
+    run(db, careless.retry(NoRetry)).await;
+    assert_eq!((db.rows().await, db.letters().await), (0, 1));
+    assert_eq!(db.int("SELECT count(*) FROM once").await, 0);
+    assert_eq!(kind(db).await, ["transaction"]);
+    let why = db.texts("SELECT last_exception FROM outbox_dlq").await;
+    assert!(why[0].contains("SQLite has rolled back"), "{why:?}");
 }
 
 /// Whatever a handler comes to, also one that is dropped while its transaction

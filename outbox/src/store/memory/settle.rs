@@ -25,16 +25,17 @@ impl Tables {
 
     pub(super) fn ack_publishing(&mut self, acks: &[Handled<'_>]) -> (Landed, Inserted) {
         let mut inserted = BTreeMap::<String, usize>::new();
-        let each = acks.iter().map(|handled| {
-            let landed = self.take(handled.lease).is_some();
-            for message in handled.messages.iter().filter(|_| landed) {
+        let landed: Landed =
+            acks.iter().map(|handled| self.take(handled.lease).is_some()).collect();
+        // After all deletes: a message may have the timer name of a row that is acked.
+        for (handled, _) in acks.iter().zip(&landed).filter(|(_, landed)| **landed) {
+            for message in handled.messages {
                 let (published, _) = self.insert(message.clone(), None);
                 let rows = usize::from(published.id().is_some());
                 *inserted.entry(message.queue.clone()).or_default() += rows;
             }
-            landed
-        });
-        (each.collect(), inserted.into_iter().collect())
+        }
+        (landed, inserted.into_iter().collect())
     }
 
     pub(super) fn retry(&mut self, retries: &[Retry]) -> Landed {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::settle::Statement;
@@ -19,6 +20,10 @@ use crate::message::to_micros;
 use crate::store::{
     Before, CLAIM_BYTES, Claim, Claimed, Expects, Extend, Landed, Lease, Position, Taken,
 };
+use crate::telemetry::TARGET;
+
+/// After a look ahead that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
@@ -32,7 +37,14 @@ impl SqliteStore {
         let looks = claim.limit == 0 || rows.len() < claim.limit;
         let next = match (left, looks) {
             (true, _) => Some(Duration::ZERO),
-            (false, true) => self.next_due(claim).await?,
+            (false, true) => match self.next_due(claim).await {
+                // Those that are leased are not lost for it.
+                Err(failed) if !rows.is_empty() => {
+                    warn!(target: TARGET, error = %failed, "looking ahead failed; looking again");
+                    Some(AGAIN)
+                }
+                next => next?,
+            },
             (false, false) => None,
         };
         Ok(Taken { rows, next, crowded: false })
@@ -180,7 +192,7 @@ impl SqliteStore {
 
 /// The place behind which a claim begins.
 fn begins(claim: &Claim) -> (i64, i64) {
-    claim.after.map_or((i64::MIN, 0), |after| (to_micros(after.due), after.id))
+    claim.after.map_or((i64::MIN, i64::MIN), |after| (to_micros(after.due), after.id))
 }
 
 /// A row that is due.

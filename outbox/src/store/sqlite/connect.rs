@@ -70,6 +70,10 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
 /// writer came in between, that write fails at once with "database is locked",
 /// whatever the busy timeout.
 ///
+/// For a full disk, an I/O error or a conflict under `ON CONFLICT ROLLBACK` SQLite undoes the
+/// whole transaction, and what comes after it stands alone: an error of a statement is to end
+/// the transaction, not to be passed over.
+///
 /// # Errors
 /// When another writer holds the lock for longer than the busy timeout.
 pub async fn begin(pool: &SqlitePool) -> crate::Result<Transaction<'static, Sqlite>> {

@@ -67,12 +67,13 @@ impl lends::Lends for Sqlite {
     ) -> Result<Ended, StoreError> {
         // Its turn ends with the transaction.
         let Open { mut tx, turn: _turn, elsewhere } = open;
-        if let Some(elsewhere) = elsewhere {
+        goes_on(&mut tx).await?;
+        if let Some(mut elsewhere) = elsewhere {
             if elsewhere.crashes() {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::Elsewhere(Vec::new()));
             }
-            let messages = take(&mut tx, &elsewhere).await?;
+            let messages = take(&mut tx, &mut elsewhere).await?;
             tx.commit().await.map_err(StoreError::of("commit"))?;
             elsewhere.committed();
             return Ok(Ended::Elsewhere(messages));
@@ -86,6 +87,9 @@ impl lends::Lends for Sqlite {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::LeaseLost);
             }
+        }
+        // After all deletes: a message may have the timer name of a row that is acked.
+        for handled in acks {
             publisher.insert(&mut tx, handled.messages, &mut tally).await?;
         }
         tx.commit().await.map_err(StoreError::of("commit"))?;
@@ -120,10 +124,28 @@ const BEGUN: &str = "SAVEPOINT outbox_begun";
 /// Undoes everything since.
 const UNDO: &str = "ROLLBACK TO outbox_begun";
 
+/// Ends the mark, so that what comes next stays.
+const KEEP: &str = "RELEASE outbox_begun";
+
+/// For some errors, such as a full disk or a conflict under `ON CONFLICT ROLLBACK`, SQLite ends
+/// the whole transaction by itself. A handler may keep such an error to itself: an ack would
+/// stand alone, and what the handler did is undone.
+async fn goes_on(tx: &mut SqliteConnection) -> Result<(), StoreError> {
+    const OVER: &str = "a statement of the handler failed, for which SQLite has rolled back the \
+        whole transaction: what came before it is undone";
+    let kept = tx.execute(KEEP).await;
+    kept.map(drop).map_err(|error| match &error {
+        sqlx::Error::Database(refused) if refused.code().is_some_and(|code| code == "1") => {
+            StoreError::new("ack", OVER, false)
+        }
+        _ => StoreError::of("ack")(error),
+    })
+}
+
 /// What was published in the transaction, no longer in its table.
 async fn take(
     tx: &mut SqliteConnection,
-    elsewhere: &Elsewhere,
+    elsewhere: &mut Elsewhere,
 ) -> Result<Vec<Prepared>, StoreError> {
     let sql: Arc<str> = include_str!("sql/take_all.sql").into();
     let rows = query(&sql).fetch_all(tx).await;
@@ -131,14 +153,20 @@ async fn take(
         .and_then(|rows| rows.iter().map(read).collect())
         .map_err(StoreError::of("take what was published"))?;
     rows.sort_by_key(|row| row.id);
-    // Its headers, which hold its tracking id, tell a message from all others.
-    let published = |row: &Row| {
-        elsewhere.published(|it| {
-            row.headers.as_ref().is_some_and(|mine| mine.as_bytes() == it.headers.as_bytes())
-                && row.queue == it.queue
-        })
-    };
-    Ok(rows.into_iter().map(|row| published(&row).unwrap_or_else(|| again(row))).collect())
+    // The last first: of a timer that was moved, the message is that which moved it.
+    let mut messages: Vec<_> = rows
+        .into_iter()
+        .rev()
+        .map(|row| elsewhere.published(|it| is(&row, it)).unwrap_or_else(|| again(row)))
+        .collect();
+    messages.reverse();
+    Ok(messages)
+}
+
+fn is(row: &Row, message: &Prepared) -> bool {
+    row.headers.as_ref().is_some_and(|mine| mine.as_bytes() == message.headers.as_bytes())
+        && (&row.queue, &row.payload) == (&message.queue, &message.payload)
+        && row.timer_id == message.timer_id
 }
 
 /// A row that the handler wrote by SQL of its own, as a message.
@@ -147,7 +175,9 @@ fn again(row: Row) -> Prepared {
     Prepared {
         queue: row.queue,
         payload: row.payload,
-        headers: row.headers.map(Stored::into_text).map(String::from).unwrap_or_default(),
+        headers: row
+            .headers
+            .map_or_else(|| "{}".into(), |headers| String::from(Stored::into_text(headers))),
         due: if wait.is_zero() { Due::Now } else { Due::In(wait) },
         timer_id: row.timer_id,
         extend: false,

@@ -3,7 +3,7 @@
 -- ?1 queue; ?2 rows that are read at most.
 -- Locks: none. Index: "outbox_due_idx", read in order.
 SELECT count(*), count(since), count(acquired_token),
-    coalesce(max(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - min(since), 0), 0)
+    coalesce(max(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - max(min(since), 0), 0), 0)
 FROM (
     SELECT acquired_token,
         CASE WHEN acquired_token IS NULL

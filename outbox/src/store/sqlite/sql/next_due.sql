@@ -20,7 +20,8 @@ SELECT min(wait) FROM (
             ORDER BY next_attempt_at, id
             LIMIT 1)
     UNION ALL
-    SELECT max(min(acquired_at) + ?2 - CAST(unixepoch('subsec') * 1000000 AS INTEGER), 100000)
+    SELECT max(min(min(acquired_at), CAST(unixepoch('subsec') * 1000000 AS INTEGER)) + ?2
+        - CAST(unixepoch('subsec') * 1000000 AS INTEGER), 100000)
     FROM (SELECT acquired_at FROM "outbox"
           WHERE queue = ?1
             AND next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)
