@@ -160,7 +160,8 @@ fn cause(code: &str) -> Option<&'static str> {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn is_refused(code: &str) -> bool {
     match code.len() {
-        5 => !["08", "57"].iter().any(|class| code.starts_with(class)),
+        // A statement that was cancelled has not committed.
+        5 => code == "57014" || !["08", "57"].iter().any(|class| code.starts_with(class)),
         _ => code.parse::<u32>().is_ok_and(|code| !matches!(code & 0xff, 10 | 13)),
     }
 }
@@ -242,7 +243,8 @@ mod tests {
     #[test]
     fn what_is_refused_was_not_done_and_what_lost_its_session_may_have_been() {
         // A deadlock, a lock that is held, a standby, a full server; a busy file.
-        for code in ["40P01", "55P03", "25006", "53300", "5", "261", "517"] {
+        // And a statement that was cancelled.
+        for code in ["40P01", "55P03", "25006", "53300", "57014", "5", "261", "517"] {
             assert!(passes(code) && is_refused(code), "{code}");
         }
         // For good: a constraint, a file that is none.

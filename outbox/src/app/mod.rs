@@ -325,6 +325,8 @@ impl App {
             shutdown: Vec::new(),
             stats: Stats::default(),
             health: Health::default(),
+            sinks: Sinks::default(),
+            sample_every: None,
             ..self.clone()
         }
     }

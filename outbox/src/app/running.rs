@@ -162,6 +162,8 @@ impl RunningApp {
                 ),
                 Ok(()) => {}
             }
+            // They may have published.
+            self.sinks.flush(RECORDERS_LIMIT).await;
         }
         error.take().map_or(Ok(()), Err)
     }

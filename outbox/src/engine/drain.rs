@@ -26,7 +26,7 @@ impl<S: Store> Engine<S> {
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
             self.dropped = self.dropped.max(self.shared.quiet.running());
             for reader in &self.readers {
-                let handlers = reader.inbox.in_hand();
+                let handlers = reader.inbox.running();
                 if handlers > 0 {
                     reader.teller.drain_timeout(handlers, self.drain_timeout);
                 }
@@ -55,9 +55,7 @@ impl<S: Store> Engine<S> {
         self.watchdog = None;
         self.services_stop.cancel();
         self.services.wait().await;
-        if self.shared.pulse.listens(false) {
-            self.shared.sinks.listener(false);
-        }
+        self.is_deaf();
         tokio::select! {
             biased;
             () = self.shared.store.close() => {}
@@ -70,6 +68,14 @@ impl<S: Store> Engine<S> {
     }
 }
 
+impl<S> Engine<S> {
+    fn is_deaf(&self) {
+        if self.shared.pulse.listens(false) {
+            self.shared.sinks.listener(false);
+        }
+    }
+}
+
 impl<S> Drop for Engine<S> {
     /// An engine that is dropped without a drain claims no more and drops its
     /// handlers; the settlers still give their rows back.
@@ -77,5 +83,6 @@ impl<S> Drop for Engine<S> {
         self.stop.cancel();
         self.shared.cut_off.cancel();
         self.services_stop.cancel();
+        self.is_deaf();
     }
 }

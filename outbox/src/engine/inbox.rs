@@ -51,6 +51,8 @@ struct State {
     /// Waiting, running, and places kept for claims under way. Invariant: at most
     /// `runs + ahead`.
     in_hand: usize,
+    /// The last of these.
+    reserved: usize,
     /// The claimer wants to be told of room.
     wanted: bool,
     /// How long a run takes, as far as it is known.
@@ -90,6 +92,7 @@ impl Inbox {
         state.wanted = room == 0;
         let rows = room.min(self.ahead).min(CLAIM).min(most);
         state.in_hand += rows;
+        state.reserved += rows;
         (rows > 0).then_some(rows)
     }
 
@@ -124,6 +127,7 @@ impl Inbox {
         let count = jobs.len();
         let mut state = self.state();
         state.in_hand -= reserved - count;
+        state.reserved -= reserved;
         let mut bytes = 0;
         state.waiting.extend(jobs.inspect(|job| bytes += job.claimed.row.bytes()));
         if let Some(size) = bytes.checked_div(count) {
@@ -217,9 +221,15 @@ impl Inbox {
         }
     }
 
-    /// Rows that wait or run; once closed, those that run.
+    /// Rows that wait or run, and places kept for them.
     pub(super) fn in_hand(&self) -> usize {
         self.state().in_hand
+    }
+
+    /// Rows that run.
+    pub(super) fn running(&self) -> usize {
+        let state = self.state();
+        state.in_hand - state.reserved - state.waiting.len()
     }
 
     /// No more rows; returns those that no worker has taken.
@@ -259,6 +269,18 @@ mod tests {
         while inbox.turn(None, batch).0.is_some() {}
         inbox.turn(Some((first, Duration::from_micros(1))), batch);
         inbox.reserve(CLAIM)
+    }
+
+    #[test]
+    fn what_waits_and_places_for_a_claim_do_not_run() {
+        let inbox = Inbox::new(10, 4000, Duration::from_secs(60), &Arc::default());
+        let batch = Batching { size: 1, wait: Duration::ZERO };
+        let first = inbox.reserve(5).unwrap();
+        inbox.fill(first, std::iter::repeat_n(Bytes::new(), 3).map(job));
+        assert!(inbox.turn(None, batch).0.is_some());
+        assert!(inbox.reserve(2).is_some());
+        assert_eq!((inbox.running(), inbox.in_hand()), (1, 5));
+        assert_eq!((inbox.close().len(), inbox.running()), (2, 1));
     }
 
     #[test]

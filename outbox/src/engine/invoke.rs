@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::smallvec;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::handle::handle;
 use super::inbox::Job;
 use super::judge::Case;
 use super::lease::{self, Holding};
-use super::quiet::{self, Marked, Running};
+use super::quiet::{self, Alone, Marked, Running};
 use super::results::Sender;
 use super::settle::{Settlement, Settling};
 use super::solitude::{self, Solitude};
@@ -315,26 +317,45 @@ async fn alone<S: Store>(
     let options = &reader.subscriber.options;
     let first = options.max_deliveries.unwrap_or_default().saturating_add(1);
     let again = run.context.deliveries().saturating_sub(first);
-    let ends = async {
-        sleep(solitude::lasts(ttl, again)).await;
+    let ends = Ending {
         // A row that is gone cannot be condemned.
-        if options.ack != AckPolicy::AckFirst {
-            solitude.end(&shared.leases.hurry).await;
-        }
+        solitude: (options.ack != AckPolicy::AckFirst).then_some(solitude),
+        hurry: Arc::clone(&shared.leases.hurry),
+        subscriber: reader.subscriber.name(),
+        row_id: held.id,
     };
-    let mut handled = Box::pin(handle(shared, reader, smallvec![run], place));
-    tokio::select! {
-        biased;
-        settled = handled.as_mut() => return settled,
-        () = ends => {}
+    let _ends = ends.after(solitude::lasts(ttl, again), alone);
+    Box::pin(handle(shared, reader, smallvec![run], place)).await
+}
+
+/// What ends the solitude of a row that takes long.
+struct Ending {
+    solitude: Option<Arc<Solitude>>,
+    hurry: Arc<Notify>,
+    subscriber: &'static str,
+    row_id: i64,
+}
+
+impl Ending {
+    /// On a task of its own: the handler may block its thread. With the handle goes what is
+    /// left of it.
+    fn after(self, time: Duration, alone: Alone) -> AbortOnDropHandle<()> {
+        let ends = async move {
+            sleep(time).await;
+            if let Some(solitude) = &self.solitude {
+                solitude.end(&self.hurry).await;
+            }
+            warn!(
+                target: TARGET, subscriber = self.subscriber, row_id = self.row_id,
+                "a row that runs alone, because its deliveries ended without a word, takes long; \
+                 others start beside it"
+            );
+            drop(alone);
+        };
+        let ends = AbortOnDropHandle::new(tokio::spawn(ends));
+        super::leave_to_others();
+        ends
     }
-    warn!(
-        target: TARGET, subscriber = reader.subscriber.name(), row_id = held.id,
-        "a row that runs alone, because its deliveries ended without a word, takes long; others \
-         start beside it"
-    );
-    drop(alone);
-    handled.await
 }
 
 /// Runs a suspect beside others: nothing is concluded from it.

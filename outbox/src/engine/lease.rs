@@ -32,7 +32,7 @@ pub(crate) struct Leases {
     /// When the lease task last ran; see `watchdog`.
     looked_after: Mutex<Option<Instant>>,
     /// Has the lease task look before its time.
-    pub(super) hurry: Notify,
+    pub(super) hurry: Arc<Notify>,
 }
 
 struct Held {

@@ -64,6 +64,8 @@ use lease::Leases;
 #[cfg(feature = "testing")]
 pub(crate) use lease::keep as keep_leases;
 use pulse::Pulse;
+#[cfg(test)]
+pub(crate) use pulse::Reading;
 use quiet::Quiet;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use rehearse::{Rehearsed, rehearse};
@@ -75,6 +77,8 @@ use settle::Settling;
 pub(crate) use settle::{Settling, settle};
 use signal::Signal;
 use sleep::Sleep;
+#[cfg(test)]
+pub(crate) use vitals::LoopState;
 pub(crate) use vitals::Vital;
 use vitals::{CLAIMS, LEASES, Loops, SAMPLES, SETTLERS, Vitals, WAKES, WORKERS};
 use watchdog::Watchdog;
@@ -88,7 +92,7 @@ pub(crate) struct Shared<S> {
     pub(crate) render: Arc<ErrorRenderer>,
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
-    pub(crate) quiet: Quiet,
+    pub(crate) quiet: Arc<Quiet>,
     /// Who is told of what concerns no subscriber alone.
     pub(crate) sinks: Sinks,
     pulse: Arc<Pulse>,
@@ -112,7 +116,7 @@ impl<S: Store> Shared<S> {
             render,
             publisher,
             leases: Leases::telling(sinks.clone()),
-            quiet: Quiet::default(),
+            quiet: Arc::default(),
             sinks,
             pulse: Arc::default(),
             sleep: Arc::default(),

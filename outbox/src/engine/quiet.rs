@@ -7,11 +7,11 @@
 //! row itself is what kills processes, or the database was away for as long as a lease:
 //! nobody can tell. One that takes long is not alone for ever: see `solitude`.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,7 @@ pub(crate) struct Quiet {
     /// How many wait to be alone, or are. Nobody else starts meanwhile.
     wanted: AtomicUsize,
     /// One at a time is alone.
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
     /// Wakes who waits for handlers to end.
     ended: Notify,
     /// Wakes who waits to start.
@@ -53,9 +53,9 @@ pub(super) struct Running<'a> {
 }
 
 /// No other handler starts as long as it is there.
-pub(super) struct Alone<'a> {
-    quiet: &'a Quiet,
-    _turn: MutexGuard<'a, ()>,
+pub(super) struct Alone {
+    quiet: Arc<Quiet>,
+    _turn: OwnedMutexGuard<()>,
 }
 
 impl Quiet {
@@ -95,14 +95,14 @@ impl Quiet {
     }
 
     /// Waits until no other handler runs, and keeps others from starting.
-    pub(super) async fn alone(&self) -> Option<Alone<'_>> {
+    pub(super) async fn alone(self: &Arc<Self>) -> Option<Alone> {
         if self.is_loud() {
             return None;
         }
         let until = Instant::now() + PATIENCE;
-        let turn = timeout_at(until, self.turn.lock()).await.ok()?;
+        let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned()).await.ok()?;
         self.wanted.fetch_add(1, Ordering::SeqCst);
-        let alone = Alone { quiet: self, _turn: turn };
+        let alone = Alone { quiet: Arc::clone(self), _turn: turn };
         let quiet = async {
             loop {
                 let ended = self.ended.notified();
@@ -132,7 +132,7 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Alone {
     fn drop(&mut self) {
         self.quiet.wanted.fetch_sub(1, Ordering::SeqCst);
         self.quiet.free.notify_waiters();
@@ -205,7 +205,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_handler_that_runs_on_keeps_others_from_starting_once_and_not_for_each_that_waits() {
-        let (quiet, begun) = (Quiet::default(), Instant::now());
+        let (quiet, begun) = (Arc::<Quiet>::default(), Instant::now());
         let long = quiet.count(1);
         for _ in 0..10 {
             assert!(quiet.alone().await.is_none());

@@ -1,10 +1,13 @@
 //! One start of an app, from there to its end.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures_util::FutureExt as _;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use super::report::{Loop, Phase, Pool, Report};
 use crate::engine::Vital;
@@ -17,19 +20,35 @@ pub(crate) struct Life {
     /// Gone with the engine.
     vital: Weak<dyn Vital>,
     schema: Mutex<Schema>,
+    /// True while somebody looks at the tables.
+    looked: watch::Sender<bool>,
 }
 
 /// When the tables were last looked at, and what was wrong with them.
 struct Schema {
     at: Option<Instant>,
     wrong: Vec<String>,
+    /// The last look, if it could not tell.
+    failed: Option<String>,
+}
+
+impl Schema {
+    fn is_due(&self) -> bool {
+        self.failed.is_some() || self.at.is_none_or(|at| at.elapsed() >= SCHEMA_EVERY)
+    }
 }
 
 impl Life {
     /// Of an engine that has started, on tables that were found to be right.
     pub(crate) fn begin(vital: Weak<dyn Vital>) -> Arc<Self> {
-        let schema = Mutex::new(Schema { at: Some(Instant::now()), wrong: Vec::new() });
-        Arc::new(Self { phase: AtomicU8::new(Phase::Running as u8), vital, schema })
+        let schema = Schema { at: Some(Instant::now()), wrong: Vec::new(), failed: None };
+        let phase = AtomicU8::new(Phase::Running as u8);
+        Arc::new(Self {
+            phase,
+            vital,
+            schema: Mutex::new(schema),
+            looked: watch::Sender::new(false),
+        })
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
@@ -75,19 +94,40 @@ impl Life {
         self.schema.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What speaks against being ready, by the database.
-    pub(super) async fn ask(&self) -> Vec<String> {
-        let Some(vital) = self.vital.upgrade() else { return Vec::new() };
-        if let Err(silent) = vital.ask().await {
-            return vec![silent.to_string()];
+    /// What speaks against being ready, by the database, as far as it tells until then.
+    pub(super) async fn ask(self: &Arc<Self>, end: Instant) -> Option<Vec<String>> {
+        let Some(vital) = self.vital.upgrade() else { return Some(Vec::new()) };
+        if let Err(silent) = timeout_at(end, vital.ask()).await.ok()? {
+            return Some(vec![silent.to_string()]);
         }
-        if self.lock().at.is_none_or(|at| at.elapsed() >= SCHEMA_EVERY) {
-            match vital.schema().await {
-                Ok(wrong) => *self.lock() = Schema { at: Some(Instant::now()), wrong },
-                Err(failed) => return vec![failed.to_string()],
+        let mut looked = self.looked.subscribe();
+        if self.lock().is_due() {
+            self.look(vital);
+        }
+        // It may take longer: then by what was found before.
+        let _ = timeout_at(end, looked.wait_for(|looking| !looking)).await;
+        let schema = self.lock();
+        let failed = schema.failed.clone().into_iter();
+        Some(failed.chain(schema.wrong.clone()).collect())
+    }
+
+    /// Looks at the tables, for all who ask meanwhile.
+    fn look(self: &Arc<Self>, vital: Arc<dyn Vital>) {
+        if self.looked.send_replace(true) {
+            return;
+        }
+        let life = Arc::clone(self);
+        tokio::spawn(async move {
+            let found = AssertUnwindSafe(vital.schema()).catch_unwind().await;
+            let mut schema = life.lock();
+            match found {
+                Ok(Ok(wrong)) => *schema = Schema { at: Some(Instant::now()), wrong, failed: None },
+                Ok(Err(failed)) => schema.failed = Some(failed.to_string()),
+                Err(_) => schema.failed = Some("to look at the tables panicked".into()),
             }
-        }
-        self.schema()
+            drop(schema);
+            life.looked.send_replace(false);
+        });
     }
 
     /// The next check looks at the tables.
@@ -102,5 +142,64 @@ impl Life {
         if let Some(vital) = self.vital.upgrade() {
             vital.end_loop(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::engine::{LoopState, Reading};
+    use crate::error::StoreError;
+    use crate::store::Connections;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Answers a ping at once, and takes long to look at the tables.
+    struct Far;
+
+    impl Vital for Far {
+        fn loops(&self) -> Vec<LoopState> {
+            Vec::new()
+        }
+
+        fn pulse(&self) -> Reading {
+            Reading::default()
+        }
+
+        fn connections(&self) -> Connections {
+            Connections::default()
+        }
+
+        fn ask(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+            Box::pin(async {
+                tokio::time::sleep(5 * SECOND).await;
+                Ok(vec!["a column is missing".into()])
+            })
+        }
+
+        #[cfg(feature = "testing")]
+        fn end_loop(&self, _: &str) {}
+
+        #[cfg(feature = "testing")]
+        fn end_loops(&self) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_at_the_tables_that_takes_longer_than_a_check_is_made_once_and_counts() {
+        let far: Arc<dyn Vital> = Arc::new(Far);
+        let life = Life::begin(Arc::downgrade(&far));
+        tokio::time::sleep(SCHEMA_EVERY).await;
+        for _ in 0..2 {
+            let asked = life.ask(Instant::now() + 2 * SECOND).await;
+            assert_eq!(asked, Some(Vec::new()), "by what was found before");
+        }
+        let asked = life.ask(Instant::now() + 2 * SECOND).await;
+        assert_eq!(asked, Some(vec!["a column is missing".into()]));
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 pub(crate) use life::Life;
 pub use report::{Loop, Phase, Pool, Report};
@@ -91,19 +91,20 @@ impl Health {
 
     /// Looks at everything: asks every loop whether it lives and the database for a sign
     /// of life, and compares the tables with what the app needs once a minute. Answers
-    /// within the [limit](Self::limit), whatever the database does.
+    /// within the [limit](Self::limit), whatever the database does: where a look at the
+    /// tables takes longer, by what the last one found.
     ///
     /// # Cancel safety
-    /// A dropped call has changed nothing.
+    /// A dropped call has changed nothing; a look at the tables that it began goes on.
     pub async fn check(&self) -> Report {
         let Some(life) = self.life() else { return Report::before_start() };
         let mut report = life.glance();
         if report.phase == Phase::Running {
             let end = Instant::now() + self.limit.min(LONGEST);
-            let asked = timeout_at(end, life.ask()).await;
+            let asked = life.ask(end).await;
             let limit = self.limit;
             let late = || vec![format!("the database did not answer within {limit:?}")];
-            report.answered(asked.unwrap_or_else(|_| late()));
+            report.answered(asked.unwrap_or_else(late));
             report.schema = life.schema();
         }
         report

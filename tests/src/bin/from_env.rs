@@ -29,6 +29,15 @@ async fn endless(n: u64, _: Context) {
     std::future::pending::<()>().await;
 }
 
+/// Ends never, and cannot be dropped.
+#[subscriber("stuck")]
+fn stuck(n: u64) {
+    say(&format!("started {n}"));
+    loop {
+        std::thread::park();
+    }
+}
+
 #[subscriber("broken", retry = NoRetry)]
 async fn broken(_: u64) -> Result<(), &'static str> {
     Err("broken")
@@ -37,5 +46,7 @@ async fn broken(_: u64) -> Result<(), &'static str> {
 #[tokio::main]
 async fn main() -> outbox::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-    App::from_env().run().await
+    let ran = App::from_env().run().await;
+    tracing::info!("the app has drained");
+    ran
 }

@@ -10,6 +10,7 @@ on_both!(
     each_signal_lets_a_running_handler_finish_and_settles_it,
     rows_that_nobody_has_started_are_given_back_uncounted,
     a_second_signal_ends_at_once_and_loses_nothing,
+    a_second_signal_ends_what_waits_for_its_threads,
 );
 
 async fn each_signal_lets_a_running_handler_finish_and_settles_it(db: &Db) {
@@ -51,6 +52,18 @@ async fn a_second_signal_ends_at_once_and_loses_nothing(db: &Db) {
         assert_eq!((db.rows().await, db.leased().await), (1, 1), "its lease runs out by itself");
         db.exec("DELETE FROM outbox").await;
     }
+}
+
+/// `run` has returned, and the runtime waits for a handler that does not end.
+async fn a_second_signal_ends_what_waits_for_its_threads(db: &Db) {
+    let program = child::on(db, &[("OUTBOX_DRAIN_TIMEOUT", "1ms")]).await;
+    db.publish("stuck", 7).await;
+    program.says("started 7").await;
+    program.signal("TERM").await;
+    program.logs("the app has drained").await;
+    program.signal("TERM").await;
+    assert_eq!(program.end().await.code, Some(143));
+    assert_eq!(db.rows().await, 1);
 }
 
 /// A server that accepts and never answers.

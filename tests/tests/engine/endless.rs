@@ -57,18 +57,54 @@ async fn beside(fatal: i64, over: Arc<AtomicBool>) -> (usize, i64) {
 }
 
 /// On a runtime of its own, of two threads.
-fn on_its_own(fatal: i64) -> (usize, i64) {
+fn on_its_own<F: Future>(work: impl FnOnce(Arc<AtomicBool>) -> F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
     let over = Arc::new(AtomicBool::new(false));
-    let ended = runtime.block_on(beside(fatal, Arc::clone(&over)));
+    let ended = runtime.block_on(work(Arc::clone(&over)));
     over.store(true, Ordering::SeqCst);
     ended
 }
 
+/// A row whose deliveries ended without a word runs alone, and never ends.
+async fn alone(over: Arc<AtomicBool>) -> bool {
+    let db = Db::sqlite().await.unwrap();
+    let looping = Arc::new(AtomicBool::new(false));
+    let loops = Arc::clone(&looping);
+    let suspect = Subscriber::new("suspect", "q", move |_: Context| {
+        let (loops, over) = (Arc::clone(&loops), Arc::clone(&over));
+        async move {
+            loops.store(true, Ordering::SeqCst);
+            while !over.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let (other, probe) = probe::free("other", "other");
+    db.publish("q", 7).await;
+    db.exec(
+        "UPDATE outbox SET deliveries_count = 3, acquired_at = 0, acquired_token = zeroblob(16)",
+    )
+    .await;
+    let suspect = suspect.max_deliveries(3).lease_ttl(Duration::from_secs(10));
+    let app = db.app().only([suspect, other]).drain_timeout(Duration::ZERO);
+    let running = app.start().await.unwrap();
+    eventually("it loops", async || looping.load(Ordering::SeqCst)).await;
+    db.publish("other", 1).await;
+    let started = timeout(PATIENCE, probe.start_ever()).await.is_ok();
+    drop(running);
+    started
+}
+
+#[test]
+fn a_row_that_runs_alone_and_blocks_its_thread_keeps_nobody_from_starting_for_ever() {
+    assert!(on_its_own(alone));
+}
+
 #[test]
 fn a_handler_that_never_ends_takes_no_loop_of_the_app_with_it() {
-    let all: Vec<_> = TURNS.map(|fatal| thread::spawn(move || on_its_own(fatal))).collect();
+    let all: Vec<_> =
+        TURNS.map(|fatal| thread::spawn(move || on_its_own(|over| beside(fatal, over)))).collect();
     let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
     // Of each: five were handled, and whatever was handled is acked.
     assert!(all.iter().all(|it| *it == (5, 0)), "{all:?}");

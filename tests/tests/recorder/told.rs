@@ -19,6 +19,7 @@ on_both!(
     what_the_app_s_publisher_publishes_is_told,
     a_drain_that_takes_too_long_is_told,
     wakes_that_arrive_are_told,
+    what_hooks_publish_at_the_end_is_recorded,
     what_was_told_before_the_end_is_recorded_at_the_end,
 );
 
@@ -138,17 +139,66 @@ async fn a_drain_that_takes_too_long_is_told(db: &Db) {
 }
 
 async fn wakes_that_arrive_are_told(db: &Db) {
-    let kept = Kept::default();
-    let running =
-        db.app().only([gated("it", "q").0]).recorder(kept.recorder()).start().await.unwrap();
-    eventually("it listens", async || kept.count("listener") == 1).await;
-    running.stop().await.unwrap();
-    kept.gets(2, "listener").await;
-    let listener = kept.events().into_iter().filter_map(|event| match event {
-        Event::Listener { up, .. } => Some(up),
-        _ => None,
-    });
-    assert_eq!(listener.collect::<Vec<_>>(), [true, false]);
+    for stopped in [true, false] {
+        let kept = Kept::default();
+        let running =
+            db.app().only([gated("it", "q").0]).recorder(kept.recorder()).start().await.unwrap();
+        eventually("it listens", async || kept.count("listener") == 1).await;
+        if stopped {
+            running.stop().await.unwrap();
+        }
+        drop(running);
+        kept.gets(2, "listener").await;
+        let listener = kept.events().into_iter().filter_map(|event| match event {
+            Event::Listener { up, .. } => Some(up),
+            _ => None,
+        });
+        assert_eq!(listener.collect::<Vec<_>>(), [true, false]);
+    }
+}
+
+async fn what_hooks_publish_at_the_end_is_recorded(db: &Db) {
+    for tries_left in (0..10).rev() {
+        let kept = Kept::default();
+        // Others of the process are none of its business.
+        let queue = outbox_tests::backend::unique("hook");
+        let slow = {
+            let (record, own) = (kept.recorder(), queue.clone());
+            move |event: &Event| {
+                if matches!(event, Event::Published { queue, .. } if **queue == *own) {
+                    std::thread::sleep(Duration::from_millis(10));
+                    record(event);
+                }
+            }
+        };
+        let app = db.app().only([gated("it", "q").0]).recorder(slow);
+        let (publisher, pool) = (app.publisher(), db.pool.clone());
+        let app = app.on_shutdown(move || {
+            let (publisher, pool, queue) = (publisher.clone(), pool.clone(), queue.clone());
+            async move {
+                match pool {
+                    Pool::Postgres(pool) => {
+                        let mut tx = pool.begin().await?;
+                        publisher.publish(&mut tx, queue, &7).await?;
+                        tx.commit().await?;
+                    }
+                    Pool::Sqlite(pool) => {
+                        let mut tx = outbox::sqlite::begin(&pool).await?;
+                        publisher.publish(&mut tx, queue, &7).await?;
+                        tx.commit().await?;
+                    }
+                }
+                Ok::<_, outbox::BoxError>(())
+            }
+        });
+        let begun = Instant::now();
+        app.start().await.unwrap().stop().await.unwrap();
+        if kept.count("published") == 1 {
+            return;
+        }
+        let cut_off = tries_left > 0 && begun.elapsed() >= Duration::from_secs(1);
+        assert!(cut_off, "{:?}", kept.events());
+    }
 }
 
 /// A stop waits for recorders, so that the last events are not lost with the process; for a
