@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::extract::{Lender, States};
 use crate::health::Life;
 use crate::store::Store;
-use crate::subscriber::{ErrorRenderer, Subscriber};
+use crate::subscriber::Subscriber;
 use crate::telemetry::{Sinks, TARGET};
 
 /// How long a server that starts at the same moment is waited for.
@@ -95,12 +95,6 @@ impl App {
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn lending_states(&self) -> States {
         self.states_on(&self.tables(false).0)
-    }
-
-    /// What errors are shown by.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn renderer(&self) -> &ErrorRenderer {
-        &*self.render
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod config;
 mod launch;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod operated;
 mod running;
 mod signals;
 mod telling;
@@ -30,10 +32,6 @@ use crate::telemetry::{Sinks, Stats};
 
 /// Default time a drain waits for running handlers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// How long an operator waits for a server that may be away.
-#[cfg(feature = "postgres")]
-const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) type Hook =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>> + Send + Sync>;
@@ -288,47 +286,6 @@ impl App {
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(self.names.clone()).telling(self.sinks.clone())
-    }
-
-    /// Where its tables are, with a pool that connects when it is first used, and what
-    /// was wrong so far.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn tables(&self, make_file: bool) -> (Database, TableNames, &[String]) {
-        #[cfg(not(feature = "sqlite"))]
-        let _ = make_file;
-        let database = match &self.database {
-            #[cfg(feature = "sqlite")]
-            Database::SqliteUrl(options) => {
-                let options = (**options).clone().create_if_missing(make_file);
-                Database::Sqlite(sqlx::SqlitePool::connect_lazy_with(options))
-            }
-            #[cfg(feature = "postgres")]
-            Database::PostgresUrl(options) => {
-                let handlers = launch::in_transactions(&self.subscribers());
-                let pool = launch::pool(handlers).acquire_timeout(REACHED_WITHIN);
-                Database::Postgres(pool.connect_lazy_with((**options).clone()))
-            }
-            other => other.with_pool(0),
-        };
-        (database, self.names.clone(), &self.mistakes)
-    }
-
-    /// The same tables and settings, for one subscriber of the library's own: none of the
-    /// user's handlers, layers and hooks.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn instead(&self, only: Subscriber) -> Self {
-        Self {
-            only: Some(vec![only]),
-            included: Vec::new(),
-            layers: Vec::new(),
-            startup: Vec::new(),
-            shutdown: Vec::new(),
-            stats: Stats::default(),
-            health: Health::default(),
-            sinks: Sinks::default(),
-            sample_every: None,
-            ..self.clone()
-        }
     }
 
     /// The subscribers that would run: included ones take the place of
