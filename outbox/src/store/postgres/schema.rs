@@ -69,6 +69,9 @@ const TRIES: usize = 5;
 /// written: it stands aside after five seconds, unless the pool says sooner, and tries again.
 const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
     WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
+/// For whoever has to end one.
+const LONG: &str = "SELECT pid, query FROM pg_stat_activity \
+    WHERE xact_start < now() - interval '1 minute'";
 /// About a minute.
 const WAITS: usize = 12;
 /// Those who waited are through in less.
@@ -84,12 +87,10 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
                 tokio::time::sleep(ASIDE).await;
             }
             Err(failed) if is(&failed, "55P03") => {
+                let (why, table) = (&failed.source, names.table());
                 let text = format!(
-                    "{}; a transaction that has used a table of `{}` is not over; end it, and \
-                     migrate again (`SELECT pid, query FROM pg_stat_activity WHERE xact_start < \
-                     now() - interval '1 minute'` finds it)",
-                    failed.source,
-                    names.table()
+                    "{why}; a transaction that has used a table of `{table}` is not over: end it, \
+                     and migrate again (`{LONG}` finds it)"
                 );
                 return Err(StoreError::new("migrate", text, true));
             }
