@@ -148,6 +148,7 @@ impl RunningApp {
             *engine = None;
             self.life.enter(Phase::Stopped);
         }
+        let mut hooked = false;
         loop {
             if hook.is_none() {
                 *hook = hooks.next().map(begin);
@@ -162,6 +163,9 @@ impl RunningApp {
                 ),
                 Ok(()) => {}
             }
+            hooked = true;
+        }
+        if hooked {
             // They may have published.
             self.sinks.flush(RECORDERS_LIMIT).await;
         }

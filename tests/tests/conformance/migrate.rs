@@ -118,7 +118,7 @@ async fn an_index_of_due_rows_is_not_made_anew(b: Postgres) {
     every_statement_works(&b).await;
 }
 
-/// As `b`, for a migration that has something to make, and stands aside after this time.
+/// As `b`, for a migration that has something to make, with this `lock_timeout`.
 async fn impatient(b: &Postgres, after: &str) -> sqlx::PgPool {
     b.execute("DELETE FROM _outbox_migrations; DROP TABLE outbox_paused").await;
     let options = (*b.pool().connect_options()).clone().options([("lock_timeout", after)]);
@@ -127,7 +127,7 @@ async fn impatient(b: &Postgres, after: &str) -> sqlx::PgPool {
 
 /// Who wants to publish waits behind one who waits to change the table.
 async fn a_migration_that_waits_for_a_writer_lets_others_go_on(b: Postgres) {
-    let pool = impatient(&b, "300ms").await;
+    let pool = impatient(&b, "0").await;
     let mut writer = b.pool().begin().await.unwrap();
     sqlx::query("LOCK TABLE outbox IN ROW EXCLUSIVE MODE").execute(&mut *writer).await.unwrap();
     let (users, names) = (pool.clone(), b.names().clone());

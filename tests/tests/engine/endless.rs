@@ -17,6 +17,14 @@ const TURNS: std::ops::Range<i64> = 0..24;
 /// Whoever is held with the thread is held for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Holds its thread until the test is over.
+fn blocks(looping: &AtomicBool, over: &AtomicBool) {
+    looping.store(true, Ordering::SeqCst);
+    while !over.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Messages of another queue that are handled while the `fatal`th of 40 never ends, and rows
 /// that are left beside that one and those behind it.
 async fn beside(fatal: i64, over: Arc<AtomicBool>) -> (usize, i64) {
@@ -27,10 +35,7 @@ async fn beside(fatal: i64, over: Arc<AtomicBool>) -> (usize, i64) {
         let (loops, over) = (Arc::clone(&loops), Arc::clone(&over));
         async move {
             if ctx.decode::<i64>().unwrap() == fatal {
-                loops.store(true, Ordering::SeqCst);
-                while !over.load(Ordering::SeqCst) {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                blocks(&loops, &over);
             }
         }
     });
@@ -73,12 +78,7 @@ async fn alone(over: Arc<AtomicBool>) -> bool {
     let loops = Arc::clone(&looping);
     let suspect = Subscriber::new("suspect", "q", move |_: Context| {
         let (loops, over) = (Arc::clone(&loops), Arc::clone(&over));
-        async move {
-            loops.store(true, Ordering::SeqCst);
-            while !over.load(Ordering::SeqCst) {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
+        async move { blocks(&loops, &over) }
     });
     let (other, probe) = probe::free("other", "other");
     db.publish("q", 7).await;

@@ -11,6 +11,7 @@ use super::{ago, lease, letter, operator};
 
 on_both!(
     rows_are_counted_by_what_they_wait_for,
+    a_row_that_was_always_due_is_counted,
     counts_stop_at_the_bound_and_say_so,
     rates_are_the_changes_between_two_samples,
     queues_that_are_named_end_at_no_rate_that_is_known,
@@ -48,6 +49,15 @@ async fn rows_are_counted_by_what_they_wait_for(db: &Db) {
     let one = sample(db, SampleOptions::default().of(["other", "unknown", "other"])).await;
     let named: Vec<_> = one.iter().map(|it| (it.queue.as_str(), it.waiting)).collect();
     assert_eq!(named, [("other", 1), ("unknown", 0)]);
+}
+
+/// As an operator may write it, for what is always due.
+async fn a_row_that_was_always_due_is_counted(db: &Db) {
+    let always = if db.is_postgres() { "'-infinity'" } else { "-9223372036854775808" };
+    db.publish("q", 1).await;
+    db.exec(format!("UPDATE outbox SET next_attempt_at = {always}")).await;
+    let [q] = &sample(db, SampleOptions::default()).await[..] else { panic!() };
+    assert_eq!((q.waiting, q.due), (1, 1));
 }
 
 async fn counts_stop_at_the_bound_and_say_so(db: &Db) {

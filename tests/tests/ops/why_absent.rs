@@ -22,7 +22,9 @@ on_both!(
     a_row_whose_transaction_is_open_may_be_uncommitted,
 );
 
-outbox_tests::cases!(sqlite in sqlite_only: short_writes_to_a_file_lock_it_for_nobody);
+outbox_tests::cases!(sqlite in sqlite_only:
+    short_writes_to_a_file_lock_it_for_nobody,
+    a_table_named_in_other_letters_has_given_out_the_same_ids);
 
 on_postgres!(
     a_row_that_is_committed_meanwhile_is_not_gone,
@@ -169,6 +171,16 @@ async fn a_row_that_is_committed_meanwhile_is_not_gone(db: &Db) {
     let (why, ()) = tokio::join!(why(db, id), ending);
     assert!(why.row.is_some(), "{why:?}");
     assert!(!why.answers.iter().any(|one| matches!(one, Answer::Gone { .. })), "{why:?}");
+}
+
+async fn a_table_named_in_other_letters_has_given_out_the_same_ids(db: &Db) {
+    let id = db.publish("q", 1).await;
+    db.exec("DELETE FROM outbox").await;
+    let Pool::Sqlite(pool) = &db.pool else { panic!("this is PostgreSQL") };
+    let names = outbox::TableNames::new("Outbox").unwrap();
+    let operator = outbox::ops::Operator::sqlite(pool.clone(), names);
+    let why = operator.why(id, &WhyOptions::default()).await.unwrap();
+    assert!(matches!(why.answers[..], [Answer::Gone { .. }]), "{why:?}");
 }
 
 /// As a drain does: it is always written to, and by nobody for long.

@@ -11,10 +11,15 @@ on_both!(
     a_first_message_that_does_not_decode_leaves_the_others_their_transaction,
     a_plain_fn_is_lent_the_transaction_of_its_batch,
     a_second_transaction_of_a_batch_is_refused,
+    timers_of_a_batch_set_each_other_again,
 );
 
+fn named(n: usize) -> Outgoing {
+    Outgoing::new("q", &n).timer_id(format!("t{n}"))
+}
+
 macro_rules! handlers {
-    ($name:ident, $plain:ident, $twice:ident, $database:ty, $insert:literal) => {
+    ($name:ident, $plain:ident, $twice:ident, $again:ident, $database:ty, $insert:literal) => {
         #[subscriber("q", batch = 10, retry = NoRetry)]
         async fn $name(numbers: Vec<i64>, mut tx: Tx<$database>) -> anyhow::Result<()> {
             for n in numbers {
@@ -40,6 +45,15 @@ macro_rules! handlers {
             sqlx::query($insert).bind(1).execute(&mut *tx).await?;
             Tx::<$database>::from_context(&batch[1]).await.map(drop)
         }
+
+        async fn $again(batch: Vec<outbox::Context>) -> Result<(), HandlerError> {
+            let _tx = Tx::<$database>::from_context(&batch[0]).await?;
+            for (at, one) in batch.iter().enumerate() {
+                let next = named((at + 1) % batch.len()).delay(600 * SECOND);
+                one.publisher().collect(next).map_err(|error| HandlerError::new("test", error))?;
+            }
+            Ok(())
+        }
     };
 }
 
@@ -47,6 +61,7 @@ handlers!(
     on_postgres,
     plain_on_postgres,
     twice_on_postgres,
+    again_on_postgres,
     sqlx::Postgres,
     "INSERT INTO done (n) VALUES ($1)"
 );
@@ -54,6 +69,7 @@ handlers!(
     on_sqlite,
     plain_on_sqlite,
     twice_on_sqlite,
+    again_on_sqlite,
     sqlx::Sqlite,
     "INSERT INTO done (n) VALUES (?)"
 );
@@ -99,4 +115,21 @@ async fn a_second_transaction_of_a_batch_is_refused(db: &Db) {
     assert_eq!((done(db).await, db.letters().await), (0, 4));
     let why = db.texts("SELECT last_exception FROM outbox_dlq").await;
     assert!(why.iter().all(|why| why.contains("takes one `Tx`")), "{why:?}");
+}
+
+/// Each the one of its neighbour, whose row is acked in the same transaction.
+async fn timers_of_a_batch_set_each_other_again(db: &Db) {
+    let again = if db.is_postgres() {
+        Subscriber::batches("again", "q", 5, again_on_postgres)
+    } else {
+        Subscriber::batches("again", "q", 5, again_on_sqlite)
+    };
+    db.send_all((0..5).map(named)).await;
+    let last = db.int("SELECT max(id) FROM outbox").await;
+    let later = format!("SELECT count(*) FROM outbox WHERE id > {last}");
+    let running = db.app().only([again.retry(NoRetry)]).start().await.unwrap();
+    outbox_tests::wait::eventually("all are set again", async || db.int(later.clone()).await == 5)
+        .await;
+    running.stop().await.unwrap();
+    assert_eq!((db.rows().await, db.letters().await), (5, 0));
 }

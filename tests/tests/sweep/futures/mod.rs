@@ -36,8 +36,8 @@ const FLOORS: [(&str, usize); 22] = [
     ("stops on PostgreSQL", 1),
     ("stops on SQLite", 1),
     // The look at the tables is on a task of its own, which no drop ends.
-    ("looks at an app on PostgreSQL", 3),
-    ("looks at an app on SQLite", 3),
+    ("looks at an app on PostgreSQL", 4),
+    ("looks at an app on SQLite", 4),
     ("transactions asked for on PostgreSQL", handlers::ENOUGH),
     ("transactions asked for on SQLite", handlers::ENOUGH),
     ("handlers with a transaction on PostgreSQL", handlers::ENOUGH),
