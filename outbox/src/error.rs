@@ -43,9 +43,10 @@ pub enum Error {
     #[error("signals cannot be watched: {0}")]
     Signals(#[source] std::io::Error),
     /// The drain timeout passed while handlers still ran. They were dropped and
-    /// their rows come back.
+    /// their rows come back, but for those that [`AckFirst`](crate::AckPolicy) had acked.
     #[error(
-        "{0} handlers were still running when the drain timeout passed; their messages come back"
+        "{0} handlers were still running when the drain timeout passed; their messages come back, \
+         unless they were acked first"
     )]
     DrainTimeout(usize),
 }

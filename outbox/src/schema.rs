@@ -75,6 +75,8 @@ pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migra
     let mut migrator = Migrator::with_migrations(migrations);
     migrator.dangerous_set_table_name(names.version_table());
     migrator.set_locking(false);
+    // A release that is rolled back finds those of the one after it.
+    migrator.set_ignore_missing(true);
     migrator
 }
 
@@ -89,7 +91,8 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 /// Which migrations ran is kept in `_outbox_migrations` (`_<dlq>_migrations` if
 /// the dead-letter table is not called `<table>_dlq`), so this gets along with
 /// the migrations of the application. Safe to call from many processes at
-/// once and to repeat.
+/// once and to repeat. What a later release has made is left as it is, so that one which is
+/// rolled back goes on.
 ///
 /// # Examples
 /// ```no_run

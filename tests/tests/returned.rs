@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use outbox::retry::NoRetry;
 use outbox::testing::{Ending, TestBroker};
-use outbox::{AckPolicy, Context, Outgoing, PublishError, Publisher, subscriber};
+use outbox::{AckPolicy, Context, Outgoing, PublishError, Publisher, Subscriber, subscriber};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, PartialEq)]
@@ -195,4 +196,39 @@ async fn nothing_can_be_collected_once_the_row_is_acked() {
     let (broker, bodies) = published("acked", 1).await;
     assert!(bodies.is_empty());
     assert_eq!(broker.calls("acked_first").len(), 1);
+}
+
+/// It would be told `Ok`, and nobody would publish it.
+#[tokio::test]
+async fn nothing_can_be_collected_once_the_handler_has_ended() {
+    for fails in [false, true] {
+        let (send, mut late) = tokio::sync::mpsc::unbounded_channel();
+        let it = Subscriber::new("it", "q", move |ctx: Context| {
+            send.send((ctx.publisher(), ctx)).unwrap();
+            async move { if fails { Err("on purpose") } else { Ok(()) } }
+        });
+        let broker = TestBroker::with([it.retry(NoRetry)]);
+        broker.publish("q", &1).await.unwrap();
+        let (publisher, ctx) = late.recv().await.unwrap();
+        for publisher in [publisher, ctx.publisher()] {
+            let refused = publisher.collect(Outgoing::new("late", &1));
+            assert!(matches!(refused, Err(PublishError::NoDelivery)), "{refused:?}");
+        }
+        assert_eq!(broker.rows().len(), 0);
+    }
+}
+
+/// Nor one that was asked for a publisher only then.
+#[tokio::test]
+async fn nothing_can_be_collected_by_who_asks_once_the_handler_has_ended() {
+    let (send, mut late) = tokio::sync::mpsc::unbounded_channel();
+    let it = Subscriber::new("it", "q", move |ctx: Context| {
+        send.send(ctx).unwrap();
+        async {}
+    });
+    let broker = TestBroker::with([it]);
+    broker.publish("q", &1).await.unwrap();
+    let publisher = late.recv().await.unwrap().publisher();
+    let refused = publisher.collect(Outgoing::new("late", &1));
+    assert!(matches!(refused, Err(PublishError::NoDelivery)), "{refused:?}");
 }

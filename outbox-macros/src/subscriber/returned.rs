@@ -23,6 +23,10 @@ const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with wh
 const RENAMED: &str = "`publish` knows `Result` and `Option` by their names, and this is one under another; \
      write its own name";
 
+/// Bytes are one message where a handler takes them.
+const BYTES: &str = "with `publish` each element of a `Vec` is a message, and here that is each byte; \
+     return `Outgoing::raw(queue, bytes)`";
+
 pub(super) fn check(output: &ReturnType, name: &Ident, of_batch: bool, errors: &mut Errors) {
     match output {
         ReturnType::Default => errors.at(name, NOTHING),
@@ -55,10 +59,15 @@ fn something(ty: &Type, errors: &mut Errors) {
                 ty,
                 "an `Outcome` cannot be published; return the message, and an `Err` to fail",
             ),
+            Some(("Vec", Some(inner))) if is_u8(inner) => errors.at(ty, BYTES),
             Some((_, Some(inner))) => something(inner, errors),
             _ => {}
         },
     }
+}
+
+fn is_u8(ty: &Type) -> bool {
+    matches!(params::ungrouped(ty), Type::Path(path) if path.path.is_ident("u8"))
 }
 
 /// Tells the subscriber where it publishes, so that the start can refuse what is no literal.

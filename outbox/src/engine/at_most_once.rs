@@ -37,9 +37,18 @@ pub(super) async fn run<S: Store>(
     if begun.is_empty() {
         return left;
     }
-    let results = call(shared, reader, &begun).await.unwrap_or_default();
+    let Some(results) = call(shared, reader, &begun).await else {
+        for context in begun {
+            warn!(
+                target: TARGET, subscriber = reader.subscriber.name(), row_id = context.id(),
+                "a handler was dropped by a drain, and its message was acked first; it is gone"
+            );
+        }
+        return left;
+    };
     for (context, result) in begun.iter().zip(results) {
         if let Err(error) = result {
+            reader.teller.failed_after_ack(context.queue(), error.kind());
             warn!(
                 target: TARGET, subscriber = reader.subscriber.name(),
                 row_id = context.id(), exception_type = error.kind(),

@@ -14,6 +14,8 @@ use crate::telemetry;
 /// How long dropped handlers and last writes may take after the drain's time. A
 /// handler that blocks its thread cannot be dropped and is left behind.
 const LAST_WRITES: Duration = Duration::from_secs(5);
+/// How long it may take to tell of each result that was not written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl<S: Store> Engine<S> {
     /// Stops everything, in this order: claim loops (they give back what is not
@@ -37,19 +39,16 @@ impl<S: Store> Engine<S> {
         }
         // The workers held the only senders, so the settlers end when they have
         // written everything.
-        let written = async {
-            // Taken off one by one: a drain that is dropped goes on when called again.
-            while let Some(settler) = self.settlers.last_mut() {
-                let _ = settler.await;
-                self.settlers.pop();
-            }
-        };
-        if timeout(LAST_WRITES, written).await.is_err() {
-            self.settlers.iter().for_each(JoinHandle::abort);
+        if timeout(LAST_WRITES, self.written()).await.is_err() {
             warn!(
                 target: telemetry::TARGET,
                 "results could not be written in time; their messages come back"
             );
+            self.shared.over.cancel();
+            // One that still waits for a handler has told of all that were there.
+            if timeout(LAST_WORDS, self.written()).await.is_err() {
+                self.settlers.iter().for_each(JoinHandle::abort);
+            }
         }
         self.settlers.clear();
         self.watchdog = None;
@@ -69,6 +68,15 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S> Engine<S> {
+    /// The settlers have ended. They are taken off one by one: a drain that is dropped goes
+    /// on when called again.
+    async fn written(&mut self) {
+        while let Some(settler) = self.settlers.last_mut() {
+            let _ = settler.await;
+            self.settlers.pop();
+        }
+    }
+
     fn is_deaf(&self) {
         if self.shared.pulse.listens(false) {
             self.shared.sinks.listener(false);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::leave_to_others;
 use crate::store::{CLAIM_BYTES, Claimed};
 use crate::subscriber::{Batching, Few};
 
@@ -33,7 +34,7 @@ pub(crate) struct Inbox {
     /// A std mutex, because it is never held over an await; the critical
     /// sections push and pop.
     state: Mutex<State>,
-    /// Wakes workers: one permit a row, all of them when closed.
+    /// Wakes workers that are idle: one a row, all of them when closed.
     filled: Notify,
     /// Makes the claimer look when there is room again.
     changed: Arc<Notify>,
@@ -53,6 +54,8 @@ struct State {
     in_hand: usize,
     /// The last of these.
     reserved: usize,
+    /// Workers that wait for rows.
+    idle: usize,
     /// The claimer wants to be told of room.
     wanted: bool,
     /// How long a run takes, as far as it is known.
@@ -134,8 +137,9 @@ impl Inbox {
             // Large ones are believed at once.
             state.size = size.max((3 * state.size + size) / 4);
         }
+        let idle = state.idle;
         drop(state);
-        for _ in 0..count.min(self.runs) {
+        for _ in 0..count.min(idle) {
             self.filled.notify_one();
         }
     }
@@ -143,7 +147,8 @@ impl Inbox {
     /// The rows that a worker had are dealt with, so many in one run of this length.
     /// The next one if it is there: a handler of batches asks [`Inbox::next`].
     ///
-    /// And whether that woke the claimer, which has to run though the next handler may block.
+    /// And whether that woke the claimer, or another worker: they have to run though the next
+    /// handler may block.
     pub(super) fn turn(
         &self,
         last: Option<(usize, Duration)>,
@@ -158,12 +163,13 @@ impl Inbox {
             room = state.wanted && self.room(&state) > 0;
             state.wanted &= !room;
         }
-        let jobs = if batch.size == 1 { self.pop(&mut state, 1) } else { Few::new() };
+        let (jobs, wakes) =
+            if batch.size == 1 { self.pop(&mut state, 1) } else { (Few::new(), false) };
         drop(state);
         if room {
             self.changed.notify_one();
         }
-        ((!jobs.is_empty()).then_some(jobs), room)
+        ((!jobs.is_empty()).then_some(jobs), room || wakes)
     }
 
     /// The next rows: at least one, and as many of a batch as come in its time.
@@ -188,18 +194,20 @@ impl Inbox {
         }
     }
 
-    fn pop(&self, state: &mut State, most: usize) -> Few<Job> {
+    /// And whether that woke another worker.
+    fn pop(&self, state: &mut State, most: usize) -> (Few<Job>, bool) {
         let mut jobs = Few::new();
         while jobs.len() < most
             && let Some(job) = state.waiting.pop_front()
         {
             jobs.push(job);
         }
-        // A permit may have been merged with another: pass it on.
-        if !jobs.is_empty() && !state.waiting.is_empty() {
+        // A wake may have been merged with another: pass it on.
+        let wakes = !jobs.is_empty() && !state.waiting.is_empty() && state.idle > 0;
+        if wakes {
             self.filled.notify_one();
         }
-        jobs
+        (jobs, wakes)
     }
 
     /// At least one. What came together stays together: the other workers are awake too.
@@ -207,16 +215,21 @@ impl Inbox {
         loop {
             // Registered before looking, so that no wake falls in between.
             let filled = self.filled.notified();
-            {
+            let _idle = {
                 let mut state = self.state();
-                let jobs = self.pop(&mut state, most);
+                let (jobs, wakes) = self.pop(&mut state, most);
+                if wakes {
+                    leave_to_others();
+                }
                 if !jobs.is_empty() {
                     return Some(jobs);
                 }
                 if state.closed {
                     return None;
                 }
-            }
+                state.idle += 1;
+                Idle(self)
+            };
             filled.await;
         }
     }
@@ -241,6 +254,15 @@ impl Inbox {
         drop(state);
         self.filled.notify_waiters();
         waiting
+    }
+}
+
+/// A worker that waits for rows.
+struct Idle<'a>(&'a Inbox);
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.state().idle -= 1;
     }
 }
 

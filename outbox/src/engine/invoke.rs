@@ -102,6 +102,7 @@ impl Run<'_> {
     pub(super) fn end(&mut self) {
         self.settling.until(self.context.lease_deadline());
         self.holding = None;
+        drop(self.context.delivery().collected());
         self.settling.report.ended();
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::settle::{Settling, settle_some};
@@ -18,11 +19,23 @@ pub(super) struct Later {
     backoff: Backoff,
     /// When to look at them again.
     at: Instant,
+    /// Cancelled when nothing is written any more.
+    over: CancellationToken,
 }
 
 impl Later {
-    pub(super) fn new() -> Self {
-        Self { waiting: Vec::new(), backoff: Backoff::of_errors(), at: Instant::now() }
+    pub(super) fn new(over: CancellationToken) -> Self {
+        Self { waiting: Vec::new(), backoff: Backoff::of_errors(), at: Instant::now(), over }
+    }
+
+    /// Nothing is written any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// `None` when nothing is written any more.
+    pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.over.run_until_cancelled(work).await
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -42,16 +55,16 @@ impl Later {
     }
 
     pub(super) async fn is_due(&self) {
-        sleep_until(self.at).await;
+        self.unless_over(sleep_until(self.at)).await;
     }
 
     /// Writes those that are free by now, and returns how many landed. The others wait on,
     /// until their leases are over.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
-        give_up_late(&mut waiting, false);
+        give_up_late(&mut waiting, self.is_over());
         let mut landed = 0;
-        match free(store, &waiting).await {
+        match self.unless_over(free(store, &waiting)).await.flatten() {
             None => self.waiting = waiting,
             Some(free) => {
                 let mut free = VecDeque::from(free);

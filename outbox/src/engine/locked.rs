@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Reader;
 use super::inbox::Job;
@@ -13,6 +13,9 @@ use super::settle::{Settlement, Settling, run, settle};
 use super::unanswered::{
     Claims, HOUR, LARGE, TTL, Unanswered, claimed, holding, publishing, reader,
 };
+use crate::extract::States;
+use crate::subscriber::Subscriber;
+use crate::telemetry::Stats;
 
 /// An ack of each.
 fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
@@ -58,6 +61,33 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     assert_eq!(store.rows().len(), 0);
     drop(sender);
     settler.await.unwrap();
+}
+
+/// Its process may start again, and go on to count who is at work.
+#[tokio::test(start_paused = true)]
+async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
+    let store = holding(3).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let mut jobs = claimed(&store, 3).await;
+    for job in &mut jobs {
+        job.deadline = Instant::now() + HOUR;
+    }
+    shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
+    let (states, counts) = (States::default(), Stats::default());
+    let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
+    let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&results, &Arc::default());
+    let settler = tokio::spawn(run(Arc::clone(&shared), results));
+    for ack in acked(&jobs, &Arc::new(reader)) {
+        sender.send(Box::new(ack)).await;
+    }
+    sleep(TTL).await;
+    shared.over.cancel();
+    drop(sender);
+    timeout(TTL, settler).await.expect("it ends").unwrap();
+    let told = &counts.subscribers()[0];
+    assert_eq!((told.acked, told.lease_lost, store.rows().len()), (2, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]

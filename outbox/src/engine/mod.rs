@@ -102,6 +102,8 @@ pub(crate) struct Shared<S> {
     stop: CancellationToken,
     /// Cancelled when the drain's time is over: running handlers are dropped.
     cut_off: CancellationToken,
+    /// Cancelled when the time of the last writes is over: what is left is not written.
+    over: CancellationToken,
 }
 
 impl<S: Store> Shared<S> {
@@ -122,6 +124,7 @@ impl<S: Store> Shared<S> {
             sleep: Arc::default(),
             stop: CancellationToken::new(),
             cut_off: CancellationToken::new(),
+            over: CancellationToken::new(),
         }
     }
 }

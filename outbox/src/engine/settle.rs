@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
 use super::later::Later;
@@ -140,7 +141,11 @@ impl Settling {
         match (&self.settlement, written) {
             (Settlement::Release { .. }, _) if never_started => {}
             // It may be nobody's, as below.
-            (Settlement::Lost, _) if never_started => self.reader.signal.wake(),
+            (Settlement::Lost, _) | (Settlement::Dead(_), Written::Lost | Written::Unknown)
+                if never_started =>
+            {
+                self.reader.signal.wake();
+            }
             (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
             (Settlement::Retry { delay }, Written::Landed) => {
                 close(Close::Retried { next_delay: *delay });
@@ -191,7 +196,7 @@ pub(super) enum Written {
 
 /// Settles what the workers send until they are gone.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
-    let (store, mut later) = (&shared.store, Later::new());
+    let (store, mut later) = (&shared.store, Later::new(shared.over.clone()));
     loop {
         let batch = tokio::select! {
             biased;
@@ -215,7 +220,7 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
 /// A dropped call may have written any part; what it has not comes back when its
 /// lease runs out.
 pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
-    let mut later = Later::new();
+    let mut later = Later::new(CancellationToken::new());
     let landed = settle_some(store, batch, &mut later).await;
     landed + settle_rest(store, later).await
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use tracing::warn;
 
 use super::Reader;
 use crate::extract::{Context, Loan};
+use crate::telemetry::TARGET;
 
 /// What a run needs before it begins: of a plain fn, a thread's place.
 pub(super) struct Place(Option<OwnedSemaphorePermit>);
@@ -33,7 +35,15 @@ pub(super) async fn place(reader: &Reader) -> Option<Place> {
         return Some(Place(None));
     }
     let thread = Arc::clone(&reader.common.threads).acquire_owned();
-    let thread = timeout(reader.subscriber.options.lease_ttl, thread).await.ok()?;
+    let Ok(thread) = timeout(reader.subscriber.options.lease_ttl, thread).await else {
+        reader.teller.waited_too_long();
+        warn!(
+            target: TARGET, subscriber = reader.subscriber.name(),
+            "a claimed message found no thread for as long as a lease and is given back: runs that \
+             were given up hold all of them, because their fns have not returned"
+        );
+        return None;
+    };
     Some(Place(thread.ok()))
 }
 

@@ -27,15 +27,24 @@ impl Part {
 }
 
 /// Writes them, and returns how many landed. What passes by itself is tried again until
-/// the leases are over; in halves if there was no answer, because there may never be one
+/// the leases are over, or nothing is written any more; in halves if there was no answer, because there may never be one
 /// to so large a statement. Rows that somebody else has locked are left to `later`. What the
 /// database refuses for good is tried row by row, so that one bad row does not keep the
 /// others, and then left where it is.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed) = (VecDeque::from([Part::of(group)]), 0);
-    while let Some(part) = parts.pop_front() {
-        match send(store, &part.rows).await {
+    while let Some(mut part) = parts.pop_front() {
+        if later.is_over() {
+            give_up_late(&mut part.rows, true);
+            continue;
+        }
+        let Some(sent) = later.unless_over(send(store, &part.rows)).await else {
+            part.rows.iter_mut().for_each(|one| one.unanswered = true);
+            parts.push_front(part);
+            continue;
+        };
+        match sent {
             Ok(hits) => {
                 landed += close(store, &part.rows, &hits);
                 backoff.reset();
@@ -48,7 +57,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
                 let again = divide(store, part, &failed, later).await;
                 parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
                 if !parts.is_empty() {
-                    sleep(backoff.after(true)).await;
+                    later.unless_over(sleep(backoff.after(true))).await;
                 }
             }
             Err(_) if part.rows.len() > 1 => {
@@ -75,9 +84,12 @@ async fn divide<S: Store>(
     later: &mut Later,
 ) -> [Part; 2] {
     let Part { mut rows, refused } = part;
-    give_up_late(&mut rows, failed.perhaps_done);
+    for one in &mut rows {
+        one.unanswered |= failed.perhaps_done;
+    }
+    give_up_late(&mut rows, false);
     let mut whole = !failed.perhaps_done;
-    if whole && let Some(free) = free(store, &rows).await {
+    if whole && let Some(free) = later.unless_over(free(store, &rows)).await.flatten() {
         let mut free = free.into_iter();
         let (free, locked): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|_| free.next().unwrap_or_default());
@@ -123,12 +135,11 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
     landed.iter().filter(|hit| **hit).count()
 }
 
-/// Leaves those whose time is over to another claim.
-pub(super) fn give_up_late(rows: &mut Vec<Settling>, perhaps_done: bool) {
+/// Leaves those whose time is over to another claim, or all of them.
+pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) {
     let now = Instant::now();
-    rows.retain_mut(|settling| {
-        settling.unanswered |= perhaps_done;
-        let over = now >= settling.deadline;
+    rows.retain(|settling| {
+        let over = all || now >= settling.deadline;
         if over {
             let unknown = settling.unanswered;
             settling.close(if unknown { Written::Unknown } else { Written::Lost }, false);

@@ -1,7 +1,8 @@
 //! What a handler may know about its delivery, and say about it.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use super::States;
 use super::loan::Loan;
 use super::watch::Watch;
 use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
-use crate::publish::{Collected, Prepared, PublishError, Publisher};
+use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
 use crate::subscriber::Outcome;
 use crate::tracking::Trail;
 
@@ -31,6 +32,8 @@ pub(crate) struct Delivery {
     pub(crate) headers: OnceLock<Headers>,
     pub(crate) trail: OnceLock<Trail>,
     pub(crate) collected: OnceLock<Collected>,
+    /// What is collected from now on would be lost.
+    pub(crate) ended: AtomicBool,
     pub(crate) loan: OnceLock<Arc<Loan>>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
@@ -56,6 +59,7 @@ impl Delivery {
             headers: OnceLock::new(),
             trail: OnceLock::new(),
             collected: OnceLock::new(),
+            ended: AtomicBool::new(false),
             loan: OnceLock::new(),
             said: OnceLock::new(),
         }
@@ -64,6 +68,13 @@ impl Delivery {
     /// Where its transaction stands, if the handler takes one.
     pub(crate) fn loan(&self) -> &Arc<Loan> {
         self.loan.get_or_init(Arc::default)
+    }
+
+    /// What its handler has collected. From now on it collects nothing.
+    pub(crate) fn collected(&self) -> Vec<Outgoing> {
+        self.ended.store(true, Ordering::SeqCst);
+        let Some(collected) = self.collected.get() else { return Vec::new() };
+        collected.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
     /// Whether its handler waits for its transaction.
@@ -222,18 +233,20 @@ impl Context {
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         let Common { publisher, collects, .. } = &*self.0.common;
-        if *collects {
-            publisher.collecting(self.0.collected.get_or_init(Collected::default))
-        } else {
-            publisher.clone()
+        if !collects {
+            return publisher.clone();
         }
+        let empty = || Arc::new(Mutex::new(Some(Vec::new())));
+        let publisher = publisher.collecting(self.0.collected.get_or_init(empty));
+        if self.0.ended.load(Ordering::SeqCst) {
+            self.0.collected();
+        }
+        publisher
     }
 
     /// What was collected, ready for the store.
     pub(crate) fn prepared(&self) -> Result<Vec<Prepared>, PublishError> {
-        let Some(collected) = self.0.collected.get() else { return Ok(Vec::new()) };
-        let collected =
-            std::mem::take(&mut *collected.lock().unwrap_or_else(PoisonError::into_inner));
+        let collected = self.0.collected();
         if collected.is_empty() {
             return Ok(Vec::new());
         }

@@ -14,7 +14,9 @@ use super::lender::{Lends, Open};
 use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
 use crate::error::{BoxError, StoreError};
+use crate::message::Row;
 use crate::publish::{Prepared, Published, Publisher, sealed};
+use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
 use crate::subscriber::HandlerError;
 
@@ -26,6 +28,8 @@ pub struct Tx<DB: Database> {
     /// `None` only while it is dropped.
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
+    /// Of a timer.
+    settles: Option<Context>,
     /// Of a rehearsal: what is published.
     rehearsed: Option<Arc<Mutex<Vec<Prepared>>>>,
 }
@@ -103,6 +107,11 @@ macro_rules! publishes {
                 let here = self.transaction().cancel_timer(statements, queue, timer_id).await?;
                 Ok(self.cancel_elsewhere(queue, timer_id) || here)
             }
+
+            fn settles(&self) -> Option<(&Row, &TableNames)> {
+                let delivery = self.settles.as_ref()?.delivery();
+                Some((&delivery.row, delivery.common.publisher.names()))
+            }
         }
     };
 }
@@ -177,7 +186,8 @@ impl<DB: Lends> FromContext for Tx<DB> {
         }
         home.put(Place::Lent);
         let rehearsed = delivery.loan().rehearsed.get().cloned();
-        Ok(Self { open: Some(open), home, rehearsed })
+        let settles = delivery.row.timer_id.is_some().then(|| ctx.clone());
+        Ok(Self { open: Some(open), home, settles, rehearsed })
     }
 
     fn check(states: &States) -> Result<(), String> {

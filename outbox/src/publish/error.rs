@@ -79,9 +79,22 @@ pub enum PublishError {
         /// The timer name.
         timer_id: String,
     },
+    /// The message of a [`Tx`](crate::Tx) has this timer's name until it is acked, which is
+    /// the last statement of the transaction.
+    #[error(
+        "the timer {timer_id:?} of the queue {queue:?} is the one that this handler's transaction \
+         settles; `Publisher::collect` sets it again with the ack"
+    )]
+    OwnTimer {
+        /// The queue.
+        queue: String,
+        /// The timer name.
+        timer_id: String,
+    },
     /// Messages can be collected only for the ack of a delivery.
     #[error(
-        "a message can be collected only by the `Publisher` of a handler whose row is not acked yet"
+        "a message can be collected only by the `Publisher` of a handler that has not ended, and whose \
+         row is not acked yet"
     )]
     NoDelivery,
     /// `OUTBOX_TABLE` or `OUTBOX_SCHEMA` cannot be used.
@@ -109,6 +122,7 @@ impl PublishError {
             Self::HeaderConflict(_) => "HeaderConflict",
             Self::ConflictWithoutTimer => "ConflictWithoutTimer",
             Self::TimerTwice { .. } => "TimerTwice",
+            Self::OwnTimer { .. } => "OwnTimer",
             Self::NoDelivery => "NoDelivery",
             Self::Names(_) => "Names",
             Self::Store(_) => "Store",

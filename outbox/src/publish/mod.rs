@@ -93,6 +93,7 @@ pub(crate) mod sealed {
     use super::{Prepared, Published};
     use crate::error::StoreError;
     use crate::message::Row;
+    use crate::store::names::TableNames;
 
     /// The statements of a publisher, for every database that is compiled in.
     pub struct Statements {
@@ -126,6 +127,11 @@ pub(crate) mod sealed {
             queue: &str,
             timer_id: &str,
         ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+        /// The timer that it settles as its last statement, and in which tables.
+        fn settles(&self) -> Option<(&Row, &TableNames)> {
+            None
+        }
     }
 
     pub trait Connection: Send {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
-use crate::message::headers::{CONTENT_TYPE, OF_REPLAYS};
+use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS};
 use crate::message::{Codec, Headers, codec};
 use crate::telemetry::Trace;
 
@@ -127,11 +127,14 @@ impl Outgoing {
     }
 
     /// Sets several headers, such as those of the message that is answered. What tells of
-    /// that one's replays is left out: this one had none. So is its content type, if this
-    /// one's payload is a value of [`new`](Self::new).
+    /// that one's replays is left out: this one had none. So is its
+    /// [time](Self::expires_in), and its content type if this one's payload is a value of
+    /// [`new`](Self::new).
     pub fn headers(mut self, headers: &Headers) -> Self {
         let has_type = self.content_type.is_some() && !self.content_type_given;
-        let leaves = |name| OF_REPLAYS.contains(&name) || has_type && name == CONTENT_TYPE;
+        let leaves = |name| {
+            OF_REPLAYS.contains(&name) || name == EXPIRES_IN || has_type && name == CONTENT_TYPE
+        };
         for (name, value) in headers.iter().filter(|(name, _)| !leaves(name)) {
             self.headers.insert(name, value.clone());
         }
@@ -190,6 +193,11 @@ impl Outgoing {
 
     /// At most one live row of the queue has this name; it is free again when
     /// the row was handled. It is no idempotency key for ever.
+    ///
+    /// A handler that sets the timer again on which it runs
+    /// [collects](Publisher::collect) or returns the message: until the ack its own row has
+    /// the name, and a publish in a transaction comes to nothing
+    /// ([`Published::Duplicate`]; in a [`Tx`](crate::Tx), [`PublishError::OwnTimer`]).
     pub fn timer_id(mut self, name: impl Into<String>) -> Self {
         self.timer_id = Some(name.into());
         self

@@ -51,8 +51,8 @@ pub struct Publisher {
     sinks: Option<Sinks>,
 }
 
-/// Messages to publish with the ack of a delivery.
-pub(crate) type Collected = Arc<Mutex<Vec<Outgoing>>>;
+/// Messages to publish with the ack of a delivery; `None` once it has ended.
+pub(crate) type Collected = Arc<Mutex<Option<Vec<Outgoing>>>>;
 
 struct Table {
     names: TableNames,
@@ -95,13 +95,17 @@ impl Publisher {
     /// of the delivery, also if another publisher made it.
     ///
     /// # Errors
-    /// When this publisher is not a handler's parameter, or the row was acked
-    /// before the handler ran (`AckFirst`).
+    /// When this publisher is not a handler's parameter, the row was acked before the
+    /// handler ran (`AckFirst`), or the handler has ended: a task that it started and did
+    /// not wait for is too late.
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
         let trace = PublishSpan::created(&message.queue, message.size());
-        let message = message.traced(trace).limited(self.table.max_payload);
-        collected.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        let mut message = message.traced(trace).limited(self.table.max_payload);
+        // One that was made by this publisher would keep what it is kept in.
+        message.publisher = None;
+        let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+        collected.as_mut().ok_or(PublishError::NoDelivery)?.push(message);
         Ok(())
     }
 
@@ -194,7 +198,9 @@ impl Publisher {
         let span = PublishSpan::of_one(&message.queue, message.size());
         let message = message.traced(span.trace());
         let (trail, id) = (Trail::current(), Uuid::now_v7());
-        let result = match message.prepare(self.table.max_payload, &trail, id) {
+        let prepared = message.prepare(self.table.max_payload, &trail, id);
+        let prepared = prepared.and_then(|one| self.not_own(tx, &one).map(|()| one));
+        let result = match prepared {
             Ok(message) => {
                 let insert = span.around(tx.insert(&self.table.statements, message));
                 insert.await.map_err(Into::into)
@@ -222,20 +228,59 @@ impl Publisher {
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
+        let mixed = messages.iter().any(|one| one.queue != first.queue);
+        let each = |one: &Outgoing| (one.queue.clone(), one.size());
+        let mixed: Vec<_> = messages.iter().filter(|_| mixed).map(each).collect();
         let span = PublishSpan::of_batch(messages.iter().map(|one| &*one.queue));
         let trace = span.trace();
         let messages = messages.into_iter().map(|one| one.traced(trace.clone())).collect();
-        let result = match self.prepare(messages, &Trail::current()) {
+        let prepared = self.prepare(messages, &Trail::current());
+        let not_own = |all: &Vec<_>| all.iter().try_for_each(|one| self.not_own(tx, one));
+        let result = match prepared.and_then(|all| not_own(&all).map(|()| all)) {
             Ok(all) => {
                 let insert = span.around(tx.insert_batch(&self.table.statements, all));
                 insert.await.map_err(Into::into)
             }
             Err(refused) => Err(refused),
         };
-        let written = |all: &Vec<Published>| all.iter().filter(|one| one.id().is_some()).count();
         span.end(result.as_ref().map(|_| None));
-        event.end(result.as_ref().map(written), &self.sinks());
+        match &result {
+            Ok(all) if !mixed.is_empty() => {
+                let mut tally = Tally::of(event);
+                for ((queue, bytes), published) in mixed.iter().zip(all) {
+                    tally.rows(queue, usize::from(published.id().is_some()), *bytes);
+                }
+                self.told(tally);
+            }
+            _ => {
+                let written =
+                    |all: &Vec<Published>| all.iter().filter(|one| one.id().is_some()).count();
+                event.end(result.as_ref().map(written), &self.sinks());
+            }
+        }
         result
+    }
+
+    /// Refuses the timer that the transaction settles: it would be a duplicate of one that is
+    /// deleted at the end.
+    fn not_own<T: Transaction + ?Sized>(
+        &self,
+        tx: &T,
+        message: &Prepared,
+    ) -> Result<(), PublishError> {
+        let Some(timer_id) = &message.timer_id else { return Ok(()) };
+        match tx.settles() {
+            Some((row, names))
+                if row.queue == message.queue
+                    && row.timer_id.as_ref() == Some(timer_id)
+                    && (names.schema(), names.table())
+                        == (self.names().schema(), self.names().table()) =>
+            {
+                let (queue, timer_id) = (message.queue.clone(), timer_id.clone());
+                Err(PublishError::OwnTimer { queue, timer_id })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Tells these recorders what it publishes.
@@ -268,7 +313,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Tells of messages whose transaction has committed.
+    /// Tells of messages, queue by queue.
     pub(crate) fn told(&self, tally: Tally) {
         tally.tell(&self.sinks());
     }
@@ -322,6 +367,16 @@ impl fmt::Debug for Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It would never be freed, whatever became of the delivery.
+    #[test]
+    fn a_message_that_is_collected_by_the_publisher_that_made_it_does_not_keep_itself() {
+        let collected: Collected = Arc::new(Mutex::new(Some(Vec::new())));
+        let publisher = Publisher::default().collecting(&collected);
+        publisher.collect(publisher.message("q", &1)).unwrap();
+        drop(publisher);
+        assert_eq!(Arc::strong_count(&collected), 1);
+    }
 
     #[test]
     fn what_no_statement_could_carry_is_refused_before_it_is_sent() {

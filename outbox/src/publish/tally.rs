@@ -1,4 +1,4 @@
-//! Messages that are written with the ack of the row that they are published for.
+//! Messages for several queues that are written by one statement.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,11 @@ pub(crate) struct Tally {
 impl Tally {
     /// Before the statement.
     pub(crate) fn begin() -> Self {
-        Self { begun: PublishEvent::start("", 0), queues: BTreeMap::new() }
+        Self::of(PublishEvent::start("", 0))
+    }
+
+    pub(super) fn of(begun: PublishEvent) -> Self {
+        Self { begun, queues: BTreeMap::new() }
     }
 
     /// A message of which so many rows were written: one, or none if its timer is there.
@@ -32,7 +36,7 @@ impl Tally {
         }
     }
 
-    /// Once it is committed.
+    /// Once it is committed, or written into a transaction of the caller.
     pub(crate) fn tell(self, sinks: &Sinks) {
         for (queue, (rows, bytes)) in self.queues {
             self.begun.of(queue, bytes).end(Ok(rows), sinks);

@@ -70,7 +70,8 @@ macro_rules! with_limits {
             }
 
             /// Ends the retries when the next run would come later than this
-            /// after the first failure.
+            /// after the first failure, by the delay of the strategy: one that an error
+            /// asks for ([`Failure`](trait@crate::Failure), `after`) is not measured.
             #[must_use]
             pub fn max_total_delay(mut self, total: Duration) -> Self {
                 self.limits.max_total_delay = Some(total);

@@ -131,7 +131,7 @@ pub enum Event {
     /// those that handlers returned were written with their acks.
     #[non_exhaustive]
     Published {
-        /// Of a batch, that of its first message.
+        /// A batch is told of once for each; one that was refused, for that of its first message.
         queue: Arc<str>,
         /// Rows that were inserted, or put off if they are named timers.
         count: usize,

@@ -73,8 +73,8 @@ pub struct SubscriberStats {
     /// Claimed rows that were given back unstarted because less than a third of their
     /// leases was left when a worker had time for them.
     pub waited_too_long: u64,
-    /// How long handlers ran, all together; without those of messages that were acked
-    /// first.
+    /// How long handlers ran, all together; a batch counts for each of its messages, and
+    /// what was acked first not at all.
     pub run_time: Duration,
 }
 

@@ -74,7 +74,8 @@ impl Teller {
         warn!(
             target: TARGET, event = event::DRAIN_TIMEOUT, queue, subscriber, handlers,
             drain_timeout_seconds = limit.as_secs_f64(),
-            "handlers still run when the drain's time is over; their messages come back"
+            "handlers still run when the drain's time is over; their messages come back, unless they \
+             were acked first"
         );
         #[cfg(feature = "metrics")]
         self.meters.iter().for_each(super::facade::Meters::drain_timeout);
@@ -84,6 +85,15 @@ impl Teller {
             handlers,
             limit,
         });
+    }
+
+    /// Of a message that was acked before its handler ran.
+    pub(crate) fn failed_after_ack(&self, queue: &str, exception_type: &str) {
+        #[cfg(feature = "metrics")]
+        if let Some(meters) = &self.meters {
+            meters.failed_after_ack(self.place_of(queue), exception_type);
+        }
+        let _ = (queue, exception_type);
     }
 
     pub(super) fn dispatched(&self, report: &Report, size_bytes: usize) {

@@ -1,7 +1,7 @@
 //! Handlers that are plain fns run on blocking threads, with the same results.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use outbox::{Context, FailureReason, State, subscriber};
@@ -92,6 +92,33 @@ async fn a_plain_fn_hears_of_its_timeout_and_keeps_its_place_until_it_ends() {
 #[subscriber("threads: quick", timeout = "20ms", lease_ttl = "1s", retry = NoRetry)]
 fn quick(_: u64, State(runs): State<&'static AtomicUsize>) {
     runs.fetch_add(1, Ordering::SeqCst);
+}
+
+static GO: AtomicBool = AtomicBool::new(false);
+
+/// Ends when it is let, whatever its time is.
+#[subscriber("threads: held", max_workers = 1, timeout = "20ms", lease_ttl = "1s", retry = NoRetry)]
+fn held(_: u64) {
+    while !GO.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_finds_every_thread_held_is_given_back_and_told_of() {
+    let broker = TestBroker::with([held::subscriber()]);
+    broker.publish("threads: held", &1).await.unwrap();
+    assert_eq!(broker.dlq_rows().len(), 1, "it has timed out, and holds its thread");
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        GO.store(true, Ordering::SeqCst);
+    };
+    let (published, ()) = tokio::join!(broker.publish("threads: held", &2), later);
+    published.unwrap();
+    broker.run_until_idle().await;
+    let waited: u64 = broker.stats().subscribers().iter().map(|one| one.waited_too_long).sum();
+    assert!(waited > 0);
+    assert_eq!((broker.rows().len(), broker.dlq_rows().len()), (0, 1));
 }
 
 /// Its blocking threads are one.

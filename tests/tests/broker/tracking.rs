@@ -74,6 +74,21 @@ async fn an_answer_with_the_headers_of_its_message_has_a_chain_and_a_span_of_its
     assert!(span.contains(TRACE) && span != parent, "{span}");
 }
 
+/// Its time is not that of the message it answers.
+#[tokio::test]
+async fn an_answer_with_the_headers_of_its_message_has_a_time_of_its_own_if_any() {
+    let echo = Subscriber::new("echo", "first", |ctx: Context| async move {
+        let answer = || Outgoing::new("next", &7).headers(ctx.headers());
+        ctx.publisher().collect(answer())?;
+        ctx.publisher().collect(answer().expires_in(60 * SECOND))
+    });
+    let broker = TestBroker::with([echo]);
+    broker.publish_with(Outgoing::new("first", &7).expires_in(5 * SECOND)).await.unwrap();
+    let rows = broker.rows();
+    let times: Vec<_> = rows.iter().map(|row| header(row, "outbox-expires-in")).collect();
+    assert_eq!(times, [None, Some("60000".to_owned())]);
+}
+
 /// They would count as replays of the answer.
 #[tokio::test]
 async fn an_answer_with_the_headers_of_its_message_was_not_replayed() {

@@ -33,6 +33,22 @@ async fn tables_of_an_earlier_version_are_brought_up_to_date<B: SqlBench>(b: B) 
     other.store().close().await;
 }
 
+async fn a_release_that_is_rolled_back_leaves_what_a_later_one_made<B: SqlBench>(b: B) {
+    let names = TableNames::new("late").unwrap().with_dlq("late_dlq").unwrap();
+    let other = b.with_names(names);
+    migrate_tables(other.pool(), other.names()).await.unwrap();
+    b.execute(
+        "INSERT INTO _late_migrations (version, description, success, checksum, execution_time) \
+            SELECT 99, description, success, checksum, 1 FROM _late_migrations WHERE version = 1; \
+         ALTER TABLE late ADD COLUMN later BIGINT",
+    )
+    .await;
+    migrate_tables(other.pool(), other.names()).await.unwrap();
+    assert_eq!(b.number("SELECT max(version) FROM _late_migrations").await, 99);
+    every_statement_works(&other).await;
+    other.store().close().await;
+}
+
 async fn many_processes_may_migrate_at_once<B: SqlBench>(b: B) {
     let names = TableNames::new("race").unwrap().with_dlq("race_dlq").unwrap();
     let other = b.with_names(names);
@@ -299,6 +315,7 @@ mod both {
         databases only, "memory has no tables to make":
         migrating_again_keeps_the_rows,
         tables_of_an_earlier_version_are_brought_up_to_date,
+        a_release_that_is_rolled_back_leaves_what_a_later_one_made,
         many_processes_may_migrate_at_once,
         migrations_of_the_application_are_left_alone,
         a_dead_letter_table_may_be_named_later,

@@ -2,7 +2,7 @@
 //! whatever that thread was to run next. No loop of the app may be among that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use outbox::{Context, Outgoing, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::probe;
 use outbox_tests::wait::eventually;
+use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Around the places at which a worker tells the claimer that there is room.
@@ -94,6 +95,44 @@ async fn alone(over: Arc<AtomicBool>) -> bool {
     let started = timeout(PATIENCE, probe.start_ever()).await.is_ok();
     drop(running);
     started
+}
+
+/// Of three workers one never ends, with the last of its three rows behind it: the others
+/// have that, and all that comes.
+async fn two_of_three(over: Arc<AtomicBool>) -> usize {
+    let db = Db::sqlite().await.unwrap();
+    let looping = Arc::new(AtomicBool::new(false));
+    let loops = Arc::clone(&looping);
+    let (both, met) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+    let meets = Arc::clone(&met);
+    let handler = move |ctx: Context| {
+        let (loops, over) = (Arc::clone(&loops), Arc::clone(&over));
+        let (both, met) = (Arc::clone(&both), Arc::clone(&meets));
+        async move {
+            if ctx.decode::<i64>().unwrap() == 0 {
+                return blocks(&loops, &over);
+            }
+            both.wait().await;
+            met.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let three = Subscriber::new("three", "q", handler).max_workers(3).fetch_batch(10);
+    db.send_all((0..3).map(|n| Outgoing::new("q", &n))).await;
+    let running = db.app().only([three]).drain_timeout(Duration::ZERO).start().await.unwrap();
+    eventually("it loops", async || looping.load(Ordering::SeqCst)).await;
+    let end = Instant::now() + PATIENCE;
+    while met.load(Ordering::SeqCst) < 2 && Instant::now() < end {
+        sleep(Duration::from_millis(10)).await;
+    }
+    drop(running);
+    met.load(Ordering::SeqCst)
+}
+
+#[test]
+fn a_handler_that_blocks_takes_no_other_worker_with_it() {
+    let all: Vec<_> = (0..20).map(|_| thread::spawn(|| on_its_own(two_of_three))).collect();
+    let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
+    assert!(all.iter().all(|it| *it == 2), "{all:?}");
 }
 
 #[test]

@@ -7,13 +7,15 @@ use outbox_tests::on_postgres;
 use outbox_tests::probe::Probe;
 use outbox_tests::wait::{eventually, soon};
 use sqlx::postgres::PgListener;
+use tokio::time::sleep;
 
-use super::{free, gated};
+use super::{SECOND, free, gated};
 
 on_postgres!(
     while_the_only_subscriber_is_busy_nobody_is_notified,
     a_message_published_while_it_was_busy_and_committed_when_it_sleeps_is_handled,
     a_message_published_while_nobody_listened_and_committed_later_is_handled,
+    a_message_published_before_another_queue_fell_asleep_under_the_same_lock_is_handled,
     a_process_that_sleeps_is_woken_while_another_is_busy,
     a_subscriber_of_a_table_where_others_listen_counts_as_asleep,
 );
@@ -39,10 +41,17 @@ async fn heard(listener: &mut PgListener) -> String {
 
 /// More to do than its only worker can, until so many may end.
 async fn busy(db: &Db) -> (Subscriber, Probe) {
-    db.send_all((0..3000).map(|n| Outgoing::new("q", &n))).await;
-    let (subscriber, probe) = gated("q");
+    busy_with(db, "q").await
+}
+
+async fn busy_with(db: &Db, queue: &'static str) -> (Subscriber, Probe) {
+    db.send_all((0..3000).map(|n| Outgoing::new(queue, &n))).await;
+    let (subscriber, probe) = gated(queue);
     (subscriber.max_workers(1), probe)
 }
+
+/// A queue that shares the lock of the queue `q`.
+const TWIN: &str = "twin 37";
 
 /// Ends its runs one by one, until publishers need not wake it.
 async fn wake_up(db: &Db, probe: &Probe) {
@@ -101,6 +110,36 @@ async fn a_message_published_while_nobody_listened_and_committed_later_is_handle
     tx.commit().await.unwrap();
     assert_eq!(probe.start().await.n, 7);
     db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn a_message_published_before_another_queue_fell_asleep_under_the_same_lock_is_handled(
+    db: &Db,
+) {
+    let ((first, one), (second, twin)) = (busy(db).await, busy_with(db, TWIN).await);
+    let running = db.app().only([first, second]).start().await.unwrap();
+    sleepers(db, 1).await;
+    eventually("both stay awake", async || {
+        one.let_end(1);
+        twin.let_end(1);
+        db.int(SLEEPERS).await == 0
+    })
+    .await;
+    let mut tx = db.pg().begin().await.unwrap();
+    Publisher::new(db.names.clone()).publish(&mut tx, TWIN, &3000).await.unwrap();
+    assert_eq!(db.int(SLEEPERS).await, 0, "it is not notified of");
+    let left =
+        async |queue| db.int(format!("SELECT count(*) FROM outbox WHERE queue = '{queue}'")).await;
+    one.let_end(10_000);
+    eventually("one has nothing to do", async || left("q").await == 0).await;
+    sleepers(db, 1).await;
+    twin.let_end(10_000);
+    eventually("nor has the other", async || left(TWIN).await == 0).await;
+    twin.more().await;
+    // Nobody can see that it sleeps, too: the lock is held already.
+    sleep(SECOND / 2).await;
+    tx.commit().await.unwrap();
+    soon("it is handled", async { while twin.start().await.n != 3000 {} }).await;
     running.stop().await.unwrap();
 }
 

@@ -112,6 +112,10 @@ async fn the_metrics_of_a_run_without_crashes_are_what_the_tables_saw(db: &Db) {
         (saw(db, "retried", prefix, false).await, saw(db, "snoozed", prefix, false).await);
     assert!(letters.len() >= 5 && retried.len() >= 3 && snoozed.len() >= 2, "a poor script");
 
+    // Acked before they failed.
+    let failed = told.by("outbox_exceptions_total", &["queue"], prefix);
+    assert_eq!(failed.get(&vec!["first".to_owned()]), Some(&2), "{failed:?}");
+
     let by_reason = |name| told.by(name, &["queue", "reason"], prefix);
     assert_eq!(by_reason("outbox_terminal_total"), letters);
     assert_eq!(by_reason("outbox_dead_letters_written_total"), letters);

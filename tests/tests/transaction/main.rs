@@ -7,6 +7,7 @@ mod broker;
 mod handlers;
 mod lost;
 mod results;
+mod timers;
 
 use std::time::Duration;
 

@@ -20,6 +20,18 @@ const IDS: &str = "BEGIN
     END IF;
 END";
 
+/// An insert needs more of a sequence that is no identity's, such as those of a table that
+/// Python made.
+const SERIAL: &str = "DECLARE serial text;
+BEGIN
+    SELECT pg_get_serial_sequence('{table}', 'id') INTO serial
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = '{table}'::regclass AND attname = 'id' AND attidentity = '';
+    IF serial IS NOT NULL THEN
+        EXECUTE format('GRANT USAGE ON SEQUENCE %s TO {roles}', serial);
+    END IF;
+END";
+
 /// As part of a string that is a format, where a percent sign and quotes mean something.
 fn in_format(names: &str) -> String {
     names.replace('%', "%%").replace('\'', "''")
@@ -39,9 +51,18 @@ pub(crate) fn sql(names: &TableNames, roles: &Roles) -> String {
     };
     let marks = [("{table}", &*table), ("{operator}", &in_format(&operator))];
     let ids = block(&names.sql_with(IDS, &marks));
+    let serial = |table: &str, roles: &str| {
+        let marks = [("{table}", table), ("{roles}", &in_format(roles))];
+        block(&names.sql_with(SERIAL, &marks))
+    };
+    let serials = serial(&table, &all);
+    let letters = names.qualified(&names.dlq_or_default()).replace('\'', "''");
+    let letter_serials = serial(&letters, &consumer);
     let mut values = vec![
         ("{schema}", &*schema),
         ("{ids}", &ids),
+        ("{serials}", &serials),
+        ("{letter_serials}", &letter_serials),
         ("{producer}", &producer),
         ("{consumer}", &consumer),
         ("{operator}", &operator),

@@ -23,7 +23,7 @@ use crate::store::statements;
 statements! {
     struct Sql in "sql" {
         insert, insert_due, insert_timer, insert_timer_extend, insert_batch,
-        insert_batch_queues, insert_batch_mixed, cancel_timer, pending, ack,
+        insert_batch_queues, insert_batch_timers, insert_batch_mixed, cancel_timer, pending, ack,
     }
 }
 
@@ -117,7 +117,12 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             ids.try_collect().await.map(inserted)
         } else {
             let timers = messages.iter().any(|m| m.timer_id.is_some());
-            let text = if timers { &sql.insert_batch_mixed } else { &sql.insert_batch_queues };
+            let extend = messages.iter().any(|m| m.extend);
+            let text = match (timers, extend) {
+                (false, _) => &sql.insert_batch_queues,
+                (true, false) => &sql.insert_batch_timers,
+                (true, true) => &sql.insert_batch_mixed,
+            };
             let statement = query(text)
                 .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
                 .bind(payloads)
@@ -127,9 +132,12 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 .bind(channel.as_deref())
                 .bind(locks.map(|locks| locks.start));
             if timers {
-                let statement = statement
-                    .bind(messages.iter().map(|m| m.timer_id.as_deref()).collect::<Vec<_>>())
-                    .bind(messages.iter().map(|m| m.extend).collect::<Vec<_>>());
+                let names = messages.iter().map(|m| m.timer_id.as_deref());
+                let mut statement = statement.bind(names.collect::<Vec<_>>());
+                if extend {
+                    let extend = messages.iter().map(|m| m.extend);
+                    statement = statement.bind(extend.collect::<Vec<_>>());
+                }
                 let rows = statement.fetch_all(&mut **self).await;
                 rows.and_then(|rows| in_order(&messages, &rows))
             } else {

@@ -63,6 +63,8 @@ pub(super) struct Sleepers {
     locks: Locks,
     table: String,
     held: HashSet<i64>,
+    /// Queues that have sleepers.
+    asleep: HashSet<String>,
     unnoticed: Option<Unnoticed>,
 }
 
@@ -80,6 +82,7 @@ impl Sleepers {
             locks: Locks::of(names),
             table: names.qualified(names.table()),
             held: HashSet::new(),
+            asleep: HashSet::new(),
             unnoticed: None,
         }
     }
@@ -90,17 +93,19 @@ impl Sleepers {
         connection: &mut PgListener,
         queues: &[&str],
     ) -> Result<(), sqlx::Error> {
-        let named = queues.iter().map(|&queue| (queue, self.locks.of_queue(queue)));
-        let named: Vec<(&str, i64)> = named.collect();
-        let wanted: HashSet<i64> = named.iter().map(|&(_, lock)| lock).collect();
+        let wanted: HashSet<i64> = queues.iter().map(|one| self.locks.of_queue(one)).collect();
         let fresh: Vec<i64> = wanted.difference(&self.held).copied().collect();
         let stale: Vec<i64> = self.held.difference(&wanted).copied().collect();
         if !fresh.is_empty() {
             // A publisher holds one for less than a statement takes.
-            sqlx::query(LOCK).bind(&fresh).execute(&mut *connection).await?;
+            sqlx::query(LOCK).bind(fresh).execute(&mut *connection).await?;
+        }
+        // Also of those whose lock another queue has held so far: who asked before that may
+        // have written to this one.
+        let new = queues.iter().filter(|&&queue| !self.asleep.contains(queue));
+        let mut unheard: Vec<_> = new.map(|&queue| queue.to_owned()).collect();
+        if !unheard.is_empty() {
             let writers = self.writers(connection, None).await?;
-            let mine = named.iter().filter(|(_, lock)| fresh.contains(lock));
-            let mut unheard: Vec<_> = mine.map(|&(queue, _)| queue.to_owned()).collect();
             unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
             // Who falls asleep again and again, while one writer lives, is in it once.
             unheard.sort_unstable();
@@ -113,6 +118,7 @@ impl Sleepers {
             sqlx::query(UNLOCK).bind(stale).execute(&mut *connection).await?;
         }
         self.held = wanted;
+        self.asleep = queues.iter().map(|&queue| queue.to_owned()).collect();
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! SQLite: one connection that writes, one that reads and watches. The user's
-//! pool is never used after start.
+//! SQLite: one connection that writes, one that watches and one that reads beside it. Of the
+//! user's pool, after the start, only what handlers take as `Tx`.
 
 mod batch;
 mod bench;

@@ -110,6 +110,11 @@ impl Meters {
         });
     }
 
+    pub(in crate::telemetry) fn failed_after_ack(&self, queue: usize, exception_type: &str) {
+        let Some(of) = self.queues.get(queue) else { return };
+        safely(|| of.exception(self.subscriber, exception_type));
+    }
+
     /// `started`: it was dispatched before.
     pub(in crate::telemetry) fn closed(
         &self,

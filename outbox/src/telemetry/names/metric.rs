@@ -93,7 +93,7 @@ metrics! {
     PUBLISH_EXCEPTIONS: Counter count "outbox_publish_exceptions_total" ["queue", "exception_type"]
         "Calls that could not publish, by the error."
     LEASE_EXTENSION_FAILURES: Counter count "outbox_lease_extension_failures_total" []
-        "Leases of running handlers that could not be extended in time."
+        "Leases of running handlers that an attempt did not extend; it is repeated while they last."
     LISTENER_UP: Gauge count "outbox_listener_up" []
         "1 while wakes arrive, 0 while polling has to find the messages."
     RECORDER_DROPPED: Counter count "outbox_recorder_dropped_total" []

@@ -4,8 +4,6 @@
 --
 -- Locks: nothing that any statement waits for. Only the owner migrates and vacuums: grant
 -- his role to the consumers' if the engine is to vacuum a busy table beside autovacuum.
--- Tables whose ids come from a sequence instead of an identity, as those of a Python
--- service, need USAGE on that sequence for all three.
 DO $$ BEGIN
     CREATE ROLE {producer} NOLOGIN;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
@@ -19,6 +17,9 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
 {schema}
+
+-- Ids of tables that Python made come from a sequence: who inserts needs it.
+{serials}
 
 -- Publishes. Reads no message.
 GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
@@ -37,6 +38,8 @@ GRANT INSERT (original_id, queue, payload, headers, deliveries_count, created_at
     SELECT (id, queue, status, failed_at)
     ON "outbox_dlq" TO {consumer};
 GRANT SELECT ON "outbox_paused" TO {consumer};
+-- Of tables that Python made.
+{letter_serials}
 
 -- Operates: looks at everything, publishes, cancels timers, replays, resolves, ignores and
 -- purges dead letters, pauses queues. It cannot claim, nor change what waits.
