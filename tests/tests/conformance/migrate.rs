@@ -40,7 +40,7 @@ async fn a_release_that_is_rolled_back_leaves_what_a_later_one_made<B: SqlBench>
     b.execute(
         "INSERT INTO _late_migrations (version, description, success, checksum, execution_time) \
             SELECT 99, description, success, checksum, 1 FROM _late_migrations WHERE version = 1; \
-         ALTER TABLE late ADD COLUMN later BIGINT",
+         ALTER TABLE late ADD COLUMN later INTEGER",
     )
     .await;
     migrate_tables(other.pool(), other.names()).await.unwrap();
