@@ -136,8 +136,8 @@ async fn a_message_published_before_another_queue_fell_asleep_under_the_same_loc
     twin.let_end(10_000);
     eventually("nor has the other", async || left(TWIN).await == 0).await;
     twin.more().await;
-    // Nobody can see that it sleeps, too: the lock is held already.
-    sleep(SECOND / 2).await;
+    // It stays awake for half a second, and nobody can see that it sleeps: the lock is held.
+    sleep(2 * SECOND).await;
     tx.commit().await.unwrap();
     soon("it is handled", async { while twin.start().await.n != 3000 {} }).await;
     running.stop().await.unwrap();
