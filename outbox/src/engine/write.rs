@@ -26,11 +26,11 @@ impl Part {
     }
 }
 
-/// Writes them, and returns how many landed. What passes by itself is tried again until
-/// the leases are over, or nothing is written any more; in halves if there was no answer, because there may never be one
-/// to so large a statement. Rows that somebody else has locked are left to `later`. What the
-/// database refuses for good is tried row by row, so that one bad row does not keep the
-/// others, and then left where it is.
+/// Writes them, and returns how many landed. What passes by itself is tried again until the
+/// leases are over, or nothing is written any more; in halves if there was no answer, because
+/// there may never be one to so large a statement. Rows that somebody else has locked are left
+/// to `later`. What the database refuses for good is tried row by row, so that one bad row does
+/// not keep the others, and then left where it is.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed) = (VecDeque::from([Part::of(group)]), 0);
