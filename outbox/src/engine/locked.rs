@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Reader;
 use super::inbox::Job;
+use super::invoke::case;
 use super::results::{Results, Sender};
 use super::settle::{Settlement, Settling, run, settle};
 use super::unanswered::{
     Claims, HOUR, LARGE, TTL, Unanswered, claimed, holding, publishing, reader,
 };
+use super::{Reader, Shared};
 use crate::extract::States;
+use crate::store::memory::MemoryStore;
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
@@ -21,6 +23,23 @@ use crate::telemetry::Stats;
 fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
     let ack = || Settlement::Ack { messages: Vec::new() };
     jobs.iter().map(|job| *Settling::of(reader, job).ruled(ack())).collect()
+}
+
+/// Results are tried for longer than the leases of the store last.
+async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<Job> {
+    let mut jobs = claimed(store, limit).await;
+    for job in &mut jobs {
+        job.deadline = Instant::now() + HOUR;
+    }
+    jobs
+}
+
+/// With what is counted of its deliveries.
+fn counted<S>(shared: &Shared<S>) -> (Arc<Reader>, Stats) {
+    let (states, counts) = (States::default(), Stats::default());
+    let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
+    let reader = Reader::new(subscriber, shared, &states, &counts, &Arc::default());
+    (Arc::new(reader), counts)
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,10 +60,7 @@ async fn a_row_that_is_locked_keeps_no_other_of_its_batch_from_being_settled() {
 async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_they_are_free() {
     let store = holding(2).await;
     let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-    let mut jobs = claimed(&store, 2).await;
-    for job in &mut jobs {
-        job.deadline = Instant::now() + HOUR;
-    }
+    let jobs = claimed_for_long(&store, 2).await;
     let locked = jobs[0].claimed.row.id;
     shared.store.asked.locked.store(locked, Ordering::SeqCst);
     let mut acks = acked(&jobs, &reader(&shared, "q", &Arc::default())).into_iter();
@@ -68,18 +84,13 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
 async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
     let store = holding(3).await;
     let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-    let mut jobs = claimed(&store, 3).await;
-    for job in &mut jobs {
-        job.deadline = Instant::now() + HOUR;
-    }
+    let jobs = claimed_for_long(&store, 3).await;
     shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
-    let (states, counts) = (States::default(), Stats::default());
-    let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
-    let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+    let (reader, counts) = counted(&shared);
     let results = Arc::<Results>::default();
     let sender = Sender::new(&results, &Arc::default());
     let settler = tokio::spawn(run(Arc::clone(&shared), results));
-    for ack in acked(&jobs, &Arc::new(reader)) {
+    for ack in acked(&jobs, &reader) {
         sender.send(Box::new(ack)).await;
     }
     sleep(TTL).await;
@@ -88,6 +99,22 @@ async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
     timeout(TTL, settler).await.expect("it ends").unwrap();
     let told = &counts.subscribers()[0];
     assert_eq!((told.acked, told.lease_lost, store.rows().len()), (2, 1, 1));
+}
+
+/// It was never dispatched: no event would go before that of its loss.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_expired_unstarted_and_is_another_claims_by_then_is_not_told_of() {
+    let store = holding(1).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let (reader, counts) = counted(&shared);
+    let old = claimed(&store, 1).await.remove(0);
+    sleep(2 * TTL).await;
+    claimed(&store, 1).await;
+    let row = &old.claimed.row;
+    let expired = case(&shared, &reader, row, old.claimed_at).expired();
+    let dead = Settling::of(&reader, &old).ruled(expired);
+    assert_eq!(settle(&shared.store, vec![*dead]).await, 0);
+    assert_eq!((counts.subscribers()[0].lease_lost, store.rows().len()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -199,8 +199,7 @@ impl Publisher {
         let message = message.traced(span.trace());
         let (trail, id) = (Trail::current(), Uuid::now_v7());
         let prepared = message.prepare(self.table.max_payload, &trail, id);
-        let prepared = prepared.and_then(|one| self.not_own(tx, &one).map(|()| one));
-        let result = match prepared {
+        let result = match prepared.and_then(|one| self.not_own(tx, [&one]).map(|()| one)) {
             Ok(message) => {
                 let insert = span.around(tx.insert(&self.table.statements, message));
                 insert.await.map_err(Into::into)
@@ -228,15 +227,16 @@ impl Publisher {
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
-        let mixed = messages.iter().any(|one| one.queue != first.queue);
-        let each = |one: &Outgoing| (one.queue.clone(), one.size());
-        let mixed: Vec<_> = messages.iter().filter(|_| mixed).map(each).collect();
+        // Of one queue, as most are, there is nothing to tell apart.
+        let mut each = Vec::new();
+        if messages.iter().any(|one| one.queue != first.queue) {
+            each.extend(messages.iter().map(|one| (one.queue.clone(), one.size())));
+        }
         let span = PublishSpan::of_batch(messages.iter().map(|one| &*one.queue));
         let trace = span.trace();
         let messages = messages.into_iter().map(|one| one.traced(trace.clone())).collect();
         let prepared = self.prepare(messages, &Trail::current());
-        let not_own = |all: &Vec<_>| all.iter().try_for_each(|one| self.not_own(tx, one));
-        let result = match prepared.and_then(|all| not_own(&all).map(|()| all)) {
+        let result = match prepared.and_then(|all| self.not_own(tx, &all).map(|()| all)) {
             Ok(all) => {
                 let insert = span.around(tx.insert_batch(&self.table.statements, all));
                 insert.await.map_err(Into::into)
@@ -245,9 +245,9 @@ impl Publisher {
         };
         span.end(result.as_ref().map(|_| None));
         match &result {
-            Ok(all) if !mixed.is_empty() => {
+            Ok(all) if !each.is_empty() => {
                 let mut tally = Tally::of(event);
-                for ((queue, bytes), published) in mixed.iter().zip(all) {
+                for ((queue, bytes), published) in each.iter().zip(all) {
                     tally.rows(queue, usize::from(published.id().is_some()), *bytes);
                 }
                 self.told(tally);
@@ -263,24 +263,21 @@ impl Publisher {
 
     /// Refuses the timer that the transaction settles: it would be a duplicate of one that is
     /// deleted at the end.
-    fn not_own<T: Transaction + ?Sized>(
+    fn not_own<'a, T: Transaction + ?Sized>(
         &self,
         tx: &T,
-        message: &Prepared,
+        messages: impl IntoIterator<Item = &'a Prepared>,
     ) -> Result<(), PublishError> {
-        let Some(timer_id) = &message.timer_id else { return Ok(()) };
-        match tx.settles() {
-            Some((row, names))
-                if row.queue == message.queue
-                    && row.timer_id.as_ref() == Some(timer_id)
-                    && (names.schema(), names.table())
-                        == (self.names().schema(), self.names().table()) =>
-            {
-                let (queue, timer_id) = (message.queue.clone(), timer_id.clone());
-                Err(PublishError::OwnTimer { queue, timer_id })
-            }
-            _ => Ok(()),
+        let Some((Row { queue, timer_id: Some(timer_id), .. }, names)) = tx.settles() else {
+            return Ok(());
+        };
+        let here = |names: &TableNames| names.qualified(names.table());
+        let own = |one: &Prepared| one.queue == *queue && one.timer_id.as_ref() == Some(timer_id);
+        if messages.into_iter().any(own) && here(names) == here(self.names()) {
+            let (queue, timer_id) = (queue.clone(), timer_id.clone());
+            return Err(PublishError::OwnTimer { queue, timer_id });
         }
+        Ok(())
     }
 
     /// Tells these recorders what it publishes.

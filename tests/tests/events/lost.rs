@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use outbox::AckPolicy;
 use outbox::retry::{Constant, NoRetry};
 use outbox_tests::db::Db;
 use outbox_tests::probe::{self, Run};
@@ -16,6 +17,7 @@ on_both!(
     a_result_on_a_lost_lease,
     a_lease_that_is_lost_under_a_run,
     a_drain_that_takes_too_long,
+    a_drain_that_drops_what_was_acked_first,
     a_dead_letter_that_is_refused,
 );
 
@@ -86,6 +88,25 @@ async fn a_drain_that_takes_too_long(db: &Db) {
     assert_eq!((late.get("subscriber"), late.get("handlers")), (Some("slow"), Some("1")));
     assert_eq!(late.get("drain_timeout_seconds"), Some("0.03"));
     assert!(told(&other).is_empty(), "of those that still run only");
+}
+
+/// Its message does not come back, and something has to say so.
+async fn a_drain_that_drops_what_was_acked_first(db: &Db) {
+    let q = queue();
+    let (subscriber, probe) = probe::gated("cut off", &q);
+    let app = db.app().only([subscriber.ack(AckPolicy::AckFirst)]);
+    let running = app.drain_timeout(Duration::from_millis(30)).start().await.unwrap();
+    let id = db.publish(&q, 7).await.to_string();
+    probe.start().await;
+    running.stop().await.unwrap_err();
+    assert_eq!(told(&q), ["dispatched", "acked", "drain_timeout"]);
+    assert_eq!(db.rows().await, 0);
+    let gone = |line: &capture::Line| {
+        line.get("subscriber") == Some("cut off")
+            && line.get("row_id") == Some(&id)
+            && line.get("message").is_some_and(|text| text.contains("it is gone"))
+    };
+    assert!(capture::lines().iter().any(gone));
 }
 
 /// The row stays leased until its lease runs out: nothing was settled.

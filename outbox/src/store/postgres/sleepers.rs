@@ -62,8 +62,7 @@ pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<Locks>) {
 pub(super) struct Sleepers {
     locks: Locks,
     table: String,
-    held: HashSet<i64>,
-    /// Queues that have sleepers.
+    /// Queues that have sleepers: their locks are held.
     asleep: HashSet<String>,
     unnoticed: Option<Unnoticed>,
 }
@@ -81,7 +80,6 @@ impl Sleepers {
         Self {
             locks: Locks::of(names),
             table: names.qualified(names.table()),
-            held: HashSet::new(),
             asleep: HashSet::new(),
             unnoticed: None,
         }
@@ -93,9 +91,10 @@ impl Sleepers {
         connection: &mut PgListener,
         queues: &[&str],
     ) -> Result<(), sqlx::Error> {
-        let wanted: HashSet<i64> = queues.iter().map(|one| self.locks.of_queue(one)).collect();
-        let fresh: Vec<i64> = wanted.difference(&self.held).copied().collect();
-        let stale: Vec<i64> = self.held.difference(&wanted).copied().collect();
+        let wanted: HashSet<_> = queues.iter().map(|one| self.locks.of_queue(one)).collect();
+        let held: HashSet<_> = self.asleep.iter().map(|one| self.locks.of_queue(one)).collect();
+        let fresh: Vec<i64> = wanted.difference(&held).copied().collect();
+        let stale: Vec<i64> = held.difference(&wanted).copied().collect();
         if !fresh.is_empty() {
             // A publisher holds one for less than a statement takes.
             sqlx::query(LOCK).bind(fresh).execute(&mut *connection).await?;
@@ -117,7 +116,6 @@ impl Sleepers {
         if !stale.is_empty() {
             sqlx::query(UNLOCK).bind(stale).execute(&mut *connection).await?;
         }
-        self.held = wanted;
         self.asleep = queues.iter().map(|&queue| queue.to_owned()).collect();
         Ok(())
     }
