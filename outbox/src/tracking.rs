@@ -61,7 +61,8 @@ pub async fn tracking<F: Future>(future: F) -> F::Output {
 }
 
 /// The tracking ids that a message published here would have before its own:
-/// those of [`tracking`], or of the message that is being handled.
+/// those of [`tracking`], or of the message that is being handled. None in a run of several
+/// messages, as a handler of a batch has it: there `item.context` tells them of each.
 #[must_use]
 pub fn tracking_ids() -> Vec<Uuid> {
     Trail::current().ids

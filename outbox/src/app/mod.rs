@@ -57,8 +57,8 @@ pub(crate) type Hook =
 #[derive(Clone)]
 pub struct App {
     database: Database,
-    names: TableNames,
-    states: Arc<States>,
+    pub(crate) names: TableNames,
+    pub(crate) states: Arc<States>,
     /// `None`: those that the macro registered.
     only: Option<Vec<Subscriber>>,
     included: Vec<Subscriber>,
@@ -66,11 +66,11 @@ pub struct App {
     layers: Vec<Layer>,
     drain_timeout: Duration,
     async_settles: bool,
-    render: Arc<ErrorRenderer>,
+    pub(crate) render: Arc<ErrorRenderer>,
     startup: Vec<Hook>,
     shutdown: Vec<Hook>,
     /// What was wrong with the environment or with a builder call.
-    mistakes: Vec<String>,
+    pub(crate) mistakes: Vec<String>,
     stats: Stats,
     sinks: Sinks,
     sample_every: Option<Duration>,

@@ -80,7 +80,7 @@ impl Case<'_> {
     /// The settlement on a result, and on what was said under `Manual`.
     fn judge(&self, result: Result<Outcome, &HandlerError>, said: Option<&Outcome>) -> Settlement {
         let manual = self.options.ack == AckPolicy::Manual;
-        match (result, said.filter(|_| manual)) {
+        match (result, said) {
             (_, Some(said)) => self.outcome(said.clone()),
             (Ok(Outcome::Ack), None) if manual => {
                 self.reject(None, Some("the handler returned without a word".into()))

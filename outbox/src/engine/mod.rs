@@ -53,7 +53,7 @@ use tracing::error;
 use crate::extract::{Common, States};
 use crate::publish::Publisher;
 use crate::store::Store;
-use crate::subscriber::{AckPolicy, ErrorRenderer, Few, Subscriber};
+use crate::subscriber::{ErrorRenderer, Few, Subscriber};
 use crate::telemetry::{Sinks, Stats, TARGET, Teller};
 
 use inbox::Inbox;
@@ -160,7 +160,7 @@ impl Reader {
             subscriber: subscriber.name(),
             states: states.overlaid(&subscriber.states),
             publisher: shared.publisher.clone(),
-            collects: options.ack != AckPolicy::AckFirst,
+            ack: options.ack,
             threads: Arc::new(Semaphore::new(threads)),
         };
         let signal = Signal::new(changed);

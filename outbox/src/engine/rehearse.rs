@@ -41,7 +41,7 @@ pub(crate) async fn rehearse(
         subscriber: subscriber.name(),
         states: states.overlaid(&subscriber.states),
         publisher: publisher.clone(),
-        collects: true,
+        ack: subscriber.options.ack,
         threads: Arc::new(Semaphore::new(1)),
     });
     let claimed_at = Instant::now();

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 use uuid::Uuid;
 
 use super::States;
@@ -17,7 +18,8 @@ use super::loan::Loan;
 use super::watch::Watch;
 use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
 use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
-use crate::subscriber::Outcome;
+use crate::subscriber::{AckPolicy, Outcome};
+use crate::telemetry::TARGET;
 use crate::tracking::Trail;
 
 /// The delivery that a handler runs on. Cheap to clone.
@@ -44,10 +46,16 @@ pub(crate) struct Common {
     pub(crate) subscriber: &'static str,
     pub(crate) states: States,
     pub(crate) publisher: Publisher,
-    /// False when rows are acked before the handler runs.
-    pub(crate) collects: bool,
+    pub(crate) ack: AckPolicy,
     /// Places on blocking threads, for handlers that are plain fns.
     pub(crate) threads: Arc<Semaphore>,
+}
+
+impl Common {
+    /// Not when rows are acked before the handler runs.
+    pub(crate) fn collects(&self) -> bool {
+        self.ack != AckPolicy::AckFirst
+    }
 }
 
 impl Delivery {
@@ -232,8 +240,8 @@ impl Context {
     /// messages for the statement that acks.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        let Common { publisher, collects, .. } = &*self.0.common;
-        if !collects {
+        let publisher = &self.0.common.publisher;
+        if !self.0.common.collects() {
             return publisher.clone();
         }
         let empty = || Arc::new(Mutex::new(Some(Vec::new())));
@@ -270,7 +278,8 @@ impl Context {
     /// This and the three below only leave word; it is written after the
     /// handler returned. The first word counts, also over a later error, but for an ack
     /// where the handler takes a [`Tx`](crate::Tx): the error rolls that back. They return
-    /// false when a word was already given.
+    /// false when a word was already given, and under any other policy, which goes by what
+    /// the handler returns: there an [`Outcome`] says the same.
     pub fn ack(&self) -> bool {
         self.say(Outcome::Ack)
     }
@@ -293,6 +302,15 @@ impl Context {
     }
 
     fn say(&self, word: Outcome) -> bool {
+        let Common { ack, subscriber, .. } = *self.0.common;
+        if ack != AckPolicy::Manual {
+            warn!(
+                target: TARGET, subscriber, row_id = self.id(),
+                "a handler's word on its delivery counts under `ack = Manual` only: return an \
+                 `Outcome` or an error instead"
+            );
+            return false;
+        }
         self.0.said.set(word).is_ok()
     }
 
@@ -335,7 +353,7 @@ impl Context {
             subscriber: "it",
             states: States::default(),
             publisher: Publisher::default(),
-            collects: true,
+            ack: AckPolicy::default(),
             threads: Arc::new(Semaphore::new(1)),
         };
         Self::unclaimed(7, "q".into(), Bytes::new(), Some(headers.into()), &Arc::new(common))

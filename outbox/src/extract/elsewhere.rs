@@ -20,6 +20,8 @@ pub(crate) struct Elsewhere {
     /// How many runs end as if their process had died before it committed.
     crashes: Arc<AtomicUsize>,
     timers: Arc<dyn Timers>,
+    /// What its table had before it has ids up to here.
+    pub(crate) begun_after: i64,
     published: Vec<Prepared>,
     cancelled: Vec<(String, String)>,
 }
@@ -27,7 +29,11 @@ pub(crate) struct Elsewhere {
 impl Elsewhere {
     #[cfg(feature = "testing")]
     pub(crate) fn new(crashes: Arc<AtomicUsize>, timers: Arc<dyn Timers>) -> Self {
-        Self { crashes, timers, published: Vec::new(), cancelled: Vec::new() }
+        Self { crashes, timers, begun_after: 0, published: Vec::new(), cancelled: Vec::new() }
+    }
+
+    pub(crate) fn after(self, id: i64) -> Self {
+        Self { begun_after: id, ..self }
     }
 
     pub(crate) fn crashes(&self) -> bool {

@@ -25,8 +25,13 @@ impl Lender {
 
     /// For the test broker.
     #[cfg(all(feature = "sqlite", feature = "testing"))]
-    pub(crate) fn elsewhere(pool: sqlx::SqlitePool, elsewhere: super::Elsewhere) -> Self {
-        Self::Sqlite(crate::store::sqlite::SqliteLender::elsewhere(pool, elsewhere).into())
+    pub(crate) fn elsewhere(
+        pool: sqlx::SqlitePool,
+        names: crate::store::names::TableNames,
+        elsewhere: super::Elsewhere,
+    ) -> Self {
+        let lender = crate::store::sqlite::SqliteLender::elsewhere(pool, names, elsewhere);
+        Self::Sqlite(lender.into())
     }
 
     /// The name of its type in sqlx.

@@ -162,7 +162,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
         let refused = |why: &str| HandlerError::new(HandlerError::TRANSACTION, why);
         let delivery = ctx.delivery();
-        if !delivery.common.collects {
+        if !delivery.common.collects() {
             return Err(refused("under `AckFirst` the message is settled before the handler runs"));
         }
         let home = Arc::new(Home(Mutex::new(Place::Nowhere)));
@@ -191,12 +191,18 @@ impl<DB: Lends> FromContext for Tx<DB> {
     }
 
     fn check(states: &States) -> Result<(), String> {
-        let wanted = DB::NAME;
+        let sqlite = DB::NAME == "SQLite";
+        let wanted = if sqlite { "`Tx<sqlx::Sqlite>`" } else { "`Tx<sqlx::Postgres>`" };
         match states.lender().map(Lender::database) {
-            Some(there) if there == wanted => Ok(()),
-            Some(there) => Err(format!("it wants `Tx<{wanted}>`, but the app runs on {there}")),
+            Some(there) if there == DB::NAME => Ok(()),
+            Some(there) => Err(format!("it wants {wanted}, but transactions are lent of {there}")),
+            None if sqlite => Err(format!(
+                "it wants {wanted}, and there is no database: a `TestBroker` takes one with \
+                 `.transactions(pool)`"
+            )),
             None => Err(format!(
-                "it wants `Tx<{wanted}>`; give the test broker a database with `.transactions(pool)`"
+                "it wants {wanted}, and there is no database: in a test run it by \
+                 `App::postgres(pool)`, because a `TestBroker` lends transactions of SQLite"
             )),
         }
     }

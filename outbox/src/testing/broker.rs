@@ -1,23 +1,19 @@
 //! The broker of a test.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
 use super::call::Call;
-use super::drive::Driver;
-use super::simulate::{Cast, World};
+use super::setup::Setup;
 use crate::error::Result;
-use crate::extract::{Context, States};
-#[cfg(feature = "sqlite")]
-use crate::extract::{Elsewhere, Lender};
 use crate::message::{DeadLetter, Row};
 use crate::publish::{Outgoing, Published, Publisher, QueueFor, QueueName};
 use crate::store::memory::MemoryStore;
-use crate::subscriber::{self, HandlerResult, Layer, Next, Subscriber, debug_chain, registered};
+use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
 /// An outbox in memory with the real engine and a clock that stands still.
@@ -61,121 +57,10 @@ pub struct TestBroker {
     pub(super) setup: Arc<Mutex<Setup>>,
     pub(super) calls: Arc<Mutex<Vec<Call>>>,
     pub(super) publisher: Publisher,
-    stats: Stats,
-}
-
-pub(super) struct Setup {
-    pub(super) subscribers: Vec<Subscriber>,
-    pub(super) states: States,
-    pub(super) layers: Vec<Layer>,
-    pub(super) drive: Option<Drive>,
-    /// Whose processes run the handlers, if it is simulated.
-    pub(super) world: Option<Arc<World>>,
-    /// Deliveries whose process dies before the result is written.
-    pub(super) crashes: Arc<AtomicUsize>,
-}
-
-/// What runs the handlers.
-#[derive(Clone)]
-pub(super) enum Drive {
-    /// The test's own task, step by step.
-    Steps(Arc<Driver>),
-    /// The loops of simulated processes.
-    Loops(Arc<World>),
+    pub(super) stats: Stats,
 }
 
 impl TestBroker {
-    /// A broker with every handler that is linked into the test.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with(registered())
-    }
-
-    /// A broker with these subscribers.
-    #[must_use]
-    pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
-        let setup = Setup {
-            subscribers: subscribers.into_iter().collect(),
-            states: States::default(),
-            layers: Vec::new(),
-            drive: None,
-            world: None,
-            crashes: Arc::default(),
-        };
-        Self {
-            store: MemoryStore::new(true),
-            setup: Arc::new(Mutex::new(setup)),
-            calls: Arc::default(),
-            publisher: Publisher::default(),
-            stats: Stats::default(),
-        }
-    }
-
-    /// Gives handlers a value, as [`App::state`](crate::App::state).
-    ///
-    /// # Panics
-    /// After the first message was published.
-    #[must_use]
-    #[track_caller]
-    pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
-        let mut setup = self.setup();
-        assert!(setup.drive.is_none(), "`.state(..)` comes before the first message");
-        setup.states.insert(value);
-        drop(setup);
-        self
-    }
-
-    /// Puts a layer around every handler, as [`App::layer`](crate::App::layer).
-    ///
-    /// # Panics
-    /// After the first message was published.
-    #[must_use]
-    #[track_caller]
-    pub fn layer<F>(self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = HandlerResult> + Send + 'static,
-    {
-        let mut setup = self.setup();
-        assert!(setup.drive.is_none(), "`.layer(..)` comes before the first message");
-        setup.layers.push(subscriber::layer(layer));
-        drop(setup);
-        self
-    }
-
-    /// Lends transactions of this SQLite pool to handlers that take
-    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first needed;
-    /// what is published in such a transaction goes to the broker's rows when it
-    /// commits. With a database in memory, give the pool one connection.
-    ///
-    /// The broker's timers are not in that database: whether a name is taken is seen when the
-    /// message comes to the broker's rows, and `cancel_timer` in a savepoint finds none of them.
-    ///
-    /// # Panics
-    /// After the first message was published.
-    #[cfg(feature = "sqlite")]
-    #[must_use]
-    #[track_caller]
-    pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
-        let mut setup = self.setup();
-        assert!(setup.drive.is_none(), "`.transactions(..)` comes before the first message");
-        let crashes = Arc::clone(&setup.crashes);
-        let elsewhere = Elsewhere::new(crashes, Arc::new(self.store.clone()));
-        setup.states.lend(Lender::elsewhere(pool, elsewhere));
-        drop(setup);
-        self
-    }
-
-    /// Deletes what fails for good instead of keeping dead letters.
-    #[must_use]
-    pub fn without_dlq(self) -> Self {
-        self.store.set_dead_letters(false);
-        self
-    }
-
-    pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
-        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Publishes a value and runs whatever is due. A handler's failure is not a
     /// failure of this call; a queue that nobody reads keeps the row.
     ///
@@ -184,6 +69,9 @@ impl TestBroker {
     ///
     /// # Errors
     /// When the message is refused, or a subscriber lacks something.
+    ///
+    /// # Panics
+    /// As [`run_until_idle`](Self::run_until_idle).
     pub async fn publish<B: Serialize + ?Sized>(
         &self,
         queue: impl QueueFor<B>,
@@ -247,8 +135,14 @@ impl TestBroker {
     }
 
     /// The runs of a subscriber's handler, by the name of its fn, oldest first.
+    ///
+    /// # Panics
+    /// When the broker has no subscriber of that name.
     #[must_use]
+    #[track_caller]
     pub fn calls(&self, subscriber: &str) -> Vec<Call> {
+        let names: Vec<_> = self.setup().subscribers.iter().map(Subscriber::name).collect();
+        assert!(names.contains(&subscriber), "no subscriber is called `{subscriber}`: {names:?}");
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.iter().filter(|call| call.subscriber == subscriber).cloned().collect()
     }
@@ -259,7 +153,9 @@ impl TestBroker {
         self.stats.clone()
     }
 
-    /// The broker's clock. It starts at the beginning of 2026.
+    /// The broker's clock. It starts at the beginning of 2026, or at
+    /// [`starts_at`](Self::starts_at): a time for [`Outgoing::at`] is to come from here, or
+    /// from the handler's [`Context`](crate::Context).
     #[must_use]
     pub fn now(&self) -> SystemTime {
         self.store.now()
@@ -268,7 +164,8 @@ impl TestBroker {
     /// Moves the clock on and runs everything that becomes due, each at its time.
     ///
     /// # Panics
-    /// When a subscriber lacks something, as `publish` would say.
+    /// When a subscriber lacks something, as `publish` would say, or as
+    /// [`run_until_idle`](Self::run_until_idle).
     pub async fn advance(&self, by: Duration) {
         let end = self.now() + by;
         self.run_to(Some(end)).await;
@@ -279,7 +176,8 @@ impl TestBroker {
     ///
     /// # Panics
     /// When a subscriber lacks something, or after 100,000 steps, or 30,000
-    /// statements of a simulation: then a handler snoozes, retries or publishes for ever.
+    /// statements of a simulation: then a handler snoozes, retries or publishes for ever, or
+    /// a dead letter is tried again and again while [`break_dlq`](Self::break_dlq) is on.
     pub async fn run_until_idle(&self) {
         self.run_to(None).await;
     }
@@ -291,9 +189,8 @@ impl TestBroker {
     /// # Panics
     /// In a simulation, which has crashes of its own.
     pub fn crash_next(&self, deliveries: usize) {
-        let setup = self.setup();
-        assert!(setup.world.is_none(), "a simulation has crashes of its own");
-        setup.crashes.store(deliveries, Ordering::Relaxed);
+        assert!(!self.is_simulated(), "a simulation has crashes of its own");
+        self.setup().crashes.store(deliveries, Ordering::Relaxed);
     }
 
     /// Lets every lease run out, as after a crash, and delivers those rows again.
@@ -316,59 +213,6 @@ impl TestBroker {
     /// While true, writing a dead letter fails, as with a missing table.
     pub fn break_dlq(&self, broken: bool) {
         self.store.break_dead_letters(broken);
-    }
-
-    /// Has simulated processes run the handlers.
-    pub(super) fn simulated(&self, world: &Arc<World>) {
-        let mut setup = self.setup();
-        assert!(setup.drive.is_none(), "a simulation comes before the first message");
-        // A database answers on another thread, and virtual time would not wait for it.
-        assert!(setup.states.lender().is_none(), "a simulation lends no transactions");
-        setup.world = Some(Arc::clone(world));
-    }
-
-    fn drive(&self) -> Result<Drive> {
-        let mut setup = self.setup();
-        if let Some(drive) = &setup.drive {
-            return Ok(drive.clone());
-        }
-        let reasons = crate::app::problems(&setup.subscribers, &setup.states);
-        if !reasons.is_empty() {
-            return Err(crate::Error::Launch(reasons));
-        }
-        let mut subscribers = setup.subscribers.clone();
-        for one in &mut subscribers {
-            one.inside(&setup.layers);
-        }
-        let (publisher, stats) = (self.publisher.clone(), self.stats.clone());
-        let drive = if let Some(world) = &setup.world {
-            world.begin(Cast { subscribers, states: setup.states.clone(), stats, publisher });
-            Drive::Loops(Arc::clone(world))
-        } else {
-            let (store, render) = (self.store.clone(), Arc::new(debug_chain));
-            let driver = Driver::new(store, subscribers, &setup.states, &stats, render, publisher);
-            Drive::Steps(Arc::new(driver))
-        };
-        Ok(setup.drive.insert(drive).clone())
-    }
-
-    pub(super) fn drive_or_panic(&self) -> Drive {
-        self.drive().unwrap_or_else(|error| panic!("{error}"))
-    }
-}
-
-impl Drive {
-    /// A transaction of a simulation stays open while others go on.
-    async fn before_commit(&self) {
-        if let Self::Loops(world) = self {
-            world.others_first().await;
-        }
-    }
-}
-
-impl Default for TestBroker {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Call {
     pub at: SystemTime,
     /// What came of it.
     pub ending: Ending,
+    /// The kind of the handler's error, as a dead letter would have it: `panic`, `decode`, the name
+    /// of its type. In a simulation not that of a panic or a timeout.
+    pub error_kind: Option<String>,
 }
 
 /// What a run of a handler came to.

@@ -1,6 +1,7 @@
 //! Steps through claim, delivery and settlement in the test's own task, with
 //! the functions that the loops use.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -8,15 +9,20 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
-use super::broker::Drive;
+use super::setup::Drive;
+use super::simulate::Cast;
 use super::{Call, Ending, TestBroker};
 use crate::engine::{Job, Reader, Settlement, Settling, Shared, deliver, keep_leases, settle};
-use crate::extract::States;
-use crate::publish::Publisher;
+#[cfg(feature = "sqlite")]
+use crate::error::StoreError;
+#[cfg(feature = "sqlite")]
+use crate::extract::Lender;
+#[cfg(feature = "sqlite")]
+use crate::publish::Tally;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Expects, Store, new_token};
-use crate::subscriber::{ErrorRenderer, Few, Subscriber};
-use crate::telemetry::{Sinks, Stats};
+use crate::subscriber::Few;
+use crate::telemetry::Sinks;
 
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
@@ -37,18 +43,12 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(
-        store: MemoryStore,
-        subscribers: Vec<Subscriber>,
-        states: &States,
-        counts: &Stats,
-        render: Arc<ErrorRenderer>,
-        publisher: Publisher,
-    ) -> Self {
+    pub(super) fn new(store: MemoryStore, cast: Cast) -> Self {
+        let Cast { subscribers, states, stats, publisher, render } = cast;
         // There is none: the test claims.
         let claimer = Arc::new(Notify::new());
         let shared = Shared::new(store, render, publisher, Sinks::default());
-        let ready = |one| Arc::new(Reader::new(one, &shared, states, counts, &claimer));
+        let ready = |one| Arc::new(Reader::new(one, &shared, &states, &stats, &claimer));
         let readers = subscribers.into_iter().map(ready).collect();
         Self { shared, readers, turn: Mutex::default(), left: AtomicBool::new(false) }
     }
@@ -93,8 +93,7 @@ impl TestBroker {
     }
 
     async fn rounds(&self, driver: &Driver) {
-        let mut steps = 0;
-        loop {
+        for _ in 0..MAX_STEPS {
             let mut ran = 0;
             for reader in &driver.readers {
                 ran += self.round(driver, reader).await;
@@ -102,9 +101,8 @@ impl TestBroker {
             if ran == 0 {
                 return;
             }
-            steps += ran;
-            assert!(steps < MAX_STEPS, "handlers publish or snooze without end at one moment");
         }
+        panic!("handlers publish without end at one moment");
     }
 
     async fn round(&self, driver: &Driver, reader: &Arc<Reader>) -> usize {
@@ -167,6 +165,7 @@ impl TestBroker {
             return;
         };
         let ran = settling.report.started.is_some();
+        call.error_kind = settling.report.exception_type.clone().map(Cow::into_owned);
         let ending = match settling.settlement {
             Settlement::Ack { .. } => Ending::Acked,
             Settlement::Retry { delay } => Ending::Retried(delay),
@@ -193,6 +192,7 @@ impl TestBroker {
             attempts: row.attempts_count,
             at: self.now(),
             ending: Ending::Acked,
+            error_kind: None,
         }
     }
 
@@ -206,6 +206,7 @@ impl TestBroker {
             Drive::Steps(driver) => driver,
             Drive::Loops(world) => return world.run_to(end).await,
         };
+        self.take_over(&driver).await;
         let mut steps = 0;
         loop {
             self.drive_due(&driver).await;
@@ -221,12 +222,36 @@ impl TestBroker {
                 (Some(next), _) => self.move_to(next),
             }
             steps += 1;
-            assert!(steps < MAX_STEPS, "a handler snoozes or retries for ever");
+            assert!(
+                steps < MAX_STEPS,
+                "a handler snoozes or retries for ever, or its dead letters cannot be written"
+            );
         }
         if let Some(end) = end {
             self.move_to(end);
             self.drive_due(&driver).await;
         }
+    }
+
+    /// Takes over what the code under test has published in the database that is lent.
+    async fn take_over(&self, driver: &Driver) {
+        #[cfg(feature = "sqlite")]
+        {
+            let lender = self.setup().states.lender().cloned();
+            let Some(Ok(lender)) = lender.as_ref().map(Lender::as_sqlite) else { return };
+            let taken = async {
+                let messages = lender.published_beside().await?;
+                let mut tx = self.store.begin();
+                driver.shared.publisher.insert(&mut tx, &messages, &mut Tally::begin()).await?;
+                tx.commit();
+                Ok::<_, StoreError>(())
+            };
+            taken
+                .await
+                .unwrap_or_else(|error| panic!("the database of `.transactions(..)`: {error}"));
+        }
+        #[cfg(not(feature = "sqlite"))]
+        let _ = driver;
     }
 
     async fn wait(&self, driver: &Driver) -> Option<Duration> {

@@ -3,6 +3,7 @@
 mod broker;
 mod call;
 mod drive;
+mod setup;
 pub(crate) mod simulate;
 
 pub use broker::TestBroker;

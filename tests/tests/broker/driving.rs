@@ -18,6 +18,44 @@ async fn handlers_have_run_when_publish_returns() {
 }
 
 #[tokio::test]
+#[should_panic = "no subscriber is called `confrim`: [\"it\"]"]
+async fn calls_of_a_subscriber_that_there_is_not_are_no_calls_of_none() {
+    let _ = TestBroker::with([it(|| ())]).calls("confrim");
+}
+
+#[tokio::test]
+async fn a_call_tells_the_kind_of_its_error() {
+    let failing = Subscriber::new("it", "q", |context: Context| async move {
+        assert!(context.attempts() > 0, "the first one");
+        Err::<(), _>("no stock")
+    });
+    let broker = TestBroker::with([failing]);
+    broker.publish("q", &7).await.unwrap();
+    broker.run_until_idle().await;
+    let calls = broker.calls("it");
+    let kinds: Vec<_> = calls.iter().take(2).map(|call| call.error_kind.as_deref()).collect();
+    assert_eq!(kinds, [Some("panic"), Some("&str")]);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_is_that_of_the_messages() {
+    let day = std::time::Duration::from_secs(86_400);
+    let start = SystemTime::UNIX_EPOCH + 30_000 * day;
+    let broker = TestBroker::with([it(|| ())]).starts_at(start);
+    broker.publish_with(Outgoing::new("q", &7).at(start + day)).await.unwrap();
+    assert_eq!((runs(&broker), broker.rows()[0].created_at), (0, start));
+    broker.run_until_idle().await;
+    assert_eq!((runs(&broker), broker.calls("it")[0].at), (1, start + day));
+}
+
+#[tokio::test]
+async fn more_messages_than_a_test_has_steps_are_no_endless_ones() {
+    let broker = TestBroker::with([it(|| ())]);
+    broker.publish_batch((0..100_001).map(|n| Outgoing::new("q", &n))).await.unwrap();
+    assert_eq!(runs(&broker), 100_001);
+}
+
+#[tokio::test]
 async fn a_queue_that_nobody_reads_keeps_the_row() {
     let broker = TestBroker::with([it(|| ())]);
     broker.publish("elsewhere", &7).await.unwrap();

@@ -14,6 +14,7 @@ mod expired;
 mod extractors;
 mod hostile;
 mod layers;
+mod of_app;
 mod panics;
 mod payloads;
 mod policies;

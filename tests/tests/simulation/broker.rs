@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outbox::retry::Constant;
 use outbox::testing::{Ending, TestBroker};
-use outbox::{Context, Error, FailureReason, State, Subscriber, subscriber};
+use outbox::{AckPolicy, Context, Error, FailureReason, State, Subscriber, subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -172,4 +172,27 @@ fn a_broker_that_has_begun_is_refused_and_so_are_crashes_of_the_test_s_own() {
         });
     };
     assert!(panics(run).contains("crashes of its own"));
+}
+
+/// Between its ack and its first line there is no row, and nothing that runs.
+#[test]
+fn idle_is_not_before_a_handler_that_is_acked_first_has_run() {
+    for seed in 0..50 {
+        let first = Subscriber::new("first", "orders", |_: Context| async {
+            tokio::time::sleep(SECOND).await;
+            Err::<(), _>("too late")
+        });
+        let broker = TestBroker::with([first.ack(AckPolicy::AckFirst)]);
+        TestBroker::simulate(seed).run(broker, async |broker| {
+            broker.publish("orders", &7).await?;
+            broker.run_until_idle().await;
+            let calls = broker.calls("first");
+            broker.advance(60 * SECOND).await;
+            assert_eq!(broker.calls("first"), calls);
+            // A crash may have come in between.
+            let kinds = calls.iter().filter_map(|call| call.error_kind.as_deref());
+            assert!(kinds.clone().all(|kind| kind == "&str"));
+            Ok::<_, Error>(())
+        });
+    }
 }

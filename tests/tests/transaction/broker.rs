@@ -60,7 +60,66 @@ async fn without_a_database_the_broker_says_how_to_give_one() {
     let Err(Error::Launch(reasons)) = broker.publish("payments", &7).await else {
         panic!("it was published")
     };
+    assert!(reasons[0].contains("`Tx<sqlx::Sqlite>`"), "{reasons:?}");
     assert!(reasons[0].contains(".transactions(pool)"), "{reasons:?}");
+}
+
+#[subscriber("elsewhere")]
+async fn elsewhere(_: i64, _: Tx<sqlx::Postgres>) {}
+
+#[tokio::test]
+async fn a_transaction_that_no_broker_lends_is_refused_with_what_to_do() {
+    let without = TestBroker::with([elsewhere::subscriber()]);
+    let with = TestBroker::with([elsewhere::subscriber()]).transactions(pool().await);
+    for (broker, hint) in [(without, "`App::postgres(pool)`"), (with, "lent of SQLite")] {
+        let Err(Error::Launch(reasons)) = broker.publish("elsewhere", &7).await else {
+            panic!("it was published")
+        };
+        assert!(reasons[0].contains("`Tx<sqlx::Postgres>`"), "{reasons:?}");
+        assert!(reasons[0].contains(hint), "{reasons:?}");
+    }
+}
+
+/// As the code of a service does it.
+async fn place(pool: &SqlitePool, amount: i64) -> Published {
+    let mut tx = pool.begin().await.unwrap();
+    let published = outbox::publish(&mut tx, "payments", &amount).await.unwrap();
+    tx.commit().await.unwrap();
+    published
+}
+
+#[tokio::test]
+async fn what_the_code_under_test_publishes_is_delivered_and_is_no_message_of_a_handler() {
+    let pool = pool().await;
+    let broker = TestBroker::with([book::subscriber()]).transactions(pool.clone());
+    broker.publish("payments", &1).await.unwrap();
+    place(&pool, 2).await;
+    let queues = || broker.rows().iter().map(|row| row.queue.clone()).collect::<Vec<_>>();
+    broker.publish("payments", &3).await.unwrap();
+    assert_eq!(queues(), ["receipts", "audit", "receipts", "audit"]);
+    assert_eq!(booked(&pool).await, [1, 3]);
+    broker.advance(Duration::ZERO).await;
+    assert_eq!(booked(&pool).await, [1, 3, 2]);
+    place(&pool, 4).await;
+    broker.run_until_idle().await;
+    assert_eq!(booked(&pool).await, [1, 3, 2, 4]);
+    let left: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM outbox").fetch_one(&pool).await.unwrap();
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_test_that_holds_the_only_connection_goes_on() {
+    let pool = pool().await;
+    outbox::migrate(&pool).await.unwrap();
+    let broker = TestBroker::with([copied::subscriber()]).transactions(pool.clone());
+    let mut tx = pool.begin().await.unwrap();
+    outbox::publish(&mut tx, "copied", &7).await.unwrap();
+    broker.run_until_idle().await;
+    assert!(broker.calls("copied").is_empty(), "it is not committed");
+    tx.commit().await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(broker.calls("copied").len(), 1);
 }
 
 #[subscriber("careless", retry = NoRetry)]

@@ -140,14 +140,14 @@ async fn a_transaction_under_ack_first_is_refused_at_the_start(db: &Db) {
 async fn a_transaction_of_another_database_is_refused_at_the_start(db: &Db) {
     let nothing = Subscriber::new("book", "q", |_| async {});
     let (wrong, wanted) = if db.is_postgres() {
-        (nothing.requires::<Tx<sqlx::Sqlite>>(), "Tx<SQLite>")
+        (nothing.requires::<Tx<sqlx::Sqlite>>(), "Tx<sqlx::Sqlite>")
     } else {
-        (nothing.requires::<Tx<sqlx::Postgres>>(), "Tx<PostgreSQL>")
+        (nothing.requires::<Tx<sqlx::Postgres>>(), "Tx<sqlx::Postgres>")
     };
     let Err(Error::Launch(reasons)) = db.app().only([wrong]).start().await else {
         panic!("it started")
     };
-    assert!(reasons[0].contains(wanted) && reasons[0].contains("runs on"), "{reasons:?}");
+    assert!(reasons[0].contains(wanted) && reasons[0].contains("lent of"), "{reasons:?}");
 }
 
 async fn many_at_once_all_commit(db: &Db) {

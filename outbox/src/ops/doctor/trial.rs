@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::payloads::Kept;
 use crate::extract::{Common, Context, States};
 use crate::publish::Publisher;
-use crate::subscriber::{Read, Subscriber};
+use crate::subscriber::{AckPolicy, Read, Subscriber};
 
 /// What the handlers of a program make of payloads.
 pub(super) struct Trial {
@@ -30,7 +30,8 @@ impl Trial {
                 subscriber: subscriber.name(),
                 states: States::default(),
                 publisher: Publisher::default(),
-                collects: false,
+                // It collects nothing.
+                ack: AckPolicy::AckFirst,
                 threads: Arc::new(Semaphore::new(1)),
             });
             let of_each = |queue: &String| (queue.clone(), (read, Arc::clone(&common)));

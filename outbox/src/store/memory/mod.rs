@@ -103,6 +103,10 @@ impl MemoryStore {
         tables.now = tables.now.checked_add(by).unwrap_or(tables.now);
     }
 
+    pub fn set_now(&self, now: SystemTime) {
+        self.tables().now = now;
+    }
+
     pub fn set_dead_letters(&self, keep: bool) {
         self.tables().dlq = keep.then(Vec::new);
     }

@@ -1,9 +1,13 @@
 //! Transactions that are lent to handlers.
 
 use std::sync::Arc;
+#[cfg(feature = "testing")]
+use std::time::Duration;
 
-use sqlx::{Executor, Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{Executor, Row as _, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
+#[cfg(feature = "testing")]
+use tokio::time::timeout;
 
 use super::claim::read;
 use super::connect::begin_writing;
@@ -26,6 +30,7 @@ pub struct SqliteLender {
 /// The test broker's rows live in memory, so what is published in the transaction
 /// is taken out of it again.
 struct Apart {
+    names: TableNames,
     /// Set once its tables are made.
     made: OnceCell<()>,
     /// As every transaction begins.
@@ -38,25 +43,45 @@ impl SqliteLender {
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn elsewhere(pool: SqlitePool, elsewhere: Elsewhere) -> Self {
-        let apart = Apart { made: OnceCell::new(), elsewhere };
+    pub(crate) fn elsewhere(pool: SqlitePool, names: TableNames, elsewhere: Elsewhere) -> Self {
+        let apart = Apart { names, made: OnceCell::new(), elsewhere };
         Self { elsewhere: Some(apart), ..Self::new(pool) }
+    }
+
+    /// What the test's own transactions have published, no longer in its table. Nothing if
+    /// no connection comes free: the test may hold the only one.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn published_beside(&self) -> Result<Vec<Prepared>, StoreError> {
+        let Some(Apart { names, elsewhere, .. }) = &self.elsewhere else { return Ok(Vec::new()) };
+        let Ok(Ok(mut connection)) = timeout(FREE_WITHIN, self.pool.acquire()).await else {
+            return Ok(Vec::new());
+        };
+        let any = query(&names.sql(ANY)).fetch_optional(&mut *connection).await;
+        // Without an answer there is no table yet.
+        if !matches!(any, Ok(Some(_))) {
+            return Ok(Vec::new());
+        }
+        take(&mut connection, names, 0, &mut elsewhere.clone()).await
     }
 }
 
 impl lends::Lends for Sqlite {
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.as_sqlite()?;
-        if let Some(apart) = &lender.elsewhere {
-            let names = TableNames::default();
-            apart.made.get_or_try_init(|| super::schema::migrate(&lender.pool, &names)).await?;
+        if let Some(Apart { names, made, .. }) = &lender.elsewhere {
+            made.get_or_try_init(|| super::schema::migrate(&lender.pool, names)).await?;
         }
         // The semaphore is never closed.
         let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
         let tx = begin_writing(&lender.pool).await;
         let mut tx = tx.map_err(StoreError::of("begin"))?;
         tx.execute(BEGUN).await.map_err(StoreError::of("begin"))?;
-        let elsewhere = lender.elsewhere.as_ref().map(|apart| apart.elsewhere.clone());
+        let mut elsewhere = None;
+        if let Some(apart) = &lender.elsewhere {
+            let last = query(&apart.names.sql(LAST)).fetch_one(&mut *tx).await;
+            let last = last.and_then(|row| row.try_get(0)).map_err(StoreError::of("begin"))?;
+            elsewhere = Some(apart.elsewhere.clone().after(last));
+        }
         Ok(Open { tx, turn, elsewhere })
     }
 
@@ -73,7 +98,8 @@ impl lends::Lends for Sqlite {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::Elsewhere(Vec::new()));
             }
-            let messages = take(&mut tx, &mut elsewhere).await?;
+            let after = elsewhere.begun_after;
+            let messages = take(&mut tx, publisher.names(), after, &mut elsewhere).await?;
             tx.commit().await.map_err(StoreError::of("commit"))?;
             elsewhere.committed();
             return Ok(Ended::Elsewhere(messages));
@@ -142,13 +168,24 @@ async fn goes_on(tx: &mut SqliteConnection) -> Result<(), StoreError> {
     })
 }
 
-/// What was published in the transaction, no longer in its table.
+/// One that was dropped comes back to its pool in a task of its own.
+#[cfg(feature = "testing")]
+const FREE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whether there is anything to take.
+#[cfg(feature = "testing")]
+const ANY: &str = "SELECT 1 FROM \"outbox\" LIMIT 1";
+/// The last row that was there before.
+const LAST: &str = "SELECT coalesce(max(id), 0) FROM \"outbox\"";
+
+/// What was published behind a row, no longer in its table.
 async fn take(
     tx: &mut SqliteConnection,
+    names: &TableNames,
+    after: i64,
     elsewhere: &mut Elsewhere,
 ) -> Result<Vec<Prepared>, StoreError> {
-    let sql: Arc<str> = include_str!("sql/take_all.sql").into();
-    let rows = query(&sql).fetch_all(tx).await;
+    let rows = query(&names.sql(include_str!("sql/take.sql"))).bind(after).fetch_all(tx).await;
     let mut rows: Vec<Row> = rows
         .and_then(|rows| rows.iter().map(read).collect())
         .map_err(StoreError::of("take what was published"))?;
@@ -169,7 +206,7 @@ fn is(row: &Row, message: &Prepared) -> bool {
         && row.timer_id == message.timer_id
 }
 
-/// A row that the handler wrote by SQL of its own, as a message.
+/// A row of which nothing more is known, as a message.
 fn again(row: Row) -> Prepared {
     let wait = row.next_attempt_at.duration_since(row.created_at).unwrap_or_default();
     Prepared {

@@ -48,16 +48,24 @@ impl Ledger {
         let (ledger, store) = (Arc::clone(self), store.clone());
         layer(move |context, next| {
             let ledger = Arc::clone(&ledger);
-            ledger.begins(&context, &store);
+            let at = ledger.begins(&context, &store);
             let running = Running::begin(ledger);
             async move {
-                let _running = running;
-                next.run(context).await
+                let result = next.run(context).await;
+                if let Err(error) = &result {
+                    running.0.calls()[at].error_kind = Some(error.kind().to_owned());
+                }
+                result
             }
         })
     }
 
-    fn begins(&self, context: &Context, store: &MemoryStore) {
+    fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where its call stands from now on.
+    fn begins(&self, context: &Context, store: &MemoryStore) -> usize {
         let delivery = context.delivery();
         let row = &delivery.row;
         let call = Call {
@@ -70,12 +78,14 @@ impl Ledger {
             attempts: row.attempts_count,
             at: store.now(),
             // Under `AckFirst` the row is gone already.
-            ending: if delivery.common.collects { Ending::Unwritten } else { Ending::Acked },
+            ending: if delivery.common.collects() { Ending::Unwritten } else { Ending::Acked },
+            error_kind: None,
         };
         let lease = Lease { id: row.id, token: row.acquired_token.unwrap_or_default() };
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls();
         self.leases().calls.insert(lease, calls.len());
         calls.push(call);
+        calls.len() - 1
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
@@ -91,7 +101,7 @@ impl Ledger {
 
     /// What was written for the leases that it landed for.
     pub(super) fn settled(&self, landed: &[bool], endings: impl Iterator<Item = (Lease, Ending)>) {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls();
         let mut leases = self.leases();
         for ((lease, ending), _) in endings.zip(landed).filter(|&(_, &hit)| hit) {
             let token = leases.renamed.remove(&lease).unwrap_or(lease.token);
@@ -104,10 +114,10 @@ impl Ledger {
 }
 
 /// A handler that runs, until it is dropped.
-struct Running(Arc<Ledger>);
+pub(super) struct Running(Arc<Ledger>);
 
 impl Running {
-    fn begin(ledger: Arc<Ledger>) -> Self {
+    pub(super) fn begin(ledger: Arc<Ledger>) -> Self {
         ledger.running.fetch_add(1, Ordering::Relaxed);
         Self(ledger)
     }

@@ -10,7 +10,6 @@ use super::store::FaultyStore;
 use super::told::{Fault, Place, Told};
 use super::world::{Cast, World};
 use crate::engine::{Engine, Settings, Shared, Vital};
-use crate::subscriber::debug_chain;
 use crate::telemetry::Sinks;
 
 /// From a start to the next stop.
@@ -122,8 +121,8 @@ pub(super) async fn live(world: Arc<World>, cast: Arc<Cast>) {
 fn start(world: &Arc<World>, cast: &Cast, process: &Arc<Process>) -> Engine<FaultyStore> {
     world.tell(&Told::Started { session: process.session });
     let store = FaultyStore { world: Arc::clone(world), process: Arc::clone(process) };
-    let shared =
-        Shared::new(store, Arc::new(debug_chain), cast.publisher.clone(), Sinks::default());
+    let render = Arc::clone(&cast.render);
+    let shared = Shared::new(store, render, cast.publisher.clone(), Sinks::default());
     let settings = Settings { drain_timeout: world.weather.drain_timeout, sample_every: None };
     // No thread looks after leases: it would go by another clock.
     let engine = Engine::start(

@@ -5,6 +5,7 @@ use std::future::{Future, pending};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use super::ledger::Running;
 use super::process::{Process, wait};
 use super::told::{Fault, Place, Told};
 use super::wakes::FaultyWakes;
@@ -93,6 +94,8 @@ impl Store for FaultyStore {
 
     async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
         let (leases, ledger) = (leases.to_vec(), Arc::clone(&self.world.ledger));
+        // Under `AckFirst` the handler begins when this is answered, and no row is left by then.
+        let _running = Running::begin(Arc::clone(&ledger));
         let statement = move |store: MemoryStore| async move {
             let landed = store.ack(&leases).await?;
             ledger.settled(&landed, leases.iter().map(|lease| (*lease, Ending::Acked)));

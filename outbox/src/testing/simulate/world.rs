@@ -20,7 +20,7 @@ use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::Wake;
 use crate::store::memory::{MemoryStore, Statement};
-use crate::subscriber::Subscriber;
+use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::Stats;
 
 /// Hears of everything.
@@ -49,6 +49,7 @@ pub(in crate::testing) struct Cast {
     pub(in crate::testing) states: States,
     pub(in crate::testing) stats: Stats,
     pub(in crate::testing) publisher: Publisher,
+    pub(in crate::testing) render: Arc<ErrorRenderer>,
 }
 
 impl World {

@@ -94,7 +94,7 @@ fn counted_as_written(ran: &Ran, wrong: &mut Wrong) {
             format!("{counted} {what} are counted and {written} were written")
         });
     }
-    let calls = QUEUES.iter().flat_map(|queue| ran.broker.calls(queue));
+    let calls = stats.iter().flat_map(|one| ran.broker.calls(one.name));
     let told = calls.filter(|call| call.ending == Ending::Acked).count() as u64;
     wrong.unless(told == acks, "X1", || format!("{told} calls were acked, {acks} rows were"));
 }

@@ -1,0 +1,260 @@
+//! What a broker is made of, until its first message.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::drive::Driver;
+use super::simulate::{Cast, World};
+use super::{Call, TestBroker};
+use crate::app::{App, problems};
+use crate::error::Result;
+use crate::extract::{Context, States};
+#[cfg(feature = "sqlite")]
+use crate::extract::{Elsewhere, Lender};
+use crate::publish::Publisher;
+use crate::store::memory::MemoryStore;
+use crate::subscriber::{
+    self, ErrorRenderer, HandlerResult, Layer, Next, Subscriber, debug_chain, registered,
+};
+use crate::telemetry::Stats;
+
+pub(super) struct Setup {
+    pub(super) subscribers: Vec<Subscriber>,
+    pub(super) states: States,
+    layers: Vec<Layer>,
+    render: Arc<ErrorRenderer>,
+    /// Of the app that the broker stands in for.
+    mistakes: Vec<String>,
+    pub(super) drive: Option<Drive>,
+    /// Whose processes run the handlers, if it is simulated.
+    world: Option<Arc<World>>,
+    /// Deliveries whose process dies before the result is written.
+    pub(super) crashes: Arc<AtomicUsize>,
+}
+
+/// What runs the handlers.
+#[derive(Clone)]
+pub(super) enum Drive {
+    /// The test's own task, step by step.
+    Steps(Arc<Driver>),
+    /// The loops of simulated processes.
+    Loops(Arc<World>),
+}
+
+impl TestBroker {
+    /// A broker with every handler that is linked into the test.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(registered())
+    }
+
+    /// A broker with these subscribers.
+    #[must_use]
+    pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
+        let setup = Setup {
+            subscribers: subscribers.into_iter().collect(),
+            states: States::default(),
+            layers: Vec::new(),
+            render: Arc::new(debug_chain),
+            mistakes: Vec::new(),
+            drive: None,
+            world: None,
+            crashes: Arc::default(),
+        };
+        Self {
+            store: MemoryStore::new(true),
+            setup: Arc::new(Mutex::new(setup)),
+            calls: Arc::<Mutex<Vec<Call>>>::default(),
+            publisher: Publisher::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// A broker in the place of this app's database: with its subscribers, routers, layers
+    /// and states, its tables' names and its error renderer. Dead letters are kept if the
+    /// app keeps them. Neither its hooks run nor its recorders hear; what is wrong with it,
+    /// the first message says.
+    ///
+    /// A state that is added afterwards takes the place of the app's:
+    ///
+    /// ```
+    /// # use outbox::{App, State, Subscriber, Context, testing::TestBroker};
+    /// # #[derive(Clone)] struct Mailer(&'static str);
+    /// # fn app() -> App {
+    /// #     let seen = |ctx: Context| async move { assert_eq!(ctx.state::<Mailer>().unwrap().0, "fake") };
+    /// #     App::from_env().only([Subscriber::new("it", "orders", seen)]).state(Mailer("real"))
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// let broker = TestBroker::of(&app()).state(Mailer("fake"));
+    /// broker.publish("orders", &7).await?;
+    /// # assert!(broker.rows().is_empty());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn of(app: &App) -> Self {
+        let broker = Self::with(app.subscribers());
+        let store = MemoryStore::new(app.names.dlq().is_some());
+        let mut setup = broker.setup();
+        setup.states = (*app.states).clone();
+        setup.render = Arc::clone(&app.render);
+        setup.mistakes.clone_from(&app.mistakes);
+        drop(setup);
+        Self { store, publisher: Publisher::new(app.names.clone()), ..broker }
+    }
+
+    pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[track_caller]
+    fn before_the_first_message(&self, call: &str) -> MutexGuard<'_, Setup> {
+        let setup = self.setup();
+        let begun = setup.drive.is_some();
+        if begun {
+            drop(setup);
+            panic!("`.{call}(..)` comes before the first message");
+        }
+        setup
+    }
+
+    /// Gives handlers a value, as [`App::state`](crate::App::state).
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[must_use]
+    #[track_caller]
+    pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
+        self.before_the_first_message("state").states.insert(value);
+        self
+    }
+
+    /// Puts a layer around every handler, as [`App::layer`](crate::App::layer).
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[must_use]
+    #[track_caller]
+    pub fn layer<F>(self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let layer = subscriber::layer(layer);
+        self.before_the_first_message("layer").layers.push(layer);
+        self
+    }
+
+    /// Lends transactions of this SQLite pool to handlers that take
+    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first needed;
+    /// what is published in such a transaction goes to the broker's rows when it
+    /// commits. With a database in memory, give the pool one connection.
+    ///
+    /// What the code under test publishes in transactions of its own lies in that table, until
+    /// [`run_until_idle`](Self::run_until_idle), [`advance`](Self::advance) or
+    /// [`redeliver`](Self::redeliver) takes it over: so producers are tested with their
+    /// consumers. (Within a second a connection of the pool has to be free for that.)
+    ///
+    /// The broker's timers are not in that database: whether a name is taken is seen when the
+    /// message comes to the broker's rows, and `cancel_timer` in a savepoint finds none of them.
+    /// What is published in a savepoint, or beside the handlers, is known by its row alone: it
+    /// is due as long after its publication as the row says, by the clock of SQLite, and moves
+    /// no timer of the broker. Do not pause tokio's clock: it does not wait for the database.
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    #[track_caller]
+    pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
+        let mut setup = self.before_the_first_message("transactions");
+        let crashes = Arc::clone(&setup.crashes);
+        let elsewhere = Elsewhere::new(crashes, Arc::new(self.store.clone()));
+        setup.states.lend(Lender::elsewhere(pool, self.publisher.names().clone(), elsewhere));
+        drop(setup);
+        self
+    }
+
+    /// Deletes what fails for good instead of keeping dead letters.
+    #[must_use]
+    pub fn without_dlq(self) -> Self {
+        self.store.set_dead_letters(false);
+        self
+    }
+
+    /// Sets the broker's clock, which otherwise stands at the beginning of 2026: for handlers
+    /// that compare times of messages with the system's. (Others do better with a test that
+    /// does not depend on the day.)
+    ///
+    /// # Panics
+    /// After the first message was published.
+    #[must_use]
+    #[track_caller]
+    pub fn starts_at(self, time: SystemTime) -> Self {
+        drop(self.before_the_first_message("starts_at"));
+        self.store.set_now(time);
+        self
+    }
+
+    /// Has simulated processes run the handlers.
+    pub(super) fn simulated(&self, world: &Arc<World>) {
+        let mut setup = self.setup();
+        assert!(setup.drive.is_none(), "a simulation comes before the first message");
+        // A database answers on another thread, and virtual time would not wait for it.
+        assert!(setup.states.lender().is_none(), "a simulation lends no transactions");
+        setup.world = Some(Arc::clone(world));
+    }
+
+    pub(super) fn is_simulated(&self) -> bool {
+        self.setup().world.is_some()
+    }
+
+    pub(super) fn drive(&self) -> Result<Drive> {
+        let mut setup = self.setup();
+        if let Some(drive) = &setup.drive {
+            return Ok(drive.clone());
+        }
+        let mut reasons = setup.mistakes.clone();
+        reasons.extend(problems(&setup.subscribers, &setup.states));
+        if !reasons.is_empty() {
+            return Err(crate::Error::Launch(reasons));
+        }
+        let mut subscribers = setup.subscribers.clone();
+        for one in &mut subscribers {
+            one.inside(&setup.layers);
+        }
+        let cast = Cast {
+            subscribers,
+            states: setup.states.clone(),
+            stats: self.stats.clone(),
+            publisher: self.publisher.clone(),
+            render: Arc::clone(&setup.render),
+        };
+        let drive = if let Some(world) = &setup.world {
+            world.begin(cast);
+            Drive::Loops(Arc::clone(world))
+        } else {
+            Drive::Steps(Arc::new(Driver::new(self.store.clone(), cast)))
+        };
+        Ok(setup.drive.insert(drive).clone())
+    }
+
+    pub(super) fn drive_or_panic(&self) -> Drive {
+        self.drive().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl Drive {
+    /// A transaction of a simulation stays open while others go on.
+    pub(super) async fn before_commit(&self) {
+        if let Self::Loops(world) = self {
+            world.others_first().await;
+        }
+    }
+}
+
+impl Default for TestBroker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
