@@ -162,7 +162,7 @@ fn cause(code: &str) -> Option<&'static str> {
 fn is_refused(code: &str) -> bool {
     match code.len() {
         // A statement that was cancelled has not committed.
-        5 => code == "57014" || !["08", "57"].iter().any(|class| code.starts_with(class)),
+        5 => code == "57014" || !["08", "57", "58"].iter().any(|class| code.starts_with(class)),
         _ => code.parse::<u32>().is_ok_and(|code| !matches!(code & 0xff, 10 | 13)),
     }
 }
@@ -172,10 +172,11 @@ fn is_refused(code: &str) -> bool {
 fn passes(code: &str) -> bool {
     match code.len() {
         // PostgreSQL: connection, read-only transaction (a standby), rollback
-        // (deadlock, serialization), resources, lock not available, operator.
-        5 => ["08", "25", "40", "53", "55", "57"].iter().any(|class| code.starts_with(class)),
-        // SQLite's extended code: the low byte is BUSY (5), LOCKED (6), IOERR (10) or FULL (13).
-        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13)),
+        // (deadlock, serialization), resources, lock not available, operator, system.
+        5 => ["08", "25", "40", "53", "55", "57", "58"].iter().any(|of| code.starts_with(of)),
+        // SQLite's extended code: the low byte is BUSY (5), LOCKED (6), NOMEM (7), IOERR (10),
+        // FULL (13), CANTOPEN (14: no descriptor is left) or PROTOCOL (15: a race for the log).
+        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 7 | 10 | 13..=15)),
     }
 }
 
@@ -245,7 +246,9 @@ mod tests {
     fn what_is_refused_was_not_done_and_what_lost_its_session_may_have_been() {
         // A deadlock, a lock that is held, a standby, a full server; a busy file.
         // And a statement that was cancelled.
-        for code in ["40P01", "55P03", "25006", "53300", "57014", "5", "261", "517"] {
+        for code in
+            ["40P01", "55P03", "25006", "53300", "57014", "5", "261", "517", "7", "14", "15"]
+        {
             assert!(passes(code) && is_refused(code), "{code}");
         }
         // For good: a constraint, a file that is none.
@@ -253,7 +256,7 @@ mod tests {
             assert!(!passes(code) && is_refused(code), "{code}");
         }
         // The server ends, the session was ended; an error of the disk, a full one.
-        for code in ["57P01", "08006", "10", "1034", "13"] {
+        for code in ["57P01", "08006", "58030", "10", "1034", "13"] {
             assert!(passes(code) && !is_refused(code), "{code}");
         }
     }

@@ -68,6 +68,9 @@ fn expand(input: &DeriveInput, arms: &[Arm]) -> TokenStream {
     let header = quote_spanned!(located=> impl ::outbox::Failure for #name);
     quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
+        impl ::outbox::__private::Derived for #name {}
+
+        #[automatically_derived]
         #header {
             fn verdict(&self) -> ::outbox::Verdict {
                 match *self {
@@ -95,6 +98,9 @@ fn fallback(input: &DeriveInput, error: &syn::Error) -> TokenStream {
     let name = &input.ident;
     let stub = input.generics.params.is_empty().then(|| {
         quote_spanned! {Span::mixed_site()=>
+            #[automatically_derived]
+            impl ::outbox::__private::Derived for #name {}
+
             #[automatically_derived]
             impl ::outbox::Failure for #name {
                 fn verdict(&self) -> ::outbox::Verdict {

@@ -103,10 +103,10 @@ fn subscriber(
 /// The queue's names, if the handler's payload is what the queue holds.
 fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
     let span = at(queues);
-    let payload = if let Some(Param::Payload(ty) | Param::Batch { message: ty, .. }) = payload {
-        ty.to_token_stream()
-    } else {
-        quote_spanned!(span=> [u8])
+    let payload = match payload {
+        Some(Param::Payload(ty) | Param::Batch { message: ty, .. }) => ty.to_token_stream(),
+        Some(Param::Str(_)) => quote_spanned!(span=> ::core::primitive::str),
+        _ => quote_spanned!(span=> [::core::primitive::u8]),
     };
     quote_spanned!(span=> ::outbox::__private::queues::<#payload, _>(&#queues))
 }

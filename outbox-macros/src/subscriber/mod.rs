@@ -24,7 +24,7 @@ pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     };
     let mut errors = Errors::default();
     let args = args::parse(args, &mut errors);
-    let queues = args.queue.map(|queue| queues::check(queue, &mut errors));
+    let queues = args.queue.as_ref().map(|queue| queues::check(queue, &mut errors));
     let options = options::check(&args.settings, &mut errors);
     let params = check::function(&function, &options, &mut errors);
     check::transaction(&options, &params, &mut errors);

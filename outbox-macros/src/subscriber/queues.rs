@@ -1,7 +1,8 @@
 //! The queue names, where they are written out.
 
 use proc_macro2::TokenStream;
-use quote::ToTokens;
+use quote::{ToTokens, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Expr, Lit, LitStr};
 
 use crate::errors::Errors;
@@ -10,8 +11,8 @@ use crate::literal;
 /// As long as the column.
 const MAX_CHARS: usize = 255;
 
-pub(super) fn check(queue: Expr, errors: &mut Errors) -> TokenStream {
-    match literal::peel(&queue) {
+pub(super) fn check(queue: &Expr, errors: &mut Errors) -> TokenStream {
+    match literal::peel(queue) {
         Expr::Array(array) if array.elems.is_empty() => {
             errors.at(array, "the array names no queue");
         }
@@ -29,7 +30,7 @@ pub(super) fn check(queue: Expr, errors: &mut Errors) -> TokenStream {
             name(single, errors);
         }
     }
-    queue.into_token_stream()
+    borrowable(queue)
 }
 
 /// The queue of `publish`: one name, or an expression that is a string.
@@ -43,7 +44,13 @@ pub(super) fn one(queue: &Expr, errors: &mut Errors) -> TokenStream {
             name(single, errors);
         }
     }
-    queue.to_token_stream()
+    borrowable(queue)
+}
+
+/// With an `&` in front of it: of a sum it would be the first term's.
+fn borrowable(queue: &Expr) -> TokenStream {
+    let binds = !matches!(queue, Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_));
+    if binds { queue.to_token_stream() } else { quote_spanned!(queue.span()=> (#queue)) }
 }
 
 /// The name, if it is a literal.

@@ -20,8 +20,8 @@ const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with wh
      what belongs to the whole batch is published in a `Tx`: `outbox::publish(&mut tx, ..)`";
 
 /// Both are serialisable: an `Err` would be published, and its message acked.
-const RENAMED: &str = "`publish` knows `Result` and `Option` by their names, and this is one under another; \
-     write its own name";
+const RENAMED: &str = "`publish` knows `Result`, `Option` and `Vec` by their names, and this is one under \
+     another; write its own name";
 
 /// Bytes are one message where a handler takes them.
 const BYTES: &str = "with `publish` each element of a `Vec` is a message, and here that is each byte; \

@@ -292,8 +292,10 @@ impl App {
     /// registered ones of the same origin.
     pub(crate) fn subscribers(&self) -> Vec<Subscriber> {
         let mut all = self.only.clone().unwrap_or_else(registered);
-        let identity = |one: &Subscriber| (one.name(), one.origin());
-        all.retain(|one| !self.included.iter().any(|other| identity(other) == identity(one)));
+        if self.only.is_none() {
+            let identity = |one: &Subscriber| (one.name(), one.origin());
+            all.retain(|one| !self.included.iter().any(|other| identity(other) == identity(one)));
+        }
         all.extend(self.included.iter().cloned());
         for one in &mut all {
             one.inside(&self.layers);
@@ -309,9 +311,14 @@ impl App {
     /// because the drain's time was over.
     pub async fn run(self) -> Result<()> {
         let mut signals = signals::Signals::install()?;
-        let running = tokio::select! {
-            started = self.start() => started?,
-            () = signals.first() => return Ok(()),
+        let started = tokio::select! {
+            started = self.start() => Some(started?),
+            () = signals.first() => None,
+        };
+        let Some(running) = started else {
+            // A hook may have left a thread behind for which the runtime waits.
+            signals.exit_on_second();
+            return Ok(());
         };
         signals.first().await;
         signals.exit_on_second();

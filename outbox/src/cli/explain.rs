@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use crate::app::App;
 use crate::error::BoxError;
+use crate::ops::Desk;
 
 /// The error, with what to do where that is known.
 pub(super) async fn explain(app: &App, error: &BoxError) -> String {
@@ -15,6 +16,13 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
             Some("42501") => {
                 format!("{told}; `outbox migrate --print-grants` prints what each role needs")
             }
+            // Lock not available.
+            Some("55P03") => match locks(app).await {
+                Some(locks) => format!("{told}; {locks}"),
+                None => format!(
+                    "{told}; whoever held it has not locked a whole table, or let go by now: try again"
+                ),
+            },
             _ if refused.message().starts_with("no such table") => {
                 format!("{told}; `outbox migrate` makes the tables")
             }
@@ -31,6 +39,24 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
 /// Why the database cannot be reached, if it cannot.
 async fn reason(app: &App) -> Option<String> {
     app.operator().ok()?.reach().await.err().map(|error| error.to_string())
+}
+
+/// Who keeps tables locked, if anybody does.
+async fn locks(app: &App) -> Option<String> {
+    match app.operator().ok()?.desk {
+        #[cfg(feature = "postgres")]
+        Desk::Postgres(desk) => {
+            let tables = desk.locked_tables().await.ok()?;
+            let told = tables.iter().map(|(table, by)| {
+                let told = crate::ops::locked(table, by);
+                format!("{} ({})", told.what, told.next)
+            });
+            let told: Vec<_> = told.collect();
+            (!told.is_empty()).then(|| told.join("; "))
+        }
+        #[cfg(feature = "sqlite")]
+        Desk::Sqlite(_) => None,
+    }
 }
 
 /// What the driver said, however deep it lies.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use super::output::printable;
 use super::{Context, Done, Trouble};
@@ -27,12 +27,20 @@ pub(super) struct Peek {
     full: bool,
 }
 
+/// Not made of a `Value`, in which numbers lose digits.
+#[derive(Serialize)]
+struct Answer<'a> {
+    queue: &'a str,
+    rows: &'a [Peeked],
+}
+
 impl Peek {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
         let options = PeekOptions::default().rows(self.rows);
         let options = if self.full { options.full() } else { options };
         let rows = context.operator()?.peek(&self.queue, &options).await?;
-        context.out.result(&json!({ "queue": self.queue, "rows": rows }), || {
+        let value = Answer { queue: &self.queue, rows: &rows };
+        context.out.result(&value, || {
             if rows.is_empty() {
                 return format!("the queue {} has no rows", printable(&self.queue));
             }

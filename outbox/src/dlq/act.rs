@@ -121,7 +121,7 @@ impl DeadLetters {
         mut done: impl FnMut(u64),
     ) -> Result<u64> {
         let mut audit = Audit::of("purged", filter);
-        for part in Self::purged(&self.failed_by_now(filter).await?) {
+        for part in self.purged(filter).await? {
             loop {
                 let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
                 let batch = left.min(i64::from(BATCH));
@@ -146,28 +146,34 @@ impl DeadLetters {
     /// As [`count`](Self::count).
     pub async fn count_purged(&self, filter: &Filter) -> Result<u64> {
         let mut count = 0;
-        for part in Self::purged(&self.failed_by_now(filter).await?) {
+        for part in self.purged(filter).await? {
             count += self.count(&part).await?;
         }
         Ok(count)
     }
 
-    /// A status each: an index serves it.
-    fn purged(filter: &Filter) -> Vec<Filter> {
-        match filter.status {
-            Some(_) => vec![filter.clone()],
+    /// What a purge deletes, a status each: an index serves it.
+    async fn purged(&self, filter: &Filter) -> Result<Vec<Filter>> {
+        let filter = self.named_by_now(filter).await?;
+        Ok(match filter.status {
+            Some(_) => vec![filter],
             None => [Status::Resolved, Status::Ignored]
                 .map(|status| filter.clone().status(status))
                 .to_vec(),
-        }
+        })
     }
 
     /// The open letters of a filter that have failed by now.
     pub(crate) async fn open_letters(&self, filter: &Filter) -> Result<Filter> {
+        self.named_by_now(&filter.open()).await
+    }
+
+    /// Those that have failed by now, each with its fingerprint if one is looked for.
+    async fn named_by_now(&self, filter: &Filter) -> Result<Filter> {
         if filter.fingerprint.is_some() {
             self.fingerprint_all().await?;
         }
-        self.failed_by_now(&filter.open()).await
+        self.failed_by_now(filter).await
     }
 
     /// The letters of a filter that have failed by now: those that fail while the work

@@ -65,6 +65,13 @@ impl Canary {
     }
 }
 
+impl CanaryOutcome {
+    /// Of no row.
+    pub(super) fn of_none(passed: bool) -> Self {
+        Self { handled: 0, failed: 0, waiting: 0, passed }
+    }
+}
+
 impl DeadLetters {
     /// Waits for what becomes of rows that were made since a time.
     pub(super) async fn watch(

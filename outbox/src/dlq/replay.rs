@@ -221,7 +221,12 @@ impl DeadLetters {
                 told(batch);
             })
             .await?;
-            let outcome = self.watch(canary, &rows, since).await?;
+            let outcome = if rows.is_empty() {
+                // None could be put back: nothing is known of the others, if there are any.
+                CanaryOutcome::of_none(self.count(&work.filter).await? == 0)
+            } else {
+                self.watch(canary, &rows, since).await?
+            };
             work.report.canary = Some(outcome);
         }
         if !work.report.stopped() {
@@ -229,7 +234,8 @@ impl DeadLetters {
             let left = how.limit.map_or(u64::MAX, |limit| limit.saturating_sub(done));
             work.run(left, &mut told).await?;
         }
-        if filter.ids.is_none() && how.limit.is_none() && !work.report.stopped() {
+        let all = how.limit.is_none_or(|limit| work.report.replayed < limit);
+        if filter.ids.is_none() && all && !work.report.stopped() {
             // What was passed over because somebody had it locked.
             let left = self.count(&work.filter).await?;
             work.report.locked = left.saturating_sub(work.report.kept);

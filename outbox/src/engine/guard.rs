@@ -1,6 +1,5 @@
 //! A run of a handler, safe from its panics and bounded in time.
 
-use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -62,10 +61,7 @@ impl<F: FnOnce() -> Called + Unpin> Future for Guarded<F> {
         });
         match catch_unwind(step) {
             Ok(step) => step.map(Ok),
-            Err(panic) => {
-                let error = HandlerError::new(HandlerError::PANIC, message(&*panic));
-                Poll::Ready(Err(error))
-            }
+            Err(panic) => Poll::Ready(Err(HandlerError::panicked(&*panic))),
         }
     }
 }
@@ -77,10 +73,4 @@ impl<F> Drop for Guarded<F> {
             error!(target: TARGET, "a handler panicked while it was dropped");
         }
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("the handler panicked with something other than a text").to_owned()
 }

@@ -7,6 +7,7 @@ mod age;
 pub(crate) mod begun;
 mod bench;
 pub mod doctor;
+mod document;
 pub(crate) mod failed;
 mod grants;
 pub(crate) mod json;
@@ -21,6 +22,7 @@ mod why;
 #[cfg(feature = "cli")]
 pub(crate) use age::age;
 pub use bench::{Bench, Load, Measured};
+pub use document::Document;
 pub use grants::Roles;
 #[cfg(feature = "cli")]
 pub(crate) use json::rfc3339;
@@ -31,6 +33,8 @@ pub use publish::CancelledTimer;
 pub use queues::QueueInfo;
 pub(crate) use stats::Counted;
 pub use stats::{QueueRates, QueueSample, Rates, Sample, SampleOptions};
+#[cfg(feature = "postgres")]
+pub(crate) use why::locked;
 pub use why::{Answer, Extension, Letter, Session, Sureness, Told, Why, WhyOptions, WhyRow};
 pub(crate) use why::{BEFORE, Found, Locks, Readers};
 

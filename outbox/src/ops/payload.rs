@@ -3,7 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
-use serde_json::Value;
+
+use super::Document;
 
 /// What a payload holds, as far as it was read.
 ///
@@ -24,8 +25,8 @@ use serde_json::Value;
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Payload {
-    /// A JSON document, read to its end.
-    Json(Value),
+    /// A JSON document, read to its end, as it is stored.
+    Json(Document),
     /// Text, or the beginning of one.
     Text(String),
     /// Anything else, or the beginning of it, as hexadecimal digits.
@@ -47,11 +48,11 @@ impl Payload {
     #[must_use]
     pub fn of(first: &[u8], size: u64) -> Self {
         let whole = first.len() as u64 >= size;
-        if whole && let Ok(value) = serde_json::from_slice(first) {
-            return Self::Json(value);
-        }
         match std::str::from_utf8(first) {
-            Ok(text) => Self::Text(text.to_owned()),
+            Ok(text) => match Document::of(text).filter(|_| whole) {
+                Some(json) => Self::Json(json),
+                None => Self::Text(text.to_owned()),
+            },
             // A character that was cut in two.
             Err(cut) if !whole && cut.error_len().is_none() => {
                 Self::Text(String::from_utf8_lossy(&first[..cut.valid_up_to()]).into_owned())

@@ -4,11 +4,10 @@ use std::fmt;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::payload::Payload;
-use super::{Operator, json, on_desk};
+use super::{Document, Operator, json, on_desk};
 use crate::error::{Result, StoreError};
 use crate::message::{Row, Stored};
 use crate::publish::check_name;
@@ -73,7 +72,7 @@ pub struct Peeked {
     /// Its timer name.
     pub timer_id: Option<String>,
     /// Its headers: an object, or the text that is none.
-    pub headers: Value,
+    pub headers: Document,
     /// Its payload, or the beginning of it.
     pub payload: Payload,
     /// Bytes of the whole payload.
@@ -103,8 +102,7 @@ impl fmt::Debug for Peeked {
 impl Peeked {
     pub(crate) fn of(row: Row, size: u64, seen_at: SystemTime) -> Self {
         let headers = row.headers.map(Stored::into_text);
-        let text = |text: &str| Value::String(text.to_owned());
-        let parsed = headers.map(|it| serde_json::from_str(&it).unwrap_or_else(|_| text(&it)));
+        let shown = headers.map(|it| Document::of(&it).unwrap_or_else(|| Document::text(&it)));
         Self {
             id: row.id,
             due_at: row.next_attempt_at,
@@ -114,7 +112,7 @@ impl Peeked {
             leased_at: row.acquired_at,
             token: row.acquired_token,
             timer_id: row.timer_id,
-            headers: parsed.unwrap_or_default(),
+            headers: shown.unwrap_or_default(),
             payload: Payload::of(&row.payload, size),
             payload_bytes: size,
             payload_cut: (row.payload.len() as u64) < size,

@@ -1,6 +1,7 @@
 //! Handlers with the option `batch`.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
 use serde::de::DeserializeOwned;
@@ -73,7 +74,8 @@ pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
     let mut items = Vec::with_capacity(deliveries.len());
     let mut results = Vec::with_capacity(deliveries.len());
     for context in deliveries {
-        match T::read(&context) {
+        let read = catch_unwind(AssertUnwindSafe(|| T::read(&context)));
+        match read.unwrap_or_else(|panic| Err(HandlerError::panicked(&*panic))) {
             Ok(message) => {
                 items.push(Item { message, context });
                 results.push(None);

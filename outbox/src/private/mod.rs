@@ -17,9 +17,9 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::extract::{Context, FromContext};
 use crate::message::{Codec, DecodeError, Encoded, Json, codec};
 pub use crate::publish::QueueOf;
+pub use crate::subscriber::{Derived, HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
 use crate::subscriber::{Failure, Verdict};
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
-pub use crate::subscriber::{HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
 use crate::tracking;
 
 /// A subscriber as the macro found it.

@@ -27,7 +27,7 @@ impl<T: Serialize> Message for T {
     }
 }
 
-/// Tells a type that is published as it is from a `Result` or an `Option` that an alias
+/// Tells a type that is published as it is from a `Result`, `Option` or `Vec` that an alias
 /// hides from the macro: an inherent constant is found before one of a trait.
 pub struct Named<T>(std::marker::PhantomData<T>);
 
@@ -45,6 +45,11 @@ impl<T, E> Named<Result<T, E>> {
 }
 
 impl<T> Named<Option<T>> {
+    /// It is.
+    pub const WRAPS: bool = true;
+}
+
+impl<T> Named<Vec<T>> {
     /// It is.
     pub const WRAPS: bool = true;
 }

@@ -1,12 +1,13 @@
 //! A queue with the type of its messages.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Serialize;
 
 use super::{Outgoing, PublishError, Published, Publisher, Transaction};
-use crate::message::Codec;
+use crate::message::{Codec, Encoded, Json};
 use crate::subscriber::IntoQueues;
 
 /// A queue whose messages are `T`: publishing and handling another type does not
@@ -122,6 +123,32 @@ impl<T> QueueOf<[u8]> for Queue<T> {
         vec![self.name.to_owned()]
     }
 }
+
+/// An encoding of the user's own is one of the same messages.
+impl<C, T> QueueOf<Encoded<C, T>> for Queue<T> {
+    fn names(&self) -> Vec<String> {
+        vec![self.name.to_owned()]
+    }
+}
+
+impl<T> QueueOf<Json<T>> for Queue<T> {
+    fn names(&self) -> Vec<String> {
+        vec![self.name.to_owned()]
+    }
+}
+
+/// What a `&str` can borrow.
+macro_rules! of_text {
+    ($($text:ty),+) => {$(
+        impl QueueOf<str> for Queue<$text> {
+            fn names(&self) -> Vec<String> {
+                vec![self.name.to_owned()]
+            }
+        }
+    )+};
+}
+
+of_text!(String, &'static str, Cow<'static, str>, Box<str>);
 
 #[diagnostic::do_not_recommend]
 impl<P: ?Sized, Q: IntoQueues + Clone> QueueOf<P> for Q {

@@ -40,12 +40,19 @@ impl Limits {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// `first` is the first delay.
+    pub(super) fn check(&self, first: Duration) -> Result<(), String> {
         if !(0.0..=2.0).contains(&self.jitter) {
             return Err(format!("`jitter` is {}; it must lie between 0.0 and 2.0", self.jitter));
         }
         if self.max_attempts == Some(0) {
             return Err("`max_attempts` is 0; use `NoRetry` for no retry at all".into());
+        }
+        if let Some(total) = self.max_total_delay.filter(|total| *total < first) {
+            return Err(format!(
+                "`max_total_delay` is {total:?}, and the first retry comes after {first:?}: there \
+                 would be none; raise it, or use `NoRetry`"
+            ));
         }
         Ok(())
     }

@@ -74,7 +74,7 @@ impl RetryStrategy for Exponential {
         }
         positive("initial", self.initial)?;
         self.max_delay.map_or(Ok(()), |delay| positive("max_delay", delay))?;
-        self.limits.check()
+        self.limits.check(self.initial.min(self.max_delay.unwrap_or(Duration::MAX)))
     }
 }
 
@@ -114,7 +114,7 @@ impl RetryStrategy for Linear {
     fn check(&self) -> Result<(), String> {
         positive("initial", self.initial)?;
         self.max_delay.map_or(Ok(()), |delay| positive("max_delay", delay))?;
-        self.limits.check()
+        self.limits.check(self.initial.min(self.max_delay.unwrap_or(Duration::MAX)))
     }
 }
 
@@ -142,7 +142,7 @@ impl RetryStrategy for Constant {
 
     fn check(&self) -> Result<(), String> {
         positive("delay", self.delay)?;
-        self.limits.check()
+        self.limits.check(self.delay)
     }
 }
 
@@ -170,10 +170,10 @@ impl RetryStrategy for Delays {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.delays.is_empty() {
+        let Some(&first) = self.delays.first() else {
             return Err("`Delays` lists no delay; use `NoRetry` for no retry at all".into());
-        }
-        self.limits.check()
+        };
+        self.limits.check(first)
     }
 }
 
@@ -264,9 +264,15 @@ mod tests {
             (&Constant::new(Duration::from_nanos(999)), "delay"),
             (&Constant::new(second).max_attempts(0), "max_attempts"),
             (&Delays::new([]), "Delays"),
+            (&Constant::new(second).max_total_delay(second / 2), "max_total_delay"),
+            (&Linear::new(second, second).max_total_delay(second / 2), "max_total_delay"),
+            (&Exponential::new(second).max_total_delay(second / 2), "max_total_delay"),
+            (&Delays::new([second]).max_total_delay(second / 2), "max_total_delay"),
         ] {
             assert!(strategy.check().unwrap_err().contains(word));
         }
+        let capped = Exponential::new(2 * second).max_delay(second).max_total_delay(second);
+        assert_eq!(capped.check(), Ok(()));
         assert_eq!(Exponential::new(second).multiplier(1.0).check(), Ok(()));
     }
 }

@@ -1,5 +1,6 @@
 //! The error of a delivery: what went wrong, of which kind, and its text.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -47,6 +48,14 @@ impl HandlerError {
     /// An error of a named kind.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
         Self { kind: kind.into(), source: Arc::from(source.into()), verdict: None }
+    }
+
+    /// Of a panic.
+    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("the handler panicked with something other than a text");
+        Self::new(Self::PANIC, text.to_owned())
     }
 
     /// Of a transaction that failed by no fault of the handler: its message comes back,

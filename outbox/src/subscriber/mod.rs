@@ -32,7 +32,7 @@ pub(crate) use registry::registered;
 pub use router::{IntoRouter, Router};
 use run::Handler;
 pub(crate) use run::{BatchFuture, Called, Few};
-pub use verdict::{Failure, Judged, KnownFailure, OrVerdict, Verdict};
+pub use verdict::{Derived, Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};
 use crate::retry::RetryStrategy;

@@ -1,12 +1,13 @@
 //! From the deliveries of a run to the handler, through its layers.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot};
 
@@ -148,7 +149,10 @@ async fn chain(
             result.await.unwrap_or_else(|_| Err(unheard()))
         })
     };
-    (at, Next::new(Arc::clone(layers), Box::new(core)).run(delivery).await)
+    let next = Next::new(Arc::clone(layers), Box::new(core));
+    // A panic of a layer is of its message; that of the handler does not come through here.
+    let run = AssertUnwindSafe(async { next.run(delivery).await }).catch_unwind();
+    (at, run.await.unwrap_or_else(|panic| Err(HandlerError::panicked(&*panic))))
 }
 
 fn unheard() -> HandlerError {

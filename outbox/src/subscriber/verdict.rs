@@ -22,8 +22,16 @@ pub enum Verdict {
     Snooze(Duration),
 }
 
+/// What the derive adds to an implementation.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not derive `Failure`",
+    label = "its verdict would not be found",
+    note = "an error is boxed when it comes to be judged: `#[derive(Failure)]` on an enum has its type looked for; elsewhere use `.or_reject()` or `.or_snooze(..)`"
+)]
+pub trait Derived {}
+
 #[doc = include_str!("../docs/failure.md")]
-pub trait Failure: Error + Send + Sync + 'static {
+pub trait Failure: Derived + Error + Send + Sync + 'static {
     /// What this error means.
     fn verdict(&self) -> Verdict;
 

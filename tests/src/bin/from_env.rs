@@ -46,7 +46,12 @@ async fn broken(_: u64) -> Result<(), &'static str> {
 #[tokio::main]
 async fn main() -> outbox::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-    let ran = App::from_env().run().await;
+    let mut app = App::from_env();
+    if std::env::var_os("STUCK_AT_THE_START").is_some() {
+        // Goes on after the start is given up, and the runtime waits for it.
+        app = app.on_startup(|| async { tokio::task::spawn_blocking(|| stuck(0)).await });
+    }
+    let ran = app.run().await;
     tracing::info!("the app has drained");
     ran
 }

@@ -11,6 +11,7 @@ on_both!(
     rows_that_nobody_has_started_are_given_back_uncounted,
     a_second_signal_ends_at_once_and_loses_nothing,
     a_second_signal_ends_what_waits_for_its_threads,
+    a_second_signal_ends_what_the_start_has_left_behind,
 );
 
 async fn each_signal_lets_a_running_handler_finish_and_settles_it(db: &Db) {
@@ -64,6 +65,15 @@ async fn a_second_signal_ends_what_waits_for_its_threads(db: &Db) {
     program.signal("TERM").await;
     assert_eq!(program.end().await.code, Some(143));
     assert_eq!(db.rows().await, 1);
+}
+
+async fn a_second_signal_ends_what_the_start_has_left_behind(db: &Db) {
+    let program = child::on(db, &[("STUCK_AT_THE_START", "yes")]).await;
+    program.says("started 0").await;
+    program.signal("TERM").await;
+    program.logs("the app has drained").await;
+    program.signal("TERM").await;
+    assert_eq!(program.end().await.code, Some(143));
 }
 
 /// A server that accepts and never answers.

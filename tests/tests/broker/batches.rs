@@ -56,6 +56,49 @@ async fn a_message_that_does_not_decode_fails_alone() {
     assert_eq!((seen.lock().unwrap().len(), broker.dlq_rows().len()), (1, 2));
 }
 
+/// Panics at thirteen while it is read.
+struct Read(i64);
+
+impl<'de> serde::Deserialize<'de> for Read {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(from)?;
+        assert!(number != 13, "thirteen");
+        Ok(Self(number))
+    }
+}
+
+#[subscriber("batches: read", batch = 4, retry = NoRetry)]
+async fn read(numbers: Vec<Read>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(numbers.iter().map(|read| read.0).collect());
+}
+
+#[tokio::test]
+async fn a_message_whose_decoding_panics_fails_alone() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([read::subscriber()]).state(Arc::clone(&seen));
+    broker.publish_batch(numbers("batches: read", [12, 13, 14])).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [[12, 14]]);
+    assert_eq!(only_letter(&broker).error_kind.as_deref(), Some("panic"));
+}
+
+#[tokio::test]
+async fn a_panic_of_a_layer_is_of_its_message_alone() {
+    let seen = Seen::default();
+    let broker = TestBroker::with([all::subscriber()]).state(Arc::clone(&seen));
+    let broker = broker.layer(|context: Context, next: Next| async move {
+        assert!(context.payload() != b"11", "before");
+        let (twelve, result) = (context.payload() == b"12", next.run(context).await);
+        assert!(!twelve, "after");
+        result
+    });
+    broker.publish_batch(numbers("batches: all", [10, 11, 12])).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [[10, 12]]);
+    let letters = broker.dlq_rows();
+    let dead: Vec<_> =
+        letters.iter().map(|it| (&it.payload[..], it.error_kind.as_deref())).collect();
+    assert_eq!(dead, [(&b"11"[..], Some("panic")), (b"12", Some("panic"))]);
+}
+
 #[subscriber("batches: each", batch = 10, retry = Constant("1s", max_attempts = 2))]
 async fn each(numbers: Vec<i64>) -> Vec<Outcome> {
     let judge = |n| match n {

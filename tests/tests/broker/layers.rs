@@ -127,6 +127,17 @@ async fn a_router_s_state_and_prefix_are_its_own() {
 }
 
 #[tokio::test]
+async fn what_is_included_takes_the_place_of_no_other_that_was_named() {
+    let of = |prefix| Router::new().prefix(prefix).state(Region("x")).include(region::subscriber());
+    let app = App::from_env().only(of("eu.")).include(of("us.")).state(Log::default());
+    let broker = TestBroker::of(&app);
+    for queue in ["eu.layers: orders", "us.layers: orders"] {
+        broker.publish(queue, &1).await.unwrap();
+    }
+    assert!(broker.rows().is_empty());
+}
+
+#[tokio::test]
 async fn clashes_are_found_over_all_routers() {
     let one = || Router::new().prefix("eu.").state(Region("x")).include(region::subscriber());
     let other = Subscriber::new("other", "eu.layers: orders", |_| async {});

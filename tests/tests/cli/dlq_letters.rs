@@ -2,8 +2,11 @@
 
 use std::process::Stdio;
 
+use outbox::retry::NoRetry;
+use outbox::{Context, Outgoing, Subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
+use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
 use serde_json::Value;
 
 use crate::plant::{id_of, plant};
@@ -12,6 +15,7 @@ use crate::program::{agreed, command, ended, json, run, shop};
 on_both!(
     letters_are_listed_page_by_page,
     a_letter_is_shown_with_its_payload,
+    every_digit_and_the_order_of_names_are_shown_as_they_are_stored,
     what_a_payload_holds_cannot_command_the_terminal,
     problems_are_told_before_letters,
     letters_are_resolved_and_ignored,
@@ -24,6 +28,23 @@ on_both!(
     an_unknown_letter_is_an_error,
     a_question_counts_what_will_be_changed,
 );
+
+on_postgres!(a_change_waits_for_no_lock_for_ever_and_says_who_holds_it);
+
+async fn a_change_waits_for_no_lock_for_ever_and_says_who_holds_it(db: &Db) {
+    plant(db, "orders", 1).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
+    let mut resolve = command(db, &["dlq", "resolve", "--queue", "orders", "--yes"]);
+    let and = if db.url.contains('?') { '&' } else { '?' };
+    resolve.env("DATABASE_URL", format!("{}{and}options=-c%20lock_timeout%3D300ms", db.url));
+    let ran = ended(resolve).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("lock timeout"), "{ran:?}");
+    assert!(ran.err.contains("the table outbox_dlq is locked"), "{ran:?}");
+    assert!(ran.err.contains(&pid.to_string()), "{ran:?}");
+}
 
 async fn letters_are_listed_page_by_page(db: &Db) {
     assert_eq!(run(db, &["dlq", "list"]).await.good(), "no letters\n");
@@ -95,6 +116,24 @@ async fn a_letter_is_shown_with_its_payload(db: &Db) {
         (cut["payload"]["value"].as_str(), cut["payload_cut"].as_bool()),
         (Some("{\"id"), Some(true))
     );
+}
+
+/// Somebody may edit what is shown and replay it.
+async fn every_digit_and_the_order_of_names_are_shown_as_they_are_stored(db: &Db) {
+    const STORED: &str = r#"{"b":1.10,"a":12345678901234567890123}"#;
+    let fails = Subscriber::new("it", "q", |_: Context| async { Err::<(), _>("broken") });
+    let running = db.app().only([fails.retry(NoRetry)]).start().await.unwrap();
+    db.send(Outgoing::raw("q", STORED)).await;
+    db.send(Outgoing::raw("unread", STORED)).await;
+    eventually("it is dead", async || db.int("SELECT count(*) FROM outbox_dlq").await == 1).await;
+    running.stop().await.unwrap();
+    let id = db.int("SELECT id FROM outbox_dlq").await.to_string();
+    for args in [vec!["dlq", "show", &id, "--json"], vec!["peek", "unread"]] {
+        let shown = run(db, &args).await.good();
+        assert!(shown.contains(STORED), "{shown}");
+    }
+    let shown = run(db, &["dlq", "show", &id]).await.good();
+    assert!(shown.contains("\"b\": 1.10,\n    \"a\": 12345678901234567890123\n"), "{shown}");
 }
 
 async fn what_a_payload_holds_cannot_command_the_terminal(db: &Db) {

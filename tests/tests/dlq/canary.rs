@@ -7,9 +7,11 @@ use std::time::Duration;
 use outbox::dlq::{Canary, Filter, Replay};
 use outbox::{Context, Subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
+
+on_postgres!(a_canary_of_which_nothing_was_put_back_keeps_the_others);
 
 on_both!(
     a_canary_that_is_handled_lets_the_others_follow,
@@ -53,6 +55,18 @@ async fn a_canary_that_fails_again_keeps_the_others(db: &Db) {
     assert_eq!((report.replayed, report.stopped()), (5, true));
     let resolved = "SELECT count(*) FROM outbox_dlq WHERE status = 'resolved'";
     assert_eq!((db.int(resolved).await, db.letters().await), (5, 45));
+}
+
+async fn a_canary_of_which_nothing_was_put_back_keeps_the_others(db: &Db) {
+    plant(db, "a", 5).await;
+    let (all, how) = (Filter::new().queue("a"), Replay::new().canary(Canary::new(5, 0.0)));
+    let mut tx = db.pg().begin().await.unwrap();
+    sqlx::query("SELECT id FROM outbox_dlq FOR UPDATE").execute(&mut *tx).await.unwrap();
+    let report = letters(db).replay(&all, &how).await.unwrap();
+    assert!(report.stopped() && report.replayed == 0, "{report:?}");
+    tx.rollback().await.unwrap();
+    let none = letters(db).replay(&Filter::new().queue("b"), &how).await.unwrap();
+    assert!(!none.stopped(), "there are none");
 }
 
 async fn a_share_may_fail(db: &Db) {

@@ -1,6 +1,6 @@
 //! Letters are grouped by what went wrong.
 
-use outbox::dlq::Filter;
+use outbox::dlq::{Filter, Status};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::probe::with_result;
@@ -13,6 +13,7 @@ on_both!(
     only_open_letters_of_the_filter_are_grouped,
     the_newest_letter_of_a_problem_is_of_the_filter_too,
     a_replay_of_a_problem_takes_all_of_its_letters,
+    a_purge_of_a_problem_takes_all_of_its_letters,
 );
 
 /// Three problems, as the engine writes them.
@@ -91,4 +92,14 @@ async fn a_replay_of_a_problem_takes_all_of_its_letters(db: &Db) {
     let filter = Filter::new().fingerprint(fingerprint);
     let report = letters(db).replay(&filter, &outbox::dlq::Replay::new()).await.unwrap();
     assert_eq!(report.replayed, 7);
+}
+
+async fn a_purge_of_a_problem_takes_all_of_its_letters(db: &Db) {
+    plant(db, "a", 5).await;
+    let fingerprint =
+        letters(db).groups(&Filter::new(), 1).await.unwrap().problems[0].fingerprint.clone();
+    plant(db, "a", 2).await;
+    let filter = Filter::new().fingerprint(fingerprint).status(Status::Failed);
+    assert_eq!(letters(db).count_purged(&filter).await.unwrap(), 7);
+    assert_eq!(letters(db).purge(&filter).await.unwrap(), 7);
 }

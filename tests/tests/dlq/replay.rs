@@ -142,8 +142,12 @@ async fn letters_that_somebody_has_locked_are_not_passed_over_in_silence(db: &Db
         sqlx::query(hold).execute(&mut *tx).await.unwrap();
         let few = letters.replay(&all, &Replay::new().limit(1)).await.unwrap();
         assert_eq!((few.replayed, few.kept, few.locked), (1, 0, 0), "nobody asked for them");
-        let report = letters.replay(&all, &Replay::new()).await.unwrap();
+        // As many as there are: then they are missed.
+        let all_four = Replay::new().limit(4);
+        let report = letters.replay(&all, &all_four).await.unwrap();
         assert_eq!((report.replayed, report.kept, report.locked), (2, 2, 2));
+        let report = letters.replay(&all, &Replay::new()).await.unwrap();
+        assert_eq!((report.replayed, report.kept, report.locked), (0, 2, 2));
         tx.rollback().await.unwrap();
     }
     let report = letters.replay(&all, &Replay::new()).await.unwrap();

@@ -110,7 +110,24 @@ async fn a_clock_that_is_off_is_told(db: &Db) {
     assert_eq!(by(&of(db).await, "clock").len(), 0);
 }
 
+async fn a_table_that_is_locked_is_told_and_no_question_waits_for_it_for_ever(db: &Db) {
+    let mut other = connection(db).await;
+    let pid: i32 =
+        sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut other).await.unwrap();
+    other.execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let options = (*db.pg().connect_options()).clone().options([("lock_timeout", "100ms")]);
+    let app = App::postgres(PgPoolOptions::new().connect_lazy_with(options));
+    let report = examine(app.names(db.names.clone()).only([]), limits()).await;
+    let found = one(&report, "locks", Severity::Warning);
+    assert!(found.what.contains("the table outbox is locked"), "{found:?}");
+    assert!(found.what.contains(&format!("{pid}")), "{found:?}");
+    let questions = by(&report, "queues");
+    assert!(questions[0].what.contains("lock timeout"), "{questions:?}");
+    assert_eq!(by(&report, "snapshots").len(), 0, "{report:#?}");
+}
+
 outbox_tests::on_postgres!(
+    a_table_that_is_locked_is_told_and_no_question_waits_for_it_for_ever,
     an_old_snapshot_is_told_with_its_holder,
     a_full_queue_of_notifications_is_told,
     dead_rows_that_nobody_clears_are_told,

@@ -51,12 +51,15 @@ async fn a_row_that_failed_for_good_is_a_dead_letter(db: &Db) {
     let id = db.publish("q", 1).await;
     db.drained().await;
     running.stop().await.unwrap();
-    let why = why(db, id).await;
-    let [Answer::DeadLetter(found)] = &why.answers[..] else { panic!("{why:?}") };
+    let open = why(db, id).await;
+    let [Answer::DeadLetter(found)] = &open.answers[..] else { panic!("{open:?}") };
     assert_eq!((found.original_id, found.status.as_str()), (id, "failed"));
     assert_eq!((found.failure_reason.as_str(), found.replayed_id), ("retry_terminal", None));
-    let told = why.answers[0].told();
+    let told = open.answers[0].told();
     assert!(told.next.contains(&format!("dlq replay {}", found.letter_id)), "{told:?}");
+    db.exec("UPDATE outbox_dlq SET status = 'ignored'").await;
+    let told = why(db, id).await.answers[0].told();
+    assert!(told.next.contains("dlq show") && !told.next.contains("replay"), "{told:?}");
 }
 
 async fn a_letter_that_was_replayed_leads_to_the_row_and_the_row_to_the_letter(db: &Db) {

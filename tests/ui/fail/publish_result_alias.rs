@@ -13,4 +13,11 @@ async fn look(order: u64) -> Result<Perhaps, String> {
     Ok((order > 0).then_some(order))
 }
 
+type Invoices = Vec<u64>;
+
+#[subscriber("orders", publish = "invoices")]
+async fn bill(order: u64) -> Invoices {
+    vec![order]
+}
+
 fn main() {}

@@ -14,6 +14,13 @@ async fn counts(_: u64) {}
 #[subscriber([QUEUES[0], "b"], lease_ttl = PATIENCE * 12, min_poll = PATIENCE, timeout = PATIENCE)]
 async fn durations(_: u64) {}
 
+const PREFIX: &str = "shop.";
+
+#[subscriber(PREFIX.to_owned() + "orders", publish = PREFIX.to_owned() + "mails")]
+async fn sums(id: u64) -> u64 {
+    id
+}
+
 fn limit() -> u64 {
     AckPolicy::default() as u64 + 5
 }
@@ -21,4 +28,5 @@ fn limit() -> u64 {
 fn main() {
     assert_eq!(counts::subscriber().queues(), QUEUES);
     assert_eq!(durations::subscriber().queues(), ["orders", "b"]);
+    assert_eq!(sums::subscriber().queues(), ["shop.orders"]);
 }

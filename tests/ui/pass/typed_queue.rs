@@ -1,7 +1,7 @@
 #![deny(warnings)]
 
 use outbox::testing::TestBroker;
-use outbox::{Bytes, MessagePack, Outgoing, Publisher, Queue, subscriber};
+use outbox::{Bytes, Encoded, Json, MessagePack, Outgoing, Publisher, Queue, subscriber};
 
 pub struct NotEvenSerialisable;
 
@@ -19,6 +19,15 @@ async fn raw(_: &[u8]) {}
 
 #[subscriber(Queue::<u64>::new("other"))]
 async fn bytes(_: Bytes) {}
+
+#[subscriber(CONFIRMED)]
+async fn text(_: &str) {}
+
+#[subscriber(Queue::<u64>::new("encoded"))]
+async fn encoded(_: Encoded<MessagePack, u64>) {}
+
+#[subscriber(Queue::<u64>::new("json"))]
+async fn json(_: Json<u64>) {}
 
 /// A queue is named by strings of any kind, or by itself.
 pub async fn publishes(

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::super::output::printable;
 use super::shown::{age, letter, time};
 use super::{Context, DeadLetters, Done, Trouble};
-use crate::ops::Payload;
+use crate::ops::{Document, Payload};
 
 /// Show a dead letter: why it failed, its headers, its payload.
 #[derive(Debug, Args)]
@@ -18,6 +19,21 @@ pub(super) struct Show {
     /// How many bytes of the payload are shown.
     #[arg(long, default_value_t = 65_536, value_name = "BYTES")]
     max_payload: usize,
+}
+
+/// Not made of a `Value`, in which numbers lose digits.
+#[derive(Serialize)]
+struct Answer<'a> {
+    letter: Opened<'a>,
+}
+
+#[derive(Serialize)]
+struct Opened<'a> {
+    #[serde(flatten)]
+    columns: Value,
+    headers: &'a Option<Document>,
+    payload: &'a Payload,
+    payload_cut: bool,
 }
 
 impl Show {
@@ -33,14 +49,12 @@ impl Show {
         let first = &opened.payload[..opened.payload.len().min(self.max_payload)];
         let cut = first.len() < opened.payload.len();
         let payload = Payload::of(first, opened.letter.payload_bytes);
-        let mut value = letter(&opened.letter);
-        let headers = opened.raw_headers().map(|text| {
-            serde_json::from_str::<Value>(text).unwrap_or_else(|_| Value::String(text.into()))
-        });
-        value["headers"] = json!(headers);
-        value["payload"] = json!(payload);
-        value["payload_cut"] = json!(cut);
-        context.out.result(&json!({ "letter": value }), || {
+        let headers = opened.raw_headers();
+        let headers =
+            headers.map(|text| Document::of(text).unwrap_or_else(|| Document::text(text)));
+        let (columns, headers, payload) = (letter(&opened.letter), &headers, &payload);
+        let value = Answer { letter: Opened { columns, headers, payload, payload_cut: cut } };
+        context.out.result(&value, || {
             let mut text = String::new();
             let mut field = |name: &str, value: Option<String>| {
                 if let Some(value) = value {
@@ -68,16 +82,19 @@ impl Show {
             field("replayed as", one.replayed_id.map(|id| format!("row {id}")));
             field("note", one.note.clone());
             block(&mut text, "error", one.last_exception.as_deref().unwrap_or_default());
-            let headers = headers.as_ref().map(|value| match value {
-                Value::Object(all) => {
-                    let line = |(name, value): (&String, &Value)| format!("{name}: {value}");
+            let headers = headers.as_ref().map(|json| match json.entries() {
+                Some(all) => {
+                    // A name may hold a line feed.
+                    let line = |(name, value): &(String, Document)| {
+                        format!("{}: {value}", printable(name))
+                    };
                     all.iter().map(line).collect::<Vec<_>>().join("\n")
                 }
-                broken => format!("no JSON object: {broken}"),
+                None => format!("no JSON object: {json}"),
             });
             block(&mut text, "headers", &headers.unwrap_or_default());
             let title = format!("payload, {} bytes", one.payload_bytes);
-            block(&mut text, &title, &shown(&payload, cut));
+            block(&mut text, &title, &shown(payload, cut));
             text
         });
         Ok(Done::Good)
@@ -99,7 +116,7 @@ fn block(text: &mut String, title: &str, lines: &str) {
 /// JSON is laid out.
 fn shown(payload: &Payload, cut: bool) -> String {
     let text = match payload {
-        Payload::Json(value) => format!("{value:#}"),
+        Payload::Json(json) => format!("{json:#}"),
         other => other.text(),
     };
     if cut { text + "\n… (more: --max-payload)" } else { text }

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep};
 pub use answer::{Answer, Extension, Letter, Session, Sureness};
 pub(crate) use judge::{BEFORE, Found, Locks, Readers};
 pub use told::Told;
+#[cfg(feature = "postgres")]
+pub(crate) use told::locked;
 
 use super::{Operator, json, on_desk};
 use crate::app::App;

@@ -225,6 +225,16 @@ impl Answer {
     }
 }
 
+/// Of a table that is locked, for whoever wants something of it.
+#[cfg(feature = "postgres")]
+pub(crate) fn locked(table: &str, by: &[Session]) -> Told {
+    Told {
+        what: format!("the table {table} is locked: {}", sessions(by)),
+        means: "what others want of it, apps too, waits until that is over".into(),
+        next: next_for(by),
+    }
+}
+
 fn dead(letter: &Letter) -> Told {
     let Letter { letter_id, failed_at, status, replayed_id, .. } = letter;
     let mut means = match status.as_str() {
@@ -237,7 +247,11 @@ fn dead(letter: &Letter) -> Told {
     }
     let next = match replayed_id {
         Some(row) => format!("`outbox why {row}` for the row that the replay made"),
-        None => format!("`outbox dlq show {letter_id}`, then `outbox dlq replay {letter_id}`"),
+        None if status == "failed" => {
+            format!("`outbox dlq show {letter_id}`, then `outbox dlq replay {letter_id}`")
+        }
+        // It is closed, perhaps with a note that says why.
+        None => format!("`outbox dlq show {letter_id}`"),
     };
     let what = format!(
         "it became the dead letter {letter_id} at {}: {}",

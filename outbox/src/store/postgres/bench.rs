@@ -26,7 +26,10 @@ impl PgDesk {
     /// How many rows of the queue it deleted.
     pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
         let statement = query(&Sql::new(&self.names).bench_clean).bind(queue.to_owned()).bind(rows);
-        let deleted = statement.execute(self.pool()).await.map_err(StoreError::of("clean up"))?;
+        let failed = StoreError::of("clean up");
+        let mut tx = self.writing("clean up").await?;
+        let deleted = statement.execute(&mut *tx).await.map_err(&failed)?;
+        tx.commit().await.map_err(failed)?;
         Ok(deleted.rows_affected())
     }
 }

@@ -13,6 +13,10 @@ const PLANS: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_cust
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
     SET LOCAL enable_mergejoin = off";
 
+/// An operator waits no longer for a lock, unless the pool says sooner.
+pub(super) const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
+
 /// What operators do, on PostgreSQL. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct PgDesk {
@@ -43,6 +47,7 @@ impl PgDesk {
         let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
         let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
         let mut tx = tx.map_err(StoreError::of(action))?;
+        tx.execute(PATIENCE).await.map_err(StoreError::of(action))?;
         tx.execute(PLANS).await.map_err(StoreError::of(action))?;
         Ok(tx)
     }

@@ -16,8 +16,9 @@ use crate::store::template::quoted;
 type Result<T> = std::result::Result<T, StoreError>;
 
 const ACTION: &str = "cut the dead letters into months";
-/// Whoever reads or writes letters waits behind one who waits for this lock.
-const PATIENCE: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL enable_seqscan = on";
+/// Letters are counted and moved by whole tables.
+const PLANS: &str = "SET LOCAL enable_seqscan = on";
+/// Whoever reads or writes letters waits behind one who waits for it.
 const LOCK: &str = "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE";
 const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}";
 const SHAPE: &str = "SELECT relkind = 'p', quote_ident(pg_get_userbyid(relowner)) \
@@ -98,7 +99,7 @@ impl PgDesk {
         let failed = failed(ACTION);
         let table = self.letters_table();
         let mut tx = self.begin(ACTION).await?;
-        tx.execute(PATIENCE).await.map_err(&failed)?;
+        tx.execute(PLANS).await.map_err(&failed)?;
         let lock = self.names.sql_with(LOCK, &[("{table}", &table)]);
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         let shape: Option<(bool, String)> =
@@ -244,7 +245,7 @@ impl PgDesk {
         if !self.months(&mut tx).await?.iter().any(is_old) {
             return Ok(Vec::new());
         }
-        tx.execute(PATIENCE).await.map_err(&failed)?;
+        tx.execute(PLANS).await.map_err(&failed)?;
         // The table, and then its months, as everybody does who reads letters. Whoever
         // closes one of them comes before the count, or too late.
         let lock = self.names.sql_with(LOCK, &[("{table}", &self.letters_table())]);

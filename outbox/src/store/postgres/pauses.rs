@@ -30,7 +30,9 @@ impl PgDesk {
     ) -> Result<Vec<Pause>, StoreError> {
         let statement = query(&Sql::new(&self.names).pause);
         let statement = statement.bind(queues.to_vec()).bind(note.map(str::to_owned));
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed("pause"))?;
+        let mut tx = self.writing("pause").await?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("pause"))?;
+        tx.commit().await.map_err(failed("pause"))?;
         let paused = rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("pause"))?;
         self.outwait_claims().await?;
         Ok(paused)
@@ -56,13 +58,16 @@ impl PgDesk {
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
         let statement = query(&Sql::new(&self.names).resume);
         let statement = statement.bind(queues.to_vec()).bind(self.names.channel());
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed("resume"))?;
+        let mut tx = self.writing("resume").await?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("resume"))?;
+        tx.commit().await.map_err(failed("resume"))?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     pub(crate) async fn paused(&self) -> Result<Vec<Pause>, StoreError> {
         let statement = query(&Sql::new(&self.names).paused);
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed("list the pauses"))?;
+        let mut tx = self.reading("list the pauses").await?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("list the pauses"))?;
         rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("list the pauses"))
     }
 }

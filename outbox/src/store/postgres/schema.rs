@@ -6,6 +6,7 @@ use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
+use super::desk::PATIENCE;
 use super::validate::validate;
 use crate::error::{StoreError, has_code};
 use crate::ops::begun::begun;
@@ -66,10 +67,8 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const TRIES: usize = 5;
 
 /// Everybody who writes waits behind a migration that waits for a transaction which has
-/// written: it stands aside after five seconds, unless the pool says sooner, and tries again.
-const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
-    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
-/// For whoever has to end one.
+/// written: it stands aside when its [`PATIENCE`] is over, and tries again. For whoever has to
+/// end one.
 const LONG: &str = "SELECT pid, query FROM pg_stat_activity \
     WHERE xact_start < now() - interval '1 minute'";
 /// About a minute.

@@ -3,6 +3,7 @@
 use sqlx::{Executor, Postgres, Transaction};
 
 use super::PgDesk;
+use super::desk::PATIENCE;
 use crate::error::StoreError;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
@@ -41,6 +42,8 @@ impl PgDesk {
         action: &'static str,
     ) -> Result<Transaction<'static, Postgres>, StoreError> {
         let pool = self.pool().clone();
-        begun(action, async move { pool.begin().await }).await
+        let mut tx = begun(action, async move { pool.begin().await }).await?;
+        tx.execute(PATIENCE).await.map_err(failed(action))?;
+        Ok(tx)
     }
 }

@@ -123,8 +123,23 @@ impl PgDesk {
     }
 
     pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
-        let by = self.lasting(|| self.sessions(TABLE_MODES, true)).await?;
+        self.locked(self.names.table()).await
+    }
+
+    async fn locked(&self, table: &str) -> Result<Option<Vec<Session>>, StoreError> {
+        let by = self.lasting(|| self.sessions(table, TABLE_MODES, true)).await?;
         Ok((!by.is_empty()).then_some(by))
+    }
+
+    /// Those of our tables that somebody keeps locked, and who.
+    pub(crate) async fn locked_tables(&self) -> Result<Vec<(String, Vec<Session>)>, StoreError> {
+        let mut locked = Vec::new();
+        for table in self.names.tables() {
+            if let Some(by) = self.locked(&table).await? {
+                locked.push((table, by));
+            }
+        }
+        Ok(locked)
     }
 
     /// Transactions that have written to the table and go on, if it may be one of theirs.
@@ -136,7 +151,8 @@ impl PgDesk {
         if !given_out {
             return Ok(None);
         }
-        let writers = self.lasting(|| self.sessions(WRITERS, false)).await?;
+        let table = self.names.table();
+        let writers = self.lasting(|| self.sessions(table, WRITERS, false)).await?;
         Ok((!writers.is_empty()).then_some(writers))
     }
 
@@ -153,7 +169,8 @@ impl PgDesk {
         if self.can_be_locked(found.row.id).await? || self.why_row(found.row.id).await?.is_none() {
             return Ok(None);
         }
-        Ok(Some((self.lasting(|| self.sessions(LOCKERS, false)).await?, false)))
+        let table = self.names.table();
+        Ok(Some((self.lasting(|| self.sessions(table, LOCKERS, false)).await?, false)))
     }
 
     /// Where it cannot be tried, such as on a standby, it can.
@@ -180,8 +197,13 @@ impl PgDesk {
     }
 
     /// `waiting`: also those who wait for such a lock, and for whom.
-    async fn sessions(&self, modes: &[&str], waiting: bool) -> Result<Vec<Held>, StoreError> {
-        let table = self.names.qualified(self.names.table());
+    async fn sessions(
+        &self,
+        table: &str,
+        modes: &[&str],
+        waiting: bool,
+    ) -> Result<Vec<Held>, StoreError> {
+        let table = self.names.qualified(table);
         let statement = query(&Sql::new(&self.names).why_sessions);
         let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
         let statement = statement.bind(table).bind(modes).bind(waiting);

@@ -2,6 +2,7 @@
 
 mod connections;
 mod listen;
+mod locks;
 mod notify;
 mod pooler;
 mod snapshots;
@@ -21,5 +22,6 @@ pub(super) async fn examine(desk: &PgDesk, limits: &Limits, report: &mut Report)
     make!(report, "listen", listen::check(desk, limits));
     make!(report, "notify", notify::check(desk, limits));
     make!(report, "snapshots", snapshots::check(desk, limits));
+    make!(report, "locks", locks::check(desk));
     make!(report, "vacuum", vacuum::check(desk, limits));
 }

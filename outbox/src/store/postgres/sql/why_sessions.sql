@@ -5,7 +5,7 @@
 WITH locks AS MATERIALIZED (
     SELECT l.pid, l.virtualtransaction, l.granted, l.mode = ANY($2::text[]) AS counts
     FROM pg_locks AS l
-    WHERE l.locktype = 'relation' AND l.relation = $1::regclass
+    WHERE l.locktype = 'relation' AND l.relation = to_regclass($1)
       AND l.pid IS DISTINCT FROM pg_backend_pid()
       AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
 ), awaited AS MATERIALIZED (

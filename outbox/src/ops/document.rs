@@ -1,0 +1,212 @@
+//! JSON as it is stored: every digit of its numbers, its names in their order.
+
+use std::fmt::{self, Write as _};
+
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A JSON document, with the digits of its numbers and the order of its names as they are
+/// stored. A parsed one loses both: `12345678901234567890123` would be `1.2345678901234568e22`.
+///
+/// It is printed in one line, with `{:#}` laid out.
+///
+/// # Examples
+/// ```
+/// use outbox::ops::Document;
+///
+/// let json = Document::of(r#"{ "b": 1, "a": 12345678901234567890123 }"#).unwrap();
+/// assert_eq!(json.to_string(), r#"{"b":1,"a":12345678901234567890123}"#);
+/// assert_eq!(json.value()["b"], 1);
+/// ```
+///
+/// `Debug` prints its size.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Document {
+    /// Without blanks between its parts.
+    text: Box<str>,
+}
+
+impl Document {
+    /// `None` of what is none.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        // As whoever parses it will: one with a number that no program reads is a text.
+        serde_json::from_str::<Value>(text).ok()?;
+        Some(Self { text: compact(text).into() })
+    }
+
+    /// Of a text, in quotes.
+    pub(crate) fn text(text: &str) -> Self {
+        Self { text: Value::from(text).to_string().into() }
+    }
+
+    /// Parsed. Large numbers lose digits.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    /// The names and values of an object.
+    #[cfg(feature = "cli")]
+    pub(crate) fn entries(&self) -> Option<Vec<(String, Self)>> {
+        serde_json::Deserializer::from_str(&self.text).deserialize_map(Entries).ok()
+    }
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Self { text: "null".into() }
+    }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document").field("bytes", &self.text.len()).finish()
+    }
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { laid_out(&self.text, f) } else { f.write_str(&self.text) }
+    }
+}
+
+/// For `serde_json`. Through a `serde_json::Value` it loses what it has kept.
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.text).map_err(serde::ser::Error::custom)?;
+        raw.serialize(to)
+    }
+}
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Vec<(String, Document)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            entries.push((name, Document { text: value.get().into() }));
+        }
+        Ok(entries)
+    }
+}
+
+/// What stands between the texts of a document, a character each, and they themselves, quotes
+/// and all.
+enum Part<'a> {
+    Text(&'a str),
+    Other(char),
+}
+
+/// The parts of a valid document but its blanks.
+fn parts(json: &str) -> impl Iterator<Item = Part<'_>> {
+    let mut rest = json;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches([' ', '\t', '\n', '\r']);
+        let first = rest.chars().next()?;
+        let length = if first == '"' { text_length(rest) } else { first.len_utf8() };
+        let (part, after) = rest.split_at(length);
+        rest = after;
+        Some(if first == '"' { Part::Text(part) } else { Part::Other(first) })
+    })
+}
+
+/// Of the text that a document begins with.
+fn text_length(json: &str) -> usize {
+    let mut escaped = false;
+    let end = json.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.map_or(json.len(), |end| end + 2)
+}
+
+fn compact(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for part in parts(json) {
+        match part {
+            Part::Text(part) => text.push_str(part),
+            Part::Other(part) => text.push(part),
+        }
+    }
+    text
+}
+
+/// As `serde_json` does it.
+fn laid_out(json: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (mut depth, mut opened) = (0, false);
+    let line = |f: &mut fmt::Formatter<'_>, depth: usize| write!(f, "\n{:1$}", "", 2 * depth);
+    for part in parts(json) {
+        let closes = matches!(part, Part::Other('}' | ']'));
+        if closes {
+            depth -= 1;
+        }
+        // An empty one stays together.
+        if opened != closes {
+            line(f, depth)?;
+        }
+        opened = matches!(part, Part::Other('{' | '['));
+        match part {
+            Part::Text(text) => f.write_str(text)?,
+            Part::Other(':') => f.write_str(": ")?,
+            Part::Other(',') => {
+                f.write_char(',')?;
+                line(f, depth)?;
+            }
+            Part::Other(other) => f.write_char(other)?,
+        }
+        if opened {
+            depth += 1;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENTS: [&str; 8] = [
+        r#"{"b":1,"a":[1,{"c":null},[],{}],"d":{}}"#,
+        r#"" a \" { : , \\""#,
+        r#"{"\\":"\"","a b":" "}"#,
+        "[]",
+        "[[[]]]",
+        "-1.5e+3",
+        "true",
+        r#"["é","\u0000"]"#,
+    ];
+
+    #[test]
+    fn a_document_is_laid_out_as_serde_json_does_it() {
+        for text in DOCUMENTS {
+            let json = Document::of(text).unwrap();
+            assert_eq!(json.to_string(), text);
+            // Whose names are in another order.
+            let names = text.replace("\"b\":1", "\"B\":1").replace("\\\\\":", "A\":");
+            let json = Document::of(&names).unwrap();
+            assert_eq!(format!("{json:#}"), format!("{:#}", json.value()), "{names}");
+        }
+    }
+
+    #[test]
+    fn digits_names_and_blanks_in_texts_are_kept_and_others_are_not() {
+        let json =
+            Document::of("{ \"b\" : 1.10,\n\t\"a\": 12345678901234567890123, \"b\": \" \" }");
+        let json = json.unwrap();
+        let told = r#"{"b":1.10,"a":12345678901234567890123,"b":" "}"#;
+        assert_eq!(json.to_string(), told);
+        assert_eq!(serde_json::to_string(&Some(&json)).unwrap(), told);
+        assert_eq!(Document::of("{"), None);
+        assert_eq!(Document::text("a\"").to_string(), r#""a\"""#);
+    }
+}
