@@ -48,9 +48,9 @@ impl Document {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
-    /// The names and values of an object.
-    #[cfg(feature = "cli")]
-    pub(crate) fn entries(&self) -> Option<Vec<(String, Self)>> {
+    /// The names and values of an object, as they are stored; `None` of anything else.
+    #[must_use]
+    pub fn entries(&self) -> Option<Vec<(String, Self)>> {
         serde_json::Deserializer::from_str(&self.text).deserialize_map(Entries).ok()
     }
 }
