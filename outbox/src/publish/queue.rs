@@ -111,36 +111,9 @@ pub trait QueueOf<P: ?Sized> {
     fn names(&self) -> Vec<String>;
 }
 
-impl<T> QueueOf<T> for Queue<T> {
-    fn names(&self) -> Vec<String> {
-        vec![self.name.to_owned()]
-    }
-}
-
-/// Raw bytes can be read from any queue.
-impl<T> QueueOf<[u8]> for Queue<T> {
-    fn names(&self) -> Vec<String> {
-        vec![self.name.to_owned()]
-    }
-}
-
-/// An encoding of the user's own is one of the same messages.
-impl<C, T> QueueOf<Encoded<C, T>> for Queue<T> {
-    fn names(&self) -> Vec<String> {
-        vec![self.name.to_owned()]
-    }
-}
-
-impl<T> QueueOf<Json<T>> for Queue<T> {
-    fn names(&self) -> Vec<String> {
-        vec![self.name.to_owned()]
-    }
-}
-
-/// What a `&str` can borrow.
-macro_rules! of_text {
-    ($($text:ty),+) => {$(
-        impl QueueOf<str> for Queue<$text> {
+macro_rules! read_as {
+    ($($payload:ty: [$($generic:ident),*] $message:ty;)+) => {$(
+        impl<$($generic),*> QueueOf<$payload> for Queue<$message> {
             fn names(&self) -> Vec<String> {
                 vec![self.name.to_owned()]
             }
@@ -148,7 +121,18 @@ macro_rules! of_text {
     )+};
 }
 
-of_text!(String, &'static str, Cow<'static, str>, Box<str>);
+read_as! {
+    T: [T] T;
+    // Encodings of the user's own, of the same messages.
+    Encoded<C, T>: [C, T] T;
+    Json<T>: [T] T;
+    // Raw bytes can be read from any queue, and texts from one of texts.
+    [u8]: [T] T;
+    str: [] String;
+    str: [] &'static str;
+    str: [] Cow<'static, str>;
+    str: [] Box<str>;
+}
 
 #[diagnostic::do_not_recommend]
 impl<P: ?Sized, Q: IntoQueues + Clone> QueueOf<P> for Q {

@@ -36,10 +36,7 @@ async fn a_change_waits_for_no_lock_for_ever_and_says_who_holds_it(db: &Db) {
     let mut tx = db.pg().begin().await.unwrap();
     sqlx::query("LOCK TABLE outbox_dlq IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
-    let mut resolve = command(db, &["dlq", "resolve", "--queue", "orders", "--yes"]);
-    let and = if db.url.contains('?') { '&' } else { '?' };
-    resolve.env("DATABASE_URL", format!("{}{and}options=-c%20lock_timeout%3D300ms", db.url));
-    let ran = ended(resolve).await;
+    let ran = run(db, &["dlq", "resolve", "--queue", "orders", "--yes"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("lock timeout"), "{ran:?}");
     assert!(ran.err.contains("the table outbox_dlq is locked"), "{ran:?}");

@@ -115,9 +115,7 @@ async fn a_table_that_is_locked_is_told_and_no_question_waits_for_it_for_ever(db
     let pid: i32 =
         sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut other).await.unwrap();
     other.execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let options = (*db.pg().connect_options()).clone().options([("lock_timeout", "100ms")]);
-    let app = App::postgres(PgPoolOptions::new().connect_lazy_with(options));
-    let report = examine(app.names(db.names.clone()).only([]), limits()).await;
+    let report = of(db).await;
     let found = one(&report, "locks", Severity::Warning);
     assert!(found.what.contains("the table outbox is locked"), "{found:?}");
     assert!(found.what.contains(&format!("{pid}")), "{found:?}");

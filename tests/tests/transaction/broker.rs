@@ -109,6 +109,15 @@ async fn what_the_code_under_test_publishes_is_delivered_and_is_no_message_of_a_
 }
 
 #[tokio::test]
+#[should_panic = "the database of `.transactions(..)`"]
+async fn what_cannot_be_looked_for_is_not_passed_over() {
+    let pool = pool().await;
+    let broker = TestBroker::with([copied::subscriber()]).transactions(pool.clone());
+    pool.close().await;
+    broker.run_until_idle().await;
+}
+
+#[tokio::test]
 async fn a_test_that_holds_the_only_connection_goes_on() {
     let pool = pool().await;
     outbox::migrate(&pool).await.unwrap();

@@ -52,9 +52,12 @@ impl sealed::Pool for PgPool {
         names: &TableNames,
         vacuum: bool,
     ) -> Result<SchemaMismatch, StoreError> {
-        let failed = StoreError::of("look at the tables");
-        let found = async { validate(&mut *self.acquire().await?, names, vacuum).await };
-        found.await.map_err(failed)
+        const ACTION: &str = "look at the tables";
+        let users = self.clone();
+        let mut tx = begun(ACTION, async move { users.begin_with(BEGIN).await }).await?;
+        // What an index says of itself waits for whoever changes its table.
+        tx.execute(PATIENCE).await.map_err(StoreError::of(ACTION))?;
+        validate(&mut tx, names, vacuum).await.map_err(StoreError::of(ACTION))
     }
 }
 

@@ -53,13 +53,19 @@ impl SqliteLender {
     #[cfg(feature = "testing")]
     pub(crate) async fn published_beside(&self) -> Result<Vec<Prepared>, StoreError> {
         let Some(Apart { names, elsewhere, .. }) = &self.elsewhere else { return Ok(Vec::new()) };
-        let Ok(Ok(mut connection)) = timeout(FREE_WITHIN, self.pool.acquire()).await else {
+        let failed = StoreError::of("take what was published");
+        let Ok(free) = timeout(FREE_WITHIN, self.pool.acquire()).await else {
             return Ok(Vec::new());
         };
-        let any = query(&names.sql(ANY)).fetch_optional(&mut *connection).await;
-        // Without an answer there is no table yet.
-        if !matches!(any, Ok(Some(_))) {
-            return Ok(Vec::new());
+        let mut connection = free.map_err(&failed)?;
+        match query(&names.sql(ANY)).fetch_optional(&mut *connection).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(Vec::new()),
+            // Nothing was published yet.
+            Err(sqlx::Error::Database(none)) if none.message().starts_with("no such table") => {
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(failed(error)),
         }
         take(&mut connection, names, 0, &mut elsewhere.clone()).await
     }
