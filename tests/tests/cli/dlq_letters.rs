@@ -5,7 +5,7 @@ use std::process::Stdio;
 use outbox::retry::NoRetry;
 use outbox::{Context, Outgoing, Subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{eventually, soon};
 use outbox_tests::{on_both, on_postgres};
 use serde_json::Value;
 
@@ -34,13 +34,20 @@ on_postgres!(a_change_waits_for_no_lock_for_ever_and_says_who_holds_it);
 async fn a_change_waits_for_no_lock_for_ever_and_says_who_holds_it(db: &Db) {
     plant(db, "orders", 1).await;
     let mut tx = db.pg().begin().await.unwrap();
-    sqlx::query("LOCK TABLE outbox_dlq IN EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
+    let lock = "LOCK TABLE outbox_dlq, outbox_paused IN EXCLUSIVE MODE";
+    sqlx::query(lock).execute(&mut *tx).await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
-    let ran = run(db, &["dlq", "resolve", "--queue", "orders", "--yes"]).await;
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("lock timeout"), "{ran:?}");
-    assert!(ran.err.contains("the table outbox_dlq is locked"), "{ran:?}");
-    assert!(ran.err.contains(&pid.to_string()), "{ran:?}");
+    let resolve = run(db, &["dlq", "resolve", "--queue", "orders", "--yes"]);
+    let pause = run(db, &["pause", "orders"]);
+    let (resolve, pause) = soon("both end", async { tokio::join!(resolve, pause) }).await;
+    for ran in [resolve, pause] {
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.err.contains("lock timeout"), "{ran:?}");
+        for table in ["outbox_dlq", "outbox_paused"] {
+            assert!(ran.err.contains(&format!("the table {table} is locked")), "{ran:?}");
+        }
+        assert!(ran.err.contains(&pid.to_string()), "{ran:?}");
+    }
 }
 
 async fn letters_are_listed_page_by_page(db: &Db) {

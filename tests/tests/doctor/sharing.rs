@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox::App;
 use outbox::ops::doctor::Severity;
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{eventually, soon};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -115,7 +115,7 @@ async fn a_table_that_is_locked_is_told_and_no_question_waits_for_it_for_ever(db
     let pid: i32 =
         sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut other).await.unwrap();
     other.execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let report = of(db).await;
+    let report = soon("it ends", of(db)).await;
     let found = one(&report, "locks", Severity::Warning);
     assert!(found.what.contains("the table outbox is locked"), "{found:?}");
     assert!(found.what.contains(&format!("{pid}")), "{found:?}");
