@@ -4,8 +4,14 @@
 use std::process::ExitCode;
 
 use outbox::App;
+use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // The line that says what was done with which letters is for whoever asks for a log.
+    if std::env::var_os("RUST_LOG").is_some() {
+        let filter = EnvFilter::from_default_env();
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
     outbox::cli::run(App::from_env()).await
 }
