@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, Row, Table, Width, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -17,12 +17,19 @@ use serde::Serialize;
 pub(super) struct Output {
     json: bool,
     colors: bool,
+    /// Columns of the terminal, if there is one.
+    width: Option<u16>,
 }
+
+/// Less of a column is not worth showing.
+const LEAST: u16 = 20;
 
 impl Output {
     pub(super) fn new(json: bool) -> Self {
-        let colors = !json && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { json, colors }
+        let terminal = !json && io::stdout().is_terminal();
+        let colors = terminal && std::env::var_os("NO_COLOR").is_none();
+        let width = Table::new().width().filter(|&width| terminal && width > LEAST);
+        Self { json, colors, width }
     }
 
     /// The result: as JSON, or as the text that is made for people.
@@ -64,19 +71,41 @@ impl Output {
         };
     }
 
-    /// A table without lines; cut to the width of a terminal.
+    /// A table without lines. On a terminal the last column takes as many lines as it needs.
     pub(super) fn table<const N: usize>(
         self,
         head: [&str; N],
         rows: impl IntoIterator<Item = [String; N]>,
     ) -> String {
+        self.rows(head, rows, None)
+    }
+
+    /// As [`Output::table`], each row in a line: on a terminal the last column is cut.
+    pub(super) fn list<const N: usize>(
+        self,
+        head: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> String {
+        self.rows(head, rows, Some(1))
+    }
+
+    fn rows<const N: usize>(
+        self,
+        head: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+        height: Option<usize>,
+    ) -> String {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(head);
-        if self.colors {
-            table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::NOTHING).set_header(head).set_truncation_indicator("…");
+        for cells in rows {
+            let mut row = Row::from(cells.map(|cell| printable(&cell).into_owned()));
+            if let Some(height) = height {
+                row.max_height(height);
+            }
+            table.add_row(row);
         }
-        for row in rows {
-            table.add_row(row.map(|cell| printable(&cell).into_owned()));
+        if let Some(width) = self.width {
+            fit(&mut table, width);
         }
         // Columns of blanks at the ends of lines are of no use.
         table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
@@ -112,6 +141,22 @@ impl Output {
         }
         bar.set_message(what);
         bar
+    }
+}
+
+/// Gives the last column what the others, of which nothing is cut, leave of a line. If that
+/// is too little, the terminal goes on in the next one.
+fn fit(table: &mut Table, line: u16) {
+    const PADDING: u16 = 2;
+    let widths = table.column_max_content_widths();
+    let Some((_, before)) = widths.split_last() else { return };
+    let before = before.iter().fold(0_u16, |sum, one| sum.saturating_add(one + PADDING));
+    let mut left = line - before % line;
+    if left < LEAST {
+        left += line;
+    }
+    if let Some(last) = table.column_mut(widths.len() - 1) {
+        last.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(left)));
     }
 }
 
@@ -187,5 +232,27 @@ mod tests {
         let json = without_controls(&serde_json::to_string(hostile).unwrap());
         assert!(!json.contains(|c: char| c.is_control() || is_direction(c)), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);
+    }
+
+    /// What the terminal would break is not broken by the table, too.
+    #[test]
+    fn only_the_last_column_of_a_list_is_cut() {
+        let terminal = |width| Output { json: false, colors: false, width: Some(width) };
+        let (mark, error) = ("f".repeat(16), "no stock for order 7 of customer 12 ".repeat(3));
+        let rows = || [[mark.clone(), "orders".to_owned(), error.clone()]];
+        let text = terminal(80).list(["FINGERPRINT", "QUEUE", "ERROR"], rows());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[1].contains(&mark) && lines[1].ends_with('…'), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        // Where nothing is left of the line, the next one has the rest.
+        let text = terminal(30).list(["FINGERPRINT", "QUEUE", "ERROR"], rows());
+        assert!(text.contains(&mark) && text.contains("no stock for order 7"), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        // Of a table nothing is cut.
+        let text = terminal(80).table(["FINGERPRINT", "QUEUE", "ERROR"], rows());
+        assert!(text.lines().count() > 2 && text.matches("customer").count() == 3, "{text}");
+        let none = Output { json: false, colors: false, width: None };
+        assert!(none.list(["A", "B", "C"], rows()).contains(error.trim_end()));
     }
 }

@@ -76,7 +76,7 @@ impl List {
                     line(letter.last_exception.as_deref().or(letter.note.as_deref()), 60),
                 ]
             };
-            context.out.table(head, page.letters.iter().map(row))
+            context.out.list(head, page.letters.iter().map(row))
         });
         if let Some(next) = next {
             context.out.note(&format!("there are more: --after {next}"));
