@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use clap::Args;
 
 use super::Trouble;
+use super::output::printable_lines;
 
 /// For commands that change many rows.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ impl Consent {
             let refusal = format!("{what}: nothing was done, because nobody agreed; add `--yes`");
             return Err(Trouble::Refused(refusal));
         }
-        let _ = write!(io::stderr(), "{what}. Go on? [y/N] ");
+        let _ = write!(io::stderr(), "{}. Go on? [y/N] ", printable_lines(what));
         let _ = io::stderr().flush();
         let mut answer = String::new();
         let read = io::stdin().lock().read_line(&mut answer);

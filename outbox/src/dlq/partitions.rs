@@ -79,8 +79,9 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// On SQLite; when the table has triggers, row-level security or indexes of others, or is
-    /// referred to by foreign keys or views, which would be left behind; when others keep it locked; when a statement fails.
+    /// On SQLite; when the table has triggers, row-level security or indexes of others, is in a
+    /// publication, or is referred to by foreign keys or views, which would be left behind; when
+    /// others keep it locked; when a statement fails.
     ///
     /// # Cancel safety
     /// A dropped call leaves everything or nothing.
@@ -102,7 +103,8 @@ impl DeadLetters {
     /// months.
     ///
     /// # Errors
-    /// On SQLite; when others keep the table locked; when a statement fails.
+    /// On SQLite; when the table was never cut into months; when others keep it locked; when a
+    /// statement fails.
     ///
     /// # Cancel safety
     /// A dropped call leaves everything or nothing.

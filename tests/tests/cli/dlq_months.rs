@@ -9,6 +9,8 @@ use crate::program::{agreed, json, run};
 on_postgres!(
     months_are_made_and_dropped_only_when_somebody_agrees,
     a_month_that_nobody_was_asked_about_stays,
+    a_table_that_was_never_cut_has_no_months_to_drop,
+    a_name_of_a_month_cannot_command_the_terminal,
 );
 outbox_tests::cases!(sqlite in sqlite_only: on_sqlite_purge_is_the_way);
 on_both!(a_trial_needs_ids_consent_and_a_handler);
@@ -58,6 +60,27 @@ async fn a_month_that_nobody_was_asked_about_stays(db: &Db) {
     assert!(ran.out.contains("kept: its last open letter was closed meanwhile"), "{ran:?}");
     run(db, &["dlq", "drop-partitions", "--older-than", "60d", "--yes"]).await.good();
     assert_eq!(db.letters().await, 0);
+}
+
+async fn a_table_that_was_never_cut_has_no_months_to_drop(db: &Db) {
+    plant(db, "a", 1).await;
+    let refused = run(db, &["dlq", "drop-partitions", "--older-than", "0s", "--yes"]).await;
+    assert!(refused.code == 1 && refused.out.is_empty(), "{refused:?}");
+    assert!(refused.err.contains("never cut into months"), "{refused:?}");
+    assert!(refused.err.contains("outbox dlq purge"), "{refused:?}");
+}
+
+/// Somebody else may have made it.
+async fn a_name_of_a_month_cannot_command_the_terminal(db: &Db) {
+    run(db, &["dlq", "partition", "--yes"]).await.good();
+    let month = "CREATE TABLE \"a\u{1b}[2Jb\" PARTITION OF outbox_dlq \
+        FOR VALUES FROM ('2001-01-01 00:00:00+00') TO ('2001-02-01 00:00:00+00')";
+    db.exec(month).await;
+    let drop = ["dlq", "drop-partitions", "--older-than", "900d"];
+    let asked = agreed(db, &drop, async {}).await;
+    assert!(asked.out.contains("a\\u{1b}[2Jb: 0 letters"), "{asked:?}");
+    assert!(asked.out.contains("a\\u{1b}[2Jb dropped"), "{asked:?}");
+    assert!(!asked.out.contains("\u{1b}[2J"), "{asked:?}");
 }
 
 async fn on_sqlite_purge_is_the_way(db: &Db) {

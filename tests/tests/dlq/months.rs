@@ -147,8 +147,11 @@ async fn what_would_be_left_behind_is_refused(db: &Db) {
         .await;
     db.exec("CREATE INDEX theirs ON outbox_dlq (original_id)").await;
     db.exec("ALTER TABLE outbox_dlq ENABLE ROW LEVEL SECURITY").await;
+    db.exec("CREATE PUBLICATION feed FOR TABLE outbox_dlq").await;
     let told = letters(db).partition(0).await.unwrap_err().to_string();
-    for left in ["trigger audit", "view mine", "index theirs", "row-level security"] {
+    for left in
+        ["trigger audit", "view mine", "index theirs", "row-level security", "publication feed"]
+    {
         assert!(told.contains(left), "{left}: {told}");
     }
     assert_eq!(letters(db).partitions().await.unwrap(), []);
@@ -188,6 +191,8 @@ async fn privileges_and_columns_of_others_are_kept(db: &Db) {
 async fn a_table_without_months_has_none(db: &Db) {
     plant(db, "a", 1).await;
     assert_eq!(letters(db).partitions().await.unwrap(), []);
+    let now = letters(db).now().await.unwrap();
+    assert!(letters(db).drop_partitions(now, true).await.is_err());
 }
 
 async fn sqlite_has_no_months(db: &Db) {

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::confirm::Consent;
+use super::super::output::printable;
 use super::selection::When;
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::{Dropped, Filter};
@@ -57,7 +58,11 @@ impl Cut {
         let value = json!({ "converted": done.converted, "made": done.made, "moved": done.moved });
         context.out.result(&value, || match done.made.len() {
             0 => "every month is there".into(),
-            _ => format!("{} moved; made {}", shown::letters(done.moved), done.made.join(", ")),
+            _ => format!(
+                "{} moved; made {}",
+                shown::letters(done.moved),
+                printable(&done.made.join(", "))
+            ),
         });
         Ok(Done::Good)
     }
@@ -76,7 +81,7 @@ impl DropMonths {
         if !going.is_empty() {
             let mut told = String::from("drop for good");
             for month in &going {
-                let (name, many) = (&month.name, shown::letters(month.letters));
+                let (name, many) = (printable(&month.name), shown::letters(month.letters));
                 let _ = write!(told, "\n  {name}: {many}, {} open", shown::count(month.open));
             }
             self.consent.to(&(told + "\n"))?;
@@ -107,7 +112,7 @@ fn told(gone: &[Dropped]) -> String {
     }
     let mut text = String::new();
     for month in gone {
-        let (name, many) = (&month.name, shown::letters(month.letters));
+        let (name, many) = (printable(&month.name), shown::letters(month.letters));
         let _ = if month.dropped {
             writeln!(text, "{name} dropped: {many}, {} of them open", shown::count(month.open))
         } else if month.open == 0 {

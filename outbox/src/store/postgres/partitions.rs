@@ -242,7 +242,16 @@ impl PgDesk {
         let failed = failed(ACTION);
         let mut tx = self.begin(ACTION).await?;
         let is_old = |month: &Month| month.until.is_some_and(|until| until <= before);
-        if !self.months(&mut tx).await?.iter().any(is_old) {
+        let there = self.months(&mut tx).await?;
+        if there.is_empty() {
+            let why = format!(
+                "{} was never cut into months: cut it with `outbox dlq partition`, or delete old \
+                 letters with `outbox dlq purge`",
+                self.letters_table()
+            );
+            return Err(StoreError::new(ACTION, why, false));
+        }
+        if !there.iter().any(is_old) {
             return Ok(Vec::new());
         }
         tx.execute(PLANS).await.map_err(&failed)?;

@@ -19,6 +19,11 @@ FROM pg_class AS c
 WHERE c.oid = to_regclass($1)
   AND (c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid))
 UNION ALL
+SELECT 'its place in the publication ' || quote_ident(p.pubname)
+FROM pg_publication_rel AS r
+JOIN pg_publication AS p ON p.oid = r.prpubid
+WHERE r.prrelid = to_regclass($1)
+UNION ALL
 SELECT 'the index ' || quote_ident(c.relname)
 FROM pg_index AS x
 JOIN pg_class AS c ON c.oid = x.indexrelid
