@@ -65,13 +65,17 @@ impl DeadLetters {
         let filter = self.open_letters(filter).await?;
         let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES).into_owned());
         let mark = Mark { status, note };
+        let mut after = None;
         loop {
             let batch = i64::from(BATCH);
-            let count = on_desk!(self.operator, desk => desk.mark(&filter, &mark, batch).await)?;
-            if count == 0 {
+            let marked =
+                on_desk!(self.operator, desk => desk.mark(&filter, after, &mark, batch).await)?;
+            // Behind the last: who does not match is not looked at again.
+            after = marked.iter().max().copied();
+            if after.is_none() {
                 break;
             }
-            audit.letters += count;
+            audit.letters += marked.len() as u64;
             done(audit.letters);
         }
         audit.whole = true;
@@ -122,17 +126,20 @@ impl DeadLetters {
     ) -> Result<u64> {
         let mut audit = Audit::of("purged", filter);
         for part in self.purged(filter).await? {
+            let mut after = None;
             loop {
                 let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
                 let batch = left.min(i64::from(BATCH));
                 if batch == 0 {
                     break;
                 }
-                let count = on_desk!(self.operator, desk => desk.purge(&part, batch).await)?;
-                if count == 0 {
+                let purged =
+                    on_desk!(self.operator, desk => desk.purge(&part, after, batch).await)?;
+                after = purged.iter().max().copied();
+                if after.is_none() {
                     break;
                 }
-                audit.letters += count;
+                audit.letters += purged.len() as u64;
                 done(audit.letters);
             }
         }

@@ -97,6 +97,8 @@ async fn a_million_letters_are_read_and_written_by_their_indexes(db: &Db) {
         open.clone().fingerprint("f3"),
         open.clone().since(now - week).until(now - day),
         Filter::new().ids([1, 500_000]),
+        // An order by time would have to be searched for them.
+        open.clone().ids([500_000, 999_999]),
     ] {
         let mut after = None;
         for _ in 0..3 {
@@ -123,6 +125,8 @@ async fn a_million_letters_are_read_and_written_by_their_indexes(db: &Db) {
     assert!(letters.purge(&Filter::new().until(old)).await.unwrap() > 2000);
     by_index(&plans, MOST, "a purge");
 
+    rare_ones_are_searched_for_once(&db, &letters, &plans).await;
+
     let grouped = async || letters.groups(&Filter::new(), 10).await.unwrap();
     let (groups, took) = quickest(grouped).await;
     assert!(took < SOON * 5, "{took:?}");
@@ -139,6 +143,31 @@ async fn a_million_letters_are_read_and_written_by_their_indexes(db: &Db) {
         let peak = peak_kib(&db, args).await;
         assert!(peak < MOST_KIB, "{args:?} took {peak} KiB");
     }
+}
+
+/// Behind all letters that are none of them, and in more than one batch.
+async fn rare_ones_are_searched_for_once(db: &Db, letters: &DeadLetters, plans: &Plans) {
+    for status in ["failed", "resolved"] {
+        db.exec(format!(
+            "UPDATE {TABLE} SET error_kind = 'Rare' WHERE id IN \
+             (SELECT id FROM {TABLE} WHERE status = '{status}' ORDER BY failed_at DESC LIMIT 1200)"
+        ))
+        .await;
+    }
+    plans.take();
+    let rare = Filter::new().error_kind("Rare");
+    assert_eq!(letters.ignore(&rare, None).await.unwrap(), 1200);
+    once(plans, "letters are ignored");
+    assert_eq!(letters.purge(&rare.status(Status::Resolved)).await.unwrap(), 1200);
+    once(plans, "a purge");
+}
+
+/// Only the first statement has read more than a batch.
+fn once(plans: &Plans, what: &str) {
+    let heard = plans.take();
+    assert_eq!(heard.len(), 4, "{what}");
+    let searched = heard.iter().map(|plan| !plans.faults(plan, MOST).is_empty());
+    assert_eq!(searched.collect::<Vec<_>>(), [true, false, false, false], "{what}");
 }
 
 /// All statements since the last look, of which there were some.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use outbox::dlq::{Filter, Kept, Replay, Replayed, Status};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
 
@@ -22,6 +22,39 @@ on_both!(
     letters_that_fail_while_it_runs_are_left_alone,
     a_rate_is_kept,
 );
+
+on_postgres!(replays_that_wait_for_each_other_both_end_well);
+
+/// Of letters with the same timer names, in opposite orders.
+async fn replays_that_wait_for_each_other_both_end_well(db: &Db) {
+    const COUNT: u32 = 100;
+    plant(db, "up", COUNT).await;
+    plant(db, "down", COUNT).await;
+    db.exec(format!(
+        "UPDATE outbox_dlq SET timer_id = \
+         CASE WHEN queue = 'up' THEN original_id ELSE {COUNT} + 1 - original_id END::text"
+    ))
+    .await;
+    // So long that neither is through before the other has begun.
+    db.exec(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END $$",
+    )
+    .await;
+    db.exec("CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION slow()")
+        .await;
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    let before = db.int(deadlocks).await;
+    let how = Replay::new().to_queue("both");
+    let letters = letters(db);
+    let (up, down) = (Filter::new().queue("up"), Filter::new().queue("down"));
+    let (up, down) = tokio::join!(letters.replay(&up, &how), letters.replay(&down, &how));
+    let (up, down) = (up.unwrap(), down.unwrap());
+    assert_eq!((up.replayed + down.replayed, up.kept + down.kept), (100, 100), "{up:?}, {down:?}");
+    assert_eq!(db.rows().await, 100);
+    let told = async || db.int(deadlocks).await > before;
+    outbox_tests::wait::eventually("the server has ended one of them", told).await;
+}
 
 async fn told(db: &Db, filter: &Filter, how: &Replay) -> Vec<Replayed> {
     let mut told = Vec::new();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use sqlx::postgres::PgRow;
-use sqlx::{Row as _, ValueRef as _};
+use sqlx::{Executor as _, Row as _, ValueRef as _};
 
 use super::time::PgTime;
 use super::{PgDesk, Statement, query};
@@ -50,6 +50,10 @@ impl PgDesk {
         let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
         let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let mut tx = self.reading("list dead letters").await?;
+        if filter.ids.is_some() {
+            // They are few, and read by their ids instead of in order.
+            tx.execute("SET LOCAL enable_sort = on").await.map_err(&failed)?;
+        }
         let rows = page.fetch_all(&mut *tx).await.map_err(&failed)?;
         rows.iter().map(|row| letter(row).map_err(&failed)).collect()
     }

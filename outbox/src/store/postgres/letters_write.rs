@@ -1,18 +1,26 @@
 //! Dead letters for operators: what is written, each batch one statement.
 
-use sqlx::postgres::{PgArguments, PgConnection, PgRow};
-use sqlx::query::Query;
-use sqlx::{Postgres, Row as _, Transaction};
+use std::time::Duration;
 
-use super::PgDesk;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Postgres, Row as _, Transaction};
+use tokio::time::sleep;
+
 use super::letters::{once, place, time_of};
 use super::sleepers::notified;
+use super::{PgDesk, Statement};
 use crate::dlq::sealed::Moved;
 use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
-use crate::error::StoreError;
+use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::ops::Desk;
 use crate::ops::failed::failed;
+
+/// Two replays whose letters have the same timer names in other orders wait for each other, and
+/// the server ends one of them, of which nothing is done then.
+const TRIES: usize = 5;
+/// The other one is through by then, which would run into the same letters again.
+const ASIDE: Duration = Duration::from_millis(300);
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -24,10 +32,20 @@ impl PgDesk {
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
-        let mut tx = self.begin("replay").await?;
-        let moved = self.replay_on(&mut tx, filter, after, put, limit).await?;
-        tx.commit().await.map_err(failed("replay"))?;
-        Ok(moved)
+        let mut tries = 1;
+        loop {
+            let mut tx = self.begin("replay").await?;
+            match self.replay_on(&mut tx, filter, after, put, limit).await {
+                Ok(moved) => {
+                    tx.commit().await.map_err(failed("replay"))?;
+                    return Ok(moved);
+                }
+                Err(error) if is_deadlock(&error) && tries < TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+            drop(tx);
+            sleep(ASIDE.mul_f64(0.5 + fastrand::f64())).await;
+        }
     }
 
     async fn replay_on(
@@ -55,37 +73,57 @@ impl PgDesk {
         rows.iter().map(|row| moved(row).map_err(&failed)).collect()
     }
 
-    pub(crate) async fn mark(&self, filter: &Filter, mark: &Mark, limit: i64) -> Result<u64> {
+    /// Where they stood.
+    pub(crate) async fn mark(
+        &self,
+        filter: &Filter,
+        after: Option<Place>,
+        mark: &Mark,
+        limit: i64,
+    ) -> Result<Vec<Place>> {
         let write = self
-            .over(include_str!("sql/letters_mark.sql"), filter, false)
+            .over(include_str!("sql/letters_mark.sql"), filter, after.is_some())
+            .bind(time_of(after))
+            .bind(after.map(|after| after.id))
             .bind(mark.status.as_str())
             .bind(mark.note.clone())
             .bind(limit);
-        self.write("mark dead letters", write).await
+        self.move_on("mark dead letters", write).await
     }
 
-    pub(crate) async fn purge(&self, filter: &Filter, limit: i64) -> Result<u64> {
-        let purge = self.over(include_str!("sql/letters_purge.sql"), filter, false).bind(limit);
-        self.write("purge dead letters", purge).await
+    /// Where they stood.
+    pub(crate) async fn purge(
+        &self,
+        filter: &Filter,
+        after: Option<Place>,
+        limit: i64,
+    ) -> Result<Vec<Place>> {
+        let purge = self.over(include_str!("sql/letters_purge.sql"), filter, after.is_some());
+        let purge = purge.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        self.move_on("purge dead letters", purge).await
     }
 
     pub(crate) async fn fingerprint(&self, marks: &[(i64, String)]) -> Result<()> {
         let (ids, fingerprints): (Vec<i64>, Vec<String>) = marks.iter().cloned().unzip();
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
         let write = once(&text).bind(ids).bind(fingerprints);
-        self.write("write fingerprints", write).await.map(drop)
+        let failed = failed("write fingerprints");
+        let mut tx = self.begin("write fingerprints").await?;
+        write.execute(&mut *tx).await.map_err(&failed)?;
+        tx.commit().await.map_err(failed)
     }
 
-    async fn write(
-        &self,
-        action: &'static str,
-        statement: Query<'_, Postgres, PgArguments>,
-    ) -> Result<u64> {
+    /// A batch of letters, each with its place in the answer.
+    async fn move_on(&self, action: &'static str, statement: Statement) -> Result<Vec<Place>> {
         let mut tx = self.begin(action).await?;
-        let done = statement.execute(&mut *tx).await.map_err(failed(action))?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
         tx.commit().await.map_err(failed(action))?;
-        Ok(done.rows_affected())
+        rows.iter().map(|row| place(row).map_err(failed(action))).collect()
     }
+}
+
+fn is_deadlock(error: &StoreError) -> bool {
+    error.source.downcast_ref().is_some_and(|error| has_code(error, &["40P01"]))
 }
 
 macro_rules! replays {

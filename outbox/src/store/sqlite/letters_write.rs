@@ -63,40 +63,53 @@ impl SqliteDesk {
         Ok(moved)
     }
 
-    pub(crate) async fn mark(&self, filter: &Filter, mark: &Mark, limit: i64) -> Result<u64> {
+    /// Where they stood.
+    pub(crate) async fn mark(
+        &self,
+        filter: &Filter,
+        after: Option<Place>,
+        mark: &Mark,
+        limit: i64,
+    ) -> Result<Vec<Place>> {
         let write = self
-            .over(include_str!("sql/letters_mark.sql"), filter, false)
+            .over(include_str!("sql/letters_mark.sql"), filter, after.is_some())
+            .bind(time_of(after))
+            .bind(after.map(|after| after.id))
             .bind(mark.status.as_str())
             .bind(mark.note.clone())
             .bind(limit);
-        self.write("mark dead letters", [write]).await
+        self.move_on("mark dead letters", write).await
     }
 
-    pub(crate) async fn purge(&self, filter: &Filter, limit: i64) -> Result<u64> {
-        let purge = self.over(include_str!("sql/letters_purge.sql"), filter, false).bind(limit);
-        self.write("purge dead letters", [purge]).await
+    /// Where they stood.
+    pub(crate) async fn purge(
+        &self,
+        filter: &Filter,
+        after: Option<Place>,
+        limit: i64,
+    ) -> Result<Vec<Place>> {
+        let purge = self.over(include_str!("sql/letters_purge.sql"), filter, after.is_some());
+        let purge = purge.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        self.move_on("purge dead letters", purge).await
     }
 
     pub(crate) async fn fingerprint(&self, marks: &[(i64, String)]) -> Result<()> {
+        let failed = failed("write fingerprints");
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
-        let write =
-            |(id, fingerprint): &(i64, String)| query(&text).bind(*id).bind(fingerprint.clone());
-        self.write("write fingerprints", marks.iter().map(write)).await.map(drop)
+        let mut tx = self.begin("write fingerprints").await?;
+        for (id, fingerprint) in marks {
+            let write = query(&text).bind(*id).bind(fingerprint.clone());
+            write.execute(&mut *tx).await.map_err(&failed)?;
+        }
+        tx.commit().await.map_err(failed)
     }
 
-    async fn write(
-        &self,
-        action: &'static str,
-        statements: impl IntoIterator<Item = Statement>,
-    ) -> Result<u64> {
+    /// A batch of letters, each with its place in the answer.
+    async fn move_on(&self, action: &'static str, statement: Statement) -> Result<Vec<Place>> {
         let mut tx = self.begin(action).await?;
-        let mut written = 0;
-        for statement in statements {
-            let done = statement.execute(&mut *tx).await.map_err(failed(action))?;
-            written += done.rows_affected();
-        }
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
         tx.commit().await.map_err(failed(action))?;
-        Ok(written)
+        rows.iter().map(|row| place(row).map_err(failed(action))).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 -- Deletes dead letters, the oldest first.
--- $1 to $7 the filter, see letters_where; $8 how many.
+-- $1 to $7 the filter, see letters_where; $8 and $9 time and id of the letter behind
+-- which it begins; $10 how many.
 -- Locks: the letters, passing by those that others have locked. Index:
 -- "outbox_dlq_status_idx" or "outbox_dlq_open_idx", read in order.
 WITH locked AS MATERIALIZED (
@@ -7,9 +8,11 @@ WITH locked AS MATERIALIZED (
     FROM "outbox_dlq" AS l
     WHERE true
 -- the filter
+      AND (l.failed_at, l.id) > ($8, $9) -- if after
     ORDER BY l.failed_at, l.id
-    LIMIT $8
+    LIMIT $10
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM "outbox_dlq"
 WHERE id = ANY(ARRAY(SELECT id FROM locked))
+RETURNING id, failed_at
