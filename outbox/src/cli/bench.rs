@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::confirm::Consent;
+use super::interrupted::interrupted;
 use super::{Context, Done, Trouble};
 use crate::ops::Load;
 
@@ -79,24 +80,5 @@ impl Bench {
             context.out.table(["WHAT", "HOW FAST"], lines)
         });
         Ok(Done::Good)
-    }
-}
-
-/// SIGINT or SIGTERM. Never, where they cannot be watched: they end the process then.
-async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            Ok(()) = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        }
-    }
-    #[cfg(not(unix))]
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
     }
 }

@@ -22,6 +22,7 @@ mod confirm;
 mod dlq;
 mod doctor;
 mod explain;
+mod interrupted;
 mod migrate;
 mod output;
 mod pause;

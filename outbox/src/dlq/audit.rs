@@ -60,7 +60,7 @@ impl fmt::Display for Chosen<'_> {
 }
 
 /// The first of them, and how many there are.
-fn few(ids: &[i64]) -> String {
+pub(crate) fn few(ids: &[i64]) -> String {
     match ids {
         [first, .., last] if ids.len() > 10 => format!("{first}..{last} ({} of them)", ids.len()),
         _ => format!("{ids:?}"),

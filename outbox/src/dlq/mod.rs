@@ -31,6 +31,8 @@ pub use replay::{Kept, Replay, ReplayReport, Replayed};
 pub use replay_in::ReplayTransaction;
 
 pub(crate) use act::Mark;
+#[cfg(feature = "cli")]
+pub(crate) use audit::few;
 pub(crate) use cursor::Place;
 pub(crate) use groups::Unmarked;
 pub(crate) use replay::Put;

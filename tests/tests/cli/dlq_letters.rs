@@ -27,6 +27,8 @@ on_both!(
     a_change_of_everything_has_to_be_said,
     an_unknown_letter_is_an_error,
     a_question_counts_what_will_be_changed,
+    a_question_says_which_letters_and_what_becomes_of_them,
+    the_log_says_what_was_done_to_whoever_asks_for_it,
 );
 
 on_postgres!(a_change_waits_for_no_lock_for_ever_and_says_who_holds_it);
@@ -307,4 +309,36 @@ async fn a_question_counts_what_will_be_changed(db: &Db) {
     assert!(refused.err.contains("delete 3 letters"), "{}", refused.err);
     assert_eq!(json(db, &[&purge[..], &["--yes"]].concat()).await["purged"], 3);
     assert_eq!(db.letters().await, 2);
+}
+
+async fn a_question_says_which_letters_and_what_becomes_of_them(db: &Db) {
+    plant(db, "orders", 2).await;
+    let (one, two) = (id_of(db, 1).await.to_string(), id_of(db, 2).await.to_string());
+    let since = "2020-01-02T03:04:05.000000Z";
+    let replay = ["dlq", "replay", "--since", since, "--queue", "orders"];
+    let refused = run(db, &[&replay[..], &["--to-queue", "ordres"]].concat()).await;
+    assert_eq!(refused.code, 3, "{refused:?}");
+    let told = format!("2 letters of queue orders, failed since {since} to the queue ordres");
+    assert!(refused.err.contains(&told), "{refused:?}");
+    assert!(
+        refused.err.contains("ordres has no rows") && refused.err.contains("is the name right")
+    );
+    let until = "2100-01-02T03:04:05.000000Z";
+    let refused = run(db, &["dlq", "resolve", &one, &two, "--until", until]).await;
+    let told = format!("resolve 2 letters, failed before {until}, of the ids [{one}, {two}]");
+    assert!(refused.err.contains(&told), "{refused:?}");
+    let refused = run(db, &["dlq", "purge", "--older-than", "0s", "--status", "failed"]).await;
+    assert!(refused.err.contains("delete 2 letters, failed before 2"), "{refused:?}");
+}
+
+async fn the_log_says_what_was_done_to_whoever_asks_for_it(db: &Db) {
+    plant(db, "orders", 2).await;
+    let silent = run(db, &["dlq", "resolve", &id_of(db, 1).await.to_string()]).await;
+    assert!(silent.code == 0 && silent.err.is_empty(), "{silent:?}");
+    let mut resolve = command(db, &["dlq", "resolve", "--queue", "orders", "--json"]);
+    resolve.env("RUST_LOG", "outbox=info");
+    let ran = ended(resolve).await;
+    assert_eq!(ran.json()["resolved"], 1, "{ran:?}");
+    assert!(ran.err.contains("dead letters were resolved"), "{ran:?}");
+    assert!(ran.err.contains("letters") && ran.err.contains("orders"), "{ran:?}");
 }

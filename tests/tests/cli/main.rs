@@ -7,6 +7,7 @@ mod dlq_replay;
 mod doctor;
 mod frame;
 mod grants;
+mod half_way;
 mod migrate;
 mod mounted;
 mod operations;

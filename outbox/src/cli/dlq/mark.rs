@@ -4,7 +4,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::super::confirm::Consent;
-use super::selection::Selection;
+use super::super::interrupted::until_interrupted;
+use super::selection::{Selection, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
 
@@ -47,19 +48,32 @@ impl Mark {
         verb: &str,
     ) -> Result<Done, Trouble> {
         let filter = self.selection.filter_or_all(letters, self.all).await?;
+        let which = told(&filter);
         // Those that are counted, and no others.
         let filter = letters.open_letters(&filter).await?;
         let open = letters.count(&filter).await?;
         if open > 1 {
             let many = shown::letters(open);
-            self.consent.to(&format!("{verb} {many}{}", self.selection.told()))?;
+            self.consent.to(&format!("{verb} {many}{which}"))?;
         }
         let bar = context.out.progress(open, "letters");
         let note = self.note.as_deref();
-        let marked = letters.mark(&filter, status, note, |marked| bar.set_position(marked)).await?;
+        let mut marked = 0;
+        let work = letters.mark(&filter, status, note, |so_far| {
+            marked = so_far;
+            bar.set_position(so_far);
+        });
+        let ended = until_interrupted(work).await;
         bar.finish_and_clear();
+        if marked == 0 {
+            ended?;
+        } else if let Err(trouble) = ended {
+            let told = shown::half_way(marked, status.as_str(), open);
+            context.out.result(&json!({ status.as_str(): marked, "whole": false }), || told);
+            return Err(trouble);
+        }
         let named = self.selection.ids().len() as u64;
-        context.out.result(&json!({ status.as_str(): marked }), || {
+        context.out.result(&json!({ status.as_str(): marked, "whole": true }), || {
             let many = shown::letters(marked);
             match (named.checked_sub(marked), open.checked_sub(marked)) {
                 (_, Some(left @ 1..)) => format!("{many} {status}; {}", shown::locked(left)),

@@ -4,7 +4,8 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::super::confirm::Consent;
-use super::selection::{Selection, When};
+use super::super::interrupted::until_interrupted;
+use super::selection::{Selection, When, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
 
@@ -56,6 +57,7 @@ impl Purge {
         if let Some(status) = status {
             filter = filter.status(status);
         }
+        let which = told(&filter);
         // As many as are counted, and no more: others may be closed meanwhile.
         let filter = letters.failed_by_now(&filter).await?;
         let count = letters.count_purged(&filter).await?;
@@ -63,14 +65,26 @@ impl Purge {
             let kind = status.map_or_else(|| "resolved or ignored".into(), |one| one.to_string());
             let open =
                 if status == Some(Status::Failed) { ", which nobody has dealt with" } else { "" };
-            let (many, told) = (shown::letters(count), self.selection.told());
-            self.consent.to(&format!("delete {many}{told} for good ({kind}{open})"))?;
+            let many = shown::letters(count);
+            self.consent.to(&format!("delete {many}{which} for good ({kind}{open})"))?;
         }
         let bar = context.out.progress(count, "letters");
-        let purged = letters.purge_most(&filter, count, |purged| bar.set_position(purged)).await?;
+        let mut purged = 0;
+        let work = letters.purge_most(&filter, count, |so_far| {
+            purged = so_far;
+            bar.set_position(so_far);
+        });
+        let ended = until_interrupted(work).await;
         bar.finish_and_clear();
+        if purged == 0 {
+            ended?;
+        } else if let Err(trouble) = ended {
+            let told = shown::half_way(purged, "deleted", count);
+            context.out.result(&json!({ "purged": purged, "whole": false }), || told);
+            return Err(trouble);
+        }
         let named = self.selection.ids().len() as u64;
-        context.out.result(&json!({ "purged": purged }), || {
+        context.out.result(&json!({ "purged": purged, "whole": true }), || {
             let many = shown::letters(purged);
             match (named.checked_sub(purged), count.checked_sub(purged)) {
                 (_, Some(left @ 1..)) => format!("{many} deleted; {}", shown::locked(left)),

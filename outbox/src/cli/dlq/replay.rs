@@ -8,7 +8,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::confirm::Consent;
-use super::selection::Selection;
+use super::super::interrupted::until_interrupted;
+use super::super::output::printable;
+use super::super::queues;
+use super::selection::{self, Selection};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::{Canary, CanaryOutcome, Kept, Replay, ReplayReport, Replayed};
 
@@ -73,35 +76,56 @@ impl ReplayLetters {
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let how = self.how()?;
         Trouble::usage(&how.problems(&filter))?;
+        let which = selection::told(&filter);
         // Those that are counted, and no others.
         let filter = letters.open_letters(&filter).await?;
         let open = letters.count(&filter).await?;
+        if let Some(queue) = &self.to_queue {
+            queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await?;
+        }
         let most = self.limit.unwrap_or(u64::MAX).min(open);
         if most > 1 {
             let many = shown::letters(most);
-            self.consent.to(&format!("replay {many}{}", self.selection.told()))?;
+            let to =
+                self.to_queue.as_deref().map(|queue| format!(" to the queue {}", printable(queue)));
+            self.consent.to(&format!("replay {many}{which}{}", to.unwrap_or_default()))?;
         }
         let bar = context.out.progress(most, "letters");
         let mut told: Vec<Replayed> = Vec::new();
-        let report = letters
-            .replay_with(&filter, &how, |batch| {
-                bar.inc(batch.len() as u64);
-                let room = LISTED.saturating_sub(told.len());
-                told.extend(batch.iter().take(room));
-            })
-            .await?;
+        let mut so_far = ReplayReport::default();
+        let work = letters.replay_with(&filter, &how, |batch| {
+            bar.inc(batch.len() as u64);
+            let landed = batch.iter().filter(|one| one.row.is_ok()).count() as u64;
+            so_far.replayed += landed;
+            so_far.kept += batch.len() as u64 - landed;
+            let room = LISTED.saturating_sub(told.len());
+            told.extend(batch.iter().take(room));
+        });
+        let ended = until_interrupted(work).await;
         bar.finish_and_clear();
+        let (report, trouble) = match ended {
+            Ok(report) => (report, None),
+            Err(trouble) if told.is_empty() => return Err(trouble),
+            Err(trouble) => (so_far, Some(trouble)),
+        };
         let listed: Vec<_> = told.iter().map(outcome).collect();
         let value = json!({
             "replayed": report.replayed,
             "kept": report.kept,
             "locked": report.locked,
             "stopped": report.stopped(),
+            "whole": trouble.is_none(),
             "canary": report.canary.as_ref().map(canary),
             "letters": listed,
             "listed_all": told.len() as u64 == report.replayed + report.kept,
         });
-        context.out.result(&value, || text(&report, &told));
+        context.out.result(&value, || {
+            let told = text(&report, &told);
+            if trouble.is_none() { told } else { told + "and then it ended: others are left\n" }
+        });
+        if let Some(trouble) = trouble {
+            return Err(trouble);
+        }
         let good = report.kept == 0 && !report.stopped();
         Ok(if good { Done::Good } else { Done::Bad })
     }

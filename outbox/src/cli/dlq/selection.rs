@@ -1,13 +1,14 @@
 //! Which letters a command is about.
 
-use std::fmt::Write as _;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
+use super::super::output::printable;
 use super::{DeadLetters, Trouble};
-use crate::dlq::Filter;
+use crate::dlq::{Filter, few};
+use crate::ops::rfc3339;
 
 /// Words of a filter, as arguments.
 #[derive(Debug, Args)]
@@ -118,24 +119,22 @@ impl Selection {
             _ => Ok(filter),
         }
     }
+}
 
-    /// For a question: ` of queue orders, of kind timeout`.
-    pub(super) fn told(&self) -> String {
-        let mut told = String::new();
-        let words = [
-            ("of queue", &self.queue),
-            ("with reason", &self.reason),
-            ("of kind", &self.error_kind),
-            ("of problem", &self.fingerprint),
-        ];
-        for (word, value) in words {
-            if let Some(value) = value {
-                let value = super::super::output::printable(value);
-                let _ = write!(told, " {word} {value}");
-            }
-        }
-        told
-    }
+/// For a question: ` of queue orders, failed before 2026-11-22T04:20:00.000000Z`.
+pub(super) fn told(filter: &Filter) -> String {
+    let text = |value: &Option<String>| Some(printable(value.as_deref()?).into_owned());
+    let words = [
+        (" of queue", text(&filter.queue)),
+        (" with reason", text(&filter.reason)),
+        (" of kind", text(&filter.error_kind)),
+        (" of problem", text(&filter.fingerprint)),
+        (", failed since", filter.since.map(rfc3339)),
+        (", failed before", filter.until.map(rfc3339)),
+        (", of the ids", filter.ids.as_deref().map(few)),
+    ];
+    let told = words.into_iter().filter_map(|(word, value)| Some(format!("{word} {}", value?)));
+    told.collect()
 }
 
 #[cfg(test)]

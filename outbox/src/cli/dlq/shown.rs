@@ -36,6 +36,12 @@ pub(super) fn locked(number: u64) -> String {
     format!("{} {is} not: somebody else is at them, try again", letters(number))
 }
 
+/// Of work that ended before it was over.
+pub(super) fn half_way(done: u64, what: &str, of: u64) -> String {
+    let left = letters(of.saturating_sub(done));
+    format!("{} {what}, and then it ended: {left} left", letters(done))
+}
+
 /// The beginning of a text, in one line.
 pub(super) fn line(text: Option<&str>, chars: usize) -> String {
     let text = text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
