@@ -22,6 +22,10 @@ pub(super) struct Setting {
     pub(super) value: Expr,
 }
 
+/// What is generated begins with `::outbox`.
+const RENAMED: &str = "there is no option `crate`; the root of your crate says which one is `outbox`: \
+                       `extern crate its_other_name as outbox;`";
+
 pub(super) fn parse(tokens: TokenStream, errors: &mut Errors) -> Args {
     let mut args = Args::default();
     let parser = |input: ParseStream<'_>| {
@@ -48,6 +52,12 @@ pub(super) fn parse(tokens: TokenStream, errors: &mut Errors) -> Args {
 }
 
 fn argument(input: ParseStream<'_>, args: &mut Args, errors: &mut Errors) -> syn::Result<()> {
+    if input.peek(Token![crate]) && input.peek2(Token![=]) {
+        errors.at(input.parse::<Token![crate]>()?, RENAMED);
+        input.parse::<Token![=]>()?;
+        input.parse::<Expr>()?;
+        return Ok(());
+    }
     if !(input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==])) {
         // Left unparsed, so that the colon is the error.
         if input.peek(syn::Ident) && input.peek2(Token![:]) && !input.peek2(Token![::]) {

@@ -30,7 +30,7 @@ pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Para
         let name = last_segment(ty);
         if let Some(name) = OF_ONE.iter().find(|of_one| name.as_deref() == Some(**of_one)) {
             let instead = "take `Batch<T>`: each of its items has a `context`";
-            errors.at(ty, format!("a batch has no single `{name}`; {instead}"));
+            errors.at(ty, format!("a batch has no single `{name}`; {instead}{}", params::YOURS));
         }
         params::other(ty, errors)
     });

@@ -41,9 +41,7 @@ pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
     let plain = function.sig.ident.unraw();
     let about = format!("The handler `{plain}` as a subscriber.");
     let make = format!("The subscriber whose handler is `{plain}`.");
-    // Calling a deprecated handler is the app's job, not a use of it.
-    let deprecated = function.attrs.iter().any(|attr| attr.path().is_ident("deprecated"));
-    let allowed = deprecated.then(|| quote_spanned!(Span::mixed_site()=> #[allow(deprecated)]));
+    let allowed = function.allowed();
     quote_spanned! {Span::mixed_site()=>
         #(#cfgs)*
         #[doc = #about]

@@ -1,8 +1,9 @@
 //! The annotated fn, as far as the macro has to know it.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Signature, Token, Visibility};
+use syn::{Attribute, Meta, MetaList, Signature, Token, Visibility};
 
 /// The body stays unparsed: it may use syntax newer than the parser.
 pub(super) struct Function {
@@ -31,6 +32,21 @@ impl Function {
     /// The conditions of the fn, which what is generated must share.
     pub(super) fn cfgs(&self) -> Vec<&Attribute> {
         self.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect()
+    }
+
+    /// What is allowed, or expected, of the fn. What is generated names the same types, and
+    /// calls the fn if that is deprecated: the app's job, not a use of it.
+    pub(super) fn allowed(&self) -> TokenStream {
+        let site = Span::mixed_site();
+        let of = |attr: &Attribute| {
+            if attr.path().is_ident("deprecated") {
+                return Some(quote_spanned!(site=> #[allow(deprecated)]));
+            }
+            let Meta::List(MetaList { path, tokens, .. }) = &attr.meta else { return None };
+            let lints = path.is_ident("allow") || path.is_ident("expect");
+            lints.then(|| quote_spanned!(site=> #[allow(#tokens)]))
+        };
+        self.attrs.iter().filter_map(of).collect()
     }
 
     /// A second `#[subscriber]` on the same fn.

@@ -21,17 +21,23 @@ pub(super) enum Param<'a> {
 }
 
 const CONCRETE: &str = "a handler is one concrete fn; name the type instead of `impl`";
+/// Names are all that a macro sees.
+pub(super) const YOURS: &str = "; a type of your own with this name is imported `as` another";
+/// Without parameters these are no types of ours.
+const GENERIC: [&str; 2] = ["Batch", "State"];
 const EXTRACTORS: [&str; 4] = ["State", "Context", "Headers", "Publisher"];
 
 pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Param<'a> {
-    let name = last_segment(ty);
+    let name = last_segment(ty).filter(|name| !GENERIC.contains(&&**name) || is_generic(ty));
     if let Some(extractor) = EXTRACTORS.iter().find(|name_of| name.as_deref() == Some(**name_of)) {
         let shown = if *extractor == "State" { "State<..>" } else { extractor };
         let end = if alone { "; if you need none, take `_: &[u8]` first" } else { "" };
-        errors.at(ty, format!("the first parameter is the payload; move `{shown}` behind it{end}"));
+        let moved = format!("the first parameter is the payload; move `{shown}` behind it");
+        errors.at(ty, format!("{moved}{end}{YOURS}"));
         Param::Extractor(ty)
     } else if name.as_deref() == Some("Batch") {
-        errors.at(ty, "a `Batch` is what the option `batch` gives; add `batch = 100`");
+        let add = "a `Batch` is what the option `batch` gives; add `batch = 100`";
+        errors.at(ty, format!("{add}{YOURS}"));
         Param::Payload(ty)
     } else if let Some(borrowed) = borrowed(ty) {
         match borrowed {
@@ -122,6 +128,11 @@ pub(super) fn last_segment(ty: &Type) -> Option<String> {
         Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
         _ => None,
     }
+}
+
+fn is_generic(ty: &Type) -> bool {
+    let Type::Path(path) = ungrouped(ty) else { return false };
+    path.path.segments.last().is_some_and(|segment| !segment.arguments.is_empty())
 }
 
 /// The type without the groups that `macro_rules!` and parentheses put around it.

@@ -58,6 +58,26 @@ use crate::subscriber::HandlerError;
 ///
 /// A rejection counts as an error of the handler, of kind `extract`: the retry
 /// strategy decides.
+///
+/// One that is made from another hands on what that one says before the start:
+/// ```
+/// use outbox::{Context, FromContext, HandlerError, States, Tx};
+///
+/// struct Accounts(Tx<sqlx::Postgres>);
+///
+/// impl FromContext for Accounts {
+///     type Rejection = HandlerError;
+///     const TAKES_TRANSACTION: bool = Tx::<sqlx::Postgres>::TAKES_TRANSACTION;
+///
+///     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
+///         Tx::from_context(ctx).await.map(Accounts)
+///     }
+///
+///     fn check(states: &States) -> Result<(), String> {
+///         Tx::<sqlx::Postgres>::check(states)
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a handler",
     label = "not an extractor",
@@ -70,8 +90,10 @@ pub trait FromContext: Sized + Send {
     /// Makes the parameter.
     fn from_context(ctx: &Context) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
 
-    /// Whether what a handler does with this is undone with the transaction of its run.
-    #[doc(hidden)]
+    /// Whether this takes the transaction of the run, as [`Tx`](crate::Tx) does; `false` by
+    /// default. It has to be `true` of what has a `Tx` inside: the pool of
+    /// [`App::from_env`](crate::App::from_env) has a connection for each, and under `AckFirst`,
+    /// where a message is gone before there could be a transaction, the app does not start.
     const TAKES_TRANSACTION: bool = false;
 
     /// Asked once before the app starts, whether the app gives what is needed.
@@ -100,6 +122,10 @@ impl<X: FromContext> FromContext for Option<X> {
             }
         }
     }
+
+    fn check(states: &States) -> Result<(), String> {
+        never_there::<X>(states)
+    }
 }
 
 /// The rejection as a value, so that the handler decides.
@@ -111,4 +137,15 @@ impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
     async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
         Ok(X::from_context(ctx).await)
     }
+
+    fn check(states: &States) -> Result<(), String> {
+        never_there::<X>(states)
+    }
+}
+
+/// What may be missing is checked all the same if it is the transaction of another database,
+/// which no message would ever have.
+fn never_there<X: FromContext>(states: &States) -> Result<(), String> {
+    let lent = X::TAKES_TRANSACTION && states.lender().is_some();
+    if lent { X::check(states) } else { Ok(()) }
 }

@@ -1,6 +1,8 @@
 //! A start that cannot succeed is refused, with every reason at once.
 
-use outbox::{App, FromContext, State, Subscriber, Tx, subscriber};
+use outbox::{
+    AckPolicy, App, Context, FromContext, HandlerError, State, States, Subscriber, Tx, subscriber,
+};
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
 use outbox_tests::{capture, on_both, on_postgres};
@@ -17,6 +19,7 @@ on_both!(
     a_missing_dead_letter_table_counts_only_where_one_is_asked_for,
     a_refused_start_can_be_repeated_once_mended,
     a_database_that_refuses_hides_no_other_reason,
+    an_extractor_around_a_transaction_is_checked_as_the_transaction_is,
 );
 
 on_postgres!(a_pool_too_small_for_the_handlers_with_transactions_is_told_of);
@@ -157,6 +160,45 @@ async fn a_database_that_refuses_hides_no_other_reason(db: &Db) {
 fn a_state_says_who_is_to_give_it() {
     let text = <State<Mailer> as FromContext>::check(&outbox::States::default()).unwrap_err();
     assert!(text.contains("Mailer") && text.contains(".state("), "{text}");
+}
+
+/// What the documentation of the trait shows.
+struct Accounts<DB: outbox::Lends>(Tx<DB>);
+
+impl<DB: outbox::Lends> FromContext for Accounts<DB> {
+    type Rejection = HandlerError;
+    const TAKES_TRANSACTION: bool = Tx::<DB>::TAKES_TRANSACTION;
+
+    async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
+        Tx::from_context(ctx).await.map(Accounts)
+    }
+
+    fn check(states: &States) -> Result<(), String> {
+        Tx::<DB>::check(states)
+    }
+}
+
+fn asking<DB: outbox::Lends>() -> [Subscriber; 3] {
+    let [a, b, c] = ["a", "b", "c"].map(|queue| nothing("it", queue));
+    [
+        a.requires::<Accounts<DB>>(),
+        b.requires::<Option<Accounts<DB>>>(),
+        c.requires::<Result<Accounts<DB>, HandlerError>>(),
+    ]
+}
+
+async fn an_extractor_around_a_transaction_is_checked_as_the_transaction_is(db: &Db) {
+    let (there, elsewhere) = if db.is_postgres() {
+        (asking::<sqlx::Postgres>(), asking::<sqlx::Sqlite>())
+    } else {
+        (asking::<sqlx::Sqlite>(), asking::<sqlx::Postgres>())
+    };
+    let text = refusal(&db.app().only(elsewhere)).await;
+    assert_eq!(text.matches("it wants `Tx<").count(), 3, "{text}");
+    let acked_first = there.clone().map(|one| one.ack(AckPolicy::AckFirst));
+    let text = refusal(&db.app().only(acked_first)).await;
+    assert_eq!(text.matches("it takes `Tx`, but under `AckFirst`").count(), 3, "{text}");
+    db.app().only(there).start().await.unwrap().stop().await.unwrap();
 }
 
 async fn a_pool_too_small_for_the_handlers_with_transactions_is_told_of(db: &Db) {

@@ -1,0 +1,22 @@
+//! What a handler may do, what is generated beside it may do too.
+#![deny(warnings)]
+
+use outbox::subscriber;
+
+#[deprecated]
+#[derive(serde::Deserialize)]
+pub struct Order;
+
+#[allow(deprecated)]
+#[subscriber("orders")]
+async fn allowed(_: Order) {}
+
+#[subscriber("batches", batch = 10)]
+#[expect(deprecated, reason = "until all are handled")]
+async fn expected(_: Vec<Order>) {}
+
+#[deprecated]
+#[subscriber("old")]
+async fn deprecated(_: u64) {}
+
+fn main() {}
