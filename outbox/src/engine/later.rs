@@ -47,7 +47,7 @@ impl Later {
     }
 
     pub(super) fn add(&mut self, locked: Vec<Settling>) {
-        if self.is_empty() {
+        if self.is_empty() && !locked.is_empty() {
             self.backoff.reset();
             self.at = Instant::now() + self.backoff.after(true);
         }
@@ -62,7 +62,8 @@ impl Later {
     /// until their leases are over.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
-        give_up_late(&mut waiting, self.is_over());
+        let kept = give_up_late(&mut waiting, self.is_over());
+        waiting.extend(kept);
         let mut landed = 0;
         match self.unless_over(free(store, &waiting)).await.flatten() {
             None => self.waiting = waiting,

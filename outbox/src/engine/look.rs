@@ -21,6 +21,8 @@ const TOGETHER: Duration = Duration::from_millis(750);
 /// Transactions commit in another order than their rows are due: it begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
+/// A claim is halved so often, and of a thousand rows is left with one.
+const HALVINGS: u32 = 10;
 
 pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
@@ -43,6 +45,9 @@ pub(super) struct Look {
     not_before: Instant,
     /// The last claim failed in a way that passes by itself.
     failing: bool,
+    /// How often the next one is halved: the server may have too little time for more, as with
+    /// a `statement_timeout` that ends before large rows are sent.
+    halvings: u32,
     /// Claims in a statement of its own.
     pub(super) alone: bool,
 }
@@ -65,6 +70,7 @@ impl Look {
             vain: 0,
             not_before: now,
             failing: false,
+            halvings: 0,
             alone: false,
         }
     }
@@ -109,7 +115,7 @@ impl Look {
     /// A claim, if there is room for one of its rows.
     pub(super) fn claim(&mut self, most: usize, now: Instant) -> Option<Claim> {
         let in_hand = self.reader.inbox.in_hand();
-        let limit = self.reader.inbox.reserve(most)?;
+        let limit = self.reader.inbox.reserve((most >> self.halvings).max(1))?;
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         // Taken along before its time it has rested all the same.
@@ -139,6 +145,7 @@ impl Look {
         self.sweep.taken(taken.rows.len());
         self.errors.reset();
         (self.failing, self.alone) = (false, false);
+        self.halvings = self.halvings.saturating_sub(1);
         if claim.after.is_none() {
             let last = taken.rows.last().filter(|_| taken.rows.len() == claim.limit);
             let last = last.map(|last| Position::of(&last.row));
@@ -180,6 +187,7 @@ impl Look {
     /// How long to rest after one more failure.
     pub(super) fn rest(&mut self, transient: bool) -> Duration {
         self.failing = transient;
+        self.halvings = (self.halvings + u32::from(transient)).min(HALVINGS);
         self.errors.after(transient)
     }
 

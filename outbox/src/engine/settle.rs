@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
 use super::later::Later;
+use super::lease::margin;
 use super::results::Results;
 use super::write::write;
 use super::{Reader, Shared};
@@ -50,6 +51,9 @@ pub(crate) enum Settlement {
         due_in: Option<Duration>,
         uncount: bool,
     },
+    /// Its letter could not be written: due again after a lease. A run of it does not count as
+    /// a delivery, or the row would be condemned for the table.
+    Kept,
     /// The drain dropped the handler: released at once, the delivery counts.
     Abandon,
     /// Nothing to write: another claim owns the row.
@@ -141,7 +145,8 @@ impl Settling {
         match (&self.settlement, written) {
             (Settlement::Release { .. }, _) if never_started => {}
             // It may be nobody's, as below.
-            (Settlement::Lost, _) | (Settlement::Dead(_), Written::Lost | Written::Unknown)
+            (Settlement::Lost | Settlement::Kept, _)
+            | (Settlement::Dead(_), Written::Lost | Written::Unknown)
                 if never_started =>
             {
                 self.reader.signal.wake();
@@ -172,11 +177,32 @@ impl Settling {
         }
     }
 
+    /// No letter is tried to the end: what is left of the lease is for giving the row back.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let rest = if self.is_letter() { margin(self.lease_ttl()) } else { Duration::ZERO };
+        now + rest >= self.deadline
+    }
+
+    /// Has it give the row back instead of writing its letter; `false` if there is none.
+    pub(super) fn keep(&mut self) -> bool {
+        let dead = self.is_letter();
+        if dead {
+            self.settlement = Settlement::Kept;
+            self.deadline = self.deadline.max(Instant::now() + margin(self.lease_ttl()));
+        }
+        dead
+    }
+
+    fn lease_ttl(&self) -> Duration {
+        self.reader.subscriber.options.lease_ttl
+    }
+
     /// Sets the alarm of the claim loop for a row that is due again.
     pub(super) fn announce(&self) {
         let wait = match self.settlement {
             Settlement::Retry { delay } => Some(delay),
             Settlement::Release { due_in, .. } => Some(due_in.unwrap_or_default()),
+            Settlement::Kept => Some(self.lease_ttl()),
             _ => None,
         };
         if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
@@ -292,7 +318,7 @@ impl Settling {
             Settlement::Ack { messages } if messages.is_empty() => 0,
             Settlement::Retry { .. } => 1,
             Settlement::Dead(_) => 2,
-            Settlement::Release { .. } | Settlement::Abandon => 3,
+            Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon => 3,
             Settlement::Ack { .. } => 4,
             Settlement::Lost => 5,
         }
@@ -331,6 +357,9 @@ impl Settling {
         let (due_in, uncount) = match self.settlement {
             Settlement::Release { due_in, uncount: true } => (due_in, self.taken_back()),
             Settlement::Release { due_in, uncount: false } => (due_in, 0),
+            // One that was condemned unrun is to be found guilty again.
+            Settlement::Kept if self.report.started.is_none() => (Some(self.lease_ttl()), 0),
+            Settlement::Kept => (Some(self.lease_ttl()), self.taken_back()),
             _ => (None, 0),
         };
         let claimed_at = self.report.started.and(self.claimed_at);

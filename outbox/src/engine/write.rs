@@ -30,15 +30,20 @@ impl Part {
 /// leases are over, or nothing is written any more; in halves if there was no answer, because
 /// there may never be one to so large a statement. Rows that somebody else has locked are left
 /// to `later`. What the database refuses for good is tried row by row, so that one bad row does
-/// not keep the others, and then left where it is.
+/// not keep the others, and then left where it is; one whose letter cannot be written, or not in
+/// time, is given back.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
-    let (mut parts, mut landed) = (VecDeque::from([Part::of(group)]), 0);
+    let (mut parts, mut landed, mut tried) = (VecDeque::from([Part::of(group)]), 0, false);
     while let Some(mut part) = parts.pop_front() {
-        if later.is_over() {
-            give_up_late(&mut part.rows, true);
+        // While others of them were tried, it became late for these.
+        if tried || later.is_over() {
+            later.add(give_up_late(&mut part.rows, later.is_over()));
+        }
+        if part.rows.is_empty() {
             continue;
         }
+        tried = true;
         let Some(sent) = later.unless_over(send(store, &part.rows)).await else {
             part.rows.iter_mut().for_each(|one| one.unanswered = true);
             parts.push_front(part);
@@ -67,9 +72,13 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             Err(refused) => {
                 error!(
                     target: TARGET, error = %refused, row_id = part.rows[0].lease.id,
-                    "a settlement was refused; the row stays and comes back when its lease runs out"
+                    "a settlement was refused; the row stays and comes back after its lease"
                 );
-                part.rows[0].close(Written::Lost, false);
+                if part.rows[0].keep() {
+                    later.add(part.rows);
+                } else {
+                    part.rows[0].close(Written::Lost, false);
+                }
             }
         }
     }
@@ -87,7 +96,7 @@ async fn divide<S: Store>(
     for one in &mut rows {
         one.unanswered |= failed.perhaps_done;
     }
-    give_up_late(&mut rows, false);
+    later.add(give_up_late(&mut rows, false));
     let mut whole = !failed.perhaps_done;
     if whole && let Some(free) = later.unless_over(free(store, &rows)).await.flatten() {
         let mut free = free.into_iter();
@@ -135,17 +144,20 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
     landed.iter().filter(|hit| **hit).count()
 }
 
-/// Leaves those whose time is over to another claim, or all of them.
-pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) {
+/// Leaves those whose time is over to another claim, or all of them. Returns those that are to
+/// be given back instead, because their letters were not written in time.
+pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) -> Vec<Settling> {
     let now = Instant::now();
-    rows.retain(|settling| {
-        let over = all || now >= settling.deadline;
-        if over {
-            let unknown = settling.unanswered;
-            settling.close(if unknown { Written::Unknown } else { Written::Lost }, false);
+    let mut kept = Vec::new();
+    for mut settling in rows.extract_if(.., |settling| all || settling.is_late(now)) {
+        if !all && settling.keep() {
+            kept.push(settling);
+            continue;
         }
-        !over
-    });
+        let unknown = settling.unanswered;
+        settling.close(if unknown { Written::Unknown } else { Written::Lost }, false);
+    }
+    kept
 }
 
 async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
@@ -175,7 +187,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
             let deaths: Vec<Death<'_>> = group.iter().filter_map(Settling::as_death).collect();
             store.bury(&deaths).await
         }
-        Settlement::Release { .. } | Settlement::Abandon | Settlement::Lost => {
+        Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon | Settlement::Lost => {
             let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();
             store.release(&releases).await
         }

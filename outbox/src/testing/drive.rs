@@ -171,7 +171,7 @@ impl TestBroker {
             Settlement::Retry { delay } => Ending::Retried(delay),
             Settlement::Dead(ref cause) => Ending::Terminal(cause.reason),
             Settlement::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
-            Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
+            Settlement::Kept | Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
         };
         let landed = !crashed && settle(&self.store, vec![*settling]).await == 1;
         call.ending = if landed { ending } else { Ending::Unwritten };

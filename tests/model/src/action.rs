@@ -49,6 +49,10 @@ pub enum Action {
     Refuse {
         slot: u8,
     },
+    /// For that reason its row is given back, to be due after a lease.
+    Keep {
+        slot: u8,
+    },
     Extend {
         slot: u8,
     },
@@ -104,6 +108,7 @@ impl Action {
             | Self::Finish { slot, .. }
             | Self::Settle { slot, .. }
             | Self::Refuse { slot }
+            | Self::Keep { slot }
             | Self::Extend { slot }
             | Self::Mark { slot }
             | Self::Join { slot }

@@ -73,6 +73,8 @@ mutants! {
     DeleteWithoutLetter breaks D1,
     /// The row goes though the table refuses its letter.
     RefusedLetterDeletes breaks M1,
+    /// What was not written is a delivery.
+    KeptCounted breaks C1,
     /// Whoever was delivered too often is dead, whoever was to blame.
     InnocentsBuried breaks H5,
     /// A row delivered too often is given back as any other, does not tell any more that

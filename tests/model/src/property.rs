@@ -31,7 +31,7 @@ pub enum Property {
     H4,
     /// A dead letter failed itself, or brought its process down alone.
     H5,
-    /// One delivery for each claim, less those given back unstarted.
+    /// One delivery for each claim, less those given back unstarted or without their letter.
     C1,
     /// One attempt for each failed run, and not more than there may be.
     C2,

@@ -99,10 +99,11 @@ impl<N: Number> Rules<N> {
             Action::Settle { slot, .. } => {
                 matches!(phase(slot), Some(Phase::Done(_) | Phase::Half(_)))
             }
-            Action::Refuse { slot } => state.slots[usize::from(slot)].is_some_and(|slot| {
-                matches!(slot.phase, Phase::Done(verdict)
+            Action::Refuse { slot } | Action::Keep { slot } => state.slots[usize::from(slot)]
+                .is_some_and(|slot| {
+                    matches!(slot.phase, Phase::Done(verdict)
                     if self.settlement(state, &slot, verdict) == Settlement::Bury)
-            }),
+                }),
             // The lease of what waits for its turn to start goes on, too.
             Action::Extend { slot } => {
                 matches!(phase(slot), Some(Phase::Buffered | Phase::Running))
@@ -223,6 +224,7 @@ impl<N: Number> Rules<N> {
             | Action::Finish { slot, .. }
             | Action::Settle { slot, .. }
             | Action::Refuse { slot }
+            | Action::Keep { slot }
             | Action::Extend { slot }
             | Action::Mark { slot }
             | Action::Join { slot }

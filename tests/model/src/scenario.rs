@@ -54,6 +54,7 @@ impl<const K: usize, const S: usize> Scenario<K, S> {
             }
             add(Action::Settle { slot, answered: true });
             add(Action::Refuse { slot });
+            add(Action::Keep { slot });
             add(Action::Mark { slot });
             add(Action::Join { slot });
             if self.unanswered {

@@ -55,6 +55,7 @@ impl<N: Number> Rules<N> {
                 }
                 (Outcome::Silent, Some(slot))
             }
+            (Action::Keep { .. }, Phase::Done(verdict)) => (self.keep(state, &slot, verdict), None),
             (Action::Extend { .. }, _) => self.extend(state, slot, slot.token, None),
             (Action::Mark { .. }, _) => self.go_on(state, slot, true),
             (Action::Join { .. }, _) => self.go_on(state, slot, false),
@@ -188,6 +189,24 @@ impl<N: Number> Rules<N> {
             Some(Row { lease: None, deliveries, ..row })
         });
         state.messages[usize::from(slot.key)].truth.silent &= !landed;
+        Outcome::Landed(landed)
+    }
+
+    /// It has failed for good, and nothing says so. One that was condemned unrun is to be
+    /// found guilty again.
+    fn keep<const K: usize, const S: usize>(
+        &self,
+        state: &mut State<K, S, N>,
+        slot: &Slot<N>,
+        verdict: Verdict,
+    ) -> Outcome {
+        let (due, unrun) = (state.now + self.ttl, verdict == Verdict::TooOften);
+        let landed = self.write(state, slot, Mutant::ReleaseWithoutToken, |row| {
+            let counts = unrun || self.has(Mutant::KeptCounted);
+            let deliveries = if counts { row.deliveries } else { self.given_back(row.deliveries) };
+            Some(Row { due, deliveries, lease: None, ..row })
+        });
+        state.messages[usize::from(slot.key)].truth.silent &= !landed || unrun;
         Outcome::Landed(landed)
     }
 

@@ -109,7 +109,7 @@ async fn a_drain_that_drops_what_was_acked_first(db: &Db) {
     assert!(capture::lines().iter().any(gone));
 }
 
-/// The row stays leased until its lease runs out: nothing was settled.
+/// The row comes back after a lease: nothing was settled.
 async fn a_dead_letter_that_is_refused(db: &Db) {
     let q = queue();
     let saw = Witness::of(db, &q);
@@ -123,5 +123,5 @@ async fn a_dead_letter_that_is_refused(db: &Db) {
     running.stop().await.unwrap();
     fields::check(&q);
     assert_eq!(told(&q), ["dispatched", "lease_lost"]);
-    assert_eq!(saw.at("lease_lost"), (Row::Leased, false));
+    assert_eq!(saw.at("lease_lost"), (Row::Free, false));
 }

@@ -2,22 +2,31 @@
 
 use std::time::Duration;
 
-use outbox::AckPolicy;
 use outbox::retry::NoRetry;
+use outbox::{AckPolicy, Outgoing};
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::probe::with_result;
 use outbox_tests::wait::eventually;
-use outbox_tests::{capture, on_both};
+use outbox_tests::{capture, on_both, on_postgres};
 use tokio::time::{Instant, sleep};
 
-use super::{OFTEN, SECOND, publish};
+use super::{HOUR, OFTEN, SECOND, publish};
 
-on_both!(rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_attempt);
+on_both!(
+    rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_attempt,
+    a_row_that_is_condemned_is_not_run_because_its_letter_cannot_be_written,
+);
+on_postgres!(a_table_that_is_locked_for_several_leases_condemns_no_row);
 
 /// Of each kind of failure.
 const ROWS: i64 = 4;
 const TTL: Duration = SECOND;
+/// Fewer than there are leases.
+const DELIVERIES: u64 = 2;
+/// How they ended, once each.
+const LETTERS: &str =
+    "SELECT failure_reason || ' ' || count(*) FROM outbox_dlq GROUP BY failure_reason ORDER BY 1";
 
 async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_attempt(db: &Db) {
     capture::start();
@@ -26,7 +35,9 @@ async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_att
     let (rejected, first) = with_result("rejected", &queues[0], fails);
     let (failing, second) = with_result("failing", &queues[1], fails);
     let (good, third) = with_result("good", &queues[2], |_| Ok(()));
-    let often = |one: outbox::Subscriber| one.lease_ttl(TTL).min_poll(OFTEN).max_poll(OFTEN);
+    let often = |one: outbox::Subscriber| {
+        one.lease_ttl(TTL).min_poll(OFTEN).max_poll(OFTEN).max_deliveries(DELIVERIES)
+    };
     let app = db.app().only([
         often(rejected).ack(AckPolicy::RejectOnError),
         often(failing).retry(NoRetry),
@@ -65,8 +76,59 @@ async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_att
     let attempts = "SELECT CAST(coalesce(sum(attempts_count), 0) AS bigint) FROM outbox";
     eventually("the good one is acked", async || db.rows().await == all).await;
     assert_eq!(db.int(attempts).await, 0);
+    // Whoever was delivered more often would run alone, and be condemned for that.
+    let deliveries = "SELECT max(deliveries_count) FROM outbox";
+    assert!(db.int(deliveries).await <= 1, "they are taken back, but for one under way");
     db.exec("ALTER TABLE outbox_dlq_away RENAME TO outbox_dlq").await;
     db.drained().await;
-    assert_eq!(db.letters().await, all);
+    let ended = [format!("rejected {ROWS}"), format!("retry_terminal {ROWS}")];
+    assert_eq!(db.texts(LETTERS).await, ended);
+    running.stop().await.unwrap();
+}
+
+/// Which is waited for, and no refusal.
+async fn a_table_that_is_locked_for_several_leases_condemns_no_row(db: &Db) {
+    db.exec(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''200ms''', \
+         current_database()); END $$",
+    )
+    .await;
+    let queue = unique("failing");
+    let (failing, probe) = with_result("failing", &queue, |_| Err("for good".to_owned()));
+    probe.let_end(10_000);
+    // Many times as long as a look at the table.
+    let failing = failing.lease_ttl(6 * TTL).min_poll(OFTEN).max_poll(OFTEN);
+    let app = db.app().only([failing.retry(NoRetry).max_deliveries(DELIVERIES)]);
+    let running = app.start().await.unwrap();
+    let mut lock = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *lock).await.unwrap();
+    // Too many for each to be looked at in a lease.
+    const MANY: i64 = 40;
+    publish(db, &queue, 0..MANY).await;
+    let runs = usize::try_from(MANY).unwrap() * 2;
+    eventually("they run once a lease", async || probe.finished() >= runs).await;
+    assert!(db.int("SELECT max(deliveries_count) FROM outbox").await <= 1);
+    lock.rollback().await.unwrap();
+    db.drained().await;
+    assert_eq!(db.texts(LETTERS).await, [format!("retry_terminal {MANY}")]);
+    running.stop().await.unwrap();
+}
+
+async fn a_row_that_is_condemned_is_not_run_because_its_letter_cannot_be_written(db: &Db) {
+    let queue = unique("condemned");
+    let (one, probe) = with_result("condemned", &queue, |_| Ok(()));
+    probe.let_end(10_000);
+    let one = one.lease_ttl(TTL).min_poll(OFTEN).max_poll(OFTEN).max_deliveries(DELIVERIES);
+    let running = db.app().only([one]).start().await.unwrap();
+    db.exec("ALTER TABLE outbox_dlq RENAME TO outbox_dlq_away").await;
+    db.send(Outgoing::new(&queue, &1).delay(HOUR)).await;
+    // As a row that failed once and then brought its process down.
+    let condemned = "attempts_count = 1, deliveries_count = 2, next_attempt_at = created_at";
+    db.exec(format!("UPDATE outbox SET {condemned}")).await;
+    eventually("it is found guilty again and again", async || db.deliveries().await >= 5).await;
+    db.exec("ALTER TABLE outbox_dlq_away RENAME TO outbox_dlq").await;
+    db.drained().await;
+    assert_eq!(db.texts(LETTERS).await, ["max_deliveries 1"]);
+    assert_eq!(probe.finished(), 0);
     running.stop().await.unwrap();
 }

@@ -21,6 +21,7 @@ on_postgres!(
     a_statement_timeout_on_a_locked_table_makes_no_spin,
     an_app_whose_idle_sessions_are_ended_makes_no_spin,
     a_statement_that_was_given_up_waits_for_no_lock_on_the_server,
+    what_takes_longer_than_a_statement_may_is_claimed_in_smaller_parts,
 );
 
 /// The one that claims, the one that gives lost claims back, two that settle, the one that
@@ -62,6 +63,21 @@ async fn a_statement_that_was_given_up_waits_for_no_lock_on_the_server(db: &Db) 
     assert!(db.int(waits).await <= 4, "one connection each, and the listener");
     lock.release().await;
     publish(db, "q", 0..ROWS).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+/// As where large rows are sent over a slow network.
+async fn what_takes_longer_than_a_statement_may_is_claimed_in_smaller_parts(db: &Db) {
+    publish(db, "q", 0..10 * ROWS).await;
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+        $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$";
+    db.exec(slow).await;
+    let leased = "WHEN (OLD.acquired_token IS NULL AND NEW.acquired_token IS NOT NULL)";
+    let slow = format!("BEFORE UPDATE ON outbox FOR EACH ROW {leased} EXECUTE FUNCTION slow()");
+    db.exec(format!("CREATE TRIGGER slow {slow}")).await;
+    let (_wire, app) = app(db, Some("statement_timeout = '500ms'")).await;
+    let running = started(&app.only([free("it", "q").0.fetch_batch(100)])).await;
     db.drained().await;
     running.stop().await.unwrap();
 }

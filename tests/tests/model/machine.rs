@@ -83,7 +83,7 @@ impl Reference {
         let landed = matches!(outcome, Outcome::Landed(true) | Outcome::Told(true));
         if landed && let Some(key) = action.key(&before) {
             let inserts = before.messages[usize::from(key)].row.is_none();
-            if inserts || matches!(action, Action::Settle { .. }) {
+            if inserts || matches!(action, Action::Settle { .. } | Action::Keep { .. }) {
                 self.writes += 1;
                 self.written[usize::from(key)] = self.writes;
             }
@@ -140,7 +140,8 @@ impl Reference {
             (4, (0..2).map(|worker| Step::LoseClaim { worker }).collect()),
             (6, of_each(slots(|it| it == Phase::Sent), |slot| Step::Abandon { slot })),
             (6, of_each(slots(|it| it == Phase::Buffered), |slot| Step::Start { slot })),
-            (4, of_each(ended(), |slot| Step::Refuse { slot })),
+            (3, of_each(ended(), |slot| Step::Refuse { slot })),
+            (3, of_each(ended(), |slot| Step::Keep { slot })),
             (60, (0..4).map(|slot| Step::Mark { slot }).collect()),
             (60, (0..4).map(|slot| Step::Join { slot }).collect()),
             (3, (0..2).map(|worker| Step::Crash { worker }).collect()),

@@ -62,6 +62,10 @@ pub enum Step {
     Refuse {
         slot: u8,
     },
+    /// And its row is given back.
+    Keep {
+        slot: u8,
+    },
     Extend {
         slots: Vec<u8>,
     },
@@ -85,7 +89,7 @@ pub enum Step {
 
 impl Step {
     /// The kinds, for counting.
-    pub const KINDS: [&str; 17] = [
+    pub const KINDS: [&str; 18] = [
         "tick",
         "publish",
         "roll back",
@@ -103,6 +107,7 @@ impl Step {
         "release",
         "cut off",
         "crash",
+        "keep",
     ];
 
     pub fn kind(&self) -> &'static str {
@@ -124,6 +129,7 @@ impl Step {
             Self::Release { .. } => 14,
             Self::CutOff { .. } => 15,
             Self::Crash { .. } => 16,
+            Self::Keep { .. } => 17,
         }]
     }
 
@@ -132,7 +138,7 @@ impl Step {
     pub fn settled(&self) -> &[u8] {
         match self {
             Self::Settle { slots, .. } => slots,
-            Self::Refuse { slot } => std::slice::from_ref(slot),
+            Self::Refuse { slot } | Self::Keep { slot } => std::slice::from_ref(slot),
             _ => &[],
         }
     }
@@ -156,10 +162,12 @@ impl Step {
                 let end = end.map(|&slot| Action::Finish { slot, verdict });
                 end.chain(slots.iter().map(|&slot| Action::Settle { slot, answered })).collect()
             }
-            Self::Refuse { slot } => {
+            Self::Refuse { slot } | Self::Keep { slot } => {
                 let verdict = Verdict::Reject;
                 let end = running(&slot).then_some(Action::Finish { slot, verdict });
-                end.into_iter().chain([Action::Refuse { slot }]).collect()
+                let kept = matches!(self, Self::Keep { .. });
+                let then = if kept { Action::Keep { slot } } else { Action::Refuse { slot } };
+                end.into_iter().chain([then]).collect()
             }
             Self::Extend { ref slots } => {
                 slots.iter().map(|&slot| Action::Extend { slot }).collect()

@@ -121,6 +121,13 @@ impl<B: Operated> System<B> {
                 let held = lease.is_some_and(|it| it.token == slot_of(&effect.before, slot).token);
                 assert!(refused.map_or(true, |landed| !held && landed == [false]));
             }
+            Action::Keep { slot } => {
+                let lease = TICK * self.rules.ttl.into();
+                let kept = self.given_back(effect, slot, Some(lease));
+                let landed = self.bench.store().release(&[kept]).await.unwrap();
+                assert_eq!(landed, [effect.outcome == Outcome::Landed(true)]);
+                self.held.remove(&slot);
+            }
             Action::Crash { worker } => {
                 let rules = self.rules;
                 self.held.retain(|slot, _| rules.worker_of(*slot) != worker);
@@ -199,6 +206,8 @@ impl<B: Operated> System<B> {
         let uncount = match effect.action {
             // It has run.
             Action::CutOff { .. } => 0,
+            // It has not, and will not.
+            Action::Keep { .. } if is_condemned(effect, slot) => 0,
             _ => u64::from(deliveries - self.rules.given_back(deliveries)),
         };
         Release { lease: self.held[&slot].0, due_in, uncount, claimed_at: None }
@@ -301,6 +310,10 @@ fn slot_of(state: &Model, slot: u8) -> Slot {
 fn row_of(effect: &Effect, slot: u8) -> Option<model::Row> {
     let key = slot_of(&effect.before, slot).key;
     effect.before.messages[usize::from(key)].row
+}
+
+fn is_condemned(effect: &Effect, slot: u8) -> bool {
+    slot_of(&effect.before, slot).phase == model::Phase::Done(Verdict::TooOften)
 }
 
 fn kind_of(effect: &Effect) -> Option<Settlement> {

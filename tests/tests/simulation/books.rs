@@ -89,6 +89,11 @@ impl Lease {
         self.ended.is_some_and(|(_, came)| came == how)
     }
 
+    /// Given back it comes without its letter, which was not written.
+    pub fn failed(&self) -> bool {
+        [How::Failed, How::Panicked, How::Rejected].iter().any(|how| self.came_to(*how))
+    }
+
     pub fn runs(&self) -> bool {
         self.started.is_some() && self.ended.is_none()
     }

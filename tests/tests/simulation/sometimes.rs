@@ -14,12 +14,13 @@ use crate::workload::Ran;
 pub type Counts = BTreeMap<String, u64>;
 
 /// Floors for ten thousand seeds: a third of what they gave when this was written, or less.
-pub const FLOORS: [(&str, u64); 48] = [
+pub const FLOORS: [(&str, u64); 49] = [
     ("an expired lease is claimed", 5_000),
     ("a lease is extended", 25_000),
     ("a lease is lost after success", 150),
     ("a lease is lost after failure", 70),
-    ("a lease is lost on a dead letter", 150),
+    ("a lease is lost on a dead letter", 20),
+    ("a row comes back without its letter", 150),
     ("a lease is lost after a snooze", 20),
     ("a handler is cancelled for its lost lease", 60),
     ("a buffered row is skipped", 1_000),
@@ -80,7 +81,7 @@ pub fn count(books: &Books, ran: &Ran, counts: &mut Counts) {
         match &entry.what {
             What::Written { session, rows, letters } => {
                 for change in rows.iter().map(Move::of) {
-                    if let Some(what) = kind(&change, draining.contains(session)) {
+                    if let Some(what) = kind(books, &change, draining.contains(session)) {
                         add(what, 1);
                     }
                 }
@@ -122,7 +123,7 @@ pub fn count(books: &Books, ran: &Ran, counts: &mut Counts) {
     }
 }
 
-fn kind(change: &Move<'_>, draining: bool) -> Option<&'static str> {
+fn kind(books: &Books, change: &Move<'_>, draining: bool) -> Option<&'static str> {
     match change {
         Move::Claimed { before, .. } if before.acquired_token.is_some() => {
             Some("an expired lease is claimed")
@@ -132,6 +133,9 @@ fn kind(change: &Move<'_>, draining: bool) -> Option<&'static str> {
             Some("a suspect runs alone")
         }
         Move::Extended { .. } => Some("a lease is extended"),
+        Move::Released { before, .. } if books.lease(before).is_some_and(Lease::failed) => {
+            Some("a row comes back without its letter")
+        }
         Move::Released { .. } if draining => Some("a drain releases a row"),
         _ => None,
     }

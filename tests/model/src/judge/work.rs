@@ -90,11 +90,15 @@ fn kept<N: Number>(
     } else {
         broken.unless(Property::C2, is.attempts == was.attempts);
     }
-    let put_off = matches!(action, Action::Settle { .. });
-    let due = if put_off { now + rules.delay } else { was.due };
+    let due = match action {
+        Action::Settle { .. } => now + rules.delay,
+        Action::Keep { .. } => now + rules.ttl,
+        _ => was.due,
+    };
     broken.unless(Property::T2, is.due == due);
     // More than one is taken back from a row that was delivered too often.
     let unstarted = matches!(action, Action::Release { .. } | Action::Abandon { .. })
+        || matches!(action, Action::Keep { .. }) && verdict != Some(Verdict::TooOften)
         || verdict == Some(Verdict::Snooze);
     let fewer = is.deliveries < was.deliveries;
     broken.unless(Property::C1, if unstarted { fewer } else { is.deliveries == was.deliveries });

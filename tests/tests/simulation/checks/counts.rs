@@ -28,8 +28,17 @@ pub fn check(books: &Books, change: &Move<'_>, wrong: &mut Wrong) {
             let right = match lease {
                 // A run that the drain cut off counts.
                 Some(lease) if lease.came_to(How::Dropped) => down == Some(0),
+                // One that was condemned unrun, and has no letter yet, stays so.
+                Some(lease)
+                    if lease.started.is_none()
+                        && after.next_attempt_at > before.next_attempt_at =>
+                {
+                    down == Some(0) && before.queue == SUSPECT
+                }
                 // And of a row that was delivered too often as many as are too many.
-                Some(lease) if lease.came_to(How::Snoozed) || lease.started.is_none() => {
+                Some(lease)
+                    if lease.started.is_none() || lease.came_to(How::Snoozed) || lease.failed() =>
+                {
                     let most = if before.queue == SUSPECT { DELIVERIES } else { u64::MAX };
                     after.deliveries_count + 1 == before.deliveries_count.min(most)
                 }

@@ -7,7 +7,7 @@ use outbox::Published;
 
 use super::Wrong;
 use crate::books::{Books, Move};
-use crate::handlers::{RETRY, SNOOZE};
+use crate::handlers::{LEASE, RETRY, SNOOZE};
 use crate::journal::{How, since_start};
 
 pub fn check(books: &Books, at: Duration, change: &Move<'_>, wrong: &mut Wrong) {
@@ -26,9 +26,13 @@ pub fn check(books: &Books, at: Duration, change: &Move<'_>, wrong: &mut Wrong) 
         }
         Move::Released { before, after } => {
             let due = since_start(after.next_attempt_at);
-            let snoozed = books.lease(before).is_some_and(|lease| lease.came_to(How::Snoozed));
-            wrong.unless(!snoozed || due == at + SNOOZE, "T2", || {
-                format!("row {} was snoozed at {at:?} and is due at {due:?}", after.id)
+            let lease = books.lease(before);
+            let put_off = lease.and_then(|lease| {
+                let snoozed = lease.came_to(How::Snoozed).then_some(SNOOZE);
+                snoozed.or(lease.failed().then_some(LEASE))
+            });
+            wrong.unless(put_off.is_none_or(|by| due == at + by), "T2", || {
+                format!("row {} was put off at {at:?} and is due at {due:?}", after.id)
             });
         }
         _ => {}

@@ -182,7 +182,15 @@ impl<'a> Life<'a> {
         let not_before = self.holder(place)?.claimed + NOT_BEFORE;
         let (due, slot) = (change.new.due, slot_of(place));
         if due != change.old.due && due != not_before {
-            let (verdict, now) = match self.said(place, change)? {
+            let guilty = self.slot(place)?.case == Case::Guilty;
+            let said = self.said(place, change)?.or(guilty.then_some(Verdict::TooOften));
+            if let Some(verdict @ (Verdict::Fail | Verdict::Reject | Verdict::TooOften)) = said {
+                self.end(place, verdict)?;
+                self.at(change, due - ttl())?;
+                self.token = None;
+                return self.take(0, Action::Keep { slot });
+            }
+            let (verdict, now) = match said {
                 // What its transaction undid, or what kept it from beginning.
                 None | Some(Verdict::Ok) if self.queue == "tx" => {
                     (Verdict::Snooze, change.at.min(due - PUT_OFF.start()))
@@ -246,13 +254,18 @@ impl<'a> Life<'a> {
         now: i64,
         delay: i64,
     ) -> Result<(), String> {
-        let slot = slot_of(place);
+        self.end(place, verdict)?;
+        self.at(change, now)?;
+        self.take(delay, Action::Settle { slot: slot_of(place), answered: true })
+    }
+
+    /// Its handler, if it was to run.
+    fn end(&mut self, place: usize, verdict: Verdict) -> Result<(), String> {
         self.start(place)?;
         if self.slot(place)?.phase == Phase::Running {
-            self.take(0, Action::Finish { slot, verdict })?;
+            self.take(0, Action::Finish { slot: slot_of(place), verdict })?;
         }
-        self.at(change, now)?;
-        self.take(delay, Action::Settle { slot, answered: true })
+        Ok(())
     }
 
     fn holder(&self, place: usize) -> Result<&Holder<'a>, String> {

@@ -263,6 +263,23 @@ fn a_row_may_be_put_off_by_little() {
 }
 
 #[test]
+fn a_row_without_its_letter_is_given_back_for_a_lease() {
+    let kept = |word, delay, counted| {
+        let mut row = Record::of("single");
+        row.claim("w0", "a").run("w0", word).after(20 * MS).update("w0", |row, now| {
+            row.due = now + delay;
+            row.deliveries -= counted;
+            Record::free(row);
+        });
+        row
+    };
+    kept("reject", ttl(), 1).is_right();
+    kept("reject", ttl(), 0).is_wrong("due, deliveries, attempts and lease are");
+    kept("reject", ttl() / 2, 1).is_wrong("for the time between");
+    kept("fail", ttl(), 1).is_wrong("the model has no Keep");
+}
+
+#[test]
 fn a_run_that_is_given_back_as_unstarted_is_wrong() {
     let mut row = Record::of("single");
     row.claim("w0", "a").run("w0", "ok").release("w0", 1);
