@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Reader;
 use super::backoff::Backoff;
+use super::failures::Failures;
 use super::sleep::Awake;
 use super::sweep::Sweep;
 use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
@@ -21,8 +22,6 @@ const TOGETHER: Duration = Duration::from_millis(750);
 /// Transactions commit in another order than their rows are due: it begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
-/// A claim is halved so often, and of a thousand rows is left with one.
-const HALVINGS: u32 = 10;
 
 pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
@@ -38,16 +37,11 @@ pub(super) struct Look {
     poll_wait: Duration,
     /// Absent if it is woken in any case.
     awake: Option<Awake>,
-    errors: Backoff,
+    failures: Failures,
     /// Claims that found nothing, one after the other.
     vain: u32,
     /// After a failure, or too much in vain.
     not_before: Instant,
-    /// The last claim failed in a way that passes by itself.
-    failing: bool,
-    /// How often the next one is halved: the server may have too little time for more, as with
-    /// a `statement_timeout` that ends before large rows are sent.
-    halvings: u32,
     /// Claims in a statement of its own.
     pub(super) alone: bool,
 }
@@ -66,11 +60,9 @@ impl Look {
             poll_at: now,
             poll_wait: Duration::ZERO,
             awake: wakes_only_sleepers.then(Awake::new),
-            errors: Backoff::of_errors(),
+            failures: Failures::none(),
             vain: 0,
             not_before: now,
-            failing: false,
-            halvings: 0,
             alone: false,
         }
     }
@@ -115,7 +107,7 @@ impl Look {
     /// A claim, if there is room for one of its rows.
     pub(super) fn claim(&mut self, most: usize, now: Instant) -> Option<Claim> {
         let in_hand = self.reader.inbox.in_hand();
-        let limit = self.reader.inbox.reserve((most >> self.halvings).max(1))?;
+        let limit = self.reader.inbox.reserve(self.failures.leave_of(most))?;
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         // Taken along before its time it has rested all the same.
@@ -143,9 +135,8 @@ impl Look {
         self.reader.pulse.claimed(now);
         self.under_way -= 1;
         self.sweep.taken(taken.rows.len());
-        self.errors.reset();
-        (self.failing, self.alone) = (false, false);
-        self.halvings = self.halvings.saturating_sub(1);
+        self.failures.end();
+        self.alone = false;
         if claim.after.is_none() {
             let last = taken.rows.last().filter(|_| taken.rows.len() == claim.limit);
             let last = last.map(|last| Position::of(&last.row));
@@ -186,9 +177,7 @@ impl Look {
 
     /// How long to rest after one more failure.
     pub(super) fn rest(&mut self, transient: bool) -> Duration {
-        self.failing = transient;
-        self.halvings = (self.halvings + u32::from(transient)).min(HALVINGS);
-        self.errors.after(transient)
+        self.failures.again(transient)
     }
 
     pub(super) fn failed(&mut self, alone: bool, until: Instant) {
@@ -203,7 +192,7 @@ impl Look {
 
     /// True when it is to try again soon, and may as well do so now.
     pub(super) fn tries_soon(&self, now: Instant) -> bool {
-        self.failing && self.rests() && !self.alone && self.not_before <= now + TOGETHER
+        self.failures.pass() && self.rests() && !self.alone && self.not_before <= now + TOGETHER
     }
 }
 
@@ -390,7 +379,8 @@ mod tests {
         look.rest(true);
         look.failed(false, until);
         assert!(!look.tries_soon(now) && look.tries_soon(now + MS) && !look.wants(now + MS));
-        gets(&mut look, &rows(10, at(0)), now + MS);
+        // Half of ten.
+        gets(&mut look, &rows(5, at(0)), now + MS);
         assert!(look.wants(now + MS) && !look.tries_soon(now + MS), "it rests no more");
         look.rest(false);
         assert!(!look.tries_soon(until), "what is refused for good fails the others");

@@ -8,6 +8,7 @@ mod at_most_once;
 mod backoff;
 mod claimer;
 mod drain;
+mod failures;
 mod guard;
 mod handle;
 mod inbox;
