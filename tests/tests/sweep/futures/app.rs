@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::super::LEASE;
 use super::ground::{Before, Ground};
-use super::{MOST, polled, swept_on};
+use super::{MOST, floor_of, on, polled, swept_on};
 
 on_both!(
     one thread: a_start_may_be_dropped_at_any_point,
@@ -23,6 +23,9 @@ on_both!(
     a_stop_that_is_dropped_goes_on_when_it_is_called_again,
     a_look_at_a_running_app_may_be_dropped_at_any_point,
 );
+
+/// Looks whose answer was there before it was asked for, on a machine that is busy.
+const QUICK: usize = 20;
 
 /// Of the functions that are called here.
 pub const NAMES: [&str; 6] = [
@@ -149,7 +152,8 @@ async fn a_look_at_a_running_app_may_be_dropped_at_any_point(db: &Db) {
     let ground = Ground::of(db).await;
     let (running, probe) = busy(&ground).await;
     let health = running.health().limit(PATIENCE);
-    for times in 0.. {
+    let (mut times, mut quick, what) = (0, 0, "looks at an app");
+    loop {
         running.forget_schema();
         let looks = async {
             running.ping().await.unwrap();
@@ -158,11 +162,15 @@ async fn a_look_at_a_running_app_may_be_dropped_at_any_point(db: &Db) {
         let ended = polled(times, looks).await;
         soon("a ping", running.ping()).await.unwrap();
         assert!(soon("a check", health.check()).await.ready);
-        if ended.is_some() {
-            swept_on(db, "looks at an app", times);
+        if ended.is_none() {
+            times += 1;
+            assert!(times < MOST, "it does not end");
+        } else if quick < QUICK && floor_of(&on(db, what)).is_some_and(|floor| times < floor) {
+            quick += 1;
+        } else {
+            swept_on(db, what, times);
             break;
         }
-        assert!(times < MOST, "it does not end");
     }
     probe.let_end(10);
     db.drained().await;

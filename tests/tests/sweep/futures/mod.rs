@@ -48,15 +48,23 @@ const FLOORS: [(&str, usize); 22] = [
     ("calls of the test broker", 15),
 ];
 
+fn floor_of(what: &str) -> Option<usize> {
+    FLOORS.iter().find(|(name, _)| *name == what).map(|(_, floor)| *floor)
+}
+
 /// Tells how often a sweep dropped something, and fails if that is not what it was.
 fn swept(what: &str, times: usize) {
     println!("{what}: dropped {times} times");
-    let floor = FLOORS.iter().find(|(name, _)| *name == what).map(|(_, floor)| *floor);
+    let floor = floor_of(what);
     assert!(floor.is_some_and(|floor| times >= floor), "{what}: {times}, not {floor:?} or more");
 }
 
 fn swept_on(db: &Db, what: &str, times: usize) {
-    swept(&format!("{what} on {}", if db.is_postgres() { "PostgreSQL" } else { "SQLite" }), times);
+    swept(&on(db, what), times);
+}
+
+fn on(db: &Db, what: &str) -> String {
+    format!("{what} on {}", if db.is_postgres() { "PostgreSQL" } else { "SQLite" })
 }
 
 /// Of all of them, at least.
