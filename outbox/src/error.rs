@@ -152,7 +152,8 @@ fn cause(code: &str) -> Option<&'static str> {
     // A prepared statement that is there already, or is not: in another session.
     matches!(code, "42P05" | "26000").then_some(
         "the connections go through a pooler in transaction mode: connect to the server \
-         itself, or to a pool in session mode",
+         itself, or to a pool in session mode; who only publishes may set OUTBOX_PREPARED=false \
+         (`TableNames::unprepared`)",
     )
 }
 

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use outbox::App;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use crate::backend::{skip, unique};
 use crate::db::Db;
@@ -56,6 +56,7 @@ impl Pooler {
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n\
              ignore_startup_parameters = extra_float_digits,options\n\
+             default_pool_size = 2\n\
              [users]\n",
             server.get_port()
         );
@@ -77,10 +78,13 @@ impl Pooler {
 
     /// An app behind it, whose connections remember so many statements.
     pub fn app(&self, db: &Db, statements: usize) -> App {
+        App::postgres(self.pool(db, statements)).names(db.names.clone()).only([])
+    }
+
+    pub fn pool(&self, db: &Db, statements: usize) -> PgPool {
         let options = (*db.pg().connect_options()).clone().port(self.port);
         let options = options.statement_cache_capacity(statements);
-        let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
-        App::postgres(pool).names(db.names.clone()).only([])
+        PgPoolOptions::new().max_connections(4).connect_lazy_with(options)
     }
 }
 

@@ -116,9 +116,10 @@ mod tests {
             ("OUTBOX_DRAIN_TIMEOUT", "soon"),
             ("OUTBOX_ASYNC_SETTLES", "yes"),
             ("OUTBOX_NOTIFY", "sometimes"),
+            ("OUTBOX_PREPARED", "no"),
             ("OUTBOX_QUEUE_GAUGES", "often"),
         ]);
-        assert_eq!(found.len(), 8, "{found:#?}");
+        assert_eq!(found.len(), 9, "{found:#?}");
         assert!(!found.join(" ").contains("hunter2"));
     }
 
@@ -143,13 +144,14 @@ mod tests {
         let get = |key: &str| match key {
             "OUTBOX_DLQ_TABLE" => Some("dead".to_owned()),
             "OUTBOX_NOTIFY" => Some("never".to_owned()),
+            "OUTBOX_PREPARED" => Some("false".to_owned()),
             _ => None,
         };
         let named = |names: TableNames| from_lookup(get).names(names).names;
         let orders = || TableNames::new("orders").unwrap();
-        assert_eq!(named(orders()), orders().with_dlq("dead").unwrap().never_notify());
+        assert_eq!(named(orders()), orders().with_dlq("dead").unwrap().never_notify().unprepared());
         let complete = orders().with_dlq("lost").unwrap().always_notify();
-        assert_eq!(named(complete.clone()), complete);
+        assert_eq!(named(complete.clone()), complete.unprepared());
         // A table of the name of its own dead letters cannot start.
         let clash = from_lookup(get).names(TableNames::new("dead").unwrap());
         assert_eq!(clash.mistakes.len(), 1, "{:?}", clash.mistakes);

@@ -110,6 +110,7 @@ impl App {
     /// | `OUTBOX_SCHEMA` | its schema (PostgreSQL) | the connection's `search_path` |
     /// | `OUTBOX_DLQ_TABLE` | dead-letter table | dead letters are not kept |
     /// | `OUTBOX_NOTIFY` | `always` or `never`: see [`TableNames::always_notify`], [`TableNames::never_notify`] (PostgreSQL) | `asleep` |
+    /// | `OUTBOX_PREPARED` | `false`: see [`TableNames::unprepared`] (PostgreSQL) | `true` |
     /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s` | 15 s |
     /// | `OUTBOX_ASYNC_SETTLES` | `true`: see [`App::async_settles`] (PostgreSQL) | `false` |
     /// | `OUTBOX_QUEUE_GAUGES` | as `60s`: see `App::queue_gauges` (feature `metrics`) | no gauges of queues |
@@ -159,12 +160,12 @@ impl App {
         Self::new(Database::Sqlite(pool))
     }
 
-    /// Uses these tables. Where they name no dead-letter table, or leave open when to
-    /// notify, what the environment or [`App::dlq`] said before stands.
+    /// Uses these tables. Where they name no dead-letter table, or leave open how to
+    /// publish, what the environment or [`App::dlq`] said before stands.
     #[must_use]
     pub fn names(self, names: TableNames) -> Self {
         let dlq = self.names.dlq().filter(|_| names.dlq().is_none()).map(str::to_owned);
-        let app = Self { names: names.notifying_as(self.names.notify()), ..self };
+        let app = Self { names: names.publishing_as(&self.names), ..self };
         match dlq {
             Some(table) => app.dlq(table),
             None => app,

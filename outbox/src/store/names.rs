@@ -29,6 +29,7 @@ pub struct TableNames {
     table: String,
     dlq: Option<String>,
     notify: Notify,
+    unprepared: bool,
 }
 
 /// When a publish notifies.
@@ -51,7 +52,8 @@ pub struct NameError {
 
 impl Default for TableNames {
     fn default() -> Self {
-        Self { schema: None, table: "outbox".into(), dlq: None, notify: Notify::Asleep }
+        let (table, notify) = ("outbox".into(), Notify::Asleep);
+        Self { schema: None, table, dlq: None, notify, unprepared: false }
     }
 }
 
@@ -135,10 +137,22 @@ impl TableNames {
         Self { notify: Notify::Never, ..self }
     }
 
+    /// Publishes without prepared statements that have names. For a service on PostgreSQL whose
+    /// connections go through a pooler in transaction mode that knows none of them, such as
+    /// PgBouncer before 1.21: whichever session comes next has prepared others. Each publish then
+    /// takes the server one more answer, and your own statements need
+    /// [`persistent(false)`](sqlx::query::Query::persistent), too. It is of publishers alone: an
+    /// app that consumes does not start behind such a pooler.
+    #[must_use]
+    pub fn unprepared(self) -> Self {
+        Self { unprepared: true, ..self }
+    }
+
     /// The names in `OUTBOX_TABLE` (default `outbox`), `OUTBOX_SCHEMA` and
     /// `OUTBOX_DLQ_TABLE` (unset: dead letters are not kept), and `OUTBOX_NOTIFY`:
     /// `always` (see [`TableNames::always_notify`]), `never` (see
-    /// [`TableNames::never_notify`]) or `asleep` (the default).
+    /// [`TableNames::never_notify`]) or `asleep` (the default); and `OUTBOX_PREPARED`, which
+    /// `false` makes [`TableNames::unprepared`].
     ///
     /// # Errors
     /// The first name that cannot be used.
@@ -171,6 +185,14 @@ impl TableNames {
                 Err(NameError { what: "value of `OUTBOX_NOTIFY`", name: value, why })
             }
         });
+        apply(get("OUTBOX_PREPARED"), |names, value| match value.as_str() {
+            "true" => Ok(names),
+            "false" => Ok(names.unprepared()),
+            _ => {
+                let why = "is neither `true` nor `false`".into();
+                Err(NameError { what: "value of `OUTBOX_PREPARED`", name: value, why })
+            }
+        });
         (names, wrong)
     }
 
@@ -192,15 +214,22 @@ impl TableNames {
         self.dlq.as_deref()
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) fn notify(&self) -> Notify {
         self.notify
     }
 
-    /// Notifies as others did, unless these say when.
-    pub(crate) fn notifying_as(mut self, others: Notify) -> Self {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_prepared(&self) -> bool {
+        !self.unprepared
+    }
+
+    /// Publishes as others did, unless these say how.
+    pub(crate) fn publishing_as(mut self, others: &Self) -> Self {
         if self.notify == Notify::default() {
-            self.notify = others;
+            self.notify = others.notify;
         }
+        self.unprepared |= others.unprepared;
         self
     }
 

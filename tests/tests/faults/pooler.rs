@@ -3,14 +3,23 @@
 
 use std::collections::BTreeSet;
 
+use outbox::{Outgoing, Publisher};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::pooler::Pooler;
 use outbox_tests::probe::free;
+use outbox_tests::wait::soon;
+use tokio::time::sleep;
 
-use super::{OFTEN, SECOND, publish};
+use super::{HOUR, OFTEN, SECOND, publish};
 
-on_postgres!(an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start,);
+on_postgres!(
+    an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start,
+    a_service_behind_a_pooler_in_transaction_mode_publishes_and_wakes,
+);
+
+/// Transactions of each kind of publish at once.
+const EACH: i64 = 60;
 
 /// None starts by luck: it would run statements that another session prepared.
 async fn an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start(db: &Db) {
@@ -29,4 +38,57 @@ async fn an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start(d
     running.stop().await.unwrap();
     let handled: BTreeSet<i64> = probe.more().await.iter().map(|run| run.n).collect();
     assert_eq!((handled.len(), db.letters().await), (6, 0));
+}
+
+/// On four connections, which share two sessions.
+async fn a_service_behind_a_pooler_in_transaction_mode_publishes_and_wakes(db: &Db) {
+    let Some(pooler) = Pooler::start(db, "transaction").await else { return };
+    let (subscriber, probe) = free("it", "q");
+    let subscriber = subscriber.min_poll(HOUR).max_poll(HOUR);
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let (pool, publisher) = (pooler.pool(db, 100), Publisher::new(db.names.clone().unprepared()));
+    db.exec("CREATE TABLE orders (id bigint PRIMARY KEY)").await;
+    let one = |n: i64| {
+        let (pool, publisher) = (&pool, &publisher);
+        async move {
+            let mut tx = pool.begin().await.unwrap();
+            let order = sqlx::query("INSERT INTO orders VALUES ($1)").bind(n).persistent(false);
+            order.execute(&mut *tx).await.unwrap();
+            match n % 3 {
+                0 => {
+                    publisher.publish(&mut tx, "q", &n).await.unwrap();
+                }
+                1 => {
+                    let batch = [Outgoing::new("q", &n), Outgoing::new("q", &(n + 3 * EACH))];
+                    assert_eq!(publisher.publish_batch(&mut tx, batch).await.unwrap().len(), 2);
+                }
+                _ => {
+                    let timer = Outgoing::new("q", &n).timer_id(n.to_string()).delay(HOUR);
+                    assert!(publisher.send(&mut tx, timer).await.unwrap().id().is_some());
+                    let at_once = Outgoing::new("q", &n).delay(OFTEN);
+                    publisher.send(&mut tx, at_once).await.unwrap();
+                    assert!(publisher.cancel_timer(&mut tx, "q", &n.to_string()).await.unwrap());
+                }
+            }
+            tx.commit().await.unwrap();
+        }
+    };
+    let some = async |of: i64| {
+        for n in (0..3 * EACH).filter(|n| n % 4 == of) {
+            one(n).await;
+        }
+    };
+    tokio::join!(some(0), some(1), some(2), some(3));
+    db.drained().await;
+    let mut handled: Vec<i64> = probe.more().await.iter().map(|run| run.n).collect();
+    handled.sort_unstable();
+    let twice = (0..EACH).map(|n| 3 * n + 1 + 3 * EACH);
+    assert_eq!(handled, (0..3 * EACH).chain(twice).collect::<Vec<_>>());
+    // Nobody else looks: each of these is found by its wake.
+    for n in 0..10 {
+        sleep(OFTEN / 2).await;
+        one(3 * (1000 + n)).await;
+        assert_eq!(soon("it is woken", probe.start()).await.n, 3 * (1000 + n));
+    }
+    running.stop().await.unwrap();
 }

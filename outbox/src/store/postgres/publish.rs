@@ -9,9 +9,9 @@ use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow, Postgres};
 
 use super::claim::read;
-use super::query;
 use super::sleepers::{Locks, notified};
 use super::time::PgTime;
+use super::{Statement, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
@@ -34,12 +34,18 @@ pub(crate) struct PublishSql {
     channel: Option<String>,
     /// What sleepers lock, if publishers ask.
     locks: Option<Locks>,
+    /// Whether its statements have names, on whichever connection they come.
+    prepared: bool,
 }
 
 impl PublishSql {
     pub(crate) fn new(names: &TableNames) -> Self {
         let (channel, locks) = notified(names);
-        Self { sql: Sql::new(names), channel, locks }
+        Self { sql: Sql::new(names), channel, locks, prepared: names.is_prepared() }
+    }
+
+    fn query(&self, text: &Arc<str>) -> Statement {
+        query(text).persistent(self.prepared)
     }
 
     pub(super) fn ack(&self) -> &Arc<str> {
@@ -63,7 +69,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         statements: &sealed::Statements,
         message: Prepared,
     ) -> Result<Published, StoreError> {
-        let PublishSql { sql, channel, locks } = &statements.postgres;
+        let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
         let lock = locks.map(|locks| locks.of_queue(&message.queue));
         let at_once = message.timer_id.is_none() && message.due == Due::Now;
         let text = match (&message.timer_id, message.extend) {
@@ -72,7 +78,8 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             (Some(_), false) => &sql.insert_timer,
             (Some(_), true) => &sql.insert_timer_extend,
         };
-        let mut statement = query(text)
+        let mut statement = own
+            .query(text)
             .bind(message.queue)
             .bind(&*message.payload)
             .bind(message.headers)
@@ -97,14 +104,15 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         statements: &sealed::Statements,
         messages: Vec<Prepared>,
     ) -> Result<Vec<Published>, StoreError> {
-        let PublishSql { sql, channel, locks } = &statements.postgres;
+        let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let like_first =
             |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
         let payloads: Vec<_> = messages.iter().map(|m| &*m.payload).collect();
         let headers: Vec<_> = messages.iter().map(|m| &*m.headers).collect();
         let published = if messages.iter().all(like_first) {
-            let statement = query(&sql.insert_batch)
+            let statement = own
+                .query(&sql.insert_batch)
                 .bind(&*first.queue)
                 .bind(payloads)
                 .bind(headers)
@@ -123,7 +131,8 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 (true, false) => &sql.insert_batch_timers,
                 (true, true) => &sql.insert_batch_mixed,
             };
-            let statement = query(text)
+            let statement = own
+                .query(text)
                 .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
                 .bind(payloads)
                 .bind(headers)
@@ -155,7 +164,8 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
         queue: &str,
         timer_id: &str,
     ) -> Result<bool, StoreError> {
-        let statement = query(&statements.postgres.sql.cancel_timer);
+        let own = &statements.postgres;
+        let statement = own.query(&own.sql.cancel_timer);
         let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
         let row = row.fetch_optional(&mut **self).await;
         Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
@@ -169,7 +179,8 @@ impl sealed::Connection for PgConnection {
         queue: &str,
         limit: i64,
     ) -> Result<Vec<Row>, StoreError> {
-        let statement = query(&statements.postgres.sql.pending).bind(queue.to_owned()).bind(limit);
+        let own = &statements.postgres;
+        let statement = own.query(&own.sql.pending).bind(queue.to_owned()).bind(limit);
         let rows = statement.fetch_all(self).await;
         rows.and_then(|rows| rows.iter().map(read).collect())
             .map_err(StoreError::of("read pending rows"))

@@ -1,0 +1,70 @@
+//! What failures of claims have the next ones do: wait, and ask for less.
+
+use std::time::Duration;
+
+use super::backoff::Backoff;
+
+/// A claim is halved so often, and of a thousand rows is left with one.
+const HALVINGS: u32 = 10;
+
+pub(super) struct Failures {
+    backoff: Backoff,
+    /// The last claim failed in a way that passes by itself.
+    passing: bool,
+    /// The server may have too little time for more, as with a `statement_timeout` that ends
+    /// before large rows are sent.
+    halvings: u32,
+}
+
+impl Failures {
+    pub(super) fn none() -> Self {
+        Self { backoff: Backoff::of_errors(), passing: false, halvings: 0 }
+    }
+
+    /// How long to rest after one more.
+    pub(super) fn again(&mut self, transient: bool) -> Duration {
+        self.passing = transient;
+        self.halvings = (self.halvings + u32::from(transient)).min(HALVINGS);
+        self.backoff.after(transient)
+    }
+
+    /// A claim was answered.
+    pub(super) fn end(&mut self) {
+        self.backoff.reset();
+        self.passing = false;
+        self.halvings = self.halvings.saturating_sub(1);
+    }
+
+    pub(super) fn pass(&self) -> bool {
+        self.passing
+    }
+
+    /// How many rows to ask for, of so many.
+    pub(super) fn leave_of(&self, most: usize) -> usize {
+        (most >> self.halvings).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_that_passes_halves_a_claim_and_each_answer_doubles_it() {
+        let mut failures = Failures::none();
+        failures.again(false);
+        assert_eq!(failures.leave_of(1000), 1000, "less is refused as well");
+        let asked = |failures: &mut Failures| {
+            failures.again(true);
+            failures.leave_of(1000)
+        };
+        let all: Vec<_> = (0..12).map(|_| asked(&mut failures)).collect();
+        assert_eq!(all, [500, 250, 125, 62, 31, 15, 7, 3, 1, 1, 1, 1]);
+        let mut answered = || {
+            failures.end();
+            failures.leave_of(1000)
+        };
+        let all: Vec<_> = (0..11).map(|_| answered()).collect();
+        assert_eq!(all, [1, 3, 7, 15, 31, 62, 125, 250, 500, 1000, 1000]);
+    }
+}
