@@ -207,7 +207,11 @@ fn months() -> Vec<Call> {
             ("SELECT count(*) FROM pg_partitioned_table", 1),
             |it| it.operator.dead_letters().partition(1).await?;
         "dlq/partitions.rs drop_partitions", Months, NONE,
-            |it| it.operator.dead_letters().drop_partitions(SystemTime::UNIX_EPOCH, true).await?;
+            |it| {
+                let letters = it.operator.dead_letters();
+                letters.partition(0).await?;
+                letters.drop_partitions(SystemTime::UNIX_EPOCH, true).await?;
+            };
     }
     .into()
 }
