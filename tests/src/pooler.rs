@@ -52,11 +52,13 @@ impl Pooler {
         std::fs::create_dir_all(&folder).unwrap();
         let server = db.pg().connect_options();
         let settings = folder.join("pgbouncer.ini");
+        // So few that connections have to share them, where they can.
+        let sessions = if mode == "transaction" { 2 } else { 20 };
         let text = format!(
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n\
              ignore_startup_parameters = extra_float_digits,options\n\
-             default_pool_size = 2\n\
+             default_pool_size = {sessions}\n\
              [users]\n",
             server.get_port()
         );

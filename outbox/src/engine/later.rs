@@ -47,7 +47,7 @@ impl Later {
     }
 
     pub(super) fn add(&mut self, locked: Vec<Settling>) {
-        if self.is_empty() && !locked.is_empty() {
+        if self.is_empty() {
             self.backoff.reset();
             self.at = Instant::now() + self.backoff.after(true);
         }

@@ -35,10 +35,20 @@ impl Part {
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed, mut tried) = (VecDeque::from([Part::of(group)]), 0, false);
-    while let Some(mut part) = parts.pop_front() {
+    let mut kept = Vec::new();
+    loop {
+        if parts.is_empty() && !kept.is_empty() {
+            parts.push_back(Part::of(std::mem::take(&mut kept)));
+        }
+        let Some(mut part) = parts.pop_front() else { break };
         // While others of them were tried, it became late for these.
         if tried || later.is_over() {
-            later.add(give_up_late(&mut part.rows, later.is_over()));
+            let late = give_up_late(&mut part.rows, later.is_over());
+            if !late.is_empty() {
+                parts.push_front(part);
+                parts.push_front(Part::of(late));
+                continue;
+            }
         }
         if part.rows.is_empty() {
             continue;
@@ -56,6 +66,13 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             }
             Err(failed) if failed.transient => {
                 let rows = part.rows.len();
+                for one in &mut part.rows {
+                    one.unanswered |= failed.perhaps_done;
+                }
+                let late = give_up_late(&mut part.rows, false);
+                if !late.is_empty() {
+                    parts.push_front(Part::of(late));
+                }
                 warn!(target: TARGET, error = %failed, rows, "settling failed; trying again");
                 // Behind the others: what one of them waits for need not be in their way. But
                 // they wait too, because it may.
@@ -75,7 +92,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
                     "a settlement was refused; the row stays and comes back after its lease"
                 );
                 if part.rows[0].keep() {
-                    later.add(part.rows);
+                    kept.append(&mut part.rows);
                 } else {
                     part.rows[0].close(Written::Lost, false);
                 }
@@ -93,10 +110,6 @@ async fn divide<S: Store>(
     later: &mut Later,
 ) -> [Part; 2] {
     let Part { mut rows, refused } = part;
-    for one in &mut rows {
-        one.unanswered |= failed.perhaps_done;
-    }
-    later.add(give_up_late(&mut rows, false));
     let mut whole = !failed.perhaps_done;
     if whole && let Some(free) = later.unless_over(free(store, &rows)).await.flatten() {
         let mut free = free.into_iter();
@@ -141,7 +154,10 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
             settling.announce();
         }
     }
-    landed.iter().filter(|hit| **hit).count()
+    let written = |(settling, hit): &(&Settling, &bool)| {
+        **hit && !matches!(settling.settlement, Settlement::Kept)
+    };
+    part.iter().zip(landed).filter(written).count()
 }
 
 /// Leaves those whose time is over to another claim, or all of them. Returns those that are to

@@ -210,7 +210,8 @@ impl TestBroker {
         self.store.steal_leases();
     }
 
-    /// While true, writing a dead letter fails, as with a missing table.
+    /// While true, writing a dead letter fails, as with a missing table: the row comes back
+    /// after its lease, without an attempt or a delivery spent.
     pub fn break_dlq(&self, broken: bool) {
         self.store.break_dead_letters(broken);
     }

@@ -8,6 +8,9 @@ use outbox::{AckPolicy, FailureReason, Outcome, Outgoing};
 
 use super::*;
 
+/// Of a subscriber that says nothing else.
+const LEASE: Duration = Duration::from_secs(60);
+
 /// An error that counts how often it is rendered.
 struct Counting(Arc<AtomicUsize>);
 
@@ -82,14 +85,18 @@ async fn a_failing_insert_keeps_the_row_and_after_repair_it_is_buried_once() {
         let broker = TestBroker::with([subscriber]);
         broker.break_dlq(true);
         broker.publish("q", &7).await.unwrap();
-        for _ in 0..3 {
+        for n in 1..=3 {
             assert_eq!((broker.rows().len(), broker.dlq_rows().len()), (1, 0));
-            assert!(broker.rows()[0].acquired_token.is_some(), "it waits for its lease to end");
-            broker.redeliver().await;
+            let row = &broker.rows()[0];
+            assert_eq!((row.attempts_count, row.deliveries_count), (0, 0), "nothing is spent");
+            assert_eq!(row.next_attempt_at, broker.now() + LEASE);
+            let calls = broker.calls("it");
+            assert_eq!((calls.len(), &calls[n - 1].ending), (n, &Ending::Unwritten));
+            broker.advance(LEASE).await;
         }
         broker.break_dlq(false);
-        broker.redeliver().await;
-        only_letter(&broker);
+        broker.advance(LEASE).await;
+        assert_eq!(only_letter(&broker).deliveries_count, 1);
     }
 }
 
