@@ -121,7 +121,10 @@ async fn a_row_that_is_condemned_is_not_run_because_its_letter_cannot_be_written
     let one = one.lease_ttl(TTL).min_poll(OFTEN).max_poll(OFTEN).max_deliveries(DELIVERIES);
     let running = db.app().only([one]).start().await.unwrap();
     db.exec("ALTER TABLE outbox_dlq RENAME TO outbox_dlq_away").await;
+    // Of an id that no row of the test above has, which counts what is said of its own.
+    publish(db, "others", 0..20).await;
     db.send(Outgoing::new(&queue, &1).delay(HOUR)).await;
+    db.exec("DELETE FROM outbox WHERE queue = 'others'").await;
     // As a row that failed once and then brought its process down.
     let condemned = "attempts_count = 1, deliveries_count = 2, next_attempt_at = created_at";
     db.exec(format!("UPDATE outbox SET {condemned}")).await;
