@@ -51,10 +51,14 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
             let desk = PgDesk::new(pool.clone(), &names);
             let anew = move || PgStore::with_commits(&pool, names.clone(), commits);
             let store = anew();
-            let connection = match store.reach(PATIENCE).await {
+            let mut connection = match store.reach(PATIENCE).await {
                 Ok(connection) => connection,
                 Err(error) => return Err(refused(reasons, error)),
             };
+            if let Some(reason) = desk.lies_elsewhere(&mut connection).await {
+                reasons.push(reason);
+                return Err(Error::Launch(reasons));
+            }
             if desk.is_behind_a_pooler(connection).await {
                 reasons.push(POOLED.to_owned());
                 return Err(Error::Launch(reasons));

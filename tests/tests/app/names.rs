@@ -1,11 +1,12 @@
 //! Any table names, any search path, any default isolation.
 
-use outbox::{App, Outgoing, TableNames};
+use outbox::{App, Context, Error, Outgoing, Subscriber, TableNames};
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::probe::{Run, free, with_result};
 use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both, on_postgres};
+use sqlx::Executor as _;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use super::*;
@@ -14,6 +15,7 @@ on_both!(names_that_need_quotes_work_end_to_end);
 
 on_postgres!(
     a_schema_works_without_a_search_path,
+    a_pool_that_means_another_table_than_the_engine_does_not_start,
     a_busy_run_on_a_serializable_database_loses_nothing,
 );
 
@@ -75,6 +77,34 @@ async fn a_schema_works_without_a_search_path(db: &Db) {
     assert_eq!(db.int("SELECT count(*) FROM \"Shop \"\"1\"\"\".outbox_dlq").await, 1);
     assert_eq!((probe.finished(), db.int("SELECT count(*) FROM public.outbox").await), (15, 0));
     running.stop().await.unwrap();
+    pool.close().await;
+}
+
+async fn a_pool_that_means_another_table_than_the_engine_does_not_start(db: &Db) {
+    db.exec("CREATE SCHEMA tenant").await;
+    let pool = PgPoolOptions::new().after_connect(|connection, _| {
+        Box::pin(async move { connection.execute("SET search_path = tenant").await.map(drop) })
+    });
+    let pool = pool.connect_with((*db.pg().connect_options()).clone()).await.unwrap();
+    let start = async |names: &TableNames| {
+        let subscriber = Subscriber::new("it", "q", |_: Context| async {});
+        App::postgres(pool.clone()).names(names.clone()).only([subscriber]).start().await
+    };
+    let reason = async || {
+        let Err(Error::Launch(reasons)) = start(&db.names).await else { panic!() };
+        let [reason] = &reasons[..] else { panic!("{reasons:#?}") };
+        reason.clone()
+    };
+    let refused = reason().await;
+    assert!(refused.contains("is not there for your pool"), "{refused}");
+    outbox::schema::migrate_tables(&pool, &db.names).await.unwrap();
+    let refused = reason().await;
+    assert!(
+        refused.contains("schema tenant for") && refused.contains("schema public"),
+        "{refused}"
+    );
+    let named = db.names.clone().in_schema("tenant").unwrap();
+    start(&named).await.unwrap().stop().await.unwrap();
     pool.close().await;
 }
 

@@ -8,6 +8,7 @@ mod counts;
 mod depth;
 mod desk;
 mod doctor;
+mod elsewhere;
 mod grants;
 mod indexes;
 mod kept;
