@@ -11,8 +11,8 @@ use super::{Context, Done, Trouble};
 use crate::message::codec;
 use crate::publish::{Outgoing, Published, TimerConflict};
 
-/// More than a publisher takes, so that it can refuse it.
-const MOST_BYTES: u64 = (16 << 20) + 1;
+/// The most that a publisher takes; no more is read than it takes to see that there is more.
+const MOST_BYTES: usize = 16 << 20;
 
 /// Publish a message, in a transaction of its own.
 ///
@@ -90,6 +90,10 @@ impl Publish {
         let payload = self.payload()?;
         let content_type = self.content_type.clone();
         let raw = self.raw || content_type.is_some();
+        if !raw && payload.is_empty() {
+            let told = "the payload is empty, which is no JSON document; `--raw` publishes it";
+            return Err(Trouble::Usage(told.into()));
+        }
         if !raw && let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload) {
             return Err(Trouble::Usage(format!(
                 "the payload is no JSON document: {error}; a JSON text has quotes of its own \
@@ -126,12 +130,20 @@ impl Publish {
             (None, Some("-")) => (all(io::stdin().lock()), "standard input".into()),
             (None, text) => return Ok(text.unwrap_or_default().as_bytes().to_vec()),
         };
-        read.map_err(|error| Trouble::Usage(format!("{from} cannot be read: {error}")))
+        let bytes =
+            read.map_err(|error| Trouble::Usage(format!("{from} cannot be read: {error}")))?;
+        // Cut off as it is, it would be no JSON.
+        if bytes.len() > MOST_BYTES {
+            return Err(Trouble::Usage(format!(
+                "{from} has more than {MOST_BYTES} bytes, which is the most that a payload may have"
+            )));
+        }
+        Ok(bytes)
     }
 }
 
 fn all(from: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    from.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

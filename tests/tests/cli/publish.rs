@@ -8,12 +8,13 @@ use outbox_tests::on_both;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use crate::program::{command, json, run};
+use crate::program::{command, ended, json, run};
 
 on_both!(
     a_json_document_is_published_as_it_is_written,
     what_is_no_json_is_refused_unless_it_is_raw,
     a_payload_comes_from_a_file_or_from_standard_input,
+    a_payload_that_is_too_large_is_called_so_and_an_empty_one_empty,
     headers_and_times_and_timers_are_taken,
     a_timer_that_is_taken_is_told_and_can_be_moved,
     a_timer_is_cancelled_once,
@@ -81,6 +82,40 @@ async fn a_payload_comes_from_a_file_or_from_standard_input(db: &Db) {
     assert!(program.wait().await.unwrap().success());
     let kept: Vec<_> = rows(db).await.into_iter().map(|row| row.payload).collect();
     assert_eq!(kept, [Payload::Bytes("ff00".into()), document("[1]")]);
+}
+
+async fn a_payload_that_is_too_large_is_called_so_and_an_empty_one_empty(db: &Db) {
+    let file = std::env::temp_dir().join(outbox_tests::backend::unique("large"));
+    let path = file.to_str().unwrap();
+    let piped = async |args: &[&str]| {
+        let mut program = command(db, args);
+        program.stdin(std::fs::File::open(&file).unwrap());
+        ended(program).await
+    };
+    let most = 16 << 20;
+    std::fs::write(&file, format!("\"{}\"", "x".repeat(17 << 20))).unwrap();
+    for ran in [
+        run(db, &["publish", "q", "--file", path]).await,
+        run(db, &["publish", "q", "--raw", "--file", path]).await,
+        piped(&["publish", "q", "-"]).await,
+    ] {
+        assert!(ran.err.contains("more than 16777216 bytes"), "{ran:?}");
+        assert_eq!((ran.code, ran.err.contains("JSON"), db.rows().await), (2, false, 0));
+    }
+    // The most that is taken.
+    std::fs::write(&file, format!("\"{}\"", "x".repeat(most - 2))).unwrap();
+    run(db, &["publish", "q", "--file", path]).await.good();
+    std::fs::write(&file, "").unwrap();
+    for ran in [
+        run(db, &["publish", "q", ""]).await,
+        run(db, &["publish", "q", "--file", path]).await,
+        piped(&["publish", "q", "-"]).await,
+    ] {
+        assert!(ran.code == 2 && ran.err.contains("empty") && ran.err.contains("--raw"), "{ran:?}");
+    }
+    run(db, &["publish", "q", "", "--raw"]).await.good();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(db.rows().await, 2);
 }
 
 async fn headers_and_times_and_timers_are_taken(db: &Db) {
