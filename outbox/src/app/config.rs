@@ -46,39 +46,82 @@ fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
     let database = match url.split(':').next() {
         Some("postgres" | "postgresql") => postgres(url),
         Some("sqlite") => sqlite(url),
-        _ => Err("`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`"),
+        _ => Err("`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`".into()),
     };
     database.unwrap_or_else(|mistake| {
-        mistakes.push(mistake.into());
+        mistakes.push(mistake);
         Database::None
     })
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(url: &str) -> Result<Database, &'static str> {
-    let options = url.parse::<sqlx::postgres::PgConnectOptions>().map_err(
-        |_| "`DATABASE_URL` is no PostgreSQL URL; write `postgres://user:password@host/database`",
-    )?;
-    Ok(Database::PostgresUrl(Box::new(options)))
+fn postgres(url: &str) -> Result<Database, String> {
+    match url.parse::<sqlx::postgres::PgConnectOptions>() {
+        Ok(options) => Ok(Database::PostgresUrl(Box::new(options))),
+        Err(error) => Err(wrong_parameter(url).unwrap_or_else(|| {
+            format!(
+                "`DATABASE_URL` is no PostgreSQL URL: {}; write \
+                 `postgres://user:password@host/database`, and in a password `%2F` for `/`, \
+                 `%3F` for `?`, `%23` for `#` and `%25` for `%`",
+                cause(&error)
+            )
+        })),
+    }
+}
+
+/// The parameter of the URL whose value is none. It is read alone: the driver's error, which
+/// does not name it, repeats the value.
+#[cfg(feature = "postgres")]
+fn wrong_parameter(url: &str) -> Option<String> {
+    const MODES: &str =
+        "none of `disable`, `allow`, `prefer`, `require`, `verify-ca` and `verify-full`";
+    const CHECKED: [(&str, &str); 5] = [
+        ("sslmode", MODES),
+        ("ssl-mode", MODES),
+        ("hostaddr", "no IP address"),
+        ("port", "no number of a port"),
+        ("statement-cache-capacity", "no number"),
+    ];
+    let (_, parameters) = url.split('#').next()?.split_once('?')?;
+    parameters.split('&').find_map(|parameter| {
+        let name = parameter.split('=').next()?;
+        let (name, why) = CHECKED.iter().find(|(checked, _)| *checked == name)?;
+        let alone = ["postgres://localhost?", parameter].concat();
+        let wrong = alone.parse::<sqlx::postgres::PgConnectOptions>().is_err();
+        wrong.then(|| format!("`{name}` of `DATABASE_URL` is {why}"))
+    })
+}
+
+/// What is wrong with a URL, without the URL: the driver's words for it.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn cause(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Configuration(cause) => cause.to_string(),
+        _ => "it cannot be read".into(),
+    }
 }
 
 #[cfg(not(feature = "postgres"))]
-fn postgres(_: &str) -> Result<Database, &'static str> {
-    Err(
-        "`DATABASE_URL` names PostgreSQL, but this program was built without the feature `postgres`",
-    )
+fn postgres(_: &str) -> Result<Database, String> {
+    Err("`DATABASE_URL` names PostgreSQL, but this program was built without the feature `postgres`"
+        .into())
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(url: &str) -> Result<Database, &'static str> {
-    let options = crate::store::sqlite::options(url)
-        .map_err(|_| "`DATABASE_URL` is no SQLite URL; write `sqlite:file.db`")?;
-    Ok(Database::SqliteUrl(Box::new(options)))
+fn sqlite(url: &str) -> Result<Database, String> {
+    match crate::store::sqlite::options(url) {
+        Ok(options) => Ok(Database::SqliteUrl(Box::new(options))),
+        Err(error) => Err(format!(
+            "`DATABASE_URL` is no SQLite URL: {}; write `sqlite:file.db`",
+            cause(&error)
+        )),
+    }
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &str) -> Result<Database, &'static str> {
-    Err("`DATABASE_URL` names SQLite, but this program was built without the feature `sqlite`")
+fn sqlite(_: &str) -> Result<Database, String> {
+    Err("`DATABASE_URL` names SQLite, but this program was built without the feature `sqlite`"
+        .into())
 }
 
 #[cfg(feature = "sqlite")]

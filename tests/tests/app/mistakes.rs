@@ -52,6 +52,35 @@ async fn a_duration_that_cannot_be_read_is_refused_with_one_that_can() {
     }
 }
 
+/// A password with a `/` in it makes a URL of another shape.
+#[tokio::test]
+async fn the_part_of_a_url_that_is_wrong_is_named_and_the_password_is_not() {
+    let server = "postgres://u:hunter2@127.0.0.1";
+    for (url, part) in [
+        (format!("{server}:port/db"), "invalid port number"),
+        (format!("{server}:99999/db"), "invalid port number"),
+        ("postgres://u:hunter2/x@127.0.0.1/db".to_owned(), "`%2F`"),
+        ("postgres://u:hunter2%FF@127.0.0.1/db".to_owned(), "utf-8"),
+        (format!("{server}/db?sslmode=hunter2"), "`sslmode` of `DATABASE_URL` is none of"),
+        (format!("{server}/db?ssl-mode="), "`ssl-mode` of `DATABASE_URL` is none of"),
+        (
+            format!("{server}/db?user=u&port=hunter2"),
+            "`port` of `DATABASE_URL` is no number of a port",
+        ),
+        (format!("{server}/db?hostaddr=hunter2"), "`hostaddr` of `DATABASE_URL` is no IP address"),
+        (
+            format!("{server}/db?statement-cache-capacity=hunter2"),
+            "`statement-cache-capacity` of `DATABASE_URL` is no number",
+        ),
+        ("sqlite:shop.db?mode=rx".to_owned(), "\"rx\" for `mode`"),
+        ("sqlite:shop.db?jornal=wal".to_owned(), "`jornal`"),
+    ] {
+        let log = child::refused(&[("DATABASE_URL", &url)]).await;
+        assert!(log.contains("`DATABASE_URL`") && log.contains(part), "{url}: {log}");
+        assert!(!log.contains("hunter2"), "{url}: {log}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_told_without_the_password() {
     let log = child::refused(&[("DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/db")]).await;
