@@ -24,7 +24,11 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
     }
     if let Some(text) = get("OUTBOX_QUEUE_GAUGES") {
         match humantime::parse_duration(&text) {
-            Ok(every) => app.sample_every = Some(every.max(Duration::from_secs(1))),
+            Ok(every) if every < Duration::from_secs(1) => mistakes.push(format!(
+                "`OUTBOX_QUEUE_GAUGES` is {text:?}, and queues are looked at every second at most; \
+                 write `60s`"
+            )),
+            Ok(every) => app.sample_every = Some(every),
             Err(error) => mistakes.push(format!(
                 "`OUTBOX_QUEUE_GAUGES` is {text:?}, which is no duration ({error}); write `60s`"
             )),

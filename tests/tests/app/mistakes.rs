@@ -82,6 +82,14 @@ async fn the_part_of_a_url_that_is_wrong_is_named_and_the_password_is_not() {
 }
 
 #[tokio::test]
+async fn gauges_that_would_be_looked_at_more_than_once_a_second_are_refused() {
+    for text in ["0s", "999ms", "often"] {
+        let log = child::refused(&[("OUTBOX_QUEUE_GAUGES", text)]).await;
+        assert!(log.contains("`OUTBOX_QUEUE_GAUGES`") && log.contains("`60s`"), "{text}: {log}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_is_told_without_the_password() {
     let log = child::refused(&[("DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/db")]).await;
     assert!(log.contains("connect to PostgreSQL") && log.contains("refused"), "{log}");
