@@ -50,6 +50,13 @@ pub struct NameError {
     why: String,
 }
 
+impl NameError {
+    /// Where the name comes from.
+    fn of(self, what: &'static str) -> Self {
+        Self { what, ..self }
+    }
+}
+
 impl Default for TableNames {
     fn default() -> Self {
         let (table, notify) = ("outbox".into(), Notify::Asleep);
@@ -173,9 +180,16 @@ impl TableNames {
                 Err(error) => wrong.push(error),
             }
         };
-        apply(get("OUTBOX_TABLE"), |_, table| Self::new(table));
-        apply(get("OUTBOX_SCHEMA"), Self::in_schema);
-        apply(get("OUTBOX_DLQ_TABLE"), Self::with_dlq);
+        apply(get("OUTBOX_TABLE"), |_, table| {
+            Self::new(table).map_err(|error| error.of("table name in `OUTBOX_TABLE`"))
+        });
+        apply(get("OUTBOX_SCHEMA"), |names, schema| {
+            names.in_schema(schema).map_err(|error| error.of("schema name in `OUTBOX_SCHEMA`"))
+        });
+        apply(get("OUTBOX_DLQ_TABLE"), |names, dlq| {
+            let what = "dead-letter table name in `OUTBOX_DLQ_TABLE`";
+            names.with_dlq(dlq).map_err(|error| error.of(what))
+        });
         apply(get("OUTBOX_NOTIFY"), |names, value| match value.as_str() {
             "always" => Ok(names.always_notify()),
             "never" => Ok(names.never_notify()),

@@ -19,7 +19,9 @@ async fn all_mistakes_are_told_at_once() {
         ("OUTBOX_DRAIN_TIMEOUT", "soon"),
     ])
     .await;
-    for part in ["`DATABASE_URL`", &long, "schema name", "outbox table itself", "\"soon\""] {
+    let variables = ["`OUTBOX_TABLE`", "`OUTBOX_SCHEMA`", "`OUTBOX_DLQ_TABLE`"];
+    let parts = ["`DATABASE_URL`", &long, "schema name", "outbox table itself", "\"soon\""];
+    for part in variables.into_iter().chain(parts) {
         assert!(log.contains(part), "{part} is missing in {log}");
     }
     assert!(!log.contains("hunter2"), "{log}");
