@@ -114,12 +114,25 @@ fn postgres(_: &str) -> Result<Database, String> {
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Database, String> {
     match crate::store::sqlite::options(url) {
+        Ok(_) if names_no_file(url) => {
+            Err("`DATABASE_URL` names no file, and other processes find no other database of \
+                 SQLite; write `sqlite:file.db`"
+                .into())
+        }
         Ok(options) => Ok(Database::SqliteUrl(Box::new(options))),
         Err(error) => Err(format!(
             "`DATABASE_URL` is no SQLite URL: {}; write `sqlite:file.db`",
             cause(&error)
         )),
     }
+}
+
+/// A database in memory, or one that goes with its connection.
+#[cfg(feature = "sqlite")]
+fn names_no_file(url: &str) -> bool {
+    let rest = url.trim_start_matches("sqlite:").trim_start_matches("//");
+    let (name, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    matches!(name, "" | ":memory:") || parameters.split('&').any(|one| one == "mode=memory")
 }
 
 #[cfg(not(feature = "sqlite"))]

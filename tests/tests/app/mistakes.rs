@@ -83,6 +83,15 @@ async fn the_part_of_a_url_that_is_wrong_is_named_and_the_password_is_not() {
     }
 }
 
+/// Each connection would have tables of its own, or nobody else any.
+#[tokio::test]
+async fn a_url_of_sqlite_that_names_no_file_is_refused() {
+    for rest in ["", "//", "?mode=rwc", ":memory:", "//:memory:", "shop.db?mode=memory"] {
+        let log = child::refused(&[("DATABASE_URL", &format!("sqlite:{rest}"))]).await;
+        assert!(log.contains("`DATABASE_URL` names no file"), "{rest}: {log}");
+    }
+}
+
 #[tokio::test]
 async fn gauges_that_would_be_looked_at_more_than_once_a_second_are_refused() {
     for text in ["0s", "999ms", "often"] {
