@@ -65,12 +65,28 @@ impl fmt::Display for List<'_> {
     }
 }
 
+/// An error as it is told. To what PostgreSQL says, the driver adds a line, which is that of the
+/// server's own source and looks like one of a statement.
+pub(crate) struct Told<'a>(pub(crate) &'a (dyn StdError + 'static));
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[cfg(feature = "postgres")]
+        if let Some(sqlx::Error::Database(refused)) = self.0.downcast_ref()
+            && refused.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some()
+        {
+            return write!(f, "error returned from database: {}", refused.message());
+        }
+        fmt::Display::fmt(self.0, f)
+    }
+}
+
 /// A statement or a connection that failed.
 ///
 /// `Debug` prints what `Display` does: a database's own error has more in it, such as
 /// the row that a constraint refused.
 #[derive(thiserror::Error)]
-#[error("{action}: {source}")]
+#[error("{action}: {}", Told(&**source))]
 pub struct StoreError {
     /// What was being done: "claim", "ack", ...
     pub action: &'static str,
@@ -140,7 +156,7 @@ pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
 /// A driver's error with what the database cannot know of it.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Debug, thiserror::Error)]
-#[error("{source}; {cause}")]
+#[error("{}; {cause}", Told(source))]
 struct Explained {
     source: sqlx::Error,
     cause: &'static str,

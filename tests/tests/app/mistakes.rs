@@ -118,4 +118,6 @@ async fn a_database_that_is_not_there_is_named(_: &Db) {
     let url = format!("{}/no_such_database", server.rsplit_once('/').unwrap().0);
     let log = child::refused(&[("DATABASE_URL", &url)]).await;
     assert!(log.contains("no_such_database"), "{log}");
+    // The line of its source from which the server says so.
+    assert!(!log.contains("at line"), "{log}");
 }
