@@ -103,7 +103,13 @@ async fn gauges_that_would_be_looked_at_more_than_once_a_second_are_refused() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_told_without_the_password() {
     let log = child::refused(&[("DATABASE_URL", "postgres://u:hunter2@127.0.0.1:1/db")]).await;
-    assert!(log.contains("connect to PostgreSQL") && log.contains("refused"), "{log}");
+    assert!(
+        log.contains("connect to PostgreSQL: 127.0.0.1:1: ") && log.contains("refused"),
+        "{log}"
+    );
+    assert!(!log.contains("hunter2"), "{log}");
+    let log = child::refused(&[("DATABASE_URL", "postgres://u:hunter2@no-such.invalid/db")]).await;
+    assert!(log.contains("connect to PostgreSQL: no-such.invalid:5432: "), "{log}");
     assert!(!log.contains("hunter2"), "{log}");
 }
 

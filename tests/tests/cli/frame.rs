@@ -70,7 +70,8 @@ async fn a_database_that_is_away_is_told_with_the_reason_and_soon(db: &Db) {
         command.env("DATABASE_URL", &away);
         let ran = soon("it gives up", ended(command)).await;
         assert_eq!(ran.code, 1, "{ran:?}");
-        let reason = if db.is_postgres() { "Connection refused" } else { "does not exist" };
+        let reason =
+            if db.is_postgres() { "127.0.0.1:1: error communicating" } else { "does not exist" };
         assert!(ran.err.contains(reason) && !ran.err.contains("hunter2"), "{ran:?}");
     }
 }

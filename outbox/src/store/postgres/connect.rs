@@ -9,10 +9,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::kept::One;
 use super::{CONNECT_LIMIT, PgStore, STATEMENT_LIMIT};
-use crate::error::StoreError;
+use crate::error::{StoreError, Told};
 
 /// How soon one that waits for a new connection sees that another is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+const CONNECT: &str = "connect to PostgreSQL";
 
 /// Where the options of new connections come from. A service whose password or token is
 /// replaced gives its pool the new one, by `set_connect_options`, and knows of no other.
@@ -62,13 +64,13 @@ impl PgStore {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => {
                     let lasting = is_of_tls(&error);
-                    let failed = StoreError::of("connect to PostgreSQL")(error);
+                    let failed = unreached(&options, error);
                     if lasting {
                         return Err(failed);
                     }
                     failed
                 }
-                Err(_) => StoreError::new("connect to PostgreSQL", "no answer within 5 s", true),
+                Err(_) => silent(&options),
             };
             if !failed.transient || Instant::now() >= give_up {
                 return Err(failed);
@@ -105,6 +107,37 @@ impl PgStore {
                 }
             }
         }
+    }
+}
+
+/// A connection that was refused, and to where it was to lead.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {}", Told(source))]
+struct Unreached {
+    place: String,
+    source: sqlx::Error,
+}
+
+pub(super) fn unreached(options: &PgConnectOptions, error: sqlx::Error) -> StoreError {
+    let failed = StoreError::of(CONNECT)(error);
+    match failed.source.downcast::<sqlx::Error>() {
+        Ok(source) => {
+            let source = Unreached { place: place(options), source: *source };
+            StoreError { source: source.into(), ..failed }
+        }
+        Err(source) => StoreError { source, ..failed },
+    }
+}
+
+/// No answer came in the time that there is for one.
+pub(super) fn silent(options: &PgConnectOptions) -> StoreError {
+    StoreError::new(CONNECT, place(options) + ": no answer within 5 s", true)
+}
+
+fn place(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
     }
 }
 

@@ -8,6 +8,7 @@ use sqlx::{Connection as _, Row as _};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::connect::{silent, unreached};
 use super::desk::PgDesk;
 use super::time::PgTime;
 use super::{CONNECT_LIMIT, Statement, query};
@@ -39,8 +40,8 @@ impl PgDesk {
     async fn connect(&self) -> Result<PgConnection> {
         let options = self.pool().connect_options();
         match timeout(CONNECT_LIMIT, PgConnection::connect_with(&options)).await {
-            Ok(connected) => connected.map_err(StoreError::of("connect to PostgreSQL")),
-            Err(_) => Err(StoreError::new("connect to PostgreSQL", "no answer within 5 s", true)),
+            Ok(connected) => connected.map_err(|error| unreached(&options, error)),
+            Err(_) => Err(silent(&options)),
         }
     }
 
