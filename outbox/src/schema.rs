@@ -83,7 +83,8 @@ pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migra
 /// The SQL against a table that is not there.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn making(database: Database, names: &TableNames) -> String {
-    format!("-- as `outbox::migrate(&pool)` does:\n{}", sql(database, names))
+    let first = "-- as `outbox::migrate(&pool)` and the command `migrate` do:\n";
+    [first, &sql(database, names)].concat()
 }
 
 /// Makes or upgrades the tables that [`TableNames::from_env`] names.
@@ -178,6 +179,10 @@ impl SchemaMismatch {
         self.unpausable = true;
         let table = names.qualified(&names.paused());
         let every = sql(database, names);
+        // What makes a table that the engine cannot be without makes this one too.
+        if self.differences.iter().any(|one| one.mend.ends_with(&every)) {
+            return;
+        }
         let making = format!("CREATE TABLE IF NOT EXISTS {table} (");
         let mend = every.split_once(&making).and_then(|(_, columns)| columns.split_once(";\n"));
         let mend = mend.map_or(String::new(), |(columns, _)| making + columns);
@@ -194,17 +199,19 @@ impl std::error::Error for SchemaMismatch {}
 impl fmt::Display for SchemaMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the tables are not as they have to be:")?;
-        let mut last = "";
-        for difference in &self.differences {
-            if difference.mend == last {
-                write!(f, "\n  - {}; the same mends it", difference.what)?;
-            } else {
-                write!(f, "\n  - {difference}")?;
-            }
-            last = &difference.mend;
-        }
-        Ok(())
+        lines(&self.differences).try_for_each(|line| write!(f, "\n  - {line}"))
     }
+}
+
+/// A text for each, with the SQL that mends several in a row once.
+pub(crate) fn lines<'a>(
+    differences: impl IntoIterator<Item = &'a Difference>,
+) -> impl Iterator<Item = String> {
+    let mut last = "";
+    differences.into_iter().map(move |one| {
+        let same = std::mem::replace(&mut last, &one.mend) == one.mend;
+        if same { format!("{}; the same mends it", one.what) } else { one.to_string() }
+    })
 }
 
 impl fmt::Display for Difference {

@@ -12,6 +12,7 @@ use crate::engine::{Engine, Settings, Shared};
 use crate::error::{Error, Result};
 use crate::extract::{Lender, States};
 use crate::health::Life;
+use crate::schema::lines;
 use crate::store::Store;
 use crate::subscriber::Subscriber;
 use crate::telemetry::{Sinks, TARGET};
@@ -194,13 +195,9 @@ async fn prepare<S: Store>(
         Ok(found) => found,
         Err(error) => return Err(refused(reasons, error)),
     };
-    for difference in found.differences {
-        if difference.fatal {
-            reasons.push(difference.to_string());
-        } else {
-            warn!(target: TARGET, "{difference}");
-        }
-    }
+    let (fatal, others): (Vec<_>, Vec<_>) = found.differences.iter().partition(|one| one.fatal);
+    reasons.extend(lines(fatal));
+    lines(others).for_each(|line| warn!(target: TARGET, "{line}"));
     if !reasons.is_empty() {
         return Err(Error::Launch(reasons));
     }

@@ -33,13 +33,16 @@ impl Check {
             if found.is_empty() {
                 return "the tables are as they have to be".into();
             }
+            let mut last = "";
             let lines = found.iter().map(|one| {
                 let weight = if one.fatal { "error" } else { "warning" };
+                let same = std::mem::replace(&mut last, &one.mend) == one.mend;
+                let mend = ["mend it with: ", &*printable_lines(&one.mend)].concat();
                 format!(
-                    "{}: {}\n  mend it with: {}\n",
+                    "{}: {}\n  {}\n",
                     context.out.strong(weight),
                     printable_lines(&one.what),
-                    printable_lines(&one.mend)
+                    if same { "the same mends it" } else { &mend }
                 )
             });
             lines.collect()

@@ -89,10 +89,15 @@ fn as_text(context: &Context, report: &Report) -> String {
         [check.name.to_owned(), said.to_owned()]
     });
     text.push_str(&context.out.table(["CHECK", "WHAT IT SAW"], rows));
+    let mut last = "";
     for one in &report.findings {
         let weight = context.out.strong(one.severity.as_str());
         // Texts of SQL have lines of their own.
-        let mend: Vec<_> = one.mend.trim().lines().map(printable).collect();
+        let mut mend: Vec<_> = one.mend.trim().lines().map(printable).collect();
+        let same = std::mem::replace(&mut last, &one.mend) == one.mend;
+        if same && mend.len() > 1 {
+            mend = vec!["the same mends it".into()];
+        }
         let _ = write!(
             text,
             "\n{weight} ({}): {}\n  why: {}\n  do:  {}\n",

@@ -15,6 +15,7 @@ on_both!(
     settings_that_would_do_harm_are_refused,
     two_subscribers_of_one_queue_are_refused,
     a_table_that_is_missing_is_refused_with_what_makes_it,
+    tables_that_are_missing_are_refused_with_one_text_that_makes_them,
     a_table_that_is_too_old_is_refused_with_the_missing_column,
     a_missing_dead_letter_table_counts_only_where_one_is_asked_for,
     a_refused_start_can_be_repeated_once_mended,
@@ -113,6 +114,18 @@ async fn a_table_that_is_missing_is_refused_with_what_makes_it(db: &Db) {
     let text = refusal(&db.app().only([nothing("it", "q")])).await;
     assert!(text.contains("does not exist") && text.contains("outbox::migrate"), "{text}");
     assert!(text.contains("CREATE TABLE IF NOT EXISTS \"outbox\""), "{text}");
+}
+
+async fn tables_that_are_missing_are_refused_with_one_text_that_makes_them(db: &Db) {
+    for table in ["outbox", "outbox_dlq", "outbox_paused"] {
+        db.exec(format!("DROP TABLE {table}")).await;
+    }
+    let text = refusal(&db.app().dlq("outbox_dlq").only([nothing("it", "q")])).await;
+    assert!(text.contains("the command `migrate`"), "{text}");
+    for table in ["outbox", "outbox_dlq", "outbox_paused"] {
+        let making = format!("CREATE TABLE IF NOT EXISTS \"{table}\" (");
+        assert_eq!(text.matches(&making).count(), 1, "{text}");
+    }
 }
 
 async fn a_table_that_is_too_old_is_refused_with_the_missing_column(db: &Db) {

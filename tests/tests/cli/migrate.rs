@@ -12,7 +12,12 @@ async fn tables_are_made_and_checked(db: &Db) {
     assert_eq!(bare.code, 1);
     let found = bare.json()["differences"].as_array().unwrap().clone();
     assert!(found.iter().any(|one| one["fatal"] == true), "{found:?}");
-    assert!(run(db, &["check"]).await.ended(1).contains("mend it with"));
+    for command in ["check", "doctor"] {
+        let told = run(db, &[command]).await.ended(1);
+        let making = told.matches("CREATE TABLE IF NOT EXISTS \"outbox_dlq\" (").count();
+        assert_eq!((making, told.matches("the same mends it").count()), (1, 1), "{told}");
+        assert!(told.contains("the command `migrate`") && !told.contains("be paused"), "{told}");
+    }
 
     assert!(run(db, &["migrate"]).await.good().contains("outbox_dlq"));
     assert_eq!(json(db, &["migrate"]).await["migrated"]["table"], "outbox");
