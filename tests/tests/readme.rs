@@ -1,6 +1,12 @@
 //! What the README shows and no doctest runs.
 
 use std::path::Path;
+use std::process::Stdio;
+
+use outbox_tests::backend::unique;
+use outbox_tests::wait::soon;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
 
 const README: &str = include_str!("../../README.md");
 const PERFORMANCE: &str = include_str!("../../docs/performance.md");
@@ -17,6 +23,37 @@ fn its_test_is_one_of_the_example() {
     let shown = blocks("rust").into_iter().find(|block| block.starts_with("#[tokio::test]"));
     let indented: Vec<_> = shown.unwrap().lines().map(|line| format!("    {line}")).collect();
     assert!(source.contains(&indented.join("\n")), "examples/testing.rs has another text");
+}
+
+/// As a new user starts it, in an empty folder.
+#[cfg(unix)]
+#[tokio::test]
+async fn its_first_program_runs_as_it_stands() {
+    let source = include_str!("../src/bin/hello.rs");
+    assert_eq!(source.split_once("\n\n").unwrap().1, blocks("rust,no_run")[0]);
+    let folder = std::env::temp_dir().join(unique("hello"));
+    std::fs::create_dir(&folder).unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_hello"))
+        .current_dir(&folder)
+        .env_clear()
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let handled = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line == "mail for order 7" {
+                return;
+            }
+        }
+        panic!("it ended before");
+    };
+    soon("its message is handled", handled).await;
+    let stop = format!("kill -TERM {}", program.id().unwrap());
+    assert!(Command::new("/bin/sh").args(["-c", &stop]).status().await.unwrap().success());
+    assert!(soon("it drains", program.wait()).await.unwrap().success());
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
