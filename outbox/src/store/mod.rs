@@ -5,6 +5,8 @@
 //! handlers.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod answers;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod counted;
 mod death;
 #[cfg(feature = "testing")]

@@ -1,10 +1,12 @@
 //! The tables for operators: on the user's pool, at READ COMMITTED, one connection at
 //! a time.
 
-use sqlx::postgres::PgPool;
-use sqlx::{Executor as _, Postgres, Transaction};
+use sqlx::postgres::{PgPool, PgRow};
+use sqlx::{Executor as _, Postgres, Row as _, Transaction};
 
+use super::time::PgTime;
 use crate::error::StoreError;
+use crate::store::answers::columns;
 use crate::store::names::TableNames;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
@@ -16,6 +18,8 @@ const PLANS: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_cust
 /// An operator waits no longer for a lock, unless the pool says sooner.
 pub(super) const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
     WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
+
+columns!(PgRow, |PgTime(time)| time);
 
 /// What operators do, on PostgreSQL. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]

@@ -15,6 +15,7 @@ use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
 use crate::ops::doctor::postgres::{Connections, Holder, Kind, Pids, Snapshots, Vacuum};
 use crate::ops::doctor::{Extent, Kept, Page, Waiting};
+use crate::store::answers::kept;
 use crate::store::statements;
 
 statements! {
@@ -216,15 +217,6 @@ impl PgDesk {
         drop(rows);
         tx.rollback().await.map_err(failed)
     }
-}
-
-fn kept(row: &PgRow) -> sqlx::Result<Kept> {
-    Ok(Kept {
-        id: row.try_get(0)?,
-        queue: row.try_get(1)?,
-        payload: row.try_get::<Option<Vec<u8>>, _>(2)?.unwrap_or_default().into(),
-        headers: row.try_get::<Option<String>, _>(3)?.map(Into::into),
-    })
 }
 
 async fn pid(connection: &mut PgConnection) -> Result<i32> {

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sqlx::postgres::PgRow;
-use sqlx::{Executor as _, Row as _, ValueRef as _};
+use sqlx::{Executor as _, Row as _};
 
 use super::time::PgTime;
 use super::{PgDesk, Statement, query};
-use crate::dlq::{Filter, Groups, Letter, Opened, Place, Problem, Status, Unmarked, narrowed};
+use crate::dlq::{Filter, Groups, Letter, Opened, Place, Status, Unmarked, narrowed};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
+use crate::store::answers::{Columns as _, id_and_status, letter, opened, problem, unmarked};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -65,21 +65,14 @@ impl PgDesk {
         let Some(row) = open.fetch_optional(&mut *tx).await.map_err(&failed)? else {
             return Ok(None);
         };
-        let read = || {
-            Ok(Opened {
-                letter: letter(&row)?,
-                payload: row.try_get::<Vec<u8>, _>(17)?.into(),
-                headers: row.try_get(18)?,
-            })
-        };
-        read().map(Some).map_err(failed)
+        opened(&row).map(Some).map_err(failed)
     }
 
     pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
         let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
         let mut tx = self.reading("count dead letters").await?;
         let row = count.fetch_one(&mut *tx).await;
-        let count = row.and_then(|row| number(&row, 0));
+        let count = row.and_then(|row| row.count(0));
         count.map_err(failed("count dead letters"))
     }
 
@@ -88,8 +81,7 @@ impl PgDesk {
         let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
         let mut tx = self.reading("look for dead letters").await?;
         let rows = statuses.fetch_all(&mut *tx).await.map_err(&failed)?;
-        let pair = |row: &PgRow| Ok((row.try_get(0)?, status(row, 1)?));
-        rows.iter().map(|row| pair(row).map_err(&failed)).collect()
+        rows.iter().map(|row| id_and_status(row).map_err(&failed)).collect()
     }
 
     /// Those of these rows that are in the outbox.
@@ -124,7 +116,7 @@ impl PgDesk {
         let read = || {
             let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
             for row in &rows {
-                (groups.letters, groups.count) = (number(row, 0)?, number(row, 1)?);
+                (groups.letters, groups.count) = (row.count(0)?, row.count(1)?);
                 groups.problems.extend(problem(row)?);
             }
             Ok(groups)
@@ -139,16 +131,7 @@ impl PgDesk {
         let look = once(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let mut tx = self.reading("look for letters without a fingerprint").await?;
         let rows = look.fetch_all(&mut *tx).await.map_err(&failed)?;
-        let read = |row: &PgRow| {
-            Ok(Unmarked {
-                place: place(row)?,
-                queue: row.try_get(2)?,
-                error_kind: row.try_get(3)?,
-                failure_reason: row.try_get(4)?,
-                message: row.try_get(5)?,
-            })
-        };
-        rows.iter().map(|row| read(row).map_err(&failed)).collect()
+        rows.iter().map(|row| unmarked(row).map_err(&failed)).collect()
     }
 }
 
@@ -159,62 +142,4 @@ pub(super) fn once(text: &Arc<str>) -> Statement {
 
 pub(super) fn time_of(place: Option<Place>) -> Option<PgTime> {
     place.map(|place| PgTime(place.failed_at))
-}
-
-/// Of a row that begins with an id and the time of the failure.
-pub(super) fn place(row: &PgRow) -> sqlx::Result<Place> {
-    Ok(Place { id: row.try_get(0)?, failed_at: row.try_get::<PgTime, _>(1)?.0 })
-}
-
-fn number(row: &PgRow, column: usize) -> sqlx::Result<u64> {
-    Ok(row.try_get::<i64, _>(column)?.max(0).unsigned_abs())
-}
-
-fn status(row: &PgRow, column: usize) -> sqlx::Result<Status> {
-    let text: &str = row.try_get(column)?;
-    text.parse().map_err(|error: crate::dlq::StatusError| sqlx::Error::Decode(error.into()))
-}
-
-/// Of the columns that a page and a letter have in common.
-fn letter(row: &PgRow) -> sqlx::Result<Letter> {
-    let time = |column| row.try_get::<PgTime, _>(column).map(|PgTime(time)| time);
-    let replays: Option<&str> = row.try_get(16)?;
-    Ok(Letter {
-        id: row.try_get(0)?,
-        original_id: row.try_get(1)?,
-        queue: row.try_get(2)?,
-        payload_bytes: number(row, 3)?,
-        deliveries_count: number(row, 4)?,
-        created_at: time(5)?,
-        failed_at: time(6)?,
-        failure_reason: row.try_get(7)?,
-        last_exception: row.try_get(8)?,
-        timer_id: row.try_get(9)?,
-        status: status(row, 10)?,
-        resolved_at: row.try_get::<Option<PgTime>, _>(11)?.map(|PgTime(time)| time),
-        note: row.try_get(12)?,
-        error_kind: row.try_get(13)?,
-        fingerprint: row.try_get(14)?,
-        replayed_id: row.try_get(15)?,
-        replays: replays.and_then(|text| text.parse().ok()).unwrap_or(0),
-    })
-}
-
-/// `None` in the one row that only has totals.
-fn problem(row: &PgRow) -> sqlx::Result<Option<Problem>> {
-    if row.try_get_raw(9)?.is_null() {
-        return Ok(None);
-    }
-    let time = |column| row.try_get::<PgTime, _>(column).map(|PgTime(time)| time);
-    Ok(Some(Problem {
-        fingerprint: row.try_get(2)?,
-        letters: number(row, 3)?,
-        first_seen: time(4)?,
-        last_seen: time(5)?,
-        queue: row.try_get(6)?,
-        error_kind: row.try_get(7)?,
-        failure_reason: row.try_get(8)?,
-        newest: row.try_get(9)?,
-        sample: row.try_get(10)?,
-    }))
 }

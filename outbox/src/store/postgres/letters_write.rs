@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Postgres, Row as _, Transaction};
 use tokio::time::sleep;
 
-use super::letters::{once, place, time_of};
+use super::letters::{once, time_of};
 use super::sleepers::notified;
 use super::{PgDesk, Statement};
 use crate::dlq::sealed::Moved;
@@ -15,6 +15,7 @@ use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::ops::Desk;
 use crate::ops::failed::failed;
+use crate::store::answers::place;
 
 /// Two replays whose letters have the same timer names in other orders wait for each other, and
 /// the server ends one of them, of which nothing is done then.

@@ -14,6 +14,7 @@ use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::ops::failed::failed;
 use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
+use crate::store::answers::letter_in_short;
 use crate::store::statements;
 
 /// Of locks that keep claims from the table.
@@ -63,21 +64,7 @@ impl PgDesk {
         let mut tx = self.reading(ACTION).await?;
         let statement = query(&Sql::new(&self.names).why_letters).bind(id).bind(limit);
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed(ACTION))?;
-        let letter = |row: &PgRow| {
-            Ok(Letter {
-                letter_id: row.try_get(0)?,
-                original_id: row.try_get(1)?,
-                queue: row.try_get(2)?,
-                failed_at: row.try_get::<PgTime, _>(3)?.0,
-                failure_reason: row.try_get(4)?,
-                error_kind: row.try_get(5)?,
-                last_exception: row.try_get(6)?,
-                status: row.try_get(7)?,
-                resolved_at: row.try_get::<Option<PgTime>, _>(8)?.map(|at| at.0),
-                replayed_id: row.try_get(9)?,
-            })
-        };
-        rows.iter().map(letter).collect::<Result<_, _>>().map_err(failed(ACTION))
+        rows.iter().map(letter_in_short).collect::<Result<_, _>>().map_err(failed(ACTION))
     }
 
     /// Whether there are more letters than so many.

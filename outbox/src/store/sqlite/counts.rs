@@ -1,16 +1,16 @@
 //! Queues, what they hold, and the ids given out.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
-use crate::ops::{Counted, QueueInfo, QueueSample};
+use crate::ops::{Counted, QueueInfo};
+use crate::store::answers::{counted, queue};
 use crate::store::statements;
 
 statements! {
@@ -22,16 +22,7 @@ impl SqliteDesk {
         let failed = || failed("name the queues");
         let statement = query(&Sql::new(&self.names).queues).bind(limit);
         let rows = statement.fetch_all(self.pool()).await.map_err(failed())?;
-        let info = |row: &SqliteRow| {
-            Ok(QueueInfo {
-                queue: row.try_get(0)?,
-                has_rows: row.try_get(1)?,
-                has_dead_letters: row.try_get(2)?,
-                paused_at: row.try_get::<Option<i64>, _>(3)?.map(from_micros),
-                note: row.try_get(4)?,
-            })
-        };
-        rows.iter().map(info).collect::<Result<_, _>>().map_err(failed())
+        rows.iter().map(queue).collect::<Result<_, _>>().map_err(failed())
     }
 
     pub(crate) async fn counts(
@@ -68,22 +59,4 @@ impl SqliteDesk {
         })
         .map_err(failed("read the last id"))
     }
-}
-
-fn counted(row: &SqliteRow) -> Result<Counted, sqlx::Error> {
-    let count = |index| row.try_get::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
-    let oldest: Option<i64> = row.try_get(5)?;
-    let sample = QueueSample {
-        queue: row.try_get(0)?,
-        waiting: count(1)?,
-        due: count(2)?,
-        leased: count(3)?,
-        retrying: count(4)?,
-        oldest: oldest.map(|us| Duration::from_micros(us.max(0).unsigned_abs())),
-        bounded: false,
-        dead_letters: count(6)?,
-        dead_letters_bounded: false,
-        paused_at: None,
-    };
-    Ok(Counted { sample, rows: count(7)? })
 }

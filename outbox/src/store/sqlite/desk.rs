@@ -1,12 +1,16 @@
 //! The tables for operators: on the user's pool, one connection at
 //! a time.
 
-use sqlx::sqlite::SqlitePool;
-use sqlx::{Sqlite, Transaction};
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::connect::begin_writing;
 use crate::error::StoreError;
+use crate::message::row::from_micros;
+use crate::store::answers::columns;
 use crate::store::names::TableNames;
+
+columns!(SqliteRow, from_micros);
 
 /// What operators do, on SQLite. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]

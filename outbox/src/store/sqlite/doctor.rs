@@ -11,6 +11,7 @@ use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
 use crate::ops::doctor::{Extent, Kept, Page, Waiting};
+use crate::store::answers::kept;
 use crate::store::statements;
 
 statements! {
@@ -123,13 +124,4 @@ impl SqliteDesk {
         }
         Ok(())
     }
-}
-
-fn kept(row: &SqliteRow) -> sqlx::Result<Kept> {
-    Ok(Kept {
-        id: row.try_get(0)?,
-        queue: row.try_get(1)?,
-        payload: row.try_get::<Option<Vec<u8>>, _>(2)?.unwrap_or_default().into(),
-        headers: row.try_get::<Option<String>, _>(3)?.map(Into::into),
-    })
 }

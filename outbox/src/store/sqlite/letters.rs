@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, ValueRef as _};
+use sqlx::Row as _;
 
 use super::claim::json;
 use super::settle::Statement;
 use super::{SqliteDesk, query};
-use crate::dlq::{Filter, Groups, Letter, Opened, Place, Problem, Status, Unmarked, narrowed};
+use crate::dlq::{Filter, Groups, Letter, Opened, Place, Status, Unmarked, narrowed};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::message::to_micros;
 use crate::ops::failed::failed;
+use crate::store::answers::{Columns as _, id_and_status, letter, opened, problem, unmarked};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -59,20 +59,13 @@ impl SqliteDesk {
         let Some(row) = open.fetch_optional(self.pool()).await.map_err(&failed)? else {
             return Ok(None);
         };
-        let read = || {
-            Ok(Opened {
-                letter: letter(&row)?,
-                payload: row.try_get::<Vec<u8>, _>(17)?.into(),
-                headers: row.try_get(18)?,
-            })
-        };
-        read().map(Some).map_err(failed)
+        opened(&row).map(Some).map_err(failed)
     }
 
     pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
         let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
         let row = count.fetch_one(self.pool()).await;
-        let count = row.and_then(|row| number(&row, 0));
+        let count = row.and_then(|row| row.count(0));
         count.map_err(failed("count dead letters"))
     }
 
@@ -80,8 +73,7 @@ impl SqliteDesk {
         let failed = failed("look for dead letters");
         let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
         let rows = statuses.fetch_all(self.pool()).await.map_err(&failed)?;
-        let pair = |row: &SqliteRow| Ok((row.try_get(0)?, status(row, 1)?));
-        rows.iter().map(|row| pair(row).map_err(&failed)).collect()
+        rows.iter().map(|row| id_and_status(row).map_err(&failed)).collect()
     }
 
     /// Those of these rows that are in the outbox.
@@ -113,7 +105,7 @@ impl SqliteDesk {
         let read = || {
             let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
             for row in &rows {
-                (groups.letters, groups.count) = (number(row, 0)?, number(row, 1)?);
+                (groups.letters, groups.count) = (row.count(0)?, row.count(1)?);
                 groups.problems.extend(problem(row)?);
             }
             Ok(groups)
@@ -127,77 +119,10 @@ impl SqliteDesk {
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = query(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let rows = look.fetch_all(self.pool()).await.map_err(&failed)?;
-        let read = |row: &SqliteRow| {
-            Ok(Unmarked {
-                place: place(row)?,
-                queue: row.try_get(2)?,
-                error_kind: row.try_get(3)?,
-                failure_reason: row.try_get(4)?,
-                message: row.try_get(5)?,
-            })
-        };
-        rows.iter().map(|row| read(row).map_err(&failed)).collect()
+        rows.iter().map(|row| unmarked(row).map_err(&failed)).collect()
     }
 }
 
 pub(super) fn time_of(place: Option<Place>) -> Option<i64> {
     place.map(|place| to_micros(place.failed_at))
-}
-
-/// Of a row that begins with an id and the time of the failure.
-pub(super) fn place(row: &SqliteRow) -> sqlx::Result<Place> {
-    Ok(Place { id: row.try_get(0)?, failed_at: from_micros(row.try_get(1)?) })
-}
-
-fn number(row: &SqliteRow, column: usize) -> sqlx::Result<u64> {
-    Ok(row.try_get::<i64, _>(column)?.max(0).unsigned_abs())
-}
-
-fn status(row: &SqliteRow, column: usize) -> sqlx::Result<Status> {
-    let text: &str = row.try_get(column)?;
-    text.parse().map_err(|error: crate::dlq::StatusError| sqlx::Error::Decode(error.into()))
-}
-
-/// Of the columns that a page and a letter have in common.
-fn letter(row: &SqliteRow) -> sqlx::Result<Letter> {
-    let time = |column| row.try_get(column).map(from_micros);
-    // Another writer's may be no text.
-    let replays: Option<String> = row.try_get_unchecked(16)?;
-    Ok(Letter {
-        id: row.try_get(0)?,
-        original_id: row.try_get(1)?,
-        queue: row.try_get(2)?,
-        payload_bytes: number(row, 3)?,
-        deliveries_count: number(row, 4)?,
-        created_at: time(5)?,
-        failed_at: time(6)?,
-        failure_reason: row.try_get(7)?,
-        last_exception: row.try_get(8)?,
-        timer_id: row.try_get(9)?,
-        status: status(row, 10)?,
-        resolved_at: row.try_get::<Option<i64>, _>(11)?.map(from_micros),
-        note: row.try_get(12)?,
-        error_kind: row.try_get(13)?,
-        fingerprint: row.try_get(14)?,
-        replayed_id: row.try_get(15)?,
-        replays: replays.and_then(|text| text.parse().ok()).unwrap_or(0),
-    })
-}
-
-/// `None` in the one row that only has totals.
-fn problem(row: &SqliteRow) -> sqlx::Result<Option<Problem>> {
-    if row.try_get_raw(9)?.is_null() {
-        return Ok(None);
-    }
-    Ok(Some(Problem {
-        fingerprint: row.try_get(2)?,
-        letters: number(row, 3)?,
-        first_seen: from_micros(row.try_get(4)?),
-        last_seen: from_micros(row.try_get(5)?),
-        queue: row.try_get(6)?,
-        error_kind: row.try_get(7)?,
-        failure_reason: row.try_get(8)?,
-        newest: row.try_get(9)?,
-        sample: row.try_get(10)?,
-    }))
 }

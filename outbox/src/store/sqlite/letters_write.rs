@@ -3,7 +3,7 @@
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Row as _, Sqlite, Transaction};
 
-use super::letters::{place, time_of};
+use super::letters::time_of;
 use super::settle::Statement;
 use super::{SqliteDesk, listen, query};
 use crate::dlq::sealed::Moved;
@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::Desk;
 use crate::ops::failed::failed;
+use crate::store::answers::place;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

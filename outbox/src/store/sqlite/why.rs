@@ -13,6 +13,7 @@ use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros, to_micros};
 use crate::ops::failed::failed;
 use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
+use crate::store::answers::letter_in_short;
 use crate::store::statements;
 
 /// Transactions of the engine are over by then.
@@ -49,21 +50,7 @@ impl SqliteDesk {
         let statement = query(&Sql::new(&self.names).why_letters);
         let statement = statement.bind(id).bind(limit.unwrap_or(-1));
         let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
-        let letter = |row: &SqliteRow| {
-            Ok(Letter {
-                letter_id: row.try_get(0)?,
-                original_id: row.try_get(1)?,
-                queue: row.try_get(2)?,
-                failed_at: from_micros(row.try_get(3)?),
-                failure_reason: row.try_get(4)?,
-                error_kind: row.try_get(5)?,
-                last_exception: row.try_get(6)?,
-                status: row.try_get(7)?,
-                resolved_at: row.try_get::<Option<i64>, _>(8)?.map(from_micros),
-                replayed_id: row.try_get(9)?,
-            })
-        };
-        rows.iter().map(letter).collect::<Result<_, _>>().map_err(failed(ACTION))
+        rows.iter().map(letter_in_short).collect::<Result<_, _>>().map_err(failed(ACTION))
     }
 
     /// Whether there are more letters than so many.
