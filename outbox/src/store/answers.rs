@@ -109,9 +109,9 @@ pub(crate) fn opened<R: Columns>(row: &R) -> sqlx::Result<Opened> {
     Ok(Opened { letter: letter(row)?, payload: row.bytes(17)?.into(), headers })
 }
 
-/// `None` in the one row that only has totals.
-pub(crate) fn problem<R: Columns>(row: &R) -> sqlx::Result<Option<Problem>> {
-    row.maybe(9, |row, newest| {
+/// Letters and problems there are, and one of these; `None` in the one row that only has totals.
+pub(crate) fn totals_and_problem<R: Columns>(row: &R) -> sqlx::Result<(u64, u64, Option<Problem>)> {
+    let problem = row.maybe(9, |row, newest| {
         Ok(Problem {
             fingerprint: row.text(2)?,
             letters: row.count(3)?,
@@ -123,7 +123,8 @@ pub(crate) fn problem<R: Columns>(row: &R) -> sqlx::Result<Option<Problem>> {
             newest: row.number(newest)?,
             sample: row.maybe(10, R::text)?,
         })
-    })
+    })?;
+    Ok((row.count(0)?, row.count(1)?, problem))
 }
 
 pub(crate) fn unmarked<R: Columns>(row: &R) -> sqlx::Result<Unmarked> {

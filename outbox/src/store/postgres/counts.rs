@@ -18,11 +18,8 @@ statements! {
 
 impl PgDesk {
     pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>, StoreError> {
-        let failed = || failed("name the queues");
-        let mut tx = self.reading("name the queues").await?;
         let statement = query(&Sql::new(&self.names).queues).bind(limit);
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed())?;
-        rows.iter().map(queue).collect::<Result<_, _>>().map_err(failed())
+        self.read("name the queues", statement, queue).await
     }
 
     pub(crate) async fn counts(
@@ -30,10 +27,8 @@ impl PgDesk {
         queues: &[String],
         limit: Option<i64>,
     ) -> Result<Vec<Counted>, StoreError> {
-        let mut tx = self.reading("count").await?;
         let statement = query(&Sql::new(&self.names).counts).bind(queues.to_vec()).bind(limit);
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("count"))?;
-        rows.iter().map(counted).collect::<Result<_, _>>().map_err(failed("count"))
+        self.read("count", statement, counted).await
     }
 
     /// The database's time and the last id that was given out, if it is known.

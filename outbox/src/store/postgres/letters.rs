@@ -14,7 +14,9 @@ use super::{PgDesk, Statement, query};
 use crate::dlq::{Filter, Groups, Letter, Opened, Place, Status, Unmarked, narrowed};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
-use crate::store::answers::{Columns as _, id_and_status, letter, opened, problem, unmarked};
+use crate::store::answers::{
+    Columns as _, id_and_status, letter, opened, totals_and_problem, unmarked,
+};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -59,13 +61,8 @@ impl PgDesk {
     }
 
     pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-        let failed = failed("open a dead letter");
         let open = once(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
-        let mut tx = self.reading("open a dead letter").await?;
-        let Some(row) = open.fetch_optional(&mut *tx).await.map_err(&failed)? else {
-            return Ok(None);
-        };
-        opened(&row).map(Some).map_err(failed)
+        Ok(self.read("open a dead letter", open, opened).await?.pop())
     }
 
     pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
@@ -77,20 +74,15 @@ impl PgDesk {
     }
 
     pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
-        let failed = failed("look for dead letters");
         let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
-        let mut tx = self.reading("look for dead letters").await?;
-        let rows = statuses.fetch_all(&mut *tx).await.map_err(&failed)?;
-        rows.iter().map(|row| id_and_status(row).map_err(&failed)).collect()
+        let pairs = self.read("look for dead letters", statuses, id_and_status).await?;
+        Ok(pairs.into_iter().collect())
     }
 
     /// Those of these rows that are in the outbox.
     pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
         let live = once(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(rows.to_vec());
-        let mut tx = self.reading("look for replayed rows").await?;
-        let rows = live.fetch_all(&mut *tx).await;
-        let ids = rows.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect());
-        ids.map_err(failed("look for replayed rows"))
+        self.read("look for replayed rows", live, |row| row.number(0)).await
     }
 
     /// Those of these rows that have become letters.
@@ -109,29 +101,21 @@ impl PgDesk {
     }
 
     pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
-        let failed = failed("group dead letters");
         let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
-        let mut tx = self.reading("group dead letters").await?;
-        let rows = groups.fetch_all(&mut *tx).await.map_err(&failed)?;
-        let read = || {
-            let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
-            for row in &rows {
-                (groups.letters, groups.count) = (row.count(0)?, row.count(1)?);
-                groups.problems.extend(problem(row)?);
-            }
-            Ok(groups)
-        };
-        read().map_err(failed)
+        let rows = self.read("group dead letters", groups, totals_and_problem).await?;
+        let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
+        for (letters, count, problem) in rows {
+            (groups.letters, groups.count) = (letters, count);
+            groups.problems.extend(problem);
+        }
+        Ok(groups)
     }
 
     pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
-        let failed = failed("look for letters without a fingerprint");
         let text = include_str!("sql/letters_unmarked.sql");
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = once(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        let mut tx = self.reading("look for letters without a fingerprint").await?;
-        let rows = look.fetch_all(&mut *tx).await.map_err(&failed)?;
-        rows.iter().map(|row| unmarked(row).map_err(&failed)).collect()
+        self.read("look for letters without a fingerprint", look, unmarked).await
     }
 }
 

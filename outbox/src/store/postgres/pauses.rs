@@ -66,9 +66,7 @@ impl PgDesk {
 
     pub(crate) async fn paused(&self) -> Result<Vec<Pause>, StoreError> {
         let statement = query(&Sql::new(&self.names).paused);
-        let mut tx = self.reading("list the pauses").await?;
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("list the pauses"))?;
-        rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("list the pauses"))
+        self.read("list the pauses", statement, pause).await
     }
 }
 

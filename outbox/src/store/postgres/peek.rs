@@ -22,16 +22,14 @@ impl PgDesk {
         rows: i64,
         bytes: i64,
     ) -> Result<Vec<Peeked>, StoreError> {
-        let mut tx = self.reading("peek").await?;
         let statement = query(&Sql::new(&self.names).peek);
         let statement = statement.bind(queue.to_owned()).bind(rows).bind(bytes);
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("peek"))?;
         let peeked = |row: &PgRow| {
             let size: i64 = row.try_get(13)?;
             let seen_at: PgTime = row.try_get(14)?;
             Ok(Peeked::of(read(row)?, size.max(0).unsigned_abs(), seen_at.0))
         };
-        rows.iter().map(peeked).collect::<Result<_, _>>().map_err(failed("peek"))
+        self.read("peek", statement, peeked).await
     }
 
     pub(crate) async fn cancel_timer(

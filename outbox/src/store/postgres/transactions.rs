@@ -1,9 +1,10 @@
 //! Transactions of operators.
 
+use sqlx::postgres::PgRow;
 use sqlx::{Executor, Postgres, Transaction};
 
-use super::PgDesk;
 use super::desk::PATIENCE;
+use super::{PgDesk, Statement};
 use crate::error::StoreError;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
@@ -34,6 +35,18 @@ impl PgDesk {
         let mut tx = begun(action, begin).await?;
         tx.execute(SETTINGS).await.map_err(failed(action))?;
         Ok(tx)
+    }
+
+    /// Every row that a statement answers with, read by index.
+    pub(super) async fn read<T>(
+        &self,
+        action: &'static str,
+        statement: Statement,
+        row: impl Fn(&PgRow) -> sqlx::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut tx = self.reading(action).await?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
+        rows.iter().map(row).collect::<Result<_, _>>().map_err(failed(action))
     }
 
     /// A transaction that may write.

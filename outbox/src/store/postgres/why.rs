@@ -40,20 +40,18 @@ type Held = (String, Session);
 
 impl PgDesk {
     pub(crate) async fn why_row(&self, id: i64) -> Result<Option<Found>, StoreError> {
-        let mut tx = self.reading(ACTION).await?;
         let statement = query(&Sql::new(&self.names).why_row).bind(id);
-        let row = statement.fetch_optional(&mut *tx).await.map_err(failed(ACTION))?;
-        let found = |row: PgRow| {
+        let found = |row: &PgRow| {
             let paused: Option<PgTime> = row.try_get(15)?;
             let note: Option<String> = row.try_get(16)?;
             Ok(Found {
-                row: read(&row)?,
+                row: read(row)?,
                 now: row.try_get::<PgTime, _>(13)?.0,
                 locker: row.try_get(14)?,
                 paused: paused.map(|at| (at.0, note)),
             })
         };
-        row.map(found).transpose().map_err(failed(ACTION))
+        Ok(self.read(ACTION, statement, found).await?.pop())
     }
 
     pub(crate) async fn why_letters(
@@ -61,10 +59,8 @@ impl PgDesk {
         id: i64,
         limit: Option<i64>,
     ) -> Result<Vec<Letter>, StoreError> {
-        let mut tx = self.reading(ACTION).await?;
         let statement = query(&Sql::new(&self.names).why_letters).bind(id).bind(limit);
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(ACTION))?;
-        rows.iter().map(letter_in_short).collect::<Result<_, _>>().map_err(failed(ACTION))
+        self.read(ACTION, statement, letter_in_short).await
     }
 
     /// Whether there are more letters than so many.

@@ -19,10 +19,8 @@ statements! {
 
 impl SqliteDesk {
     pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>, StoreError> {
-        let failed = || failed("name the queues");
         let statement = query(&Sql::new(&self.names).queues).bind(limit);
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed())?;
-        rows.iter().map(queue).collect::<Result<_, _>>().map_err(failed())
+        self.read("name the queues", statement, queue).await
     }
 
     pub(crate) async fn counts(

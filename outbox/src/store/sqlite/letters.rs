@@ -13,7 +13,9 @@ use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::message::to_micros;
 use crate::ops::failed::failed;
-use crate::store::answers::{Columns as _, id_and_status, letter, opened, problem, unmarked};
+use crate::store::answers::{
+    Columns as _, id_and_status, letter, opened, totals_and_problem, unmarked,
+};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -46,20 +48,14 @@ impl SqliteDesk {
         after: Option<Place>,
         limit: i64,
     ) -> Result<Vec<Letter>> {
-        let failed = failed("list dead letters");
         let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
         let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        let rows = page.fetch_all(self.pool()).await.map_err(&failed)?;
-        rows.iter().map(|row| letter(row).map_err(&failed)).collect()
+        self.read("list dead letters", page, letter).await
     }
 
     pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-        let failed = failed("open a dead letter");
         let open = query(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
-        let Some(row) = open.fetch_optional(self.pool()).await.map_err(&failed)? else {
-            return Ok(None);
-        };
-        opened(&row).map(Some).map_err(failed)
+        Ok(self.read("open a dead letter", open, opened).await?.pop())
     }
 
     pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
@@ -70,18 +66,15 @@ impl SqliteDesk {
     }
 
     pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
-        let failed = failed("look for dead letters");
         let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
-        let rows = statuses.fetch_all(self.pool()).await.map_err(&failed)?;
-        rows.iter().map(|row| id_and_status(row).map_err(&failed)).collect()
+        let pairs = self.read("look for dead letters", statuses, id_and_status).await?;
+        Ok(pairs.into_iter().collect())
     }
 
     /// Those of these rows that are in the outbox.
     pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
         let live = query(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(json(&rows));
-        let rows = live.fetch_all(self.pool()).await;
-        let ids = rows.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect());
-        ids.map_err(failed("look for replayed rows"))
+        self.read("look for replayed rows", live, |row| row.number(0)).await
     }
 
     /// Those of these rows that have become letters.
@@ -99,27 +92,21 @@ impl SqliteDesk {
     }
 
     pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
-        let failed = failed("group dead letters");
         let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
-        let rows = groups.fetch_all(self.pool()).await.map_err(&failed)?;
-        let read = || {
-            let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
-            for row in &rows {
-                (groups.letters, groups.count) = (row.count(0)?, row.count(1)?);
-                groups.problems.extend(problem(row)?);
-            }
-            Ok(groups)
-        };
-        read().map_err(failed)
+        let rows = self.read("group dead letters", groups, totals_and_problem).await?;
+        let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
+        for (letters, count, problem) in rows {
+            (groups.letters, groups.count) = (letters, count);
+            groups.problems.extend(problem);
+        }
+        Ok(groups)
     }
 
     pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
-        let failed = failed("look for letters without a fingerprint");
         let text = include_str!("sql/letters_unmarked.sql");
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = query(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        let rows = look.fetch_all(self.pool()).await.map_err(&failed)?;
-        rows.iter().map(|row| unmarked(row).map_err(&failed)).collect()
+        self.read("look for letters without a fingerprint", look, unmarked).await
     }
 }
 

@@ -49,9 +49,7 @@ impl SqliteDesk {
 
     pub(crate) async fn paused(&self) -> Result<Vec<Pause>, StoreError> {
         let statement = query(&Sql::new(&self.names).paused);
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed("list the pauses"))?;
-        let pauses = rows.iter().map(|row| pause(row, true));
-        pauses.collect::<Result<_, _>>().map_err(failed("list the pauses"))
+        self.read("list the pauses", statement, |row| pause(row, true)).await
     }
 }
 

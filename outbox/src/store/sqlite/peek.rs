@@ -24,13 +24,12 @@ impl SqliteDesk {
     ) -> Result<Vec<Peeked>, StoreError> {
         let statement = query(&Sql::new(&self.names).peek);
         let statement = statement.bind(queue.to_owned()).bind(rows).bind(bytes);
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed("peek"))?;
         let peeked = |row: &SqliteRow| {
             let size: i64 = row.try_get(13)?;
             let seen_at = from_micros(row.try_get(14)?);
             Ok(Peeked::of(read(row)?, size.max(0).unsigned_abs(), seen_at))
         };
-        rows.iter().map(peeked).collect::<Result<_, _>>().map_err(failed("peek"))
+        self.read("peek", statement, peeked).await
     }
 
     pub(crate) async fn cancel_timer(

@@ -28,18 +28,17 @@ statements! {
 impl SqliteDesk {
     pub(crate) async fn why_row(&self, id: i64) -> Result<Option<Found>, StoreError> {
         let statement = query(&Sql::new(&self.names).why_row).bind(id);
-        let row = statement.fetch_optional(self.pool()).await.map_err(failed(ACTION))?;
-        let found = |row: SqliteRow| {
+        let found = |row: &SqliteRow| {
             let paused: Option<i64> = row.try_get(14)?;
             let note: Option<String> = row.try_get(15)?;
             Ok(Found {
-                row: read(&row)?,
+                row: read(row)?,
                 now: from_micros(row.try_get(13)?),
                 locker: "0".into(),
                 paused: paused.map(|at| (from_micros(at), note)),
             })
         };
-        row.map(found).transpose().map_err(failed(ACTION))
+        Ok(self.read(ACTION, statement, found).await?.pop())
     }
 
     pub(crate) async fn why_letters(
@@ -49,8 +48,7 @@ impl SqliteDesk {
     ) -> Result<Vec<Letter>, StoreError> {
         let statement = query(&Sql::new(&self.names).why_letters);
         let statement = statement.bind(id).bind(limit.unwrap_or(-1));
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
-        rows.iter().map(letter_in_short).collect::<Result<_, _>>().map_err(failed(ACTION))
+        self.read(ACTION, statement, letter_in_short).await
     }
 
     /// Whether there are more letters than so many.
