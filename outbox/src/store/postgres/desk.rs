@@ -4,22 +4,38 @@
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Executor as _, Postgres, Row as _, Transaction};
 
+use super::Statement;
 use super::time::PgTime;
 use crate::error::StoreError;
+use crate::ops::begun::begun;
+use crate::ops::failed::failed;
 use crate::store::answers::columns;
 use crate::store::names::TableNames;
-
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-/// As in transactions.rs.
-const PLANS: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan;
-    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
-    SET LOCAL enable_mergejoin = off";
 
 /// An operator waits no longer for a lock, unless the pool says sooner.
 pub(super) const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
     WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
 
+/// Nothing is waited for longer than somebody at a keyboard would: a table that is
+/// locked for a change of it answers nobody.
+///
+/// The plans: each statement has one that is right for every table, its index read in
+/// order. A planner that knows the table as it was when it was empty, or full, finds
+/// others, and the user's session may.
+const READING: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL jit = off;
+    SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
+    SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off;
+    SET LOCAL enable_indexscan = on; SET LOCAL enable_indexonlyscan = on;
+    SET LOCAL enable_nestloop = on; SET LOCAL max_parallel_workers_per_gather = 0";
+/// The same for writes.
+const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan;
+    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
+    SET LOCAL enable_mergejoin = off";
+
 columns!(PgRow, |PgTime(time)| time);
+
+type Begun = Result<Transaction<'static, Postgres>, StoreError>;
 
 /// What operators do, on PostgreSQL. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]
@@ -37,22 +53,45 @@ impl PgDesk {
         &self.pool
     }
 
-    /// A transaction for writes by index, whatever the isolation and the plans that the
-    /// user's sessions have.
-    ///
-    /// # Cancel safety
-    /// On a task of its own: sqlx leaves the session inside the transaction when a begin
-    /// is cancelled.
-    pub(super) async fn begin(
+    /// A transaction that reads by index. It is left to be rolled back.
+    pub(super) async fn reading(&self, action: &'static str) -> Begun {
+        self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", &[READING]).await
+    }
+
+    /// Every row that a statement answers with, read by index.
+    pub(super) async fn read<T>(
         &self,
         action: &'static str,
-    ) -> Result<Transaction<'static, Postgres>, StoreError> {
-        let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
-        let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
-        let mut tx = tx.map_err(StoreError::of(action))?;
-        tx.execute(PATIENCE).await.map_err(StoreError::of(action))?;
-        tx.execute(PLANS).await.map_err(StoreError::of(action))?;
+        statement: Statement,
+        row: impl Fn(&PgRow) -> sqlx::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut tx = self.reading(action).await?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
+        rows.iter().map(row).collect::<Result<_, _>>().map_err(failed(action))
+    }
+
+    /// A transaction that may write.
+    pub(crate) async fn writing(&self, action: &'static str) -> Begun {
+        self.set(action, "BEGIN", &[PATIENCE]).await
+    }
+
+    /// A transaction that writes by index, whatever the isolation and the plans that the
+    /// user's sessions have.
+    pub(super) async fn begin(&self, action: &'static str) -> Begun {
+        self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED", &[PATIENCE, WRITING]).await
+    }
+
+    async fn set(
+        &self,
+        action: &'static str,
+        begin: &'static str,
+        settings: &[&'static str],
+    ) -> Begun {
+        let pool = self.pool().clone();
+        let mut tx = begun(action, async move { pool.begin_with(begin).await }).await?;
+        for &setting in settings {
+            tx.execute(setting).await.map_err(failed(action))?;
+        }
         Ok(tx)
     }
 }

@@ -25,7 +25,6 @@ mod schema;
 mod settle;
 mod sleepers;
 mod time;
-mod transactions;
 mod vacuum;
 mod validate;
 mod why;

@@ -17,7 +17,7 @@ impl SqliteDesk {
         publisher: &Publisher,
         messages: Vec<Outgoing>,
     ) -> Result<()> {
-        let mut tx = self.begin("measure").await?;
+        let mut tx = self.writing("measure").await?;
         publisher.publish_batch(&mut tx, messages).await?;
         Ok(tx.commit().await.map_err(StoreError::of("publish"))?)
     }
@@ -25,7 +25,7 @@ impl SqliteDesk {
     /// How many rows of the queue it deleted.
     pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
         let failed = StoreError::of("clean up");
-        let mut tx = self.begin("measure").await?;
+        let mut tx = self.writing("measure").await?;
         let statement = query(&Sql::new(&self.names).bench_clean).bind(queue.to_owned()).bind(rows);
         let deleted = statement.execute(&mut *tx).await.map_err(&failed)?;
         tx.commit().await.map_err(failed)?;

@@ -1,12 +1,14 @@
-//! The tables for operators: on the user's pool, one connection at
-//! a time.
+//! The tables for operators: on the user's pool, one connection at a time.
 
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::connect::begin_writing;
+use super::settle::Statement;
 use crate::error::StoreError;
 use crate::message::row::from_micros;
+use crate::ops::begun::begun;
+use crate::ops::failed::failed;
 use crate::store::answers::columns;
 use crate::store::names::TableNames;
 
@@ -28,18 +30,23 @@ impl SqliteDesk {
         &self.pool
     }
 
+    /// Every row that a statement answers with.
+    pub(super) async fn read<T>(
+        &self,
+        action: &'static str,
+        statement: Statement,
+        row: impl Fn(&SqliteRow) -> sqlx::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = statement.fetch_all(self.pool()).await.map_err(failed(action))?;
+        rows.iter().map(row).collect::<Result<_, _>>().map_err(failed(action))
+    }
+
     /// A transaction that may write.
-    ///
-    /// # Cancel safety
-    /// On a task of its own: sqlx leaves the session inside the transaction when a begin
-    /// is cancelled.
-    pub(super) async fn begin(
+    pub(crate) async fn writing(
         &self,
         action: &'static str,
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { begin_writing(&pool).await }).await;
-        let tx = begun.map_err(|error| StoreError::new(action, error, true))?;
-        tx.map_err(StoreError::of(action))
+        let pool = self.pool().clone();
+        begun(action, async move { begin_writing(&pool).await }).await
     }
 }

@@ -69,7 +69,7 @@ impl SqliteDesk {
 
     /// Takes the write lock, writes, and gives it back with nothing written.
     pub(crate) async fn try_to_write(&self) -> Result<()> {
-        let mut tx = self.begin("examine").await?;
+        let mut tx = self.writing("examine").await?;
         // The lock alone is given to whoever may only read, too.
         let written = sqlx::query("CREATE TABLE outbox_doctor (id INTEGER)").execute(&mut *tx);
         written.await.map_err(failed)?;

@@ -24,7 +24,7 @@ impl SqliteDesk {
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
-        let mut tx = self.begin("replay").await?;
+        let mut tx = self.writing("replay").await?;
         let moved = self.replay_on(&mut tx, filter, after, put, limit).await?;
         tx.commit().await.map_err(failed("replay"))?;
         Ok(moved)
@@ -97,7 +97,7 @@ impl SqliteDesk {
     pub(crate) async fn fingerprint(&self, marks: &[(i64, String)]) -> Result<()> {
         let failed = failed("write fingerprints");
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
-        let mut tx = self.begin("write fingerprints").await?;
+        let mut tx = self.writing("write fingerprints").await?;
         for (id, fingerprint) in marks {
             let write = query(&text).bind(*id).bind(fingerprint.clone());
             write.execute(&mut *tx).await.map_err(&failed)?;
@@ -107,7 +107,7 @@ impl SqliteDesk {
 
     /// A batch of letters, each with its place in the answer.
     async fn move_on(&self, action: &'static str, statement: Statement) -> Result<Vec<Place>> {
-        let mut tx = self.begin(action).await?;
+        let mut tx = self.writing(action).await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
         tx.commit().await.map_err(failed(action))?;
         rows.iter().map(|row| place(row).map_err(failed(action))).collect()

@@ -21,7 +21,6 @@ mod publish;
 mod runs;
 mod schema;
 mod settle;
-mod transactions;
 mod validate;
 mod why;
 
