@@ -36,7 +36,7 @@ pub(crate) use audit::few;
 pub(crate) use cursor::Place;
 pub(crate) use groups::Unmarked;
 pub(crate) use replay::Put;
-pub(crate) use replay_in::sealed;
+pub(crate) use replay_in::{replays, sealed};
 pub(crate) use statement::narrowed;
 
 use crate::ops::Operator;

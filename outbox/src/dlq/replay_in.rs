@@ -36,6 +36,30 @@ pub(crate) mod sealed {
     }
 }
 
+/// Has letters replayed in the transactions of a driver, by the desk that is named like it.
+macro_rules! replays {
+    ($desk:ident: $($transaction:ty),+) => {
+        $(impl $crate::dlq::sealed::Replays for $transaction {
+            async fn replay(
+                &mut self,
+                letters: &$crate::dlq::DeadLetters,
+                filter: &$crate::dlq::Filter,
+                put: &$crate::dlq::Put,
+                limit: i64,
+            ) -> Option<Result<Moved>> {
+                match &letters.operator.desk {
+                    $crate::ops::Desk::$desk(desk) => {
+                        Some(desk.replay_on(self, filter, None, put, limit).await)
+                    }
+                    #[allow(unreachable_patterns)]
+                    _ => None,
+                }
+            }
+        })+
+    };
+}
+pub(crate) use replays;
+
 impl DeadLetters {
     /// As [`replay`](Self::replay), in the caller's transaction and with one statement:
     /// it counts when that commits. Without a limit, up to 500 letters. What is said

@@ -10,10 +10,9 @@ use super::letters::{once, time_of};
 use super::sleepers::notified;
 use super::{PgDesk, Statement};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
+use crate::dlq::{Filter, Mark, Place, Put, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
-use crate::ops::Desk;
 use crate::ops::failed::failed;
 use crate::store::answers::place;
 
@@ -127,27 +126,4 @@ fn is_deadlock(error: &StoreError) -> bool {
     error.source.downcast_ref().is_some_and(|error| has_code(error, &["40P01"]))
 }
 
-macro_rules! replays {
-    ($transaction:ty) => {
-        impl sealed::Replays for $transaction {
-            async fn replay(
-                &mut self,
-                letters: &DeadLetters,
-                filter: &Filter,
-                put: &Put,
-                limit: i64,
-            ) -> Option<Result<Moved>> {
-                match &letters.operator.desk {
-                    Desk::Postgres(desk) => {
-                        Some(desk.replay_on(self, filter, None, put, limit).await)
-                    }
-                    #[cfg(feature = "sqlite")]
-                    Desk::Sqlite(_) => None,
-                }
-            }
-        }
-    };
-}
-
-replays!(Transaction<'_, Postgres>);
-replays!(Tx<Postgres>);
+replays!(Postgres: Transaction<'_, Postgres>, Tx<Postgres>);

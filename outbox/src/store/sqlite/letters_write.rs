@@ -7,10 +7,9 @@ use super::letters::time_of;
 use super::settle::Statement;
 use super::{SqliteDesk, listen, query};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{DeadLetters, Filter, Mark, Place, Put, sealed};
+use crate::dlq::{Filter, Mark, Place, Put, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
-use crate::ops::Desk;
 use crate::ops::failed::failed;
 use crate::store::answers::place;
 
@@ -114,27 +113,4 @@ impl SqliteDesk {
     }
 }
 
-macro_rules! replays {
-    ($transaction:ty) => {
-        impl sealed::Replays for $transaction {
-            async fn replay(
-                &mut self,
-                letters: &DeadLetters,
-                filter: &Filter,
-                put: &Put,
-                limit: i64,
-            ) -> Option<Result<Moved>> {
-                match &letters.operator.desk {
-                    Desk::Sqlite(desk) => {
-                        Some(desk.replay_on(self, filter, None, put, limit).await)
-                    }
-                    #[cfg(feature = "postgres")]
-                    Desk::Postgres(_) => None,
-                }
-            }
-        }
-    };
-}
-
-replays!(Transaction<'_, Sqlite>);
-replays!(Tx<Sqlite>);
+replays!(Sqlite: Transaction<'_, Sqlite>, Tx<Sqlite>);
