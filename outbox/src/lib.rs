@@ -74,6 +74,7 @@ pub mod ops;
 mod planted;
 pub mod prelude;
 mod publish;
+mod redacted;
 pub mod retry;
 pub mod schema;
 // Hidden from users; the conformance suite sees it through `testing::store`.

@@ -9,7 +9,6 @@ mod signals;
 mod telling;
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use crate::error::{BoxError, Result};
 use crate::extract::{Context, States};
 use crate::health::Health;
 use crate::publish::Publisher;
+use crate::redacted::debug_only;
 use crate::store::names::TableNames;
 use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, IntoRouter, Layer, Next, Subscriber, debug_chain,
@@ -357,11 +357,4 @@ where
     })
 }
 
-impl fmt::Debug for App {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App")
-            .field("names", &self.names)
-            .field("subscribers", &self.subscribers())
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(app: App => names, subscribers = app.subscribers());

@@ -1,12 +1,12 @@
 //! Letters grouped by what went wrong.
 
-use std::fmt;
 use std::time::SystemTime;
 
 use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::Result;
 use crate::message::fingerprint;
 use crate::ops::on_desk;
+use crate::redacted::debug_only;
 
 /// Open letters, grouped.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,18 +44,7 @@ pub struct Problem {
     pub sample: Option<String>,
 }
 
-impl fmt::Debug for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Problem")
-            .field("fingerprint", &self.fingerprint)
-            .field("letters", &self.letters)
-            .field("queue", &self.queue)
-            .field("error_kind", &self.error_kind)
-            .field("failure_reason", &self.failure_reason)
-            .field("newest", &self.newest)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(problem: Problem => fingerprint, letters, queue, error_kind, failure_reason, newest);
 
 /// A letter without a fingerprint, as another writer left it.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use crate::message::{Headers, MalformedHeaders};
+use crate::redacted::debug_only;
 
 /// Where a letter is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,20 +99,8 @@ pub struct Letter {
     pub replays: u64,
 }
 
-impl fmt::Debug for Letter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Letter")
-            .field("id", &self.id)
-            .field("original_id", &self.original_id)
-            .field("queue", &self.queue)
-            .field("payload_bytes", &self.payload_bytes)
-            .field("failure_reason", &self.failure_reason)
-            .field("error_kind", &self.error_kind)
-            .field("status", &self.status)
-            .field("replayed_id", &self.replayed_id)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(letter: Letter =>
+    id, original_id, queue, payload_bytes, failure_reason, error_kind, status, replayed_id);
 
 /// A dead letter with all that is in it. `Debug` prints sizes.
 #[derive(Clone, PartialEq)]
@@ -141,8 +130,4 @@ impl Opened {
     }
 }
 
-impl fmt::Debug for Opened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opened").field("letter", &self.letter).finish_non_exhaustive()
-    }
-}
+debug_only!(opened: Opened => letter);

@@ -1,6 +1,5 @@
 //! What a handler may know about its delivery, and say about it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -18,6 +17,7 @@ use super::loan::Loan;
 use super::watch::Watch;
 use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
 use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
+use crate::redacted::debug_only;
 use crate::subscriber::{AckPolicy, Outcome};
 use crate::telemetry::TARGET;
 use crate::tracking::Trail;
@@ -360,11 +360,4 @@ impl Context {
     }
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("subscriber", &self.0.common.subscriber)
-            .field("row", &self.0.row)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(context: Context => subscriber = context.0.common.subscriber, row = context.0.row);

@@ -5,7 +5,6 @@ mod report;
 #[cfg(feature = "health")]
 mod router;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ pub use report::{Loop, Phase, Pool, Report};
 #[cfg(feature = "health")]
 pub use router::router;
 
+use crate::redacted::debug_only;
 use crate::subscriber::LONGEST;
 
 /// How long a check may take.
@@ -111,8 +111,4 @@ impl Health {
     }
 }
 
-impl fmt::Debug for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Health").field("report", &self.glance()).finish_non_exhaustive()
-    }
-}
+debug_only!(health: Health => report = health.glance());

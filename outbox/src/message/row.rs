@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::headers::EXPIRES_IN;
 use super::headers::{Headers, MalformedHeaders};
 use super::stored::Stored;
+use crate::redacted::debug_only;
 
 /// A message as it lies in the outbox table.
 ///
@@ -78,20 +79,9 @@ impl Row {
     }
 }
 
-impl fmt::Debug for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row")
-            .field("id", &self.id)
-            .field("queue", &self.queue)
-            .field("payload_bytes", &self.payload.len())
-            .field("header_bytes", &self.header_bytes())
-            .field("attempts_count", &self.attempts_count)
-            .field("deliveries_count", &self.deliveries_count)
-            .field("leased", &self.acquired_token.is_some())
-            .field("timer_id", &self.timer_id)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(row: Row =>
+    id, queue, payload_bytes = row.payload.len(), header_bytes = row.header_bytes(),
+    attempts_count, deliveries_count, leased = row.acquired_token.is_some(), timer_id);
 
 /// Why a row was dead-lettered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -171,19 +161,9 @@ impl DeadLetter {
     }
 }
 
-impl fmt::Debug for DeadLetter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadLetter")
-            .field("id", &self.id)
-            .field("original_id", &self.original_id)
-            .field("queue", &self.queue)
-            .field("payload_bytes", &self.payload.len())
-            .field("deliveries_count", &self.deliveries_count)
-            .field("failure_reason", &self.failure_reason)
-            .field("error_kind", &self.error_kind)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(letter: DeadLetter =>
+    id, original_id, queue, payload_bytes = letter.payload.len(), deliveries_count,
+    failure_reason, error_kind);
 
 /// A time from the tables: microseconds since 1970. Values outside what
 /// `SystemTime` can hold (PostgreSQL's `infinity`) end at a century's distance.

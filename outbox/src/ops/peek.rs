@@ -1,6 +1,5 @@
 //! What lies in a queue.
 
-use std::fmt;
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -11,6 +10,7 @@ use super::{Document, Operator, json, on_desk};
 use crate::error::{Result, StoreError};
 use crate::message::{Row, Stored};
 use crate::publish::check_name;
+use crate::redacted::debug_only;
 
 /// Bytes of a payload that are read unless all are asked for.
 const BYTES: u32 = 4096;
@@ -84,20 +84,8 @@ pub struct Peeked {
     pub seen_at: SystemTime,
 }
 
-impl fmt::Debug for Peeked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peeked")
-            .field("id", &self.id)
-            .field("queue", &self.queue)
-            .field("due_at", &self.due_at)
-            .field("attempts", &self.attempts)
-            .field("deliveries", &self.deliveries)
-            .field("leased_at", &self.leased_at)
-            .field("timer_id", &self.timer_id)
-            .field("payload_bytes", &self.payload_bytes)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(peeked: Peeked =>
+    id, queue, due_at, attempts, deliveries, leased_at, timer_id, payload_bytes);
 
 impl Peeked {
     pub(crate) fn of(row: Row, size: u64, seen_at: SystemTime) -> Self {

@@ -1,7 +1,6 @@
 //! A message on its way to the table, with its options.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
 use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS};
 use crate::message::{Codec, Headers, codec};
+use crate::redacted::debug_only;
 use crate::telemetry::Trace;
 
 /// What to do when a live row of the queue already has the timer name.
@@ -65,16 +65,8 @@ pub struct Outgoing {
     pub(super) max_payload: Option<usize>,
 }
 
-impl fmt::Debug for Outgoing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outgoing")
-            .field("queue", &self.queue)
-            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
-            .field("headers", &self.headers)
-            .field("timer_id", &self.timer_id)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(message: Outgoing =>
+    queue, payload_bytes = message.payload.as_ref().map(Bytes::len), headers, timer_id);
 
 impl Outgoing {
     /// A value, as JSON. One that does not serialise fails when published.

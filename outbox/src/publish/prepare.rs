@@ -1,6 +1,5 @@
 //! Every check that keeps a message from aborting the caller's transaction.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use uuid::Uuid;
 use super::{Outgoing, PublishError, TimerConflict};
 use crate::message::Headers;
 use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN, Text};
+use crate::redacted::debug_only;
 use crate::tracking::Trail;
 
 /// Length of the columns `queue` and `timer_id`, in characters.
@@ -37,14 +37,7 @@ impl Prepared {
     }
 }
 
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared")
-            .field("queue", &self.queue)
-            .field("payload_bytes", &self.payload.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(prepared: Prepared => queue, payload_bytes = prepared.payload.len());
 
 /// When a message is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

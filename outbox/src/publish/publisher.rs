@@ -1,7 +1,6 @@
 //! A handle that knows the table and the limits.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
@@ -15,6 +14,7 @@ use super::{
 };
 use crate::error::StoreError;
 use crate::message::Row;
+use crate::redacted::debug_only;
 use crate::store::names::{NameError, TableNames};
 use crate::telemetry::{self, PublishSpan, Sinks};
 use crate::tracking::Trail;
@@ -355,11 +355,7 @@ impl Default for Publisher {
     }
 }
 
-impl fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher").field("names", &self.table.names).finish_non_exhaustive()
-    }
-}
+debug_only!(publisher: Publisher => names = publisher.table.names);
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
+use crate::redacted::debug_only;
 
 /// Longest text that is kept of an error, in bytes.
 pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
@@ -120,11 +121,7 @@ impl HandlerError {
     }
 }
 
-impl fmt::Debug for HandlerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerError").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
+debug_only!(error: HandlerError => kind);
 
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

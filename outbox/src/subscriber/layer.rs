@@ -1,11 +1,11 @@
 //! Layers: code around the deliveries of handlers.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
 use super::{HandlerFuture, HandlerResult};
 use crate::extract::Context;
+use crate::redacted::debug_only;
 
 /// A layer, whatever its future.
 pub(crate) type Layer = Arc<dyn Fn(Context, Next) -> HandlerFuture + Send + Sync>;
@@ -72,10 +72,4 @@ impl Next {
     }
 }
 
-impl fmt::Debug for Next {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Next")
-            .field("layers", &(self.layers.len() - self.at))
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(next: Next => layers = next.layers.len() - next.at);

@@ -35,6 +35,7 @@ pub(crate) use run::{BatchFuture, Called, Few};
 pub use verdict::{Derived, Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};
+use crate::redacted::debug_only;
 use crate::retry::RetryStrategy;
 
 /// A boxed future of a handler run.
@@ -367,12 +368,4 @@ impl Subscriber {
     }
 }
 
-impl fmt::Debug for Subscriber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscriber")
-            .field("name", &self.name)
-            .field("queues", &self.queues)
-            .field("origin", &self.origin)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(subscriber: Subscriber => name, queues, origin);

@@ -1,11 +1,11 @@
 //! Several subscribers with something in common.
 
-use std::fmt;
 use std::future::Future;
 
 use super::layer::{self, Layer, Next};
 use super::{HandlerResult, Subscriber};
 use crate::extract::{Context, States};
+use crate::redacted::debug_only;
 
 /// Subscribers that share a prefix of their queues, layers and states.
 ///
@@ -117,11 +117,4 @@ impl IntoIterator for Router {
     }
 }
 
-impl fmt::Debug for Router {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Router")
-            .field("prefix", &self.prefix)
-            .field("subscribers", &self.subscribers)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(router: Router => prefix, subscribers);

@@ -1,6 +1,5 @@
 //! The broker of a test.
 
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,6 +11,7 @@ use super::setup::Setup;
 use crate::error::Result;
 use crate::message::{DeadLetter, Row};
 use crate::publish::{Outgoing, Published, Publisher, QueueFor, QueueName};
+use crate::redacted::debug_only;
 use crate::store::memory::MemoryStore;
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
@@ -217,8 +217,4 @@ impl TestBroker {
     }
 }
 
-impl fmt::Debug for TestBroker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestBroker").field("rows", &self.rows().len()).finish_non_exhaustive()
-    }
-}
+debug_only!(broker: TestBroker => rows = broker.rows().len());

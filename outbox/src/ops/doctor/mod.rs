@@ -13,7 +13,6 @@ mod schema;
 pub(crate) mod sqlite;
 mod trial;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ pub use report::{Check, Finding, Report, Severity};
 use super::{Desk, Operator};
 use crate::app::App;
 use crate::error::Result;
+use crate::redacted::debug_only;
 use crate::subscriber::Subscriber;
 
 /// From which point on something is told.
@@ -180,12 +180,4 @@ impl Doctor {
     }
 }
 
-impl fmt::Debug for Doctor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Doctor")
-            .field("operator", &self.operator)
-            .field("subscribers", &self.subscribers)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(doctor: Doctor => operator, subscribers, limits);

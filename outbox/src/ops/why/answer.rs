@@ -1,12 +1,12 @@
 //! What `why` answers.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::ops::json;
+use crate::redacted::debug_only;
 
 /// One reason why a row is where it is. [`Answer::told`] says it in words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -209,16 +209,5 @@ pub struct Letter {
     pub replayed_id: Option<i64>,
 }
 
-impl fmt::Debug for Letter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Letter")
-            .field("letter_id", &self.letter_id)
-            .field("original_id", &self.original_id)
-            .field("queue", &self.queue)
-            .field("failure_reason", &self.failure_reason)
-            .field("error_kind", &self.error_kind)
-            .field("status", &self.status)
-            .field("replayed_id", &self.replayed_id)
-            .finish_non_exhaustive()
-    }
-}
+debug_only!(letter: Letter =>
+    letter_id, original_id, queue, failure_reason, error_kind, status, replayed_id);

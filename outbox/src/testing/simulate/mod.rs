@@ -11,7 +11,6 @@ mod wakes;
 mod weather;
 mod world;
 
-use std::fmt;
 use std::sync::Arc;
 use std::thread::panicking;
 
@@ -21,6 +20,7 @@ pub(super) use world::{Cast, World};
 
 use super::TestBroker;
 use crate::error::BoxError;
+use crate::redacted::debug_only;
 use world::Watch;
 
 /// A run of the real engine that its seed decides; see [`TestBroker::simulate`].
@@ -77,11 +77,7 @@ impl Simulation {
     }
 }
 
-impl fmt::Debug for Simulation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation").field("seed", &self.seed).finish_non_exhaustive()
-    }
-}
+debug_only!(simulation: Simulation => seed);
 
 /// Prints the seed if the run fails.
 struct Seed(u64);
