@@ -3,6 +3,7 @@
 use std::fmt;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+use serde::Serialize;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use sqlx::{AssertSqlSafe, SqlSafeStr};
@@ -151,7 +152,7 @@ pub struct SchemaMismatch {
 }
 
 /// One thing that is not as it has to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
     /// What is wrong, with which table.

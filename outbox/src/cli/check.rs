@@ -25,11 +25,7 @@ impl Check {
             Err(Error::Schema(mismatch)) => mismatch.differences,
             Err(error) => return Err(error.into()),
         };
-        let listed: Vec<_> = found
-            .iter()
-            .map(|one| json!({ "what": one.what, "mend": one.mend, "fatal": one.fatal }))
-            .collect();
-        context.out.result(&json!({ "differences": listed }), || {
+        context.out.result(&json!({ "differences": found }), || {
             if found.is_empty() {
                 return "the tables are as they have to be".into();
             }

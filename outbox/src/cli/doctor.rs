@@ -63,22 +63,12 @@ impl Doctor {
 }
 
 fn as_json(report: &Report) -> serde_json::Value {
-    let findings = report.findings.iter().map(|one| {
-        json!({
-            "check": one.check,
-            "severity": one.severity.as_str(),
-            "what": one.what,
-            "why": one.why,
-            "mend": one.mend,
-        })
-    });
-    let checks = report.checks.iter().map(|one| json!({ "name": one.name, "said": one.said }));
     json!({
         "errors": report.count(Severity::Error),
         "warnings": report.count(Severity::Warning),
         "notes": report.count(Severity::Note),
-        "findings": findings.collect::<Vec<_>>(),
-        "checks": checks.collect::<Vec<_>>(),
+        "findings": report.findings,
+        "checks": report.checks,
     })
 }
 

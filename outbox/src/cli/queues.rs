@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Context, Done, Trouble};
-use crate::ops::{Operator, QueueInfo};
+use crate::ops::{Operator, QueueInfo, rfc3339};
 
 /// Queues that are listed.
 const MOST: u32 = 10_000;
@@ -21,19 +21,9 @@ pub(super) struct Queues {}
 /// A queue with what this program knows of it.
 #[derive(Debug, Serialize)]
 struct Line {
-    queue: String,
-    /// Absent if the queue has neither rows nor letters, nor a pause.
     #[serde(flatten)]
-    info: Info,
+    info: QueueInfo,
     subscriber: Option<&'static str>,
-}
-
-#[derive(Debug, Serialize)]
-struct Info {
-    has_rows: bool,
-    has_dead_letters: bool,
-    paused_at: Option<String>,
-    note: Option<String>,
 }
 
 impl Queues {
@@ -46,13 +36,14 @@ impl Queues {
         let mut lines: Vec<Line> =
             found.into_iter().take(MOST as usize).map(|info| line(info, context)).collect();
         for (queue, subscriber) in context.subscribed() {
-            if !lines.iter().any(|line| line.queue == queue) {
+            if !lines.iter().any(|line| line.info.queue == queue) {
+                let (has_rows, has_dead_letters) = (false, false);
                 let info =
-                    Info { has_rows: false, has_dead_letters: false, paused_at: None, note: None };
-                lines.push(Line { queue, info, subscriber: Some(subscriber) });
+                    QueueInfo { queue, has_rows, has_dead_letters, paused_at: None, note: None };
+                lines.push(Line { info, subscriber: Some(subscriber) });
             }
         }
-        lines.sort_by(|a, b| a.queue.cmp(&b.queue));
+        lines.sort_by(|a, b| a.info.queue.cmp(&b.info.queue));
         context
             .out
             .result(&json!({ "queues": lines, "more": more }), || text(context, &lines, more));
@@ -63,9 +54,7 @@ impl Queues {
 fn line(info: QueueInfo, context: &Context) -> Line {
     let mut known = context.subscribed().into_iter();
     let subscriber = known.find(|(queue, _)| *queue == info.queue).map(|(_, name)| name);
-    let QueueInfo { queue, has_rows, has_dead_letters, paused_at, note } = info;
-    let paused_at = paused_at.map(crate::ops::rfc3339);
-    Line { queue, info: Info { has_rows, has_dead_letters, paused_at, note }, subscriber }
+    Line { info, subscriber }
 }
 
 fn text(context: &Context, lines: &[Line], more: bool) -> String {
@@ -73,12 +62,12 @@ fn text(context: &Context, lines: &[Line], more: bool) -> String {
         return "the tables are empty, and no queue is paused".into();
     }
     let yes = |it: bool| if it { "yes" } else { "-" }.to_owned();
-    let rows = lines.iter().map(|Line { queue, info, subscriber }| {
-        let since = info.paused_at.as_ref().map(|at| format!("since {at}"));
+    let rows = lines.iter().map(|Line { info, subscriber }| {
+        let since = info.paused_at.map(|at| format!("since {}", rfc3339(at)));
         let pause = [since, info.note.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ");
         let pause = if pause.is_empty() { "-".into() } else { pause };
         let subscriber = subscriber.unwrap_or("-").to_owned();
-        [queue.clone(), yes(info.has_rows), yes(info.has_dead_letters), subscriber, pause]
+        [info.queue.clone(), yes(info.has_rows), yes(info.has_dead_letters), subscriber, pause]
     });
     let mut text = context.out.table(["QUEUE", "ROWS", "DEAD", "SUBSCRIBER", "PAUSED"], rows);
     if more {

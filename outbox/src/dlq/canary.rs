@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::DeadLetters;
@@ -26,7 +27,7 @@ pub struct Canary {
 }
 
 /// How the first letters fared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CanaryOutcome {
     /// Their rows are gone, and are no letters again.

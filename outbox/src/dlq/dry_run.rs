@@ -3,11 +3,14 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
 use super::{DeadLetters, Opened, Status};
 use crate::app::App;
 use crate::engine::{Rehearsed, Settlement, rehearse};
 use crate::error::{Error, Result};
 use crate::message::{FailureReason, Row, Stored};
+use crate::ops::json;
 use crate::publish::{Due, Prepared};
 
 /// What became of a letter that was handled on trial. `Debug` prints no text of an error.
@@ -50,7 +53,7 @@ pub enum DryOutcome {
 }
 
 /// A message that the handler would have published. `Debug` prints sizes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WouldBe {
     /// Its queue.
@@ -60,6 +63,7 @@ pub struct WouldBe {
     /// Its timer name.
     pub timer_id: Option<String>,
     /// After which time it would be due.
+    #[serde(serialize_with = "json::maybe_seconds")]
     pub delay: Option<Duration>,
 }
 

@@ -2,10 +2,12 @@
 
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::Result;
 use crate::message::fingerprint;
-use crate::ops::on_desk;
+use crate::ops::{json, on_desk};
 use crate::redacted::debug_only;
 
 /// Open letters, grouped.
@@ -21,7 +23,7 @@ pub struct Groups {
 }
 
 /// Letters with the same fingerprint. `Debug` prints no text of an error.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
     /// What they have in common.
@@ -29,8 +31,10 @@ pub struct Problem {
     /// How many they are.
     pub letters: u64,
     /// When the first of them failed.
+    #[serde(serialize_with = "json::time")]
     pub first_seen: SystemTime,
     /// When the last of them failed.
+    #[serde(serialize_with = "json::time")]
     pub last_seen: SystemTime,
     /// The queue.
     pub queue: String,

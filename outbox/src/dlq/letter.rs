@@ -5,12 +5,15 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::message::{Headers, MalformedHeaders};
+use crate::ops::json;
 use crate::redacted::debug_only;
 
 /// Where a letter is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Status {
     /// Nobody has dealt with it.
@@ -59,7 +62,7 @@ impl FromStr for Status {
 /// A dead letter without its payload and headers. Times are the database's.
 ///
 /// `Debug` prints no text of the error.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Letter {
     /// Identity in the dead-letter table.
@@ -73,8 +76,10 @@ pub struct Letter {
     /// Claims at the time of the failure.
     pub deliveries_count: u64,
     /// When the row was published.
+    #[serde(serialize_with = "json::time")]
     pub created_at: SystemTime,
     /// When it was dead-lettered.
+    #[serde(serialize_with = "json::time")]
     pub failed_at: SystemTime,
     /// Why, as in the column: another writer may have reasons of its own.
     pub failure_reason: String,
@@ -85,6 +90,7 @@ pub struct Letter {
     /// Where it is in its life.
     pub status: Status,
     /// When it was resolved or ignored.
+    #[serde(serialize_with = "json::maybe_time")]
     pub resolved_at: Option<SystemTime>,
     /// What the handler said when it rejected, or an operator wrote later.
     pub note: Option<String>,

@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 use super::DeadLetters;
 use crate::error::Result;
 use crate::ops::Desk;
@@ -24,7 +26,7 @@ pub struct Partition {
 }
 
 /// What became of a table that was cut into months.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Partitioned {
     /// It was one table before.
@@ -36,7 +38,7 @@ pub struct Partitioned {
 }
 
 /// A month that is gone, or that was left.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Dropped {
     /// The name of its table.

@@ -60,18 +60,6 @@ fn value((id, trial): &(i64, DryRun)) -> Value {
         DryOutcome::Snoozed(delay) => ("snoozed", Some(delay.as_secs_f64()), None),
         DryOutcome::Dead(reason) => ("dead", None, Some(reason.as_str())),
     };
-    let published: Vec<_> = trial
-        .published
-        .iter()
-        .map(|message| {
-            json!({
-                "queue": message.queue,
-                "payload_bytes": message.payload_bytes,
-                "timer_id": message.timer_id,
-                "delay": message.delay.map(|delay| delay.as_secs_f64()),
-            })
-        })
-        .collect();
     json!({
         "letter": id,
         "subscriber": trial.subscriber,
@@ -80,7 +68,7 @@ fn value((id, trial): &(i64, DryRun)) -> Value {
         "failure_reason": reason,
         "error_kind": trial.error.as_ref().map(|(kind, _)| kind),
         "error": trial.error.as_ref().map(|(_, text)| text),
-        "published": published,
+        "published": trial.published,
     })
 }
 

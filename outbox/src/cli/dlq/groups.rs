@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::selection::Selection;
-use super::shown::{age, count, letters as many, line, time};
+use super::shown::{age, count, letters as many, line};
 use super::{Context, DeadLetters, Done, Trouble};
 use crate::dlq::Problem;
 
@@ -31,9 +31,7 @@ impl Groups {
         let groups = letters.groups(&filter, self.limit);
         let groups = context.out.waiting("grouping", groups).await?;
         let now = letters.now().await?;
-        let listed: Vec<_> = groups.problems.iter().map(problem).collect();
-        let value =
-            json!({ "letters": groups.letters, "problems": groups.count, "groups": listed });
+        let value = json!({ "letters": groups.letters, "problems": groups.count, "groups": groups.problems });
         context.out.result(&value, || {
             let problems = if groups.count == 1 { "problem" } else { "problems" };
             let (letters, number) = (many(groups.letters), count(groups.count));
@@ -59,18 +57,4 @@ impl Groups {
         });
         Ok(Done::Good)
     }
-}
-
-fn problem(one: &Problem) -> serde_json::Value {
-    json!({
-        "fingerprint": one.fingerprint,
-        "letters": one.letters,
-        "first_seen": time(one.first_seen),
-        "last_seen": time(one.last_seen),
-        "queue": one.queue,
-        "error_kind": one.error_kind,
-        "failure_reason": one.failure_reason,
-        "newest": one.newest,
-        "sample": one.sample,
-    })
 }

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::selection::Selection;
-use super::shown::{age, letter, line};
+use super::shown::{age, line};
 use super::{Context, DeadLetters, Done, Trouble};
 use crate::dlq::{Cursor, Status};
 
@@ -57,8 +57,7 @@ impl List {
         let page = letters.list(&filter, self.after, self.limit).await?;
         let now = letters.now().await?;
         let next = page.next.map(|next| next.to_string());
-        let listed: Vec<_> = page.letters.iter().map(letter).collect();
-        context.out.result(&json!({ "letters": listed, "next": next }), || {
+        context.out.result(&json!({ "letters": page.letters, "next": next }), || {
             if page.letters.is_empty() {
                 return "no letters".into();
             }

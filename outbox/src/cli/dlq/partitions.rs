@@ -55,8 +55,7 @@ impl Cut {
         }
         let done = letters.partition(self.months_ahead);
         let done = context.out.waiting("moving letters", done).await?;
-        let value = json!({ "converted": done.converted, "made": done.made, "moved": done.moved });
-        context.out.result(&value, || match done.made.len() {
+        context.out.result(&json!(done), || match done.made.len() {
             0 => "every month is there".into(),
             _ => format!(
                 "{} moved; made {}",
@@ -89,18 +88,7 @@ impl DropMonths {
         let agreed: Vec<_> = going.iter().map(|month| &*month.name).collect();
         let gone = letters.drop_agreed(before, self.with_open, Some(&agreed));
         let gone = context.out.waiting("dropping months", gone).await?;
-        let listed: Vec<_> = gone
-            .iter()
-            .map(|month| {
-                json!({
-                    "name": month.name,
-                    "letters": month.letters,
-                    "open": month.open,
-                    "dropped": month.dropped,
-                })
-            })
-            .collect();
-        context.out.result(&json!({ "months": listed }), || told(&gone));
+        context.out.result(&json!({ "months": gone }), || told(&gone));
         let all = gone.iter().all(|month| month.dropped);
         Ok(if all { Done::Good } else { Done::Bad })
     }

@@ -115,7 +115,7 @@ impl ReplayLetters {
             "locked": report.locked,
             "stopped": report.stopped(),
             "whole": trouble.is_none(),
-            "canary": report.canary.as_ref().map(canary),
+            "canary": report.canary,
             "letters": listed,
             "listed_all": told.len() as u64 == report.replayed + report.kept,
         });
@@ -163,15 +163,6 @@ fn outcome(one: &Replayed) -> Value {
         Ok(row) => json!({ "letter": one.letter, "row": row }),
         Err(kept) => json!({ "letter": one.letter, "kept": kept.to_string() }),
     }
-}
-
-fn canary(outcome: &CanaryOutcome) -> Value {
-    json!({
-        "handled": outcome.handled,
-        "failed": outcome.failed,
-        "waiting": outcome.waiting,
-        "passed": outcome.passed,
-    })
 }
 
 fn text(report: &ReplayReport, told: &[Replayed]) -> String {

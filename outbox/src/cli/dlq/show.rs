@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::output::printable;
-use super::shown::{age, letter, time};
+use super::shown::{age, time};
 use super::{Context, DeadLetters, Done, Trouble};
 use crate::ops::{Document, Payload};
 
@@ -52,7 +52,7 @@ impl Show {
         let headers = opened.raw_headers();
         let headers =
             headers.map(|text| Document::of(text).unwrap_or_else(|| Document::text(text)));
-        let (columns, headers, payload) = (letter(&opened.letter), &headers, &payload);
+        let (columns, headers, payload) = (json!(opened.letter), &headers, &payload);
         let value = Answer { letter: Opened { columns, headers, payload, payload_cut: cut } };
         context.out.result(&value, || {
             let mut text = String::new();

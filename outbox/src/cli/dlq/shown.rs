@@ -1,10 +1,7 @@
-//! How letters are shown: as JSON, and in words.
+//! How letters are shown.
 
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
-
-use crate::dlq::Letter;
 pub(super) use crate::ops::rfc3339 as time;
 
 /// `3m 12s`, from one time of the database to another.
@@ -49,28 +46,6 @@ pub(super) fn line(text: Option<&str>, chars: usize) -> String {
         None => text,
         Some((end, _)) => format!("{}…", &text[..end]),
     }
-}
-
-pub(super) fn letter(letter: &Letter) -> Value {
-    json!({
-        "id": letter.id,
-        "original_id": letter.original_id,
-        "queue": letter.queue,
-        "payload_bytes": letter.payload_bytes,
-        "deliveries_count": letter.deliveries_count,
-        "created_at": time(letter.created_at),
-        "failed_at": time(letter.failed_at),
-        "failure_reason": letter.failure_reason,
-        "error_kind": letter.error_kind,
-        "last_exception": letter.last_exception,
-        "fingerprint": letter.fingerprint,
-        "timer_id": letter.timer_id,
-        "status": letter.status.as_str(),
-        "resolved_at": letter.resolved_at.map(time),
-        "note": letter.note,
-        "replayed_id": letter.replayed_id,
-        "replays": letter.replays,
-    })
 }
 
 #[cfg(test)]

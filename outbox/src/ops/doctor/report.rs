@@ -1,9 +1,12 @@
 //! What was found, and what was looked at.
 
+use serde::Serialize;
+
 use crate::error::Error;
 
 /// How much a finding weighs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Severity {
     /// Good to know.
@@ -27,7 +30,7 @@ impl Severity {
 }
 
 /// One thing that somebody should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
     /// The check that found it, as in [`Check::name`].
@@ -44,7 +47,7 @@ pub struct Finding {
 }
 
 /// A check that was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Check {
     /// Its name.
