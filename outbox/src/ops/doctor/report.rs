@@ -110,35 +110,24 @@ impl Found {
         self.findings.push(Finding { check: self.check, severity, what, why, mend });
     }
 
-    pub(super) fn error(
-        &mut self,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
-        self.add(Severity::Error, what, why, mend);
-    }
-
-    pub(super) fn warning(
-        &mut self,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
-        self.add(Severity::Warning, what, why, mend);
-    }
-
-    pub(super) fn note(
-        &mut self,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
-        self.add(Severity::Note, what, why, mend);
-    }
-
     #[cfg(test)]
     pub(super) fn severities(&self) -> Vec<Severity> {
         self.findings.iter().map(|one| one.severity).collect()
     }
 }
+
+macro_rules! weights {
+    ($($name:ident: $severity:ident),+) => {
+        impl Found {
+            $(pub(super) fn $name(
+                &mut self,
+                what: impl Into<String>,
+                why: impl Into<String>,
+                mend: impl Into<String>,
+            ) {
+                self.add(Severity::$severity, what, why, mend);
+            })+
+        }
+    };
+}
+weights!(error: Error, warning: Warning, note: Note);
