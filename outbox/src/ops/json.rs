@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use serde::Serializer;
+use serde::{Serialize as _, Serializer};
 use uuid::Uuid;
 
 /// The last second of the year 9999, beyond which RFC 3339 has no form.
@@ -26,10 +26,7 @@ pub(crate) fn maybe_time<S: Serializer>(
     time: &Option<SystemTime>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => to.serialize_str(&rfc3339(*time)),
-        None => to.serialize_none(),
-    }
+    time.map(rfc3339).serialize(to)
 }
 
 pub(crate) fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -41,10 +38,7 @@ pub(crate) fn maybe_seconds<S: Serializer>(
     duration: &Option<Duration>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    match duration {
-        Some(duration) => to.serialize_f64(duration.as_secs_f64()),
-        None => to.serialize_none(),
-    }
+    duration.map(|duration| duration.as_secs_f64()).serialize(to)
 }
 
 pub(crate) fn uuid<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
@@ -53,10 +47,7 @@ pub(crate) fn uuid<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error>
 
 #[allow(clippy::ref_option)]
 pub(crate) fn maybe_uuid<S: Serializer>(uuid: &Option<Uuid>, to: S) -> Result<S::Ok, S::Error> {
-    match uuid {
-        Some(uuid) => to.collect_str(uuid),
-        None => to.serialize_none(),
-    }
+    uuid.map(|uuid| uuid.to_string()).serialize(to)
 }
 
 #[cfg(test)]
