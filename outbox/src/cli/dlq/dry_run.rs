@@ -44,15 +44,6 @@ pub(super) async fn run(
     }
 }
 
-fn outcome(outcome: DryOutcome) -> (&'static str, Option<f64>) {
-    match outcome {
-        DryOutcome::Acked => ("handled", None),
-        DryOutcome::Retried(delay) => ("failed, to be retried", Some(delay.as_secs_f64())),
-        DryOutcome::Snoozed(delay) => ("snoozed", Some(delay.as_secs_f64())),
-        DryOutcome::Dead(_) => ("a dead letter again", None),
-    }
-}
-
 fn value((id, trial): &(i64, DryRun)) -> Value {
     let (word, delay, reason) = match trial.outcome {
         DryOutcome::Acked => ("acked", None, None),
@@ -73,10 +64,15 @@ fn value((id, trial): &(i64, DryRun)) -> Value {
 }
 
 fn text((id, trial): &(i64, DryRun)) -> String {
-    let (word, delay) = outcome(trial.outcome);
+    let (word, delay) = match trial.outcome {
+        DryOutcome::Acked => ("handled", None),
+        DryOutcome::Retried(delay) => ("failed, to be retried", Some(delay)),
+        DryOutcome::Snoozed(delay) => ("snoozed", Some(delay)),
+        DryOutcome::Dead(_) => ("a dead letter again", None),
+    };
     let mut text = format!("letter {id}: {word} by `{}`", trial.subscriber);
     if let Some(delay) = delay {
-        let _ = write!(text, ", after {delay} s");
+        let _ = write!(text, ", after {} s", delay.as_secs_f64());
     }
     text.push('\n');
     if let Some((kind, error)) = &trial.error {
