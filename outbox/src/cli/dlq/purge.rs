@@ -1,6 +1,7 @@
 //! `dlq purge`: letters are deleted for good.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::json;
 
 use super::super::confirm::Consent;
@@ -23,17 +24,11 @@ pub(super) struct Purge {
     #[arg(long, value_name = "AGE", conflicts_with = "until")]
     older_than: Option<When>,
     /// Only of this status.
-    #[arg(long, value_enum)]
-    status: Option<Closed>,
+    #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str))
+        .try_map(|text| text.parse::<Status>()))]
+    status: Option<Status>,
     #[command(flatten)]
     consent: Consent,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Closed {
-    Failed,
-    Resolved,
-    Ignored,
 }
 
 impl Purge {
@@ -49,11 +44,7 @@ impl Purge {
                 self.selection.filter(letters).await?.until(time)
             }
         };
-        let status = self.status.map(|status| match status {
-            Closed::Failed => Status::Failed,
-            Closed::Resolved => Status::Resolved,
-            Closed::Ignored => Status::Ignored,
-        });
+        let status = self.status;
         if let Some(status) = status {
             filter = filter.status(status);
         }
