@@ -128,6 +128,11 @@ pub(crate) struct Counters {
     name: &'static str,
     origin: Origin,
     queues: Vec<String>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
     dispatched: AtomicU64,
     acked: AtomicU64,
     retried: AtomicU64,
@@ -149,19 +154,7 @@ impl Counters {
             name: subscriber.name(),
             origin: subscriber.origin(),
             queues: subscriber.queues().to_vec(),
-            dispatched: AtomicU64::new(0),
-            acked: AtomicU64::new(0),
-            retried: AtomicU64::new(0),
-            snoozed: AtomicU64::new(0),
-            retry_terminal: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            max_deliveries: AtomicU64::new(0),
-            expired: AtomicU64::new(0),
-            dead_lettered: AtomicU64::new(0),
-            lease_lost: AtomicU64::new(0),
-            abandoned: AtomicU64::new(0),
-            waited_too_long: AtomicU64::new(0),
-            run_micros: AtomicU64::new(0),
+            counts: Counts::default(),
         }
     }
 
@@ -176,31 +169,31 @@ impl Counters {
     }
 
     pub(super) fn dispatched(&self) {
-        add(&self.dispatched);
+        add(&self.counts.dispatched);
     }
 
     pub(super) fn waited_too_long(&self) {
-        add(&self.waited_too_long);
+        add(&self.counts.waited_too_long);
     }
 
     pub(super) fn closed(&self, how: Close, ran: Option<Duration>) {
         let ran = u64::try_from(ran.unwrap_or_default().as_micros()).unwrap_or(u64::MAX);
-        self.run_micros.fetch_add(ran, Ordering::Relaxed);
+        self.counts.run_micros.fetch_add(ran, Ordering::Relaxed);
         add(match how {
-            Close::Acked => &self.acked,
-            Close::Retried { .. } => &self.retried,
-            Close::Snoozed { .. } => &self.snoozed,
-            Close::LeaseLost { .. } => &self.lease_lost,
-            Close::Abandoned => &self.abandoned,
+            Close::Acked => &self.counts.acked,
+            Close::Retried { .. } => &self.counts.retried,
+            Close::Snoozed { .. } => &self.counts.snoozed,
+            Close::LeaseLost { .. } => &self.counts.lease_lost,
+            Close::Abandoned => &self.counts.abandoned,
             Close::Terminal { reason, dead_letter } => {
                 if dead_letter {
-                    add(&self.dead_lettered);
+                    add(&self.counts.dead_lettered);
                 }
                 match reason {
-                    FailureReason::RetryTerminal => &self.retry_terminal,
-                    FailureReason::Rejected => &self.rejected,
-                    FailureReason::MaxDeliveries => &self.max_deliveries,
-                    FailureReason::Expired => &self.expired,
+                    FailureReason::RetryTerminal => &self.counts.retry_terminal,
+                    FailureReason::Rejected => &self.counts.rejected,
+                    FailureReason::MaxDeliveries => &self.counts.max_deliveries,
+                    FailureReason::Expired => &self.counts.expired,
                 }
             }
         });
@@ -212,19 +205,19 @@ impl Counters {
             name: self.name,
             origin: self.origin,
             queues: self.queues.clone(),
-            dispatched: count(&self.dispatched),
-            acked: count(&self.acked),
-            retried: count(&self.retried),
-            snoozed: count(&self.snoozed),
-            retry_terminal: count(&self.retry_terminal),
-            rejected: count(&self.rejected),
-            max_deliveries: count(&self.max_deliveries),
-            expired: count(&self.expired),
-            dead_lettered: count(&self.dead_lettered),
-            lease_lost: count(&self.lease_lost),
-            abandoned: count(&self.abandoned),
-            waited_too_long: count(&self.waited_too_long),
-            run_time: Duration::from_micros(count(&self.run_micros)),
+            dispatched: count(&self.counts.dispatched),
+            acked: count(&self.counts.acked),
+            retried: count(&self.counts.retried),
+            snoozed: count(&self.counts.snoozed),
+            retry_terminal: count(&self.counts.retry_terminal),
+            rejected: count(&self.counts.rejected),
+            max_deliveries: count(&self.counts.max_deliveries),
+            expired: count(&self.counts.expired),
+            dead_lettered: count(&self.counts.dead_lettered),
+            lease_lost: count(&self.counts.lease_lost),
+            abandoned: count(&self.counts.abandoned),
+            waited_too_long: count(&self.counts.waited_too_long),
+            run_time: Duration::from_micros(count(&self.counts.run_micros)),
         }
     }
 }
