@@ -78,29 +78,20 @@ impl Selection {
     }
 
     pub(super) async fn filter(&self, letters: &DeadLetters) -> Result<Filter, Trouble> {
-        let mut filter = Filter::new();
-        if !self.ids.is_empty() {
-            filter = filter.ids(self.ids.iter().copied());
-        }
-        if let Some(queue) = &self.queue {
-            filter = filter.queue(queue);
-        }
-        if let Some(reason) = &self.reason {
-            filter = filter.reason(reason);
-        }
-        if let Some(kind) = &self.error_kind {
-            filter = filter.error_kind(kind);
-        }
-        if let Some(fingerprint) = &self.fingerprint {
-            filter = filter.fingerprint(fingerprint);
-        }
-        if let Some(since) = self.since {
-            filter = filter.since(since.time(letters).await?);
-        }
-        if let Some(until) = self.until {
-            filter = filter.until(until.time(letters).await?);
-        }
-        Ok(filter)
+        let time = async |when: Option<When>| match when {
+            Some(when) => when.time(letters).await.map(Some),
+            None => Ok(None),
+        };
+        Ok(Filter {
+            ids: (!self.ids.is_empty()).then(|| self.ids.clone()),
+            queue: self.queue.clone(),
+            reason: self.reason.clone(),
+            error_kind: self.error_kind.clone(),
+            fingerprint: self.fingerprint.clone(),
+            status: None,
+            since: time(self.since).await?,
+            until: time(self.until).await?,
+        })
     }
 
     /// As [`filter`](Self::filter), for a command that changes letters: a forgotten word
