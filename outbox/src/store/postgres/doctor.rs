@@ -10,12 +10,11 @@ use uuid::Uuid;
 
 use super::connect::{silent, unreached};
 use super::desk::PgDesk;
-use super::time::PgTime;
 use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
 use crate::ops::doctor::postgres::{Connections, Holder, Kind, Pids, Snapshots, Vacuum};
 use crate::ops::doctor::{Extent, Kept, Page, Waiting};
-use crate::store::answers::kept;
+use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
 statements! {
@@ -47,11 +46,23 @@ impl PgDesk {
     }
 
     /// In a transaction and unnamed, which a pooler in transaction mode leaves together.
-    async fn ask(&self, statement: Statement) -> Result<Vec<PgRow>> {
+    async fn ask<T>(
+        &self,
+        statement: Statement,
+        row: impl Fn(&PgRow) -> sqlx::Result<T>,
+    ) -> Result<Vec<T>> {
         let mut tx = self.begin("examine").await?;
         let rows = statement.persistent(false).fetch_all(&mut *tx).await.map_err(failed)?;
         tx.rollback().await.map_err(failed)?;
-        Ok(rows)
+        rows.iter().map(row).collect::<sqlx::Result<_>>().map_err(failed)
+    }
+
+    async fn ask_one<T>(
+        &self,
+        statement: Statement,
+        row: impl Fn(&PgRow) -> sqlx::Result<T>,
+    ) -> Result<T> {
+        self.ask(statement, row).await?.pop().ok_or_else(|| failed(sqlx::Error::RowNotFound))
     }
 
     fn sql(&self) -> Sql {
@@ -59,33 +70,34 @@ impl PgDesk {
     }
 
     pub(crate) async fn connections(&self) -> Result<Connections> {
-        let rows = self.ask(query(&self.sql().connections)).await?;
-        let row = one(&rows)?;
-        Ok(Connections {
-            allowed: row.try_get(0).map_err(failed)?,
-            used: row.try_get(1).map_err(failed)?,
-            limit: row.try_get(2).map_err(failed)?,
-            pool: self.pool().options().get_max_connections().into(),
-        })
+        let read = |row: &PgRow| {
+            Ok(Connections {
+                allowed: row.try_get(0)?,
+                used: row.try_get(1)?,
+                limit: row.try_get(2)?,
+                pool: self.pool().options().get_max_connections().into(),
+            })
+        };
+        self.ask_one(query(&self.sql().connections), read).await
     }
 
     pub(crate) async fn notify_usage(&self) -> Result<f64> {
-        let rows = self.ask(sqlx::query("SELECT pg_notification_queue_usage()")).await?;
-        one(&rows)?.try_get(0).map_err(failed)
+        let usage = sqlx::query("SELECT pg_notification_queue_usage()");
+        self.ask_one(usage, |row| row.try_get(0)).await
     }
 
     /// The function unqualified: a test puts another in its place.
     pub(crate) async fn server_clock(&self) -> Result<SystemTime> {
-        let rows = self.ask(sqlx::query("SELECT clock_timestamp()")).await?;
-        one(&rows)?.try_get(0).map(|time: PgTime| time.0).map_err(failed)
+        self.ask_one(sqlx::query("SELECT clock_timestamp()"), |row| row.time(0)).await
     }
 
     pub(crate) async fn snapshots(&self) -> Result<Snapshots> {
         let (mut holders, mut all_seen) = (Vec::new(), false);
-        for row in &self.ask(query(&self.sql().snapshots)).await? {
-            match holder(row).map_err(failed)? {
+        let read = |row: &PgRow| Ok((holder(row)?, row.flag(5)?));
+        for (holder, seen) in self.ask(query(&self.sql().snapshots), read).await? {
+            match holder {
                 Some(holder) => holders.push(holder),
-                None => all_seen = row.try_get(5).map_err(failed)?,
+                None => all_seen = seen,
             }
         }
         Ok(Snapshots { holders, all_seen })
@@ -93,7 +105,6 @@ impl PgDesk {
 
     pub(crate) async fn vacuum(&self) -> Result<Option<Vacuum>> {
         let table = self.names.qualified(self.names.table());
-        let rows = self.ask(query(&self.sql().vacuum).bind(table)).await?;
         let read = |row: &PgRow| {
             Ok(Vacuum {
                 automatic: row.try_get(0)?,
@@ -104,7 +115,7 @@ impl PgDesk {
                 dead: row.try_get(5)?,
             })
         };
-        rows.first().map(read).transpose().map_err(failed)
+        Ok(self.ask(query(&self.sql().vacuum).bind(table), read).await?.pop())
     }
 
     /// Whether sessions are shared. A server that cannot be asked now says so elsewhere.
@@ -163,40 +174,31 @@ impl PgDesk {
     /// Without dead letters where there is no table of them.
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = self.sql();
-        let rows = self.ask(query(&sql.waiting)).await?;
-        let letters = if self.has_letters().await? {
-            self.ask(query(&sql.waiting_letters)).await?
-        } else {
-            Vec::new()
-        };
-        let count = |row: &PgRow| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs()));
-        let counts = |rows: Vec<PgRow>| rows.iter().map(count).collect::<sqlx::Result<Vec<_>>>();
-        let (rows, letters) = (counts(rows).map_err(failed)?, counts(letters).map_err(failed)?);
+        let count = |row: &PgRow| Ok((row.text(0)?, row.count(1)?));
+        let rows = self.ask(query(&sql.waiting), count).await?;
+        let mut letters = Vec::new();
+        if self.has_letters().await? {
+            letters = self.ask(query(&sql.waiting_letters), count).await?;
+        }
         Ok(Waiting::of(rows, letters))
     }
 
     /// Of the rows and, if there is a table of them, of the dead letters.
     pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
         let sql = self.sql();
-        let read = |rows: Vec<PgRow>| {
-            let row = one(&rows)?;
-            let count: i64 = row.try_get(0).map_err(failed)?;
-            let last = row.try_get(1).map_err(failed)?;
-            Ok(Extent { rows: count.unsigned_abs(), last })
-        };
-        let rows = read(self.ask(query(&sql.extent)).await?)?;
-        let letters = if self.has_letters().await? {
-            Some(read(self.ask(query(&sql.extent_letters)).await?)?)
-        } else {
-            None
-        };
+        let extent = |row: &PgRow| Ok(Extent { rows: row.count(0)?, last: row.number(1)? });
+        let rows = self.ask_one(query(&sql.extent), extent).await?;
+        let mut letters = None;
+        if self.has_letters().await? {
+            letters = Some(self.ask_one(query(&sql.extent_letters), extent).await?);
+        }
         Ok([Some(rows), letters])
     }
 
     async fn has_letters(&self) -> Result<bool> {
         let table = self.names.qualified(&self.names.dlq_or_default());
         let there = sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(table);
-        one(&self.ask(there).await?)?.try_get(0).map_err(failed)
+        self.ask_one(there, |row| row.flag(0)).await
     }
 
     /// Hands each row of the page over as it comes.
@@ -220,12 +222,8 @@ impl PgDesk {
 }
 
 async fn pid(connection: &mut PgConnection) -> Result<i32> {
-    let rows = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_all(connection).await;
-    one(&rows.map_err(failed)?)?.try_get(0).map_err(failed)
-}
-
-fn one(rows: &[PgRow]) -> Result<&PgRow> {
-    rows.first().ok_or_else(|| failed(sqlx::Error::RowNotFound))
+    let row = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await;
+    row.and_then(|row| row.try_get(0)).map_err(failed)
 }
 
 /// `None` of the row that only says what this role sees.

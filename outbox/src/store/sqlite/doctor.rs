@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
 use crate::ops::doctor::{Extent, Kept, Page, Waiting};
-use crate::store::answers::kept;
+use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
 statements! {
@@ -79,7 +78,7 @@ impl SqliteDesk {
     /// Without dead letters where there is no table of them.
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = Sql::new(&self.names);
-        let read = |row: SqliteRow| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs()));
+        let read = |row: SqliteRow| Ok((row.text(0)?, row.count(1)?));
         let rows = query(&sql.waiting).try_map(read).fetch_all(self.pool()).await;
         let mut letters = Vec::new();
         if self.has_letters().await? {
@@ -92,10 +91,7 @@ impl SqliteDesk {
     /// Of the rows and, if there is a table of them, of the dead letters.
     pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
         let sql = Sql::new(&self.names);
-        let read = |row: SqliteRow| {
-            let rows = row.try_get::<i64, _>(0)?.unsigned_abs();
-            Ok(Extent { rows, last: row.try_get(1)? })
-        };
+        let read = |row: SqliteRow| Ok(Extent { rows: row.count(0)?, last: row.number(1)? });
         let rows = query(&sql.extent).try_map(read).fetch_one(self.pool()).await;
         let mut letters = None;
         if self.has_letters().await? {
