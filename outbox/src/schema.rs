@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use serde::Serialize;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use sqlx::{AssertSqlSafe, SqlSafeStr};
