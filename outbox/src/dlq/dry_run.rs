@@ -169,7 +169,7 @@ fn outcome(settlement: &Settlement) -> DryOutcome {
         Settlement::Dead(cause) => DryOutcome::Dead(cause.reason),
         Settlement::Release { due_in, .. } => DryOutcome::Snoozed(due_in.unwrap_or_default()),
         // Nobody claims on trial, and no drain is under way.
-        Settlement::Kept | Settlement::Abandon | Settlement::Lost => {
+        Settlement::Kept | Settlement::Condemned | Settlement::Abandon | Settlement::Lost => {
             DryOutcome::Snoozed(Duration::ZERO)
         }
     }

@@ -1,7 +1,7 @@
 //! Tests with rows that somebody else has locked.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -13,9 +13,10 @@ use super::settle::{Settlement, Settling, run, settle};
 use super::unanswered::{
     Claims, HOUR, LARGE, TTL, Unanswered, claimed, holding, publishing, reader,
 };
-use super::{Reader, Shared};
+use super::{Reader, Shared, deliver};
 use crate::extract::States;
 use crate::store::memory::MemoryStore;
+use crate::store::{Extend, Store, new_alone_token};
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
@@ -115,6 +116,37 @@ async fn a_row_that_expired_unstarted_and_is_another_claims_by_then_is_not_told_
     let dead = Settling::of(&reader, &old).ruled(expired);
     assert_eq!(settle(&shared.store, vec![*dead]).await, 0);
     assert_eq!((counts.subscribers()[0].lease_lost, store.rows().len()), (0, 1));
+}
+
+/// It would run, and bring one process down after the other, for as long as nobody mends the
+/// table.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_letter_is_refused() {
+    let store = holding(1).await;
+    store.break_dead_letters(true);
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let runs = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&runs);
+    let handler = move |_: crate::Context| {
+        count.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(())
+    };
+    let subscriber = Subscriber::new("s", "q", handler).max_deliveries(1).lease_ttl(TTL);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let died = claimed(&store, 1).await.remove(0);
+    let lease = Settling::of(&reader, &died).lease;
+    store.extend(&[Extend { lease, token: new_alone_token() }]).await.unwrap();
+    for look in 0..4 {
+        sleep(2 * TTL).await;
+        store.break_dead_letters(look < 3);
+        let job = claimed(&store, 1).await.remove(0);
+        let now = job.claimed_at;
+        let settled = deliver(&shared, &reader, smallvec::smallvec![job], now, None).await;
+        let landed = settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+        assert_eq!((runs.load(Ordering::SeqCst), landed), (0, usize::from(look == 3)));
+    }
+    assert_eq!((store.rows().len(), store.dead_letters().len()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,6 +54,8 @@ pub(crate) enum Settlement {
     /// Its letter could not be written: due again after a lease. A run of it does not count as
     /// a delivery, or the row would be condemned for the table.
     Kept,
+    /// As this, of one condemned unrun: leased on under a token that condemns it again.
+    Condemned,
     /// The drain dropped the handler: released at once, the delivery counts.
     Abandon,
     /// Nothing to write: another claim owns the row.
@@ -145,7 +147,7 @@ impl Settling {
         match (&self.settlement, written) {
             (Settlement::Release { .. }, _) if never_started => {}
             // It may be nobody's, as below.
-            (Settlement::Lost | Settlement::Kept, _)
+            (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
             | (Settlement::Dead(_), Written::Lost | Written::Unknown)
                 if never_started =>
             {
@@ -185,12 +187,11 @@ impl Settling {
 
     /// Has it give the row back instead of writing its letter; `false` if there is none.
     pub(super) fn keep(&mut self) -> bool {
-        let dead = self.is_letter();
-        if dead {
-            self.settlement = Settlement::Kept;
-            self.deadline = self.deadline.max(Instant::now() + margin(self.lease_ttl()));
-        }
-        dead
+        let Settlement::Dead(cause) = &self.settlement else { return false };
+        let condemned = cause.reason == FailureReason::MaxDeliveries;
+        self.settlement = if condemned { Settlement::Condemned } else { Settlement::Kept };
+        self.deadline = self.deadline.max(Instant::now() + margin(self.lease_ttl()));
+        true
     }
 
     fn lease_ttl(&self) -> Duration {
@@ -202,7 +203,7 @@ impl Settling {
         let wait = match self.settlement {
             Settlement::Retry { delay } => Some(delay),
             Settlement::Release { due_in, .. } => Some(due_in.unwrap_or_default()),
-            Settlement::Kept => Some(self.lease_ttl()),
+            Settlement::Kept | Settlement::Condemned => Some(self.lease_ttl()),
             _ => None,
         };
         if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
@@ -276,14 +277,14 @@ pub(super) async fn settle_some<S: Store>(
             }
         }
     }
-    let [acks, retries, deaths, releases, publishing, lost] = groups;
+    let [acks, retries, deaths, releases, publishing, condemned, lost] = groups;
     for one in lost {
         one.close(Written::Lost, false);
     }
     let mut landed = 0;
     // What publishes comes last: its timers may wait for other people's transactions.
     let publishing = apart(publishing, Settling::timers);
-    for group in [acks, retries, deaths, releases].into_iter().chain(publishing) {
+    for group in [acks, retries, deaths, releases, condemned].into_iter().chain(publishing) {
         if !group.is_empty() {
             landed += write(store, group, later).await;
         }
@@ -292,7 +293,7 @@ pub(super) async fn settle_some<S: Store>(
 }
 
 /// A statement each, but for what is lost.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// Divides a batch so that no timer name stands twice in a part: one statement
 /// cannot write a row twice. What names the same timer stays in its order.
@@ -320,7 +321,8 @@ impl Settling {
             Settlement::Dead(_) => 2,
             Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon => 3,
             Settlement::Ack { .. } => 4,
-            Settlement::Lost => 5,
+            Settlement::Condemned => 5,
+            Settlement::Lost => 6,
         }
     }
 
@@ -357,7 +359,7 @@ impl Settling {
         let (due_in, uncount) = match self.settlement {
             Settlement::Release { due_in, uncount: true } => (due_in, self.taken_back()),
             Settlement::Release { due_in, uncount: false } => (due_in, 0),
-            // One that was condemned unrun is to be found guilty again.
+            // Its time was over before it could run.
             Settlement::Kept if self.report.started.is_none() => (Some(self.lease_ttl()), 0),
             Settlement::Kept => (Some(self.lease_ttl()), self.taken_back()),
             _ => (None, 0),

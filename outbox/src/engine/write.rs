@@ -10,7 +10,7 @@ use super::later::Later;
 use super::settle::{Settlement, Settling, Written};
 use crate::error::StoreError;
 use crate::publish::Tally;
-use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store};
+use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store, new_alone_token};
 use crate::telemetry::TARGET;
 
 /// Of one statement.
@@ -155,7 +155,7 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
         }
     }
     let written = |(settling, hit): &(&Settling, &bool)| {
-        **hit && !matches!(settling.settlement, Settlement::Kept)
+        **hit && !matches!(settling.settlement, Settlement::Kept | Settlement::Condemned)
     };
     part.iter().zip(landed).filter(written).count()
 }
@@ -202,6 +202,11 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
         Settlement::Dead(_) => {
             let deaths: Vec<Death<'_>> = group.iter().filter_map(Settling::as_death).collect();
             store.bury(&deaths).await
+        }
+        Settlement::Condemned => {
+            // Given back it would not tell that it brought its process down, and would run.
+            let guilty = |one: &Settling| Extend { lease: one.lease, token: new_alone_token() };
+            store.extend(&group.iter().map(guilty).collect::<Vec<_>>()).await
         }
         Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon | Settlement::Lost => {
             let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();

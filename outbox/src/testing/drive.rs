@@ -171,7 +171,9 @@ impl TestBroker {
             Settlement::Retry { delay } => Ending::Retried(delay),
             Settlement::Dead(ref cause) => Ending::Terminal(cause.reason),
             Settlement::Release { due_in, .. } => Ending::Snoozed(due_in.unwrap_or_default()),
-            Settlement::Kept | Settlement::Abandon | Settlement::Lost => Ending::Unwritten,
+            Settlement::Kept | Settlement::Condemned | Settlement::Abandon | Settlement::Lost => {
+                Ending::Unwritten
+            }
         };
         let landed = !crashed && settle(&self.store, vec![*settling]).await == 1;
         call.ending = if landed { ending } else { Ending::Unwritten };
