@@ -149,6 +149,41 @@ async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_lett
     assert_eq!((store.rows().len(), store.dead_letters().len()), (0, 1));
 }
 
+/// One would be condemned with the other, or run again with it.
+#[tokio::test(start_paused = true)]
+async fn letters_that_are_refused_together_are_given_back_each_in_its_way() {
+    for first in [0, 1] {
+        let store = holding(2).await;
+        store.break_dead_letters(true);
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        let handler = |_: crate::Context| async { Err::<(), _>("no") };
+        let subscriber = Subscriber::new("s", "q", handler).max_deliveries(1).lease_ttl(TTL);
+        let subscriber = subscriber.retry(crate::retry::NoRetry);
+        let (states, counts) = (States::default(), Stats::default());
+        let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+        let died = claimed(&store, 1).await.remove(0);
+        let (id, token) = (died.claimed.row.id, new_alone_token());
+        let lease = Settling::of(&reader, &died).lease;
+        store.extend(&[Extend { lease, token }]).await.unwrap();
+        sleep(2 * TTL).await;
+        let mut batch = Vec::new();
+        for job in claimed(&store, 2).await {
+            let now = job.claimed_at;
+            let settled = deliver(&shared, &reader, smallvec::smallvec![job], now, None).await;
+            batch.extend(settled.into_iter().map(|one| *one));
+        }
+        batch.sort_by_key(|one| (one.lease.id == id) == (first == 0));
+        assert_eq!(settle(&shared.store, batch).await, 0);
+        for row in store.rows() {
+            let condemned = row.id == id;
+            assert_eq!(
+                (row.acquired_token.is_some(), row.deliveries_count),
+                (condemned, if condemned { 2 } else { 0 })
+            );
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_ack_that_publishes_and_waits_keeps_no_other_waiting() {
     let store = holding(10).await;

@@ -38,7 +38,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
     let mut kept = Vec::new();
     loop {
         if parts.is_empty() && !kept.is_empty() {
-            parts.push_back(Part::of(std::mem::take(&mut kept)));
+            parts.extend(given_back(std::mem::take(&mut kept)));
         }
         let Some(mut part) = parts.pop_front() else { break };
         // While others of them were tried, it became late for these.
@@ -46,7 +46,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             let late = give_up_late(&mut part.rows, later.is_over());
             if !late.is_empty() {
                 parts.push_front(part);
-                parts.push_front(Part::of(late));
+                given_back(late).for_each(|part| parts.push_front(part));
                 continue;
             }
         }
@@ -70,9 +70,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
                     one.unanswered |= failed.perhaps_done;
                 }
                 let late = give_up_late(&mut part.rows, false);
-                if !late.is_empty() {
-                    parts.push_front(Part::of(late));
-                }
+                given_back(late).for_each(|part| parts.push_front(part));
                 warn!(target: TARGET, error = %failed, rows, "settling failed; trying again");
                 // Behind the others: what one of them waits for need not be in their way. But
                 // they wait too, because it may.
@@ -100,6 +98,13 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
         }
     }
     landed
+}
+
+/// Those whose letters cannot be written, a statement each kind.
+fn given_back(kept: Vec<Settling>) -> impl Iterator<Item = Part> {
+    let condemned = |one: &Settling| matches!(one.settlement, Settlement::Condemned);
+    let (condemned, others): (Vec<_>, Vec<_>) = kept.into_iter().partition(condemned);
+    [condemned, others].into_iter().filter(|rows| !rows.is_empty()).map(Part::of)
 }
 
 /// What to try again, after a failure that may pass.
