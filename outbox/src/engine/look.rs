@@ -25,7 +25,6 @@ const LATE: Duration = Duration::from_millis(500);
 
 pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
-    /// Claims of it that are under way.
     under_way: usize,
     /// Going by the last answer.
     expects: Expects,
@@ -84,10 +83,12 @@ impl Look {
         self.rests() && self.poll_at <= now && self.not_before <= now
     }
 
-    /// True when it should claim, if it has room.
+    /// True when it should claim, if it has room. Of two claims the later may be answered
+    /// first: one worker has its rows in their order.
     pub(super) fn wants(&self, now: Instant) -> bool {
-        let free = if self.expects_plenty() { self.under_way < 2 } else { self.rests() };
-        free && self.not_before <= now
+        let two = self.expects_plenty() && self.reader.subscriber.options.max_workers > 1;
+        (self.rests() || two && self.under_way < 2)
+            && self.not_before <= now
             && (self.expects_plenty()
                 || self.poll_at <= now
                 || self.reader.signal.at(now).is_some_and(|at| at <= now))
@@ -247,18 +248,21 @@ mod tests {
     }
 
     #[test]
-    fn who_got_all_it_asked_for_has_two_claims_under_way() {
+    fn who_got_all_it_asked_for_has_two_claims_under_way_but_for_one_worker() {
         let (mut look, now) = look();
         assert!(look.wants(now));
         look.claim(10, now).unwrap();
         assert!(!look.wants(now), "of one that expects nothing one is enough");
-        let (mut look, now) = self::look();
-        gets(&mut look, &rows(10, at(0)), now);
-        for _ in 0..2 {
-            assert!(look.wants(now) && look.expects_plenty());
-            look.claim(10, now).unwrap();
+        for workers in [1, 2] {
+            let (mut look, now) = self::look();
+            Arc::get_mut(&mut look.reader).unwrap().subscriber.options.max_workers = workers;
+            gets(&mut look, &rows(10, at(0)), now);
+            for _ in 0..workers {
+                assert!(look.wants(now) && look.expects_plenty());
+                look.claim(10, now).unwrap();
+            }
+            assert!(!look.wants(now));
         }
-        assert!(!look.wants(now));
     }
 
     #[test]
@@ -316,8 +320,7 @@ mod tests {
         let (mut look, now) = look();
         gets(&mut look, &rows(10, at(0)), now);
         assert!(gets(&mut look, &rows(10, at(0)), now + 99 * MS).after.is_some());
-        let sweep = look.claim(10, now + 100 * MS).unwrap();
-        assert_eq!(sweep.after, None);
+        assert_eq!(look.claim(10, now + 100 * MS).unwrap().after, None);
         assert_eq!(look.sweep.next(true), now + 200 * MS, "it has begun");
     }
 
@@ -342,8 +345,7 @@ mod tests {
     fn who_found_less_behind_its_place_looks_before_it() {
         let (mut look, now) = look();
         gets(&mut look, &rows(10, at(0)), now);
-        let short = gets(&mut look, &rows(1, at(0)), now);
-        assert!(short.after.is_some());
+        assert!(gets(&mut look, &rows(1, at(0)), now).after.is_some());
         // A claim from the start cost nothing, so the next one is one, and now.
         assert!(look.wants(now));
         assert_eq!(look.claim(10, now).unwrap().after, None);

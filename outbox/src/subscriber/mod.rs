@@ -294,7 +294,8 @@ impl Subscriber {
     }
 
     /// How many runs of the handler go on at once in this process, each of one message or
-    /// of one batch; 10 by default, 10,000 at most.
+    /// of one batch; 10 by default, 10,000 at most. One, where no other process has any, handles
+    /// rows in the order in which they are due, but for those that come back.
     #[must_use]
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.options.max_workers = workers;

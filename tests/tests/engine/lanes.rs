@@ -1,8 +1,12 @@
 //! How many claims a process keeps under way, alone and beside others.
 
-use outbox::Subscriber;
+use std::sync::{Arc, Mutex};
+
+use outbox::{Context, Outgoing, Subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::on_postgres;
+use outbox_tests::{on_both, on_postgres};
+
+on_both!(one_worker_handles_rows_in_their_order);
 
 on_postgres!(
     who_claims_alone_has_two_claims_under_way,
@@ -43,7 +47,7 @@ async fn most_claims(db: &Db) -> i64 {
         "INSERT INTO outbox (queue, payload) SELECT 'q', '1' FROM generate_series(1, {ROWS})"
     );
     db.exec(rows).await;
-    let quick = Subscriber::new("quick", "q", |_: outbox::Context| async {});
+    let quick = Subscriber::new("quick", "q", |_: Context| async {});
     let running = db.app().only([quick]).start().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
@@ -70,4 +74,26 @@ async fn who_meets_others_has_one_under_way_and_handles_every_row(db: &Db) {
     sqlx::query(lock).bind(name).execute(&mut *others).await.unwrap();
     assert_eq!(most_claims(db).await, 1);
     others.rollback().await.unwrap();
+}
+
+/// Many that wait, and some that come one by one meanwhile.
+async fn one_worker_handles_rows_in_their_order(db: &Db) {
+    const WAITING: i64 = 5000;
+    let (seen, all) = (Arc::<Mutex<Vec<i64>>>::default(), 0..WAITING + 200);
+    let sees = Arc::clone(&seen);
+    let handler = move |ctx: Context| {
+        sees.lock().unwrap().push(ctx.decode().unwrap());
+        async {}
+    };
+    db.send_all((0..WAITING).map(|n| Outgoing::new("q", &n))).await;
+    let one = Subscriber::new("one", "q", handler).max_workers(1);
+    let running = db.app().only([one]).start().await.unwrap();
+    for n in WAITING..all.end {
+        db.publish("q", n).await;
+    }
+    db.drained().await;
+    running.stop().await.unwrap();
+    let seen = seen.lock().unwrap();
+    let place = seen.iter().zip(all.clone()).position(|(seen, n)| *seen != n);
+    assert_eq!((place, seen.len()), (None, all.count()));
 }
