@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::handle::handle;
 use super::inbox::Job;
-use super::judge::Case;
+use super::judge::{Case, is_too_often};
 use super::lease::{self, Holding};
 use super::quiet::{self, Alone, Marked, Running};
 use super::results::Sender;
@@ -23,7 +23,7 @@ use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
 use crate::planted::planted;
-use crate::store::{Before, Lease, Store, new_alone_token};
+use crate::store::{Claimed, Lease, Store, new_alone_token};
 use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
@@ -160,6 +160,9 @@ pub(crate) async fn deliver<S: Store>(
             }
         }
         runs.iter_mut().for_each(|run| run.dispatched(reader, now));
+        if let Some(loan) = loan {
+            loan.share(runs.iter().map(|run| &*run.context.delivery().row));
+        }
         let ended = pin!(handle(shared, reader, runs, place)).await;
         if settled.is_empty() {
             return ended;
@@ -236,8 +239,11 @@ fn admit<'a, S: Store>(
 ) -> Admitted<'a> {
     let options = &reader.subscriber.options;
     let settling = Settling::of(reader, &job);
-    let Job { claimed, claimed_at, deadline } = job;
-    let row = claimed.row;
+    let Job { claimed: Claimed { row, .. }, claimed_at, deadline } = job;
+    let case = case(shared, reader, &row, claimed_at);
+    if settling.guilty {
+        return Admitted::Not(settling.ruled(case.delivered_too_often()));
+    }
     if now + lease::margin(options.lease_ttl) > deadline && !planted("no-deadline-check") {
         reader.teller.waited_too_long();
         warn!(
@@ -247,18 +253,7 @@ fn admit<'a, S: Store>(
         );
         return Admitted::Not(settling.unstarted());
     }
-    let case = case(shared, reader, &row, claimed_at);
-    let too_often = options.max_deliveries.is_some_and(|max| row.deliveries_count > max);
-    let guilty = match claimed.before {
-        Before::ExpiredAlone => true,
-        // Without a failed run its deliveries ended with their processes, and the last
-        // claim was given back unstarted.
-        Before::Settled => row.attempts_count > 0,
-        Before::Expired => planted("guilty-by-neighbour"),
-    };
-    if too_often && guilty {
-        return Admitted::Not(settling.ruled(case.delivered_too_often()));
-    }
+    let too_often = is_too_often(options, &row);
     if row.has_expired(now - claimed_at) {
         return Admitted::Not(settling.ruled(case.expired()));
     }

@@ -10,7 +10,9 @@ use tracing::error;
 use super::settle::{Cause, Settlement, Text};
 use crate::extract::Context;
 use crate::message::{FailureReason, Row, fingerprint};
+use crate::planted::planted;
 use crate::retry::FailedAttempt;
+use crate::store::{Before, Claimed};
 use crate::subscriber::{
     AckPolicy, ErrorRenderer, HandlerError, HandlerResult, MAX_EXCEPTION_BYTES, Options, Outcome,
     Verdict, storable,
@@ -48,6 +50,24 @@ impl Ruling {
     pub(super) fn is_ack(&self) -> bool {
         matches!(self.settlement, Settlement::Ack { .. })
     }
+}
+
+/// Whether it is condemned unrun: it was delivered too often, and ran alone when its process
+/// died, or failed.
+pub(super) fn is_guilty(options: &Options, claimed: &Claimed) -> bool {
+    let guilty = match claimed.before {
+        Before::ExpiredAlone => true,
+        // Without a failed run its deliveries ended with their processes, and the last
+        // claim was given back unstarted.
+        Before::Settled => claimed.row.attempts_count > 0,
+        Before::Expired => planted("guilty-by-neighbour"),
+    };
+    guilty && is_too_often(options, &claimed.row)
+}
+
+/// Whether it was delivered more often than it may be.
+pub(super) fn is_too_often(options: &Options, row: &Row) -> bool {
+    options.max_deliveries.is_some_and(|max| row.deliveries_count > max)
 }
 
 impl Case<'_> {

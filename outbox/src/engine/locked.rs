@@ -149,6 +149,75 @@ async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_lett
     assert_eq!((store.rows().len(), store.dead_letters().len()), (0, 1));
 }
 
+/// Releases, from when on they are answered.
+const ANSWERED: usize = 2;
+
+/// A delivery that brought its process down while it ran alone, claimed again.
+async fn claimed_guilty(store: &MemoryStore, reader: &Arc<Reader>) -> Job {
+    let died = claimed(store, 1).await.remove(0);
+    let lease = Settling::of(reader, &died).lease;
+    store.extend(&[Extend { lease, token: new_alone_token() }]).await.unwrap();
+    sleep(2 * TTL).await;
+    claimed(store, 1).await.remove(0)
+}
+
+/// The version of the only row's token, which says whether it runs alone.
+fn version(store: &MemoryStore) -> Option<usize> {
+    store.rows()[0].acquired_token.map(|token| token.get_version_num())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guilty_row_that_waited_for_too_long_is_condemned_all_the_same() {
+    let store = holding(1).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let reader = reader(&shared, "q", &Arc::default());
+    let job = claimed_guilty(&store, &reader).await;
+    let late = job.deadline - TTL / 10;
+    let settled = deliver(&shared, &reader, smallvec::smallvec![job], late, None).await;
+    let batch = settled.into_iter().map(|one| *one).collect();
+    assert_eq!((settle(&shared.store, batch).await, store.dead_letters().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_locked_while_its_letter_is_refused_stays_condemned() {
+    let store = holding(1).await;
+    store.break_dead_letters(true);
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let reader = reader(&shared, "q", &Arc::default());
+    let job = claimed_guilty(&store, &reader).await;
+    let (locked, now) = (job.claimed.row.id, job.claimed_at);
+    let settled = deliver(&shared, &reader, smallvec::smallvec![job], now, None).await;
+    shared.store.asked.locked.store(locked, Ordering::SeqCst);
+    let batch = settled.into_iter().map(|one| *one).collect();
+    tokio::join!(settle(&shared.store, batch), async {
+        sleep(TTL / 4).await;
+        assert_eq!(version(&store), Some(4));
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    });
+    assert_eq!((version(&store), store.rows()[0].deliveries_count), (Some(8), 2));
+}
+
+/// The last of them is refused when the first one's lease is long over.
+#[tokio::test(start_paused = true)]
+async fn letters_that_are_refused_one_after_the_other_are_given_back_in_time() {
+    let store = holding(20).await;
+    store.break_dead_letters(true);
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
+    shared.store.asked.slow.store(100, Ordering::SeqCst);
+    let reader = reader(&shared, "q", &Arc::default());
+    let mut jobs = claimed_for_long(&store, 20).await;
+    jobs[0].deadline = Instant::now() + TTL / 2;
+    let dead = |job: &Job| {
+        let expired = case(&shared, &reader, &job.claimed.row, job.claimed_at).expired();
+        *Settling::of(&reader, job).ruled(expired)
+    };
+    assert_eq!(settle(&shared.store, jobs.iter().map(dead).collect()).await, 0);
+    for row in store.rows() {
+        assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "{}", row.id);
+    }
+}
+
 /// One would be condemned with the other, or run again with it.
 #[tokio::test(start_paused = true)]
 async fn letters_that_are_refused_together_are_given_back_each_in_its_way() {
@@ -156,6 +225,7 @@ async fn letters_that_are_refused_together_are_given_back_each_in_its_way() {
         let store = holding(2).await;
         store.break_dead_letters(true);
         let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
         let handler = |_: crate::Context| async { Err::<(), _>("no") };
         let subscriber = Subscriber::new("s", "q", handler).max_deliveries(1).lease_ttl(TTL);
         let subscriber = subscriber.retry(crate::retry::NoRetry);

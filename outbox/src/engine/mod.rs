@@ -28,6 +28,7 @@ mod rehearse;
 mod results;
 mod sample;
 mod settle;
+mod settlement;
 mod signal;
 mod sleep;
 mod solitude;

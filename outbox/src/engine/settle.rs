@@ -10,12 +10,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
+use super::judge::is_guilty;
 use super::later::Later;
 use super::lease::margin;
 use super::results::Results;
+pub(crate) use super::settlement::{Cause, Settlement, Text};
 use super::write::write;
 use super::{Reader, Shared};
-use crate::message::{FailureReason, Fingerprint};
+use crate::message::FailureReason;
 use crate::publish::Prepared;
 use crate::store::{Death, Handled, Lease, Release, Retry, Store};
 use crate::telemetry::{Close, Report};
@@ -28,51 +30,14 @@ pub(crate) struct Settling {
     pub(crate) report: Report,
     /// An earlier write of it may have landed without an answer.
     pub(super) unanswered: bool,
+    /// It is not to run, and given back it would: see [`is_guilty`].
+    pub(super) guilty: bool,
     /// By the database's clock.
     claimed_at: Option<SystemTime>,
     /// Until then a failing write is repeated; afterwards the row is another
     /// claim's to take.
     pub(super) deadline: Instant,
     pub(super) reader: Arc<Reader>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Settlement {
-    /// Deleted as handled, and these messages published by the same statement.
-    Ack {
-        messages: Vec<Prepared>,
-    },
-    Retry {
-        delay: Duration,
-    },
-    /// Apart, because every ruling is moved as often as this one would be.
-    Dead(Box<Cause>),
-    Release {
-        due_in: Option<Duration>,
-        uncount: bool,
-    },
-    /// Its letter could not be written: due again after a lease. A run of it does not count as
-    /// a delivery, or the row would be condemned for the table.
-    Kept,
-    /// As this, of one condemned unrun: leased on under a token that condemns it again.
-    Condemned,
-    /// The drain dropped the handler: released at once, the delivery counts.
-    Abandon,
-    /// Nothing to write: another claim owns the row.
-    Lost,
-}
-
-/// What stands in the program is not copied for each letter.
-pub(super) type Text = Cow<'static, str>;
-
-/// Why a row failed for good, and what its dead letter says of that.
-#[derive(Debug)]
-pub(crate) struct Cause {
-    pub(crate) reason: FailureReason,
-    pub(crate) error_kind: Option<Text>,
-    pub(crate) last_exception: Option<Text>,
-    pub(crate) note: Option<Text>,
-    pub(crate) fingerprint: Fingerprint,
 }
 
 impl Settling {
@@ -91,6 +56,7 @@ impl Settling {
                 exception_type: None,
             },
             unanswered: false,
+            guilty: is_guilty(&reader.subscriber.options, &job.claimed),
             claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
@@ -99,7 +65,9 @@ impl Settling {
 
     /// A row given back as if it had never been claimed.
     pub(super) fn unstarted(self: Box<Self>) -> Box<Self> {
-        self.ruled(Settlement::Release { due_in: None, uncount: true })
+        let release = Settlement::Release { due_in: None, uncount: true };
+        let settlement = if self.guilty { Settlement::Condemned } else { release };
+        self.ruled(settlement)
     }
 
     pub(super) fn ruled(mut self: Box<Self>, settlement: Settlement) -> Box<Self> {
@@ -183,6 +151,18 @@ impl Settling {
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let rest = if self.is_letter() { margin(self.lease_ttl()) } else { Duration::ZERO };
         now + rest >= self.deadline
+    }
+
+    /// Whether it is time to write it, though others may still join it.
+    pub(super) fn is_urgent(&self, now: Instant) -> bool {
+        now + margin(self.lease_ttl()) / 2 >= self.deadline
+    }
+
+    /// How long its letter may take, if it has one: what is left of the lease is for giving the
+    /// row back.
+    pub(super) fn letter_until(&self, now: Instant) -> Option<Instant> {
+        let rest = self.is_letter().then(|| margin(self.lease_ttl()))?;
+        Some(self.deadline.checked_sub(rest).unwrap_or(now).max(now + rest / 2))
     }
 
     /// Has it give the row back instead of writing its letter; `false` if there is none.
@@ -359,8 +339,6 @@ impl Settling {
         let (due_in, uncount) = match self.settlement {
             Settlement::Release { due_in, uncount: true } => (due_in, self.taken_back()),
             Settlement::Release { due_in, uncount: false } => (due_in, 0),
-            // Its time was over before it could run.
-            Settlement::Kept if self.report.started.is_none() => (Some(self.lease_ttl()), 0),
             Settlement::Kept => (Some(self.lease_ttl()), self.taken_back()),
             _ => (None, 0),
         };

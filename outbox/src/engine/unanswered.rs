@@ -52,15 +52,15 @@ pub(super) enum Claims {
 #[derive(Default)]
 pub(super) struct Asked {
     claims: AtomicUsize,
-    releases: AtomicUsize,
+    pub(super) releases: AtomicUsize,
     abandons: AtomicUsize,
     connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
     hangs: AtomicBool,
     /// A row that somebody else has locked. Who waits for it is refused after a while.
     pub(super) locked: AtomicI64,
-    /// Milliseconds that it takes to extend leases.
-    slow: AtomicU64,
+    /// Milliseconds that it takes to extend leases, and to bury.
+    pub(super) slow: AtomicU64,
 }
 
 impl Asked {
@@ -85,8 +85,7 @@ fn away<T>() -> Result<T> {
 }
 
 fn refused<T>() -> Result<T> {
-    let refused = StoreError::new("ask", "deadlock detected", true);
-    Err(StoreError { perhaps_done: false, ..refused })
+    Err(StoreError { perhaps_done: false, ..StoreError::new("ask", "deadlock detected", true) })
 }
 
 impl Store for Unanswered {
@@ -127,6 +126,7 @@ impl Store for Unanswered {
     }
 
     async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
+        sleep(Duration::from_millis(self.asked.slow.load(Ordering::SeqCst))).await;
         self.rows.bury(deaths).await
     }
 
@@ -146,6 +146,10 @@ impl Store for Unanswered {
             0 => away(),
             _ => Ok(leases.iter().map(|one| !locked(one) && landed.next() == Some(true)).collect()),
         }
+    }
+
+    async fn held(&self, leases: &[Lease]) -> Result<Landed> {
+        Ok(leases.iter().map(|lease| self.asked.is_locked(lease.id)).collect())
     }
 
     async fn abandon(&self, claim: &Claim) -> Result<u64> {
@@ -277,8 +281,7 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     assert_eq!(store.rows()[0].acquired_token, None);
 }
 
-/// Lets the claims of twenty subscribers run for so long, and ends them. Says how long
-/// the end took.
+/// How long the claims of twenty subscribers take to end that went on for so long.
 async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
     let changed = Arc::default();
     let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
@@ -37,8 +37,9 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
     let (mut parts, mut landed, mut tried) = (VecDeque::from([Part::of(group)]), 0, false);
     let mut kept = Vec::new();
     loop {
-        if parts.is_empty() && !kept.is_empty() {
-            parts.extend(given_back(std::mem::take(&mut kept)));
+        let urgent = |one: &Settling| parts.is_empty() || one.is_urgent(Instant::now());
+        if kept.first().is_some_and(urgent) {
+            given_back(std::mem::take(&mut kept)).for_each(|part| parts.push_front(part));
         }
         let Some(mut part) = parts.pop_front() else { break };
         // While others of them were tried, it became late for these.
@@ -54,13 +55,17 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             continue;
         }
         tried = true;
-        let Some(sent) = later.unless_over(send(store, &part.rows)).await else {
+        let Some(sent) = later.unless_over(in_time(store, &part.rows)).await else {
             part.rows.iter_mut().for_each(|one| one.unanswered = true);
             parts.push_front(part);
             continue;
         };
         match sent {
-            Ok(hits) => {
+            Ok(mut hits) => {
+                let locked = passed_by(store, &mut part.rows, &mut hits).await;
+                if !locked.is_empty() {
+                    later.add(locked);
+                }
                 landed += close(store, &part.rows, &hits);
                 backoff.reset();
             }
@@ -179,6 +184,38 @@ pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) -> Vec<Settling>
         settling.close(if unknown { Written::Unknown } else { Written::Lost }, false);
     }
     kept
+}
+
+/// Those that were not leased on because somebody has their rows locked: an unleased one would
+/// run.
+async fn passed_by<S: Store>(
+    store: &S,
+    rows: &mut Vec<Settling>,
+    hits: &mut Landed,
+) -> Vec<Settling> {
+    let condemned = matches!(rows[0].settlement, Settlement::Condemned);
+    if !condemned || hits.iter().all(|hit| *hit) {
+        return Vec::new();
+    }
+    let leases: Vec<Lease> = rows.iter().map(|one| one.lease).collect();
+    let held = store.held(&leases).await.unwrap_or_else(|_| vec![true; rows.len()]);
+    let locked: Vec<bool> = hits.iter().zip(held).map(|(hit, held)| !hit && held).collect();
+    let mut each = locked.iter();
+    hits.retain(|_| each.next() == Some(&false));
+    let mut each = locked.iter();
+    rows.extract_if(.., |_| each.next() == Some(&true)).collect()
+}
+
+/// Letters have no more time than leaves some for giving their rows back: where their table is
+/// locked, an answer may take longer than a lease.
+async fn in_time<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
+    let now = Instant::now();
+    match group.iter().filter_map(|one| one.letter_until(now)).min() {
+        None => send(store, group).await,
+        Some(until) => timeout_at(until, send(store, group))
+            .await
+            .unwrap_or_else(|_| Err(StoreError::new("bury", "no answer while leases last", true))),
+    }
 }
 
 async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {

@@ -75,6 +75,8 @@ mutants! {
     RefusedLetterDeletes breaks M1,
     /// What was not written is a delivery.
     KeptCounted breaks C1,
+    /// Nothing tells any more that it was condemned unrun.
+    CondemnedGivenBack breaks H5,
     /// Whoever was delivered too often is dead, whoever was to blame.
     InnocentsBuried breaks H5,
     /// A row delivered too often is given back as any other, does not tell any more that

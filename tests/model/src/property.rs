@@ -29,7 +29,8 @@ pub enum Property {
     H3,
     /// Runs overlap only after the earlier one's lease has ended.
     H4,
-    /// A dead letter failed itself, or brought its process down alone.
+    /// A dead letter failed itself, or brought its process down alone. Who is condemned for
+    /// that runs no more, also if the letter cannot be written.
     H5,
     /// One delivery for each claim, less those given back unstarted or without their letter.
     C1,

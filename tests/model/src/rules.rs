@@ -318,4 +318,11 @@ impl Truth {
     pub fn fresh_token(&self) -> u8 {
         u8::try_from(self.tokens.trailing_ones()).unwrap_or(u8::MAX)
     }
+
+    /// Its letter could not be written.
+    pub(crate) fn condemn(&mut self, landed: bool) {
+        if landed {
+            self.condemned = self.claims + 1;
+        }
+    }
 }

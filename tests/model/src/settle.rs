@@ -72,6 +72,9 @@ impl<N: Number> Rules<N> {
                 slot.phase = Phase::Done(Verdict::Fail);
                 (Outcome::Silent, Some(slot))
             }
+            (Action::Release { .. }, _) if slot.case == Case::Guilty => {
+                (self.keep(state, &slot, Verdict::TooOften), None)
+            }
             (Action::Release { .. }, _) => {
                 (self.give_back(state, &slot, Mutant::ReleaseWithoutToken), None)
             }
@@ -192,21 +195,30 @@ impl<N: Number> Rules<N> {
         Outcome::Landed(landed)
     }
 
-    /// It has failed for good, and nothing says so. One that was condemned unrun is to be
-    /// found guilty again.
+    /// It has failed for good, and nothing says so. One that was condemned unrun, or is to
+    /// be, is leased on under a token that condemns it again.
     fn keep<const K: usize, const S: usize>(
         &self,
         state: &mut State<K, S, N>,
         slot: &Slot<N>,
         verdict: Verdict,
     ) -> Outcome {
-        let (due, unrun) = (state.now + self.ttl, verdict == Verdict::TooOften);
+        let (key, due) = (usize::from(slot.key), state.now + self.ttl);
+        let condemned = verdict == Verdict::TooOften;
+        if condemned && !self.has(Mutant::CondemnedGivenBack) {
+            let token = state.messages[key].truth.fresh_token();
+            let (outcome, left) = self.extend(state, *slot, token, Some(true));
+            state.messages[key].truth.condemn(left.is_some());
+            return outcome;
+        }
         let landed = self.write(state, slot, Mutant::ReleaseWithoutToken, |row| {
-            let counts = unrun || self.has(Mutant::KeptCounted);
+            let counts = condemned || self.has(Mutant::KeptCounted);
             let deliveries = if counts { row.deliveries } else { self.given_back(row.deliveries) };
             Some(Row { due, deliveries, lease: None, ..row })
         });
-        state.messages[usize::from(slot.key)].truth.silent &= !landed || unrun;
+        let truth = &mut state.messages[key].truth;
+        truth.silent &= !landed || condemned;
+        truth.condemn(landed && condemned);
         Outcome::Landed(landed)
     }
 

@@ -69,6 +69,8 @@ pub struct Truth {
     pub failed: bool,
     /// It was to run with no other handler beside it, and nothing was heard of it since.
     pub silent: bool,
+    /// The claim that has to condemn it, as the one before did; 0 is none.
+    pub condemned: u8,
     /// Tokens that leases of its rows had, a bit each.
     pub tokens: u64,
 }
@@ -172,13 +174,17 @@ impl<const K: usize, const S: usize, N: Number> State<K, S, N> {
                 rename(&mut slot.claim, &mut slot.token);
             }
             let old = message.truth;
-            let mut truth = Truth { claims: 0, started: 0, tokens: 0, handled: 0, ..old };
+            let mut truth = Truth { silent: old.silent, failed: old.failed, ..Truth::default() };
             let mut known = 0;
             for (claim, was) in (1..).zip(claims) {
                 truth.claims = claim;
                 truth.handled |= (old.handled >> was & 1) << claim;
                 truth.started = if old.started == was { claim } else { truth.started };
+                truth.condemned = if old.condemned == was { claim } else { truth.condemned };
                 known |= 1 << was;
+            }
+            if old.condemned > old.claims {
+                truth.condemned = truth.claims + 1;
             }
             // Of the others only that one of them ended well.
             truth.handled |= u64::from(old.handled & !known != 0);

@@ -31,6 +31,7 @@ on_both!(
     a_stop_gives_back_what_waits_for_a_row_that_runs_alone,
     a_stop_gives_back_a_suspect_that_waits_to_be_alone,
     a_stop_gives_back_the_suspects_of_a_batch_that_have_not_started,
+    a_stop_leaves_a_guilty_row_condemned,
 );
 
 /// A token of a run with nothing beside it.
@@ -345,4 +346,32 @@ async fn suspects_beside_a_handler_that_runs_on_keep_others_waiting_once(db: &Db
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!(db.letters().await, 0);
+}
+
+/// Given back it would not tell what it has done, and run beside others.
+async fn a_stop_leaves_a_guilty_row_condemned(db: &Db) {
+    let guilty = db.publish("q", 1).await;
+    db.publish("q", 2).await;
+    owned(db, guilty, ALONE, 4, 2 * HOUR).await;
+    // Behind the other one.
+    db.exec("UPDATE outbox SET next_attempt_at = created_at WHERE deliveries_count = 0").await;
+    let second = "(SELECT max(created_at) FROM outbox)";
+    db.exec(format!("UPDATE outbox SET next_attempt_at = {second} WHERE id = {guilty}")).await;
+    let (subscriber, probe) = gated("q");
+    let running =
+        db.app().only([subscriber.max_deliveries(3).max_workers(1)]).start().await.unwrap();
+    assert_ne!(probe.start().await.id, guilty);
+    eventually("it waits", async || db.leased().await == 2).await;
+    let end = async {
+        eventually("it is to run alone", async || version(db).await == "8").await;
+        probe.let_end(1);
+    };
+    tokio::join!(end, async { running.stop().await.unwrap() });
+    assert_eq!((db.rows().await, db.leased().await, db.deliveries().await), (1, 1, 5));
+    owned(db, guilty, ALONE, 5, 2 * HOUR).await;
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber.max_deliveries(3)]).start().await.unwrap();
+    assert_eq!(reason(db).await, "max_deliveries");
+    running.stop().await.unwrap();
+    assert!(probe.more().await.is_empty(), "it has not run");
 }

@@ -17,7 +17,10 @@ on_both!(
     rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_attempt,
     a_row_that_is_condemned_is_not_run_because_its_letter_cannot_be_written,
 );
-on_postgres!(a_table_that_is_locked_for_several_leases_condemns_no_row);
+on_postgres!(
+    a_table_that_is_locked_for_several_leases_condemns_no_row,
+    a_lock_that_is_waited_for_longer_than_a_lease_takes_nothing_from_a_row,
+);
 
 /// Of each kind of failure.
 const ROWS: i64 = 4;
@@ -111,6 +114,26 @@ async fn a_table_that_is_locked_for_several_leases_condemns_no_row(db: &Db) {
     lock.rollback().await.unwrap();
     db.drained().await;
     assert_eq!(db.texts(LETTERS).await, [format!("retry_terminal {MANY}")]);
+    running.stop().await.unwrap();
+}
+
+/// The engine waits for a lock for five seconds.
+async fn a_lock_that_is_waited_for_longer_than_a_lease_takes_nothing_from_a_row(db: &Db) {
+    let queue = unique("failing");
+    let (failing, probe) = with_result("failing", &queue, |_| Err("for good".to_owned()));
+    probe.let_end(10_000);
+    let failing = failing.lease_ttl(3 * TTL).min_poll(OFTEN).max_poll(OFTEN);
+    let app = db.app().only([failing.retry(NoRetry).max_deliveries(DELIVERIES)]);
+    let running = app.start().await.unwrap();
+    let mut lock = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *lock).await.unwrap();
+    let rows = usize::try_from(ROWS).unwrap();
+    publish(db, &queue, 0..ROWS).await;
+    eventually("they run once a lease", async || probe.finished() >= 4 * rows).await;
+    assert!(db.int("SELECT max(deliveries_count) FROM outbox").await <= 1);
+    lock.rollback().await.unwrap();
+    db.drained().await;
+    assert_eq!(db.texts(LETTERS).await, [format!("retry_terminal {ROWS}")]);
     running.stop().await.unwrap();
 }
 

@@ -82,8 +82,9 @@ impl Reference {
         assert!(broken.is_empty(), "{action:?} breaks {:?}", broken.iter().collect::<Vec<_>>());
         let landed = matches!(outcome, Outcome::Landed(true) | Outcome::Told(true));
         if landed && let Some(key) = action.key(&before) {
-            let inserts = before.messages[usize::from(key)].row.is_none();
-            if inserts || matches!(action, Action::Settle { .. } | Action::Keep { .. }) {
+            let due =
+                |of: &State<KEYS, SLOTS>| of.messages[usize::from(key)].row.map(|row| row.due);
+            if due(&before) != due(&after) {
                 self.writes += 1;
                 self.written[usize::from(key)] = self.writes;
             }

@@ -7,7 +7,7 @@ use outbox::testing::store::{
     Before, Claim, Death, Extend, Lease, Release, Retry, Store, new_alone_token, new_token,
 };
 use outbox::{FailureReason, Outgoing, Published};
-use outbox_model::{self as model, Action, Outcome, Rules, Settlement, Slot, State, Verdict};
+use outbox_model::{self as model, Action, Case, Outcome, Rules, Settlement, Slot, State, Verdict};
 use uuid::Uuid;
 
 use crate::bench::{Steps, death, lease};
@@ -121,6 +121,9 @@ impl<B: Operated> System<B> {
                 let held = lease.is_some_and(|it| it.token == slot_of(&effect.before, slot).token);
                 assert!(refused.map_or(true, |landed| !held && landed == [false]));
             }
+            Action::Keep { slot } if is_condemned(effect, slot) => {
+                self.go_on(slot, new_alone_token(), effect).await;
+            }
             Action::Keep { slot } => {
                 let lease = TICK * self.rules.ttl.into();
                 let kept = self.given_back(effect, slot, Some(lease));
@@ -165,15 +168,19 @@ impl<B: Operated> System<B> {
         }
     }
 
-    /// The lease goes on under another token.
+    /// The lease goes on under another token, and may be in no hands any more.
     async fn go_on(&mut self, slot: u8, token: Uuid, effect: &Effect) {
         let Outcome::Landed(expected) = effect.outcome else { return };
         let (lease, claim) = self.held.remove(&slot).unwrap();
         let landed = self.bench.store().extend(&[Extend { lease, token }]).await.unwrap();
         assert_eq!(landed, [expected]);
-        if expected {
-            let left = slot_of(&effect.after, slot);
-            self.tokens.insert((left.key, left.token), token);
+        if !expected {
+            return;
+        }
+        let key = slot_of(&effect.before, slot).key;
+        let row = effect.after.messages[usize::from(key)].row.unwrap();
+        self.tokens.insert((key, row.lease.unwrap().token), token);
+        if effect.after.slots[usize::from(slot)].is_some() {
             self.held.insert(slot, (Lease { token, ..lease }, claim));
         }
     }
@@ -189,7 +196,14 @@ impl<B: Operated> System<B> {
     }
 
     async fn release(&mut self, effects: &[Effect]) {
-        let (slots, expected) = landed(effects);
+        let condemned = |it: &Effect| it.action.slot().filter(|slot| is_condemned(it, *slot));
+        for effect in effects {
+            if let Some(slot) = condemned(effect) {
+                self.go_on(slot, new_alone_token(), effect).await;
+            }
+        }
+        let effects: Vec<_> = effects.iter().filter(|it| condemned(it).is_none()).collect();
+        let (slots, expected) = landed(effects.iter().copied());
         let releases: Vec<_> = effects
             .iter()
             .zip(&slots)
@@ -206,8 +220,6 @@ impl<B: Operated> System<B> {
         let uncount = match effect.action {
             // It has run.
             Action::CutOff { .. } => 0,
-            // It has not, and will not.
-            Action::Keep { .. } if is_condemned(effect, slot) => 0,
             _ => u64::from(deliveries - self.rules.given_back(deliveries)),
         };
         Release { lease: self.held[&slot].0, due_in, uncount, claimed_at: None }
@@ -297,9 +309,9 @@ fn message(key: u8) -> Outgoing {
 }
 
 /// The slots that wrote, and whether their writes hit.
-fn landed(effects: &[Effect]) -> (Vec<u8>, Vec<bool>) {
+fn landed<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> (Vec<u8>, Vec<bool>) {
     let hit = |effect: &Effect| effect.outcome == Outcome::Landed(true);
-    effects.iter().filter_map(|effect| Some((effect.action.slot()?, hit(effect)))).unzip()
+    effects.into_iter().filter_map(|effect| Some((effect.action.slot()?, hit(effect)))).unzip()
 }
 
 fn slot_of(state: &Model, slot: u8) -> Slot {
@@ -312,8 +324,9 @@ fn row_of(effect: &Effect, slot: u8) -> Option<model::Row> {
     effect.before.messages[usize::from(key)].row
 }
 
+/// Not to run, though nothing says so in the end.
 fn is_condemned(effect: &Effect, slot: u8) -> bool {
-    slot_of(&effect.before, slot).phase == model::Phase::Done(Verdict::TooOften)
+    slot_of(&effect.before, slot).case == Case::Guilty
 }
 
 fn kind_of(effect: &Effect) -> Option<Settlement> {

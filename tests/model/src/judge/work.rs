@@ -92,7 +92,7 @@ fn kept<N: Number>(
     }
     let due = match action {
         Action::Settle { .. } => now + rules.delay,
-        Action::Keep { .. } => now + rules.ttl,
+        Action::Keep { .. } if is.lease.is_none() => now + rules.ttl,
         _ => was.due,
     };
     broken.unless(Property::T2, is.due == due);
@@ -100,12 +100,15 @@ fn kept<N: Number>(
     let unstarted = matches!(action, Action::Release { .. } | Action::Abandon { .. })
         || matches!(action, Action::Keep { .. }) && verdict != Some(Verdict::TooOften)
         || verdict == Some(Verdict::Snooze);
+    let condemned =
+        matches!(action, Action::Keep { .. } | Action::Release { .. }) && is.lease.is_some();
+    let unstarted = unstarted && !condemned;
     let fewer = is.deliveries < was.deliveries;
     broken.unless(Property::C1, if unstarted { fewer } else { is.deliveries == was.deliveries });
     let extends = matches!(
         action,
         Action::Start { .. } | Action::Extend { .. } | Action::Mark { .. } | Action::Join { .. }
-    );
+    ) || condemned;
     let lease = is.lease.map(|Lease { at, .. }| at);
     broken.unless(Property::L2, lease == extends.then_some(now));
     broken
@@ -131,6 +134,7 @@ fn start<const K: usize, const S: usize, N: Number>(
     let (message, now) = (&before.messages[usize::from(slot.key)], before.now);
     broken.unless(Property::T4, message.fate != Fate::Cancelled);
     broken.unless(Property::H1, message.truth.started != slot.claim);
+    broken.unless(Property::H5, message.truth.condemned != slot.claim);
     let lease = message.row.and_then(|row| row.lease).filter(|it| it.claim == slot.claim);
     broken.unless(Property::H3, lease.is_some_and(|it| !it.is_over(now, rules.ttl)));
     let own = action.slot();

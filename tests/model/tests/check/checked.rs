@@ -78,3 +78,14 @@ pub const POISON: Scenario<2, 2> = Scenario {
     extends: false,
     ..TIMERS
 };
+
+/// A message that runs alone from its first delivery on, and two workers.
+pub const CONDEMNED: Scenario<1, 2> = Scenario {
+    rules: Rules { ttl: 1, max_deliveries: Some(0), hands: 1, ..WORKERS.rules },
+    claims: 4,
+    replays: 0,
+    verdicts: &[Verdict::Ok],
+    unanswered: true,
+    extends: true,
+    releases: true,
+};

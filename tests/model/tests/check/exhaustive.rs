@@ -5,7 +5,7 @@ use std::time::Instant;
 use outbox_model::Scenario;
 use stateright::{Checker, Model};
 
-use crate::checked::{Checked, POISON, TIMERS, WORKERS};
+use crate::checked::{CONDEMNED, Checked, POISON, TIMERS, WORKERS};
 
 /// Visits all states; their number.
 fn all<const K: usize, const S: usize>(name: &str, scenario: Scenario<K, S>) -> usize {
@@ -38,4 +38,10 @@ fn timers_keep_every_promise_in_all_states() {
 fn rows_that_are_delivered_too_often_keep_every_promise_in_all_states() {
     let states = all("poison", POISON);
     assert!(states >= 2_000_000, "{states} states");
+}
+
+#[test]
+fn a_row_that_runs_alone_from_the_first_keeps_every_promise_in_all_states() {
+    let states = all("condemned", CONDEMNED);
+    assert!(states >= 1_000, "{states} states");
 }

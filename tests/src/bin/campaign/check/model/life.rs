@@ -152,13 +152,18 @@ impl<'a> Life<'a> {
         Ok(token)
     }
 
-    /// The lease goes on, perhaps under another token.
+    /// The lease goes on, perhaps under another token: also that of a row whose letter could
+    /// not be written, and which is to be condemned again.
     fn continued(&mut self, change: &'a Change) -> Result<(), String> {
         let place = self.place_of(change)?;
         self.receive(place)?;
         let slot = slot_of(place);
         let action = match change.act() {
             Act::Renew => Action::Extend { slot },
+            _ if change.new.says_alone() && self.slot(place)?.case == Case::Guilty => {
+                self.end(place, Verdict::TooOften)?;
+                Action::Keep { slot }
+            }
             _ if change.new.says_alone() => Action::Mark { slot },
             _ => {
                 self.start(place)?;
@@ -182,9 +187,8 @@ impl<'a> Life<'a> {
         let not_before = self.holder(place)?.claimed + NOT_BEFORE;
         let (due, slot) = (change.new.due, slot_of(place));
         if due != change.old.due && due != not_before {
-            let guilty = self.slot(place)?.case == Case::Guilty;
-            let said = self.said(place, change)?.or(guilty.then_some(Verdict::TooOften));
-            if let Some(verdict @ (Verdict::Fail | Verdict::Reject | Verdict::TooOften)) = said {
+            let said = self.said(place, change)?;
+            if let Some(verdict @ (Verdict::Fail | Verdict::Reject)) = said {
                 self.end(place, verdict)?;
                 self.at(change, due - ttl())?;
                 self.token = None;

@@ -14,6 +14,7 @@ const MS: i64 = 1_000;
 const BEGUN: i64 = 1_000_000_000;
 /// The version of a token says whether its row runs alone.
 const ALONE: &str = "00000000-0000-8000-8000-000000000000";
+const AGAIN: &str = "00000000-0000-8000-8000-000000000002";
 const NOT_ALONE: &str = "00000000-0000-4000-8000-000000000001";
 
 /// What the audit says of one row, written by whoever the test wants.
@@ -277,6 +278,23 @@ fn a_row_without_its_letter_is_given_back_for_a_lease() {
     kept("reject", ttl(), 0).is_wrong("due, deliveries, attempts and lease are");
     kept("reject", ttl() / 2, 1).is_wrong("for the time between");
     kept("fail", ttl(), 1).is_wrong("the model has no Keep");
+}
+
+#[test]
+fn a_row_that_is_condemned_without_its_letter_stays_condemned() {
+    let condemned = |token| {
+        let mut row = Record::of("crash");
+        for token in ["a", "b", "c", "d"] {
+            row.claim("w0", token).after(ttl());
+        }
+        row.now -= ttl();
+        row.mark("w0", ALONE).after(ttl()).claim("w1", "e").mark("w1", token).after(ttl());
+        row.claim("w0", "f");
+        row
+    };
+    condemned(AGAIN).letter("w0").delete("w0").is_right();
+    condemned(AGAIN).run("w0", "ok").delete("w0").is_wrong("no word of its handler");
+    condemned(NOT_ALONE).letter("w0").delete("w0").is_wrong("the model has no Join");
 }
 
 #[test]
