@@ -7,7 +7,8 @@ use super::codecs::read_cbor;
 #[cfg(feature = "msgpack")]
 use super::codecs::read_msgpack;
 use serde::de::value::{self, BorrowedStrDeserializer};
-use serde::{Deserialize, Serialize};
+use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
 /// Content type of a serialised value.
 pub(crate) const JSON: &str = "application/json";
@@ -28,7 +29,7 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
 ) -> Result<T, DecodeError> {
     if content_type.is_some_and(|kind| kind.starts_with("text/")) {
         let text = std::str::from_utf8(payload)?;
-        return Ok(T::deserialize(BorrowedStrDeserializer::<value::Error>::new(text))?);
+        return Ok(T::deserialize(Text(text))?);
     }
     match content_type.map(|kind| kind.split(';').next().unwrap_or(kind).trim()) {
         Some("application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") => {
@@ -44,6 +45,44 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
             Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
         }
         _ => json(payload),
+    }
+}
+
+/// A text for whatever a JSON string is for: serde's own one is not for a newtype or an
+/// `Option`.
+struct Text<'a>(&'a str);
+
+impl<'de> Deserializer<'de> for Text<'de> {
+    type Error = value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, value::Error> {
+        visitor.visit_borrowed_str(self.0)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, value::Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, value::Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, value::Error> {
+        BorrowedStrDeserializer::new(self.0).deserialize_enum(name, variants, visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct identifier ignored_any
     }
 }
 
@@ -128,18 +167,19 @@ fn path(path: &serde_path_to_error::Path) -> String {
 
 /// serde_json quotes values of the payload ("invalid type: string \"4111…\""),
 /// and payloads stay out of logs and dead letters: only the class and the place
-/// are kept, and for a missing or unknown field its name.
+/// are kept, and for a missing field, which the place does not have, its name.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let class = if text.starts_with("missing field") {
-        text.split(" at line").next().unwrap_or("missing field")
-    } else {
-        match error.classify() {
-            serde_json::error::Category::Io => "it could not be read",
-            serde_json::error::Category::Syntax => "invalid syntax",
-            serde_json::error::Category::Data => "a value of another type or range",
-            serde_json::error::Category::Eof => "it ends too early",
-        }
+    let says = |start| text.starts_with(start);
+    let class = match error.classify() {
+        _ if says("missing field") => text.split(" at line").next().unwrap_or("missing field"),
+        _ if says("unknown field") => "a field that the type does not have",
+        _ if says("duplicate field") => "a field that is there twice",
+        _ if says("unknown variant") => "a variant that the type does not have",
+        serde_json::error::Category::Io => "it could not be read",
+        serde_json::error::Category::Syntax => "invalid syntax",
+        serde_json::error::Category::Data => "a value of another type or range",
+        serde_json::error::Category::Eof => "it ends too early",
     };
     format!("{class} at line {} column {}", error.line(), error.column())
 }
@@ -154,6 +194,46 @@ mod tests {
         assert_eq!(decode::<String>(b"\"hello\"", Some(JSON)).unwrap(), "hello");
         assert_eq!(decode::<String>(b"\"hello\"", None).unwrap(), "hello");
         assert!(decode::<u64>(b"hello", Some("text/plain")).is_err());
+    }
+
+    #[test]
+    fn a_text_is_for_what_a_json_string_is_for() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct UserId(String);
+        #[derive(Debug, PartialEq, Deserialize)]
+        enum Size {
+            Small,
+        }
+        let text = Some("text/plain; charset=utf-8");
+        assert_eq!(decode::<UserId>(b"u-17", text).unwrap(), UserId("u-17".into()));
+        assert_eq!(decode::<Option<Box<UserId>>>(b"u", text).unwrap().unwrap().0, "u");
+        assert_eq!(decode::<Size>(b"Small", text).unwrap(), Size::Small);
+        assert_eq!(decode::<&str>(b"", text).unwrap(), "");
+        assert_eq!(decode::<char>(b"x", text).unwrap(), 'x');
+        assert!(decode::<()>(b"", text).is_err() && decode::<Size>(b"Large", text).is_err());
+    }
+
+    #[test]
+    fn a_decode_error_says_what_a_field_is_not() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Order {
+            #[serde(rename = "id")]
+            _id: Option<Size>,
+        }
+        #[derive(Debug, Deserialize)]
+        enum Size {
+            Small,
+        }
+        for (json, says) in [
+            (r#"{"id":"Small","colour":"red"}"#, "a field that the type does not have"),
+            (r#"{"id":"Small","id":"Small"}"#, "a field that is there twice"),
+            (r#"{"id":"4111"}"#, "a variant that the type does not have"),
+        ] {
+            let error = decode::<Order>(json.as_bytes(), None).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains("4111"), "{error}");
+        }
+        assert!(decode::<Order>(b"{}", None).is_ok_and(|_| matches!(Size::Small, Size::Small)));
     }
 
     #[test]
