@@ -97,46 +97,42 @@ impl<T, E: Into<BoxError>> OrVerdict<T> for Result<T, E> {
 }
 
 /// An error with a verdict, made by [`OrVerdict`]. It shows what the error shows.
-pub struct Judged {
-    error: BoxError,
-    mark: Mark,
-}
+pub struct Judged(Mark);
 
-/// Stands behind a [`Judged`] as its source, because of an error that went into
+/// Stands between a [`Judged`] and the sources of its error, because of an error that went into
 /// another, `anyhow`'s for one, only the sources can be seen.
-#[derive(Debug)]
 struct Mark {
+    error: BoxError,
     verdict: Verdict,
     kind: &'static str,
 }
 
 impl Judged {
     fn new<E: Into<BoxError>>(error: E, verdict: Verdict) -> Self {
-        let mark = Mark { verdict, kind: type_name::<E>() };
-        Self { error: error.into(), mark }
+        Self(Mark { error: error.into(), verdict, kind: type_name::<E>() })
     }
 
     /// The error itself.
     pub(super) fn into_inner(self) -> BoxError {
-        self.error
+        self.0.error
     }
 }
 
 impl fmt::Debug for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.error, f)
+        fmt::Debug::fmt(&self.0.error, f)
     }
 }
 
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
+        fmt::Display::fmt(&self.0.error, f)
     }
 }
 
 impl Error for Judged {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.mark)
+        Some(&self.0)
     }
 }
 
@@ -146,4 +142,14 @@ impl fmt::Display for Mark {
     }
 }
 
-impl Error for Mark {}
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error for Mark {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}

@@ -1,5 +1,6 @@
 //! Errors that say what they mean for their message.
 
+use anyhow::Context as _;
 use outbox::retry::{Constant, NoRetry};
 use outbox::{AckPolicy, Failure, FailureReason, Judged, OrVerdict};
 
@@ -132,6 +133,14 @@ async fn any_result_can_be_rejected_or_snoozed() {
     let (broker, end) = first_ending(it(anyhow)).await;
     assert_eq!(end, Ending::Terminal(FailureReason::Rejected));
     assert_eq!(only_letter(&broker).error_kind.as_deref(), Some("ParseIntError"));
+    let caused = || -> anyhow::Result<()> {
+        number("x").context("reading the invoice").or_reject()?;
+        Ok(())
+    };
+    let (broker, end) = first_ending(it(caused)).await;
+    assert_eq!(end, Ending::Terminal(FailureReason::Rejected));
+    let why = only_letter(&broker).last_exception.unwrap();
+    assert!(why.contains("reading the invoice") && why.contains("invalid digit"), "{why}");
     let fine = || number("7").or_reject().map(drop);
     assert_eq!(first_ending(it(fine)).await.1, Ending::Acked);
 }
