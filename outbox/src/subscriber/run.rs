@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use smallvec::{SmallVec, smallvec};
@@ -119,16 +120,22 @@ async fn together(
         }
     }
     arrived.sort_by_key(|(at, ..)| *at);
-    let (contexts, waiting): (Vec<_>, Vec<_>) =
+    let (contexts, mut waiting): (Vec<_>, Vec<_>) =
         arrived.into_iter().map(|(_, context, result)| (context, result)).unzip();
-    if !contexts.is_empty() {
-        for (result, to) in handler(contexts).await.into_iter().zip(waiting) {
-            // A layer that gave up waiting has its own result.
-            let _ = to.send(result);
+    let mut run = (!contexts.is_empty()).then(|| handler(contexts));
+    // The layers' own clocks go on beside it; it is dropped when all have given it up.
+    while !chains.is_empty() {
+        tokio::select! {
+            biased;
+            Some((at, result)) = chains.next() => results[at] = Some(result),
+            Some(answers) = OptionFuture::from(run.as_mut()) => {
+                run = None;
+                for (result, to) in answers.into_iter().zip(waiting.drain(..)) {
+                    // A layer that gave up waiting has its own result.
+                    let _ = to.send(result);
+                }
+            }
         }
-    }
-    while let Some((at, result)) = chains.next().await {
-        results[at] = Some(result);
     }
     results.into_iter().map(|result| result.unwrap_or_else(|| Err(unheard()))).collect()
 }

@@ -147,3 +147,30 @@ async fn clashes_are_found_over_all_routers() {
     let error = app.start().await.unwrap_err().to_string();
     assert!(error.contains("`eu.layers: orders` already has the subscriber `region`"), "{error}");
 }
+
+/// Of each message by itself, though all run at once.
+#[tokio::test(start_paused = true)]
+async fn a_layer_s_own_timeout_ends_its_message_of_a_batch_and_at_last_the_run() {
+    async fn impatient(ctx: Context, next: Next) -> HandlerResult {
+        let patience = ctx.decode::<u32>()? * SECOND;
+        let late = Ok(Outcome::reject("too slow"));
+        tokio::time::timeout(patience, next.run(ctx)).await.unwrap_or(late)
+    }
+    for (slowest, acked) in [(5_u32, 0), (100, 1)] {
+        let ended = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&ended);
+        let slow = Subscriber::batches("slow", "q", 3, move |_: Vec<Context>| {
+            let count = Arc::clone(&count);
+            async move {
+                tokio::time::sleep(60 * SECOND).await;
+                *count.lock().unwrap() += 1;
+            }
+        });
+        let broker = TestBroker::with([slow]).layer(impatient);
+        let begun = tokio::time::Instant::now();
+        let messages = [1, 2, slowest].map(|patience| outbox::Outgoing::new("q", &patience));
+        broker.publish_batch(messages).await.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), u64::from(slowest.min(60)));
+        assert_eq!((broker.dlq_rows().len(), *ended.lock().unwrap()), (3 - acked, acked));
+    }
+}
