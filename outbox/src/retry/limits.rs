@@ -26,18 +26,17 @@ impl Limits {
         if self.max_attempts.is_some_and(|max| failed.attempts >= max) {
             return None;
         }
-        let jittered = seconds * (1.0 + self.jitter * (fastrand::f64() - 0.5));
         let ceiling = ceiling.map_or(CEILING, |limit| limit.min(CEILING));
         // NaN and infinity (an overflowing power) end at the ceiling as well.
-        let delay = if jittered < ceiling.as_secs_f64() {
-            Duration::from_secs_f64(jittered.max(0.0))
-        } else {
-            ceiling
+        let cut = |seconds: f64| match seconds < ceiling.as_secs_f64() {
+            true => Duration::from_secs_f64(seconds.max(0.0)),
+            false => ceiling,
         };
-        match self.max_total_delay {
-            Some(max) if failed.elapsed.saturating_add(delay) > max => None,
-            _ => Some(delay),
-        }
+        let delay = cut(seconds * (1.0 + self.jitter * (fastrand::f64() - 0.5)));
+        let Some(max) = self.max_total_delay else { return Some(delay) };
+        // Whether there is one more run is not for the jitter to say.
+        let fits = failed.elapsed.saturating_add(cut(seconds)) <= max;
+        fits.then(|| delay.min(max.saturating_sub(failed.elapsed)))
     }
 
     /// `first` is the first delay.

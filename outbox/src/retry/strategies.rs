@@ -224,6 +224,14 @@ mod tests {
     }
 
     #[test]
+    fn jitter_takes_no_run_away_and_passes_no_total_delay() {
+        let minute = Duration::from_secs(60);
+        let strategy = Constant::new(minute).jitter(0.2).max_total_delay(minute);
+        let delays: Vec<_> = (0..100).map(|_| delay(&strategy, 1).unwrap()).collect();
+        assert!(delays.iter().all(|it| *it <= minute) && delays.iter().any(|it| *it < minute));
+    }
+
+    #[test]
     fn no_attempt_number_overflows() {
         for attempts in [0, 1, 1024, 1025, u64::MAX] {
             for multiplier in [0.5, 2.0, 1e300] {
