@@ -13,6 +13,9 @@ use crate::errors::Errors;
 /// Extractors that are about one delivery.
 const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
 
+const OF_RUN: &str = "this is made from one message, and of a batch only once: take `Batch<T>`, \
+    where each item has a `context`, or say by `FromContext::SAME_FOR_ALL` that it is the same for all";
+
 /// The parameters, where the first is `Vec<T>` or `Batch<T>`.
 pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Param<'a>> {
     let mut inputs = function.sig.inputs.iter().filter_map(|input| match input {
@@ -93,6 +96,13 @@ pub(super) fn handler(
             })
         })
         .collect();
+    let of_run = params.iter().filter_map(|param| {
+        let Param::Extractor(ty) = param else { return None };
+        Some(quote_spanned! {at(ty)=>
+            const _: () = ::core::assert!(<#ty as ::outbox::FromContext>::SAME_FOR_ALL, #OF_RUN);
+        })
+    });
+    let of_run: TokenStream = of_run.collect();
     let decode = quote_spanned!(at(message)=> ::outbox::__private::batch::decode::<#message>(#ctx));
     let decoded = |first: &Ident, of: TokenStream| {
         quote_spanned! {site=>
@@ -135,7 +145,7 @@ pub(super) fn handler(
         quote_spanned!(site=> #decoded #others #ended)
     };
     // A future that is not `Send` is reported where the block stands.
-    let run = quote_spanned!(name.span()=> async move { #body });
+    let run = quote_spanned!(name.span()=> async move { #of_run #body });
     let deliveries = quote_spanned!(site=> ::std::vec::Vec<::outbox::Context>);
     quote_spanned!(site=> |#ctx: #deliveries| #run)
 }

@@ -68,6 +68,7 @@ use crate::subscriber::HandlerError;
 /// impl FromContext for Accounts {
 ///     type Rejection = HandlerError;
 ///     const TAKES_TRANSACTION: bool = Tx::<sqlx::Postgres>::TAKES_TRANSACTION;
+///     const SAME_FOR_ALL: bool = Tx::<sqlx::Postgres>::SAME_FOR_ALL;
 ///
 ///     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
 ///         Tx::from_context(ctx).await.map(Accounts)
@@ -96,6 +97,12 @@ pub trait FromContext: Sized + Send {
     /// where a message is gone before there could be a transaction, the app does not start.
     const TAKES_TRANSACTION: bool = false;
 
+    /// Whether it is the same whichever message it is made from, as [`State`] is, and the
+    /// [`Tx`](crate::Tx) of a run; `false` by default. A handler of batches takes no other beside
+    /// its messages, because it is made once a run, from one of them: what differs from message
+    /// to message is read from the `context` of each item of a [`Batch`](crate::Batch).
+    const SAME_FOR_ALL: bool = false;
+
     /// Asked once before the app starts, whether the app gives what is needed.
     ///
     /// # Errors
@@ -112,6 +119,7 @@ impl<X: FromContext> FromContext for Option<X> {
     type Rejection = HandlerError;
 
     const TAKES_TRANSACTION: bool = X::TAKES_TRANSACTION;
+    const SAME_FOR_ALL: bool = X::SAME_FOR_ALL;
 
     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
         match X::from_context(ctx).await {
@@ -133,6 +141,7 @@ impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
     type Rejection = Infallible;
 
     const TAKES_TRANSACTION: bool = X::TAKES_TRANSACTION;
+    const SAME_FOR_ALL: bool = X::SAME_FOR_ALL;
 
     async fn from_context(ctx: &Context) -> Result<Self, Infallible> {
         Ok(X::from_context(ctx).await)

@@ -35,6 +35,8 @@ impl<T> Deref for State<T> {
 impl<T: Clone + Send + Sync + 'static> FromContext for State<T> {
     type Rejection = String;
 
+    const SAME_FOR_ALL: bool = true;
+
     async fn from_context(ctx: &Context) -> Result<Self, String> {
         ctx.state::<T>().cloned().map(State).ok_or_else(missing::<T>)
     }

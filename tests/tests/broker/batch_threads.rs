@@ -84,6 +84,8 @@ struct Tenant(String);
 impl FromContext for Tenant {
     type Rejection = &'static str;
 
+    const SAME_FOR_ALL: bool = true;
+
     async fn from_context(ctx: &outbox::Context) -> Result<Self, Self::Rejection> {
         tokio::task::yield_now().await;
         let name = ctx.headers().get("tenant").ok_or("the message names no tenant")?;
