@@ -99,6 +99,11 @@ impl Trail {
         CURRENT.try_with(read).unwrap_or_default()
     }
 
+    /// Nothing is inherited.
+    pub(crate) fn is_none(&self) -> bool {
+        self.ids.is_empty() && self.correlation_id.is_none() && self.trace.is_none()
+    }
+
     /// Of a message that is being handled: what it publishes is its child.
     pub(crate) fn of(headers: &Headers, correlation_id: String) -> Self {
         Self {

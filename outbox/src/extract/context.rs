@@ -240,12 +240,10 @@ impl Context {
     /// messages for the statement that acks.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        let publisher = &self.0.common.publisher;
-        if !self.0.common.collects() {
-            return publisher.clone();
-        }
         let empty = || Arc::new(Mutex::new(Some(Vec::new())));
-        let publisher = publisher.collecting(self.0.collected.get_or_init(empty));
+        let collects = self.0.common.collects();
+        let collected = collects.then(|| Arc::clone(self.0.collected.get_or_init(empty)));
+        let publisher = self.0.common.publisher.of(self, collected);
         if self.0.ended.load(Ordering::SeqCst) {
             self.0.collected();
         }

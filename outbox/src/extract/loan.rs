@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Lent;
 use super::thread::Thread;
+use crate::message::Row;
 use crate::publish::Prepared;
 
 /// What was lent to a handler that takes `Tx`, or is a plain fn; the messages of a batch
@@ -18,11 +19,30 @@ pub(crate) struct Loan {
     sole_writer: AtomicBool,
     /// True while the handler waits for it, having done nothing yet.
     begins: AtomicBool,
+    /// Queue and name of each timer among the messages of a batch.
+    timers: OnceLock<Vec<(String, String)>>,
     /// Of a rehearsal: what was published in the transaction.
     pub(crate) rehearsed: OnceLock<Arc<Mutex<Vec<Prepared>>>>,
 }
 
 impl Loan {
+    /// These are the messages that share it.
+    pub(crate) fn share<'a>(&self, rows: impl Iterator<Item = &'a Row>) {
+        let timers: Vec<_> = rows.filter_map(Self::timer_of).collect();
+        if !timers.is_empty() {
+            let _ = self.timers.set(timers);
+        }
+    }
+
+    fn timer_of(row: &Row) -> Option<(String, String)> {
+        row.timer_id.as_ref().map(|timer| (row.queue.clone(), timer.clone()))
+    }
+
+    /// The timers that its transaction settles, if it is that of this message.
+    pub(crate) fn timers(&self, own: &Row) -> Vec<(String, String)> {
+        self.timers.get().cloned().unwrap_or_else(|| Self::timer_of(own).into_iter().collect())
+    }
+
     pub(crate) fn begin_sole_writing(&self) {
         self.sole_writer.store(true, Ordering::SeqCst);
     }

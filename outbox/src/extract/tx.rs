@@ -14,7 +14,6 @@ use super::lender::{Lends, Open};
 use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
 use crate::error::{BoxError, StoreError};
-use crate::message::Row;
 use crate::publish::{Prepared, Published, Publisher, sealed};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
@@ -28,8 +27,9 @@ pub struct Tx<DB: Database> {
     /// `None` only while it is dropped.
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
-    /// Of a timer.
-    settles: Option<Context>,
+    context: Context,
+    /// Queue and name of each timer that it settles.
+    timers: Vec<(String, String)>,
     /// Of a rehearsal: what is published.
     rehearsed: Option<Arc<Mutex<Vec<Prepared>>>>,
 }
@@ -108,9 +108,10 @@ macro_rules! publishes {
                 Ok(self.cancel_elsewhere(queue, timer_id) || here)
             }
 
-            fn settles(&self) -> Option<(&Row, &TableNames)> {
-                let delivery = self.settles.as_ref()?.delivery();
-                Some((&delivery.row, delivery.common.publisher.names()))
+            fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
+                let mut timers = self.timers.iter();
+                let own = timers.any(|(of, timer)| of == queue && timer == timer_id);
+                own.then(|| self.context.delivery().common.publisher.names())
             }
         }
     };
@@ -158,6 +159,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
     type Rejection = HandlerError;
 
     const TAKES_TRANSACTION: bool = true;
+    const SAME_FOR_ALL: bool = true;
 
     async fn from_context(ctx: &Context) -> Result<Self, HandlerError> {
         let refused = |why: &str| HandlerError::new(HandlerError::TRANSACTION, why);
@@ -186,8 +188,8 @@ impl<DB: Lends> FromContext for Tx<DB> {
         }
         home.put(Place::Lent);
         let rehearsed = delivery.loan().rehearsed.get().cloned();
-        let settles = delivery.row.timer_id.is_some().then(|| ctx.clone());
-        Ok(Self { open: Some(open), home, settles, rehearsed })
+        let timers = delivery.loan().timers(&delivery.row);
+        Ok(Self { open: Some(open), home, context: ctx.clone(), timers, rehearsed })
     }
 
     fn check(states: &States) -> Result<(), String> {

@@ -128,8 +128,9 @@ pub(crate) mod sealed {
             timer_id: &str,
         ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-        /// The timer that it settles as its last statement, and in which tables.
-        fn settles(&self) -> Option<(&Row, &TableNames)> {
+        /// The tables in which it settles this timer as its last statement, if it does.
+        fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
+            let _ = (queue, timer_id);
             None
         }
     }

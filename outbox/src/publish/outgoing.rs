@@ -189,7 +189,8 @@ impl Outgoing {
     /// A handler that sets the timer again on which it runs
     /// [collects](Publisher::collect) or returns the message: until the ack its own row has
     /// the name, and a publish in a transaction comes to nothing
-    /// ([`Published::Duplicate`]; in a [`Tx`](crate::Tx), [`PublishError::OwnTimer`]).
+    /// ([`Published::Duplicate`]; in a [`Tx`](crate::Tx), but for a savepoint of it,
+    /// [`PublishError::OwnTimer`]).
     pub fn timer_id(mut self, name: impl Into<String>) -> Self {
         self.timer_id = Some(name.into());
         self

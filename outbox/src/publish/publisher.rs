@@ -13,6 +13,7 @@ use super::{
     check_name, sealed,
 };
 use crate::error::StoreError;
+use crate::extract::Context;
 use crate::message::Row;
 use crate::redacted::debug_only;
 use crate::store::names::{NameError, TableNames};
@@ -46,6 +47,8 @@ pub struct Publisher {
     table: Arc<Table>,
     /// Of the delivery whose handler asked for it.
     collected: Option<Collected>,
+    /// That delivery: what is published where none is handled, or several are, comes from it.
+    delivery: Option<Context>,
     /// Who is told of what it publishes; `None`: the recorders of the app that was
     /// started last.
     sinks: Option<Sinks>,
@@ -77,13 +80,23 @@ impl Publisher {
         Self {
             table: Arc::new(Table { names, max_payload, statements }),
             collected: None,
+            delivery: None,
             sinks: None,
         }
     }
 
-    /// The same publisher for one delivery.
-    pub(crate) fn collecting(&self, collected: &Collected) -> Self {
-        Self { collected: Some(Arc::clone(collected)), ..self.clone() }
+    /// The same publisher for one delivery, and perhaps for messages to go with its ack.
+    pub(crate) fn of(&self, delivery: &Context, collected: Option<Collected>) -> Self {
+        Self { collected, delivery: Some(delivery.clone()), ..self.clone() }
+    }
+
+    /// What a message inherits that is published now.
+    fn trail(&self) -> Trail {
+        let current = Trail::current();
+        match &self.delivery {
+            Some(delivery) if current.is_none() => delivery.trail().clone(),
+            _ => current,
+        }
     }
 
     /// In a handler: publishes the message with the ack of its delivery, in the
@@ -197,7 +210,7 @@ impl Publisher {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
         let span = PublishSpan::of_one(&message.queue, message.size());
         let message = message.traced(span.trace());
-        let (trail, id) = (Trail::current(), Uuid::now_v7());
+        let (trail, id) = (self.trail(), Uuid::now_v7());
         let prepared = message.prepare(self.table.max_payload, &trail, id);
         let result = match prepared.and_then(|one| self.not_own(tx, [&one]).map(|()| one)) {
             Ok(message) => {
@@ -235,7 +248,7 @@ impl Publisher {
         let span = PublishSpan::of_batch(messages.iter().map(|one| &*one.queue));
         let trace = span.trace();
         let messages = messages.into_iter().map(|one| one.traced(trace.clone())).collect();
-        let prepared = self.prepare(messages, &Trail::current());
+        let prepared = self.prepare(messages, &self.trail());
         let result = match prepared.and_then(|all| self.not_own(tx, &all).map(|()| all)) {
             Ok(all) => {
                 let insert = span.around(tx.insert_batch(&self.table.statements, all));
@@ -268,14 +281,13 @@ impl Publisher {
         tx: &T,
         messages: impl IntoIterator<Item = &'a Prepared>,
     ) -> Result<(), PublishError> {
-        let Some((Row { queue, timer_id: Some(timer_id), .. }, names)) = tx.settles() else {
-            return Ok(());
-        };
         let here = |names: &TableNames| names.qualified(names.table());
-        let own = |one: &Prepared| one.queue == *queue && one.timer_id.as_ref() == Some(timer_id);
-        if messages.into_iter().any(own) && here(names) == here(self.names()) {
-            let (queue, timer_id) = (queue.clone(), timer_id.clone());
-            return Err(PublishError::OwnTimer { queue, timer_id });
+        for Prepared { queue, timer_id, .. } in messages {
+            let Some(timer_id) = timer_id else { continue };
+            if tx.settles(queue, timer_id).is_some_and(|names| here(names) == here(self.names())) {
+                let (queue, timer_id) = (queue.clone(), timer_id.clone());
+                return Err(PublishError::OwnTimer { queue, timer_id });
+            }
         }
         Ok(())
     }
@@ -365,7 +377,8 @@ mod tests {
     #[test]
     fn a_message_that_is_collected_by_the_publisher_that_made_it_does_not_keep_itself() {
         let collected: Collected = Arc::new(Mutex::new(Some(Vec::new())));
-        let publisher = Publisher::default().collecting(&collected);
+        let publisher =
+            Publisher { collected: Some(Arc::clone(&collected)), ..Publisher::default() };
         publisher.collect(publisher.message("q", &1)).unwrap();
         drop(publisher);
         assert_eq!(Arc::strong_count(&collected), 1);

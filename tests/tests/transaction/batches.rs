@@ -1,7 +1,9 @@
 //! Handlers of batches: one transaction, lent once, settles all that succeeded.
 
 use outbox::retry::NoRetry;
-use outbox::{Batch, FromContext, HandlerError, Outgoing, Subscriber, Tx, subscriber};
+use outbox::{
+    Batch, FromContext, HandlerError, Outgoing, PublishError, Subscriber, Tx, subscriber,
+};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 
@@ -11,6 +13,7 @@ on_both!(
     a_first_message_that_does_not_decode_leaves_the_others_their_transaction,
     a_plain_fn_is_lent_the_transaction_of_its_batch,
     a_second_transaction_of_a_batch_is_refused,
+    timers_of_a_batch_are_not_set_again_through_its_own_transaction,
     timers_of_a_batch_set_each_other_again,
 );
 
@@ -19,7 +22,7 @@ fn named(n: usize) -> Outgoing {
 }
 
 macro_rules! handlers {
-    ($name:ident, $plain:ident, $twice:ident, $again:ident, $database:ty, $insert:literal) => {
+    ($name:ident, $plain:ident, $twice:ident, $again:ident, $own:ident, $database:ty, $insert:literal) => {
         #[subscriber("q", batch = 10, retry = NoRetry)]
         async fn $name(numbers: Vec<i64>, mut tx: Tx<$database>) -> anyhow::Result<()> {
             for n in numbers {
@@ -35,7 +38,8 @@ macro_rules! handlers {
             for item in &numbers {
                 let n = item.message;
                 runtime.block_on(sqlx::query($insert).bind(n).execute(&mut *tx))?;
-                runtime.block_on(outbox::publish(&mut tx, "receipts", &n))?;
+                let publisher = item.context.publisher();
+                runtime.block_on(publisher.publish(&mut tx, "receipts", &n))?;
             }
             Ok(())
         }
@@ -54,6 +58,16 @@ macro_rules! handlers {
             }
             Ok(())
         }
+
+        async fn $own(batch: Vec<outbox::Context>) -> Result<(), HandlerError> {
+            let mut tx = Tx::<$database>::from_context(&batch[0]).await?;
+            for n in 0..batch.len() {
+                let refused = batch[0].publisher().send(&mut tx, named(n)).await.unwrap_err();
+                assert!(matches!(refused, PublishError::OwnTimer { .. }), "{refused}");
+            }
+            outbox::publish(&mut tx, "receipts", &0).await?;
+            Ok(())
+        }
     };
 }
 
@@ -62,6 +76,7 @@ handlers!(
     plain_on_postgres,
     twice_on_postgres,
     again_on_postgres,
+    own_on_postgres,
     sqlx::Postgres,
     "INSERT INTO done (n) VALUES ($1)"
 );
@@ -70,6 +85,7 @@ handlers!(
     plain_on_sqlite,
     twice_on_sqlite,
     again_on_sqlite,
+    own_on_sqlite,
     sqlx::Sqlite,
     "INSERT INTO done (n) VALUES (?)"
 );
@@ -102,6 +118,9 @@ async fn a_plain_fn_is_lent_the_transaction_of_its_batch(db: &Db) {
         if postgres { plain_on_postgres::subscriber() } else { plain_on_sqlite::subscriber() };
     run(db, plain).await;
     the_numbers_are_done(db).await;
+    // Each comes from its own message.
+    let chained = "queue = 'receipts' AND CAST(headers AS text) LIKE '%,________-____-%'";
+    assert_eq!(db.int(format!("SELECT count(*) FROM outbox WHERE {chained}")).await, 3);
 }
 
 /// It would wait for the first one for ever, where there is one writer.
@@ -115,6 +134,23 @@ async fn a_second_transaction_of_a_batch_is_refused(db: &Db) {
     assert_eq!((done(db).await, db.letters().await), (0, 4));
     let why = db.texts("SELECT last_exception FROM outbox_dlq").await;
     assert!(why.iter().all(|why| why.contains("takes one `Tx`")), "{why:?}");
+}
+
+/// It would be a duplicate of one that is deleted at the end, whichever message it is of.
+async fn timers_of_a_batch_are_not_set_again_through_its_own_transaction(db: &Db) {
+    let own = if db.is_postgres() {
+        Subscriber::batches("own", "q", 5, own_on_postgres)
+    } else {
+        Subscriber::batches("own", "q", 5, own_on_sqlite)
+    };
+    db.send_all((0..5).map(named)).await;
+    let running = db.app().only([own.retry(NoRetry)]).start().await.unwrap();
+    outbox_tests::wait::eventually("all are acked", async || {
+        receipts(db).await == db.rows().await && receipts(db).await > 0
+    })
+    .await;
+    running.stop().await.unwrap();
+    assert_eq!(db.letters().await, 0);
 }
 
 /// Each the one of its neighbour, whose row is acked in the same transaction.
