@@ -353,10 +353,12 @@ async fn a_stop_leaves_a_guilty_row_condemned(db: &Db) {
     let guilty = db.publish("q", 1).await;
     db.publish("q", 2).await;
     owned(db, guilty, ALONE, 4, 2 * HOUR).await;
-    // Behind the other one.
-    db.exec("UPDATE outbox SET next_attempt_at = created_at WHERE deliveries_count = 0").await;
-    let second = "(SELECT max(created_at) FROM outbox)";
-    db.exec(format!("UPDATE outbox SET next_attempt_at = {second} WHERE id = {guilty}")).await;
+    // It is due behind the other one.
+    tokio::time::sleep(SECOND / 100).await;
+    db.publish("later", 3).await;
+    let later = "(SELECT created_at FROM outbox WHERE queue = 'later')";
+    db.exec(format!("UPDATE outbox SET next_attempt_at = {later} WHERE id = {guilty}")).await;
+    db.exec("DELETE FROM outbox WHERE queue = 'later'").await;
     let (subscriber, probe) = gated("q");
     let running =
         db.app().only([subscriber.max_deliveries(3).max_workers(1)]).start().await.unwrap();
