@@ -33,7 +33,7 @@ impl Pause {
             });
             lines.collect()
         });
-        queues::doubt(context, &operator, &self.queues).await?;
+        queues::doubt(context, &operator, &self.queues).await;
         Ok(Done::Good)
     }
 }

@@ -76,13 +76,17 @@ fn text(context: &Context, lines: &[Line], more: bool) -> String {
     text
 }
 
-/// Says of each name that nothing is known of it: it may be mistyped.
-pub(super) async fn doubt(
-    context: &Context,
-    operator: &Operator,
-    names: &[String],
-) -> Result<(), Trouble> {
-    let found = operator.queues(MOST).await?;
+/// Says of each name that nothing is known of it: it may be mistyped. Only a hint: when it
+/// cannot be looked up, what the command does is done all the same.
+pub(super) async fn doubt(context: &Context, operator: &Operator, names: &[String]) {
+    let found = match operator.queues(MOST).await {
+        Ok(found) => found,
+        Err(error) => {
+            let error = super::output::printable_lines(&error.to_string());
+            context.out.note(&format!("note: whether the names are right is not known: {error}"));
+            return;
+        }
+    };
     let subscribed = context.subscribed();
     for name in names {
         let known =
@@ -96,5 +100,4 @@ pub(super) async fn doubt(
             ));
         }
     }
-    Ok(())
 }

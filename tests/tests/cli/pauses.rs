@@ -1,8 +1,8 @@
 //! `pause` and `resume`.
 
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::free;
+use outbox_tests::{on_both, on_postgres};
 
 use crate::program::{json, run};
 
@@ -12,6 +12,8 @@ on_both!(
     all_pauses_are_ended_at_once,
     wrong_arguments_are_refused,
 );
+
+on_postgres!(a_hint_that_cannot_be_looked_up_fails_no_pause);
 
 async fn a_queue_is_paused_and_resumed_for_a_running_app(db: &Db) {
     let (subscriber, probe) = free("it", "q");
@@ -43,6 +45,16 @@ async fn a_name_of_which_nothing_is_known_is_doubted(db: &Db) {
     assert!(unknown.code == 0 && unknown.err.contains("order\\u{7}"), "{unknown:?}");
     let silent = run(db, &["pause", "ordre", "--json"]).await;
     assert!(silent.err.is_empty() && silent.json()["paused"][0]["queue"] == "ordre", "{silent:?}");
+}
+
+async fn a_hint_that_cannot_be_looked_up_fails_no_pause(db: &Db) {
+    let mut tx = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *tx).await.unwrap();
+    let ran = run(db, &["pause", "orders"]).await;
+    assert!(ran.code == 0 && ran.out.starts_with("orders is paused"), "{ran:?}");
+    assert!(ran.err.contains("whether the names are right is not known"), "{ran:?}");
+    let silent = run(db, &["pause", "orders", "--json"]).await;
+    assert!(silent.code == 0 && silent.err.is_empty(), "{silent:?}");
 }
 
 async fn all_pauses_are_ended_at_once(db: &Db) {

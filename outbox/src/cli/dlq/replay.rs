@@ -81,7 +81,7 @@ impl ReplayLetters {
         let filter = letters.open_letters(&filter).await?;
         let open = letters.count(&filter).await?;
         if let Some(queue) = &self.to_queue {
-            queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await?;
+            queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await;
         }
         let most = self.limit.unwrap_or(u64::MAX).min(open);
         if most > 1 {
