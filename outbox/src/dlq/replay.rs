@@ -78,6 +78,9 @@ pub enum Kept {
     /// It was dealt with before.
     #[error("it is {0} already")]
     Done(Status),
+    /// It was named, and another word of the filter leaves it out: it is of another queue.
+    #[error("it is there, but other words of the filter leave it out")]
+    LeftOut,
     /// There is no letter with this id.
     #[error("there is no such letter")]
     Unknown,
@@ -264,7 +267,11 @@ impl DeadLetters {
         for ids in others.chunks(BATCH as usize) {
             let asked = Filter { status: None, ..filter.clone() }.ids(ids.iter().copied());
             let found = on_desk!(self.operator, desk => desk.statuses(&asked).await)?;
+            let missed =
+                Filter::new().ids(ids.iter().copied().filter(|id| !found.contains_key(id)));
+            let left_out = on_desk!(self.operator, desk => desk.statuses(&missed).await)?;
             let why = |id: &i64| match found.get(id) {
+                None if left_out.contains_key(id) => Some(Kept::LeftOut),
                 None => Some(Kept::Unknown),
                 Some(Status::Failed) if limited => None,
                 Some(Status::Failed) => Some(Kept::Locked),

@@ -13,6 +13,7 @@ on_both!(
     the_oldest_go_first_and_not_more_than_the_limit,
     a_live_timer_keeps_its_letter_and_says_so,
     named_letters_each_get_an_answer,
+    a_named_letter_that_the_filter_leaves_out_is_not_told_as_one_that_is_not_there,
     letters_that_somebody_has_locked_are_not_passed_over_in_silence,
     two_replays_at_once_put_each_letter_back_once,
     a_replay_may_change_the_payload_and_the_queue,
@@ -163,6 +164,22 @@ async fn named_letters_each_get_an_answer(db: &Db) {
         None => assert!(of(ids[3]).is_ok()),
     }
     assert_eq!(told.len(), 5);
+}
+
+async fn a_named_letter_that_the_filter_leaves_out_is_not_told_as_one_that_is_not_there(db: &Db) {
+    plant(db, "a", 2).await;
+    plant(db, "b", 1).await;
+    let ids = async |queue: &str| {
+        let ids = format!("SELECT CAST(id AS text) FROM outbox_dlq WHERE queue = '{queue}'");
+        db.texts(ids).await.into_iter().map(|id| id.parse::<i64>().unwrap()).collect::<Vec<_>>()
+    };
+    let (inside, outside) = (ids("a").await, ids("b").await[0]);
+    let named = inside.iter().copied().chain([outside, 4711]);
+    let told = told(db, &Filter::new().ids(named).queue("a"), &Replay::new()).await;
+    let of = |id: i64| told.iter().find(|one| one.letter == id).unwrap().row;
+    assert!(inside.iter().all(|id| of(*id).is_ok()), "{told:?}");
+    assert_eq!((of(outside), of(4711)), (Err(Kept::LeftOut), Err(Kept::Unknown)));
+    assert_eq!(told.len(), 4);
 }
 
 async fn letters_that_somebody_has_locked_are_not_passed_over_in_silence(db: &Db) {
