@@ -105,7 +105,8 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 ///
 /// # Errors
 /// When the environment names no usable table, or the database refuses. On PostgreSQL also
-/// when another transaction keeps a table locked for a minute.
+/// when another transaction keeps a table locked for a minute, or another migration runs as
+/// long.
 ///
 /// # Cancel safety
 /// A dropped call leaves everything or nothing.

@@ -1,8 +1,9 @@
 //! `migrate` and `check`.
 
 use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
 
-use crate::program::{json, run};
+use crate::program::{command, json, run};
 
 async fn tables_are_made_and_checked(db: &Db) {
     for table in ["outbox", "outbox_dlq", "outbox_paused", "_outbox_migrations"] {
@@ -34,7 +35,7 @@ async fn the_sql_is_printed_and_nothing_is_done(db: &Db) {
 }
 
 async fn mistakes_are_told_all_at_once(db: &Db) {
-    let mut command = crate::program::command(db, &["check"]);
+    let mut command = command(db, &["check"]);
     let output = command
         .env("DATABASE_URL", "mysql://u:hunter2@h/d")
         .env("OUTBOX_SCHEMA", "")
@@ -48,6 +49,27 @@ async fn mistakes_are_told_all_at_once(db: &Db) {
     assert!(!told.contains("hunter2") && output.stdout.is_empty(), "{told}");
     assert_eq!(run(db, &["chekc"]).await.code, 2);
 }
+
+/// One that makes the index of a large table takes long.
+async fn a_migration_behind_another_one_does_not_wait_for_ever_and_says_so(db: &Db) {
+    let mut other = db.pg().begin().await.unwrap();
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(0x006f_7574_626f_7831_i64);
+    lock.execute(&mut *other).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let second = command(db, &["migrate"]).spawn().unwrap();
+    eventually("it waits", async || db.int(waiting).await == 1).await;
+    eventually("it stands aside", async || db.int(waiting).await == 0).await;
+    // All its tries, in less time.
+    let hasty = format!("{}?options[lock_timeout]=20ms", db.url);
+    let third = command(db, &["migrate"]).env("DATABASE_URL", hasty).output().await.unwrap();
+    let told = String::from_utf8(third.stderr).unwrap();
+    assert!(!third.status.success() && told.contains("another migration runs"), "{told}");
+    other.rollback().await.unwrap();
+    assert!(second.wait_with_output().await.unwrap().status.success());
+}
+
+outbox_tests::on_postgres!(a_migration_behind_another_one_does_not_wait_for_ever_and_says_so);
 
 outbox_tests::on_both!(
     tables_are_made_and_checked,

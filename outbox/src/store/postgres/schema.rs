@@ -71,7 +71,7 @@ const TRIES: usize = 5;
 
 /// Everybody who writes waits behind a migration that waits for a transaction which has
 /// written: it stands aside when its [`PATIENCE`] is over, and tries again. For whoever has to
-/// end one.
+/// end one, or to see how another migration gets on.
 const LONG: &str = "SELECT pid, query FROM pg_stat_activity \
     WHERE xact_start < now() - interval '1 minute'";
 /// About a minute.
@@ -80,9 +80,9 @@ const WAITS: usize = 12;
 const ASIDE: Duration = Duration::from_millis(500);
 
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
-    let (mut tries, mut waits) = (1, 1);
+    let (mut tries, mut waits, mut was_alone) = (1, 1, false);
     loop {
-        match try_to_migrate(pool, names).await {
+        match try_to_migrate(pool, names, &mut was_alone).await {
             Err(failed) if is(&failed, "40P01") && tries < TRIES => tries += 1,
             Err(failed) if is(&failed, "55P03") && waits < WAITS => {
                 waits += 1;
@@ -90,10 +90,17 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
             }
             Err(failed) if is(&failed, "55P03") => {
                 let (why, table) = (&failed.source, names.table());
-                let text = format!(
-                    "{why}; a transaction that has used a table of `{table}` is not over: end it, \
-                     and migrate again (`{LONG}` finds it)"
-                );
+                let text = if was_alone {
+                    format!(
+                        "{why}; a transaction that has used a table of `{table}` is not over: end \
+                         it, and migrate again (`{LONG}` finds it)"
+                    )
+                } else {
+                    format!(
+                        "{why}; another migration runs, and may be making an index: migrate again \
+                         when it has ended (`{LONG}` finds it)"
+                    )
+                };
                 return Err(StoreError::new("migrate", text, true));
             }
             done => return done,
@@ -127,18 +134,23 @@ async fn made_already(
 }
 
 /// Runs the migrations in one transaction, under a lock that ends with it: a
-/// session lock would outlive a cancelled call.
-async fn try_to_migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
+/// session lock would outlive a cancelled call. Notes when no other migration runs.
+async fn try_to_migrate(
+    pool: &PgPool,
+    names: &TableNames,
+    is_alone: &mut bool,
+) -> Result<(), StoreError> {
     let failed = StoreError::of;
     let mut migrator = migrator(names, MIGRATIONS);
     let users = pool.clone();
     let mut tx = begun("migrate", async move { users.begin_with(BEGIN).await }).await?;
+    tx.execute(PATIENCE).await.map_err(failed("migrate"))?;
     sqlx::query("SELECT pg_advisory_xact_lock($1)")
         .bind(MIGRATION_LOCK)
         .execute(&mut *tx)
         .await
         .map_err(failed("migrate"))?;
-    tx.execute(PATIENCE).await.map_err(failed("migrate"))?;
+    *is_alone = true;
     let made = made_already(&mut tx, names).await?;
     let without = |text: &str| {
         let kept = made.as_ref().map_or_else(|| text.to_owned(), |made| text.replace(made, ""));
