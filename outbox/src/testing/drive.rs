@@ -143,9 +143,11 @@ impl TestBroker {
             settled = run => settled,
             () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Few::new(),
         };
-        let dying = Arc::clone(&self.setup().crashes);
-        let one_less = |left: usize| left.checked_sub(1);
-        let crashed = dying.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok();
+        // A row that is judged without a run has no handler to die in. What is settled
+        // already has had its run.
+        let ran = settled.len() < calls.len()
+            || settled.iter().any(|settling| settling.report.started.is_some());
+        let crashed = ran && self.crashes();
         // A timed-out handler used up its time on the broker's clock too.
         if let Some(limit) = reader.subscriber.options.timeout
             && started.elapsed() >= limit
@@ -156,6 +158,13 @@ impl TestBroker {
             let at = settled.iter().position(|settling| settling.lease.id == call.id);
             self.finish(call, at.map(|at| settled.swap_remove(at)), crashed).await;
         }
+    }
+
+    /// Whether the process dies of this run.
+    fn crashes(&self) -> bool {
+        let dying = Arc::clone(&self.setup().crashes);
+        let one_less = |left: usize| left.checked_sub(1);
+        dying.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
     async fn finish(&self, mut call: Call, settling: Option<Box<Settling>>, crashed: bool) {

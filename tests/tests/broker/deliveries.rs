@@ -115,6 +115,20 @@ async fn a_row_that_crashes_alone_is_proven_guilty() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_judged_without_a_run_uses_up_no_crash() {
+    let subscriber = it(failing).retry(Constant::new(SECOND)).max_deliveries(1);
+    let (broker, _) = first_ending(subscriber).await;
+    broker.crash_next(1);
+    broker.publish_with(Outgoing::new("q", &8).delay(SECOND).expires_in(SECOND)).await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(runs(&broker), 1);
+    let reasons: Vec<_> = broker.dlq_rows().iter().map(|letter| letter.failure_reason).collect();
+    assert_eq!(reasons, [FailureReason::MaxDeliveries, FailureReason::Expired]);
+    broker.publish("q", &9).await.unwrap();
+    assert_eq!(broker.calls("it")[1].ending, Ending::Unwritten);
+}
+
+#[tokio::test]
 async fn one_poisonous_message_dead_letters_no_innocent() {
     let broker = TestBroker::with([it(|| ()).max_deliveries(3).fetch_batch(20)]);
     // Sixteen rows in one claim; the process dies at the first of them, again
