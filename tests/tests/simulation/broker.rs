@@ -120,6 +120,26 @@ fn what_fails_for_good_is_a_dead_letter_or_gone_in_every_seed() {
     }
 }
 
+/// One whose wake is lost waits for the next poll.
+#[test]
+fn a_poll_that_is_hours_away_is_waited_for() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    for seed in 0..50 {
+        let rare =
+            Subscriber::new("it", "q", |_: Context| async {}).min_poll(HOUR).max_poll(3 * HOUR);
+        let broker = TestBroker::with([rare]);
+        TestBroker::simulate(seed).run(broker, async |broker| {
+            for n in 0..5 {
+                broker.publish("q", &n).await?;
+                broker.advance(20 * SECOND).await;
+            }
+            broker.run_until_idle().await;
+            assert!(broker.rows().is_empty());
+            Ok::<_, Error>(())
+        });
+    }
+}
+
 /// Runs in a process of its own, for what it prints.
 #[test]
 fn a_run_that_fails_prints_its_seed() {

@@ -7,11 +7,18 @@ use tokio::time::{sleep, timeout};
 
 use super::world::World;
 use crate::message::Row;
+use crate::subscriber::Subscriber;
 
-/// Longer than any wait of the engine between two tries.
+/// Longer than any wait of the engine between two tries, but for its polls.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// More statements than any finite test takes.
 const MAX_STATEMENTS: usize = 30_000;
+
+/// Longer than a message is left due whose wake was lost.
+pub(super) fn patience(subscribers: &[Subscriber]) -> Duration {
+    let longest = subscribers.iter().map(|one| one.options.max_poll).max();
+    PATIENCE.saturating_add(longest.unwrap_or_default())
+}
 
 impl World {
     /// Runs until a time, or until nothing is left to do.
@@ -27,22 +34,23 @@ impl World {
     /// # Panics
     /// When that does not come.
     async fn idle(&self) {
+        let patience = self.patience;
         loop {
             let changed = self.ledger.changed.notified();
             if self.ledger.running() == 0 && !self.store.any(|row| self.queues.contains(&row.queue))
             {
                 return;
             }
-            let waited = timeout(PATIENCE + 2 * self.weather.stall, changed).await.is_err();
+            let waited = timeout(patience + 2 * self.weather.stall, changed).await.is_err();
             let now = self.store.now();
             let forgotten = |row: &Row| {
                 row.acquired_token.is_none()
                     && self.queues.contains(&row.queue)
-                    && row.next_attempt_at + PATIENCE < now
+                    && row.next_attempt_at + patience < now
             };
             assert!(
                 !waited || !self.store.any(forgotten),
-                "a message has been due for {PATIENCE:?}, and nobody claims it"
+                "a message has been due for {patience:?}, and nobody claims it"
             );
             let statements = self.statements.load(Ordering::Relaxed);
             assert!(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -12,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::super::TestBroker;
 use super::chance::{Dice, Moment};
 use super::ledger::Ledger;
-use super::process;
 use super::told::{Fault, Place, Told};
 use super::wakes::Mailbox;
 use super::weather::Weather;
+use super::{idle, process};
 use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::Wake;
@@ -34,6 +35,8 @@ pub(in crate::testing) struct World {
     pub(super) closing: CancellationToken,
     /// Those that some subscriber reads.
     pub(super) queues: BTreeSet<String>,
+    /// How long a message may be due with nobody at it.
+    pub(super) patience: Duration,
     pub(super) statements: AtomicUsize,
     watch: Option<Watch>,
     mailboxes: Mutex<Vec<Weak<Mailbox>>>,
@@ -64,6 +67,7 @@ impl World {
             ledger: Arc::new(Ledger::new(Arc::clone(&broker.calls))),
             closing: CancellationToken::new(),
             queues,
+            patience: idle::patience(&subscribers),
             statements: AtomicUsize::new(0),
             watch,
             mailboxes: Mutex::default(),
