@@ -27,7 +27,8 @@ const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 /// The loops of a started app. Dropping it stops without waiting.
 pub struct RunningApp {
     rest: Mutex<Rest>,
-    /// Ends the claims, even while a ping has the engine.
+    /// Ends the claims, and the pings under way: the connection of one that is not answered
+    /// would hold up the stop.
     claims: CancellationToken,
     /// Told by a ping at once, without waiting for the drain.
     life: Arc<Life>,
@@ -51,17 +52,12 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 /// An engine, whatever its store.
 pub(super) trait AnyEngine: Send + Sync {
     fn claims(&self) -> CancellationToken;
-    fn ping(&self) -> Answer<'_>;
     fn drain(&mut self) -> Answer<'_>;
 }
 
 impl<S: Store> AnyEngine for Engine<S> {
     fn claims(&self) -> CancellationToken {
         self.claims()
-    }
-
-    fn ping(&self) -> Answer<'_> {
-        Box::pin(self.ping())
     }
 
     fn drain(&mut self) -> Answer<'_> {
@@ -109,18 +105,20 @@ impl RunningApp {
     /// stopped or stopping.
     pub async fn ping(&self) -> Result<()> {
         let stopped = || StoreError::new("ping", "the app is stopped or stopping", false);
+        let Some(vital) = self.life.vital() else { return Err(stopped().into()) };
+        let ended = vital.ended();
+        // Looked at last: a stop ends the loops one after the other.
         if self.life.phase() != Phase::Running {
             return Err(stopped().into());
         }
-        let ask = async {
-            match &self.rest.lock().await.engine {
-                Some(engine) => engine.ping().await,
-                None => Err(stopped().into()),
-            }
-        };
-        timeout(PING_LIMIT, ask)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::new("ping", "no answer within 5 s", true).into()))
+        if let Some(ended) = ended {
+            return Err(StoreError::new("ping", ended, false).into());
+        }
+        match timeout(PING_LIMIT, self.claims.run_until_cancelled(vital.ask())).await {
+            Ok(Some(answer)) => Ok(answer?),
+            Ok(None) => Err(stopped().into()),
+            Err(_) => Err(StoreError::new("ping", "no answer within 5 s", true).into()),
+        }
     }
 
     /// Drains: claims no more, lets running handlers finish within the drain
@@ -190,20 +188,54 @@ impl fmt::Debug for RunningApp {
 
 #[cfg(all(test, feature = "testing"))]
 mod tests {
+    use futures_util::future::BoxFuture;
+    use tokio::task::yield_now;
+    use tokio::time::{Instant, sleep};
+
     use super::*;
-    use crate::engine::{Settings, Shared};
-    use crate::store::memory::MemoryStore;
+    use crate::engine::{LoopState, Reading, Vital};
+    use crate::store::Connections;
 
-    /// The database answers no ping.
-    struct Hangs(CancellationToken);
+    const SECOND: Duration = Duration::from_secs(1);
 
-    impl AnyEngine for Hangs {
-        fn claims(&self) -> CancellationToken {
-            self.0.clone()
+    /// Answers a ping after so long.
+    struct Slow(Duration);
+
+    impl Vital for Slow {
+        fn loops(&self) -> Vec<LoopState> {
+            Vec::new()
         }
 
-        fn ping(&self) -> Answer<'_> {
-            Box::pin(std::future::pending())
+        fn pulse(&self) -> Reading {
+            Reading::default()
+        }
+
+        fn connections(&self) -> Connections {
+            Connections::default()
+        }
+
+        fn ask(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(async {
+                sleep(self.0).await;
+                Ok(())
+            })
+        }
+
+        fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn end_loop(&self, _: &str) {}
+
+        fn end_loops(&self) {}
+    }
+
+    /// Has nothing to drain.
+    struct Idle;
+
+    impl AnyEngine for Idle {
+        fn claims(&self) -> CancellationToken {
+            CancellationToken::new()
         }
 
         fn drain(&mut self) -> Answer<'_> {
@@ -211,28 +243,31 @@ mod tests {
         }
     }
 
+    fn running(slow: &Arc<dyn Vital>) -> RunningApp {
+        let life = Life::begin(Arc::downgrade(slow));
+        RunningApp::new(Box::new(Idle), life, Vec::new(), Sinks::default())
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_ping_without_an_answer_keeps_no_stop_from_ending_the_claims() {
-        let (store, render) = (MemoryStore::new(true), Arc::new(crate::subscriber::debug_chain));
-        let shared = Shared::new(store, render, crate::Publisher::default(), Sinks::default());
-        let settings = Settings { drain_timeout: PING_LIMIT, sample_every: None };
-        let anew = None::<fn() -> MemoryStore>;
-        let (states, counts) = (crate::extract::States::default(), crate::Stats::default());
-        let engine = Engine::start(shared, Vec::new(), &states, &counts, settings, anew);
-        let (claims, life) = (CancellationToken::new(), Life::begin(engine.vitals()));
-        let hangs = Box::new(Hangs(claims.clone()));
-        let running = RunningApp::new(hangs, life, Vec::new(), Sinks::default());
-        let begun = tokio::time::Instant::now();
-        let ended = async {
-            tokio::task::yield_now().await;
+    async fn a_ping_without_an_answer_keeps_no_stop_waiting() {
+        let slow: Arc<dyn Vital> = Arc::new(Slow(3600 * SECOND));
+        let (running, begun) = (running(&slow), Instant::now());
+        let stop = async {
+            yield_now().await;
             running.stop().await
         };
-        let claims_end = async {
-            let ended = timeout(PING_LIMIT / 2, claims.cancelled()).await;
-            (ended.is_ok(), begun.elapsed())
-        };
-        let (pinged, stopped, claimed) = tokio::join!(running.ping(), ended, claims_end);
-        assert!(pinged.is_err() && stopped.is_ok());
-        assert_eq!(claimed, (true, Duration::ZERO));
+        let (pinged, stopped) = tokio::join!(running.ping(), stop);
+        stopped.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert!(pinged.unwrap_err().to_string().contains("stopped or stopping"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_at_once_do_not_wait_for_each_other() {
+        let slow: Arc<dyn Vital> = Arc::new(Slow(2 * SECOND));
+        let (running, begun) = (running(&slow), Instant::now());
+        let (one, two, three) = tokio::join!(running.ping(), running.ping(), running.ping());
+        assert!(one.is_ok() && two.is_ok() && three.is_ok());
+        assert_eq!(begun.elapsed(), 2 * SECOND);
     }
 }

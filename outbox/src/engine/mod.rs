@@ -272,15 +272,6 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Asks the database for a sign of life, and every loop whether it lives.
-    pub(crate) async fn ping(&self) -> crate::Result<()> {
-        if let Some(ended) = self.vitals.loops().into_iter().find(|one| !one.is_alive()) {
-            let ended = format!("the loop `{}` has ended; see the log", ended.name);
-            return Err(crate::StoreError::new("ping", ended, false).into());
-        }
-        Ok(self.shared.store.ping().await?)
-    }
-
     /// Cancelled, it ends the claims; the rest is for [`Engine::drain`].
     pub(crate) fn claims(&self) -> CancellationToken {
         self.stop.clone()

@@ -53,6 +53,11 @@ impl Loops {
 pub(crate) trait Vital: Send + Sync {
     /// Every loop.
     fn loops(&self) -> Vec<LoopState>;
+    /// What keeps it from working: a loop that has ended.
+    fn ended(&self) -> Option<String> {
+        let ended = self.loops().into_iter().find(|one| !one.is_alive())?;
+        Some(format!("the loop `{}` has ended; see the log", ended.name))
+    }
     fn pulse(&self) -> Reading;
     fn connections(&self) -> Connections;
     /// Asks the database for a sign of life.

@@ -63,9 +63,14 @@ impl Life {
         }
     }
 
+    /// What the engine says of itself; `None` when it is gone.
+    pub(crate) fn vital(&self) -> Option<Arc<dyn Vital>> {
+        self.vital.upgrade()
+    }
+
     pub(super) fn glance(&self) -> Report {
         let phase = self.phase();
-        let Some(vital) = self.vital.upgrade() else {
+        let Some(vital) = self.vital() else {
             // Dropped without a stop.
             return Report::of(Phase::Stopped);
         };
@@ -96,7 +101,7 @@ impl Life {
 
     /// What speaks against being ready, by the database, as far as it tells until then.
     pub(super) async fn ask(self: &Arc<Self>, end: Instant) -> Option<Vec<String>> {
-        let Some(vital) = self.vital.upgrade() else { return Some(Vec::new()) };
+        let Some(vital) = self.vital() else { return Some(Vec::new()) };
         if let Err(silent) = timeout_at(end, vital.ask()).await.ok()? {
             return Some(vec![silent.to_string()]);
         }
@@ -139,7 +144,7 @@ impl Life {
     /// Ends a loop as a panic in it would, for tests of what is told of it.
     #[cfg(feature = "testing")]
     pub(crate) fn end_loop(&self, name: &str) {
-        if let Some(vital) = self.vital.upgrade() {
+        if let Some(vital) = self.vital() {
             vital.end_loop(name);
         }
     }

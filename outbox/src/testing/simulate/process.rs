@@ -93,7 +93,7 @@ pub(super) async fn live(world: Arc<World>, cast: Arc<Cast>) {
         let over = world.closing.is_cancelled();
         if over
             && !process.is_dead()
-            && let Err(ended) = engine.ping().await
+            && let Some(ended) = engine.vitals().upgrade().and_then(|vital| vital.ended())
         {
             panic!("{ended}");
         }
