@@ -26,12 +26,11 @@ impl<S: Store> Engine<S> {
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.stop.cancel();
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
-            self.dropped = self.dropped.max(self.shared.quiet.running());
-            for reader in &self.readers {
-                let handlers = reader.inbox.running();
-                if handlers > 0 {
-                    reader.teller.drain_timeout(handlers, self.drain_timeout);
-                }
+            let running = self.shared.quiet.running();
+            self.dropped = self.dropped.max(running);
+            // A drain that goes on has told of them.
+            if running > 0 && !self.shared.cut_off.is_cancelled() {
+                self.tell_of_running();
             }
             self.shared.cut_off.cancel();
             // Also bounds a claim that still waits for its answer.
@@ -68,6 +67,15 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S> Engine<S> {
+    fn tell_of_running(&self) {
+        for reader in &self.readers {
+            let handlers = reader.inbox.running();
+            if handlers > 0 {
+                reader.teller.drain_timeout(handlers, self.drain_timeout);
+            }
+        }
+    }
+
     /// The settlers have ended. They are taken off one by one: a drain that is dropped goes
     /// on when called again.
     async fn written(&mut self) {

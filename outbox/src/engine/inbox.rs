@@ -54,6 +54,8 @@ struct State {
     in_hand: usize,
     /// The last of these.
     reserved: usize,
+    /// Of those that workers have: rows whose results wait for room.
+    ended: usize,
     /// Workers that wait for rows.
     idle: usize,
     /// The claimer wants to be told of room.
@@ -242,7 +244,13 @@ impl Inbox {
     /// Rows that run.
     pub(super) fn running(&self) -> usize {
         let state = self.state();
-        state.in_hand - state.reserved - state.waiting.len()
+        state.in_hand - state.reserved - state.waiting.len() - state.ended
+    }
+
+    /// These rows of a worker run no more, or not yet, for as long as this is there.
+    pub(super) fn ended(&self, rows: usize) -> Ended<'_> {
+        self.state().ended += rows;
+        Ended { inbox: self, rows }
     }
 
     /// No more rows; returns those that no worker has taken.
@@ -263,6 +271,18 @@ struct Idle<'a>(&'a Inbox);
 impl Drop for Idle<'_> {
     fn drop(&mut self) {
         self.0.state().idle -= 1;
+    }
+}
+
+/// Rows whose results wait for room.
+pub(super) struct Ended<'a> {
+    inbox: &'a Inbox,
+    rows: usize,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.inbox.state().ended -= self.rows;
     }
 }
 
@@ -294,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_and_places_for_a_claim_do_not_run() {
+    fn what_waits_or_has_ended_and_places_for_a_claim_do_not_run() {
         let inbox = Inbox::new(10, 4000, Duration::from_secs(60), &Arc::default());
         let batch = Batching { size: 1, wait: Duration::ZERO };
         let first = inbox.reserve(5).unwrap();
@@ -302,6 +322,9 @@ mod tests {
         assert!(inbox.turn(None, batch).0.is_some());
         assert!(inbox.reserve(2).is_some());
         assert_eq!((inbox.running(), inbox.in_hand()), (1, 5));
+        let ended = inbox.ended(1);
+        assert_eq!((inbox.running(), inbox.in_hand()), (0, 5));
+        drop(ended);
         assert_eq!((inbox.close().len(), inbox.running()), (2, 1));
     }
 

@@ -126,7 +126,8 @@ pub(crate) async fn deliver<S: Store>(
     early: Option<&Sender>,
 ) -> Few<Box<Settling>> {
     let (mut settled, mut runs, mut suspects) = (Few::new(), Few::new(), Vec::new());
-    let loan = (jobs.len() > 1).then(Arc::<Loan>::default);
+    let rows = jobs.len();
+    let loan = (rows > 1).then(Arc::<Loan>::default);
     for job in jobs {
         match admit(shared, reader, job, loan.as_ref(), now) {
             Admitted::Not(settling) => settled.push(settling),
@@ -136,7 +137,7 @@ pub(crate) async fn deliver<S: Store>(
     }
     let mut late = !suspects.is_empty();
     for suspect in suspects {
-        hand_over(early, &mut settled).await;
+        hand_over(early, reader, rows, &mut settled).await;
         if shared.stop.is_cancelled() {
             settled.push(suspect.given_back());
             continue;
@@ -144,7 +145,7 @@ pub(crate) async fn deliver<S: Store>(
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
     if !runs.is_empty() {
-        late |= hand_over(early, &mut settled).await;
+        late |= hand_over(early, reader, rows, &mut settled).await;
         let Some(Turn { place, running: _running, waited }) =
             pin!(turn(shared, reader, runs.len())).await
         else {
@@ -195,11 +196,16 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
     shared.stop.run_until_cancelled(Box::pin(waits)).await.flatten()
 }
 
-/// True when it may have waited.
-async fn hand_over(early: Option<&Sender>, settled: &mut Few<Box<Settling>>) -> bool {
+/// True when it may have waited. None of the worker's rows runs meanwhile.
+async fn hand_over(
+    early: Option<&Sender>,
+    reader: &Reader,
+    rows: usize,
+    settled: &mut Few<Box<Settling>>,
+) -> bool {
     let Some(early) = early.filter(|_| !settled.is_empty()) else { return false };
     for settling in settled.drain(..) {
-        early.send(settling).await;
+        early.send_while(settling, || reader.inbox.ended(rows)).await;
     }
     true
 }

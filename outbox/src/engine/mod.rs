@@ -338,7 +338,7 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
             Few::new()
         });
         for settling in settled {
-            results.send(settling).await;
+            results.send_while(settling, || reader.inbox.ended(count)).await;
         }
         now = Instant::now();
         last = Some((count, now - started));

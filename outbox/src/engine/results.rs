@@ -191,8 +191,15 @@ impl Sender {
     /// # Cancel safety
     /// A dropped call has handed over nothing.
     pub(super) async fn send(&self, settling: Box<Settling>) {
+        self.send_while(settling, || ()).await;
+    }
+
+    /// As [`send`](Self::send), and holds what `waits` makes while it waits for room, if it
+    /// has to.
+    pub(super) async fn send_while<W>(&self, settling: Box<Settling>, waits: impl FnOnce() -> W) {
         let way = if settling.is_letter() { &self.letters } else { &self.results };
         let (mut late, mut wakes) = way.take_over(settling);
+        let _waits = late.is_some().then(waits);
         while let Some(settling) = late {
             let drained = way.drained.notified();
             (late, wakes) = way.take_over(settling);

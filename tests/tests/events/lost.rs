@@ -1,14 +1,17 @@
 //! Deliveries whose result was not written are closed as well, and as nothing
 //! better than that.
 
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use outbox::AckPolicy;
 use outbox::retry::{Constant, NoRetry};
+use outbox::{AckPolicy, Context, Outgoing, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::probe::{self, Run};
 use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both};
+
+use tokio::time::timeout;
 
 use super::witness::{Row, Witness};
 use super::{HOUR, closings, fields, queue, told};
@@ -17,6 +20,8 @@ on_both!(
     a_result_on_a_lost_lease,
     a_lease_that_is_lost_under_a_run,
     a_drain_that_takes_too_long,
+    a_drain_whose_handlers_have_ended_and_cannot_hand_over_their_results,
+    a_drain_that_goes_on_when_called_again,
     a_drain_that_drops_what_was_acked_first,
     a_dead_letter_that_is_refused,
 );
@@ -88,6 +93,53 @@ async fn a_drain_that_takes_too_long(db: &Db) {
     assert_eq!((late.get("subscriber"), late.get("handlers")), (Some("slow"), Some("1")));
     assert_eq!(late.get("drain_timeout_seconds"), Some("0.03"));
     assert!(told(&other).is_empty(), "of those that still run only");
+}
+
+/// They are more than may wait to be written.
+async fn a_drain_whose_handlers_have_ended_and_cannot_hand_over_their_results(db: &Db) {
+    const ROWS: usize = 8000;
+    let (q, other) = (queue(), queue());
+    let (ended, probe) = probe::gated("ended", &q);
+    let (slow, runs) = probe::gated("slow", &other);
+    let app = db.app().only([ended.max_workers(ROWS), slow]).drain_timeout(Duration::from_secs(1));
+    let running = Arc::new(app.start().await.unwrap());
+    db.publish(&other, 0).await;
+    db.send_all((0..ROWS).map(|n| Outgoing::new(&q, &n))).await;
+    runs.start().await;
+    eventually("all run", async || probe.running() == ROWS).await;
+    let lock = db.lock().await;
+    probe.let_end(ROWS);
+    eventually("all have ended", async || probe.finished() == ROWS).await;
+    let stopping = Arc::clone(&running);
+    let stop = tokio::spawn(async move { stopping.stop().await });
+    eventually("it tells", async || told(&other).contains(&"drain_timeout".to_owned())).await;
+    assert!(!told(&q).contains(&"drain_timeout".to_owned()), "of those that still run only");
+    lock.release().await;
+    let dropped = stop.await.unwrap().unwrap_err().to_string();
+    assert!(dropped.starts_with("1 handlers"), "{dropped}");
+}
+
+async fn a_drain_that_goes_on_when_called_again(db: &Db) {
+    let q = queue();
+    let (release, blocked) = mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    let stubborn = Subscriber::new("stubborn", q.as_str(), move |_: Context| {
+        let blocked = Arc::clone(&blocked);
+        async move {
+            let _ = blocked.lock().unwrap().recv();
+        }
+    });
+    let app = db.app().only([stubborn]).drain_timeout(Duration::from_millis(30));
+    let running = app.start().await.unwrap();
+    db.publish(&q, 7).await;
+    eventually("it runs", async || told(&q) == ["dispatched"]).await;
+    for _ in 0..2 {
+        let stop = timeout(Duration::from_millis(300), running.stop()).await;
+        assert!(stop.is_err(), "it cannot be over");
+    }
+    drop(release);
+    running.stop().await.unwrap_err();
+    assert_eq!(told(&q).iter().filter(|event| *event == "drain_timeout").count(), 1);
 }
 
 /// Its message does not come back, and something has to say so.
