@@ -172,6 +172,23 @@ async fn a_limit_and_what_it_leaves_out_are_told(db: &Db) {
     assert_eq!(seen.load(Ordering::SeqCst), 1204);
 }
 
+async fn rows_that_nobody_reads_use_up_no_limit_and_are_not_told_as_readable(db: &Db) {
+    db.send_all((0..1200).map(|n| Outgoing::new("unread", &n))).await;
+    for payload in ["{}", "{}", "{\"id\": 1, \"amount\": 2}", "{}"] {
+        db.send(json("orders", payload)).await;
+    }
+    let doctor = db.app().only([confirm::subscriber()]).doctor().unwrap();
+    let doctor = doctor.on_progress(|done, of| assert!(done <= of, "{done} of {of}"));
+    for (limit, wrong, said) in [(3, "2 rows", "1 of 3 rows"), (9, "3 rows", "1 of 4 rows")] {
+        let report = doctor.clone().rows(limit).examine().await.unwrap();
+        let found = by(&report, "payloads");
+        assert!(found[0].what.starts_with(wrong), "{found:?}");
+        let check = report.checks.last().unwrap().said.as_deref().unwrap();
+        assert!(check.starts_with(&format!("{said} can be read")), "{check}");
+        assert_eq!(found.len() == 2, limit == 3, "something was left out: {found:?}");
+    }
+}
+
 async fn a_handler_made_by_hand_is_tried_once_it_says_what_it_reads(db: &Db) {
     db.send(json("raw", "\"x\"")).await;
     let by_hand = || Subscriber::new("by_hand", "raw", |_: Context| async {});
@@ -197,6 +214,7 @@ outbox_tests::on_both!(
     failed_dead_letters_are_tried_and_those_done_with_are_not,
     without_a_table_of_dead_letters_rows_are_tried,
     a_limit_and_what_it_leaves_out_are_told,
+    rows_that_nobody_reads_use_up_no_limit_and_are_not_told_as_readable,
     a_handler_made_by_hand_is_tried_once_it_says_what_it_reads,
     headers_that_are_no_object_do_not_decode,
 );

@@ -52,7 +52,10 @@ type Groups = BTreeMap<(String, &'static str, String), Group>;
 /// What was tried in one table.
 #[derive(Default)]
 struct Tried {
+    /// Those of queues that a handler reads; the others are passed over.
     rows: u64,
+    /// As far as the progress tells: what a limit counts, or else all.
+    done: u64,
     groups: Groups,
     complete: bool,
 }
@@ -81,7 +84,7 @@ pub(super) async fn check(doctor: &Doctor, found: &mut Found) -> Result<String> 
     for (letters, extent) in [false, true].into_iter().zip(extents) {
         let Some(extent) = extent else { continue };
         let tried = read(doctor, &trial, letters, extent.last, done, of).await?;
-        done += tried.rows;
+        done += tried.done;
         said.push(tell(&tried, letters, extent.rows, found));
     }
     Ok(said.join(", "))
@@ -102,28 +105,39 @@ async fn read(
     before: u64,
     of: u64,
 ) -> Result<Tried, StoreError> {
-    const PAGE: i64 = 500;
+    const PAGE: u64 = 500;
     let queues = trial.queues();
     let (mut tried, mut after) = (Tried::default(), i64::MIN);
+    // What is sent and not tried is a waste, but so is a page of other queues' rows.
+    let mut widest = 1;
     loop {
-        let left = doctor.rows.map_or(i64::MAX, |most| {
-            i64::try_from(most.saturating_sub(tried.rows)).unwrap_or(i64::MAX)
-        });
-        let page = Page { letters, after, last, queues: &queues, rows: left.min(PAGE) };
-        let mut seen = 0;
-        let each = |kept: Kept| {
-            (after, seen) = (kept.id, seen + 1);
-            note(trial, kept, &mut tried.groups);
-        };
-        on_desk!(doctor.operator, desk => desk.page(page, each).await)?;
-        tried.rows += u64::try_from(seen).unwrap_or_default();
-        (doctor.progress)(before + tried.rows, of);
-        if seen < page.rows {
-            tried.complete = true;
+        let left = doctor.rows.map_or(u64::MAX, |most| most.saturating_sub(tried.rows));
+        if left == 0 {
             return Ok(tried);
         }
-        if left == page.rows {
+        let rows = left.max(widest).min(PAGE);
+        let page = Page { letters, after, last, queues: &queues, rows: rows.cast_signed() };
+        let (mut seen, mut read) = (0, 0);
+        let each = |kept: Kept| {
+            (after, seen) = (kept.id, seen + 1);
+            if trial.reads(&kept.queue) {
+                read += 1;
+                if read <= left {
+                    note(trial, kept, &mut tried.groups);
+                }
+            }
+        };
+        on_desk!(doctor.operator, desk => desk.page(page, each).await)?;
+        let here = read.min(left);
+        tried.rows += here;
+        tried.done += if doctor.rows.is_some() { here } else { seen };
+        (doctor.progress)(before + tried.done, of);
+        if seen < rows || read > left {
+            tried.complete = read <= left;
             return Ok(tried);
+        }
+        if read == 0 {
+            widest = 2 * rows;
         }
     }
 }

@@ -45,6 +45,11 @@ impl Trial {
         self.readers.keys().cloned().collect()
     }
 
+    /// Whether payloads of the queue can be tried.
+    pub(super) fn reads(&self, queue: &str) -> bool {
+        self.readers.contains_key(queue)
+    }
+
     /// The subscriber and why it cannot read the payload; `None` when it can.
     pub(super) fn fails(&self, kept: Kept) -> Option<(&'static str, String)> {
         let (read, common) = self.readers.get(&kept.queue)?;
