@@ -156,7 +156,7 @@ const ANSWERED: usize = 2;
 async fn claimed_guilty(store: &MemoryStore, reader: &Arc<Reader>) -> Job {
     let died = claimed(store, 1).await.remove(0);
     let lease = Settling::of(reader, &died).lease;
-    store.extend(&[Extend { lease, token: new_alone_token() }]).await.unwrap();
+    store.extend(&[Extend { lease, token: new_alone_token() }]).await.expect("it answers");
     sleep(2 * TTL).await;
     claimed(store, 1).await.remove(0)
 }

@@ -28,9 +28,9 @@ impl Limits {
         }
         let ceiling = ceiling.map_or(CEILING, |limit| limit.min(CEILING));
         // NaN and infinity (an overflowing power) end at the ceiling as well.
-        let cut = |seconds: f64| match seconds < ceiling.as_secs_f64() {
-            true => Duration::from_secs_f64(seconds.max(0.0)),
-            false => ceiling,
+        let cut = |seconds: f64| {
+            let below = seconds < ceiling.as_secs_f64();
+            if below { Duration::from_secs_f64(seconds.max(0.0)) } else { ceiling }
         };
         let delay = cut(seconds * (1.0 + self.jitter * (fastrand::f64() - 0.5)));
         let Some(max) = self.max_total_delay else { return Some(delay) };
