@@ -293,7 +293,7 @@ fn a_row_that_is_condemned_without_its_letter_stays_condemned() {
         row
     };
     condemned(AGAIN).letter("w0").delete("w0").is_right();
-    condemned(AGAIN).run("w0", "ok").delete("w0").is_wrong("no word of its handler");
+    condemned(AGAIN).run("w0", "ok").delete("w0").is_wrong("0 letters, and 1 in the model");
     condemned(NOT_ALONE).letter("w0").delete("w0").is_wrong("the model has no Join");
 }
 
