@@ -10,7 +10,7 @@
 //! #[derive(Serialize, Deserialize)]
 //! struct Order { id: i64 }
 //!
-//! #[subscriber("orders", retry = Exponential(initial = "1s", max_attempts = 5), max_deliveries = 5)]
+//! #[subscriber("orders", retry = Exponential(initial = "1s", max_attempts = 5), max_deliveries = 10)]
 //! async fn confirm(order: Order, State(mailer): State<Mailer>) -> Result<(), std::io::Error> {
 //!     mailer.send(order.id).await
 //! }
@@ -45,7 +45,8 @@
 //!
 //! At-least-once: a committed message is handled until its handler succeeds or
 //! it fails for good, and a crash can make it be handled again. With a
-//! dead-letter table, a terminal failure and its dead letter are one statement.
+//! dead-letter table, a terminal failure and its dead letter are one statement (on SQLite one
+//! transaction).
 //!
 #![doc = include_str!("docs/traces.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

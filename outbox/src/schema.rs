@@ -84,7 +84,8 @@ pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migra
 /// The SQL against a table that is not there.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn making(database: Database, names: &TableNames) -> String {
-    let first = "-- as `outbox::migrate(&pool)` and the command `migrate` do:\n";
+    let first = "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
+        environment `outbox::migrate(&pool)` and the command `migrate`:\n";
     [first, &sql(database, names)].concat()
 }
 

@@ -79,3 +79,22 @@ async fn a_file_that_cannot_be_opened_is_named() {
     let error = outbox::sqlite::connect("sqlite:no/such/folder/shop.db").await.unwrap_err();
     assert!(error.to_string().contains("no/such/folder/shop.db"), "{error}");
 }
+
+/// SQLite waits for a writer, but not with the change to a write-ahead log.
+#[tokio::test]
+async fn a_file_that_somebody_writes_without_a_log_is_opened_when_he_has_ended() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-log");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let options = url.parse::<sqlx::sqlite::SqliteConnectOptions>().unwrap();
+    let plain = sqlx::SqlitePool::connect_with(options.create_if_missing(true)).await.unwrap();
+    let mut writer = plain.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    sqlx::query("CREATE TABLE orders (id bigint)").execute(&mut *writer).await.unwrap();
+    let opened = tokio::spawn(async move { outbox::sqlite::connect(&url).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!opened.is_finished(), "it waits");
+    writer.commit().await.unwrap();
+    plain.close().await;
+    opened.await.unwrap().unwrap();
+}

@@ -269,8 +269,8 @@ fn announce(subscribers: &[Subscriber], dead_letters: bool) {
     if !dead_letters && !terminal.is_empty() {
         warn!(
             target: TARGET, subscribers = ?terminal,
-            "no dead-letter table is configured (`.dlq(..)`, `OUTBOX_DLQ_TABLE`): messages that \
-             fail for good are deleted"
+            "no dead-letter table is configured (by `.dlq(..)`, or for `App::from_env` by \
+             `OUTBOX_DLQ_TABLE`): messages that fail for good are deleted"
         );
     }
 }

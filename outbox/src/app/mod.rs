@@ -2,6 +2,7 @@
 
 mod config;
 mod launch;
+mod misspelt;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod operated;
 mod running;
@@ -98,7 +99,8 @@ impl App {
     ///
     /// `sslmode` in the URL says which connections need TLS, for which the feature `tls` is
     /// needed, or one of sqlx's own: with `verify-full` the server's certificate has to be
-    /// of an authority that is known, or that `sslrootcert=FILE` names, and for that host.
+    /// of an authority in Mozilla's list, which is compiled in, or that `sslrootcert=FILE` names,
+    /// and for that host.
     /// `require` encrypts and looks at no certificate. `prefer`, the default, and `allow`
     /// take a server without TLS. A program built without TLS does not connect where one
     /// of the first two is asked for.
@@ -119,6 +121,7 @@ impl App {
     /// created: run [`migrate`](crate::migrate) first.
     #[must_use]
     pub fn from_env() -> Self {
+        misspelt::warn();
         config::from_lookup(crate::store::names::variable)
     }
 
@@ -152,8 +155,10 @@ impl App {
         Self::new(Database::Postgres(pool))
     }
 
-    /// An app on the file of this pool. The engine opens three connections of
-    /// its own, with the pool's settings.
+    /// An app on the file of this pool, which is best made by
+    /// [`sqlite::connect`](crate::sqlite::connect): without a write-ahead log whoever reads the
+    /// file keeps everybody from writing. The engine opens three connections of its own, with
+    /// the pool's settings.
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool) -> Self {

@@ -1,14 +1,18 @@
 //! What a handler would make of a letter: it runs, and its transaction is rolled back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{DeadLetters, Opened, Status};
+use super::{DeadLetters, Letter, Opened, Status};
 use crate::app::App;
 use crate::engine::{Rehearsed, Settlement, rehearse};
 use crate::error::{Error, Result};
+use crate::message::headers::{LETTER, ORIGINAL_ID, REPLAYS};
 use crate::message::{FailureReason, Row, Stored};
 use crate::ops::json;
 use crate::publish::{Due, Prepared};
@@ -143,8 +147,30 @@ impl App {
     }
 }
 
-/// The row that a replay would make.
+/// Headers as a replay writes them: what is no JSON object counts as an empty one.
+fn replayed(letter: &Letter, headers: Option<&str>) -> String {
+    let text = |value: &RawValue| match serde_json::from_str(value.get()).ok()? {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    };
+    let mut all: BTreeMap<String, Box<RawValue>> =
+        headers.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let is_count = |text: &String| text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
+    let replays = all.get(REPLAYS).and_then(|value| text(value)).filter(is_count);
+    let replays = replays.and_then(|text| text.parse().ok()).unwrap_or(0_u64) + 1;
+    let original = all.get(ORIGINAL_ID).and_then(|value| text(value));
+    let original = original.unwrap_or_else(|| letter.original_id.to_string());
+    let new =
+        [(ORIGINAL_ID, original), (REPLAYS, replays.to_string()), (LETTER, letter.id.to_string())];
+    let raw = |text: &String| serde_json::value::to_raw_value(text).ok();
+    all.extend(new.iter().filter_map(|(name, text)| Some(((*name).to_owned(), raw(text)?))));
+    serde_json::to_string(&all).unwrap_or_default()
+}
+
+/// The row that a replay would make, but for its id, which is the letter's row's.
 fn row_of(opened: Opened, now: SystemTime) -> Row {
+    let headers = replayed(&opened.letter, opened.headers.as_deref());
     Row {
         id: opened.letter.original_id,
         queue: opened.letter.queue,
@@ -158,7 +184,7 @@ fn row_of(opened: Opened, now: SystemTime) -> Row {
         acquired_at: Some(now),
         acquired_token: None,
         timer_id: opened.letter.timer_id,
-        headers: opened.headers.map(Stored::Text),
+        headers: Some(Stored::Text(headers.into())),
     }
 }
 

@@ -34,7 +34,10 @@ impl Filter {
 
     /// The letters with these ids, which are those of the dead-letter table.
     pub fn ids(mut self, ids: impl IntoIterator<Item = i64>) -> Self {
-        self.ids = Some(ids.into_iter().collect());
+        let mut ids: Vec<_> = ids.into_iter().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        self.ids = Some(ids);
         self
     }
 

@@ -81,9 +81,9 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// On SQLite; when the table has triggers, row-level security or indexes of others, is in a
-    /// publication, or is referred to by foreign keys or views, which would be left behind; when
-    /// others keep it locked; when a statement fails.
+    /// On SQLite; when the table has triggers, row-level security, generated or identity columns
+    /// or indexes of others, is in a publication, or is referred to by foreign keys or views,
+    /// which would be left behind; when others keep it locked; when a statement fails.
     ///
     /// # Cancel safety
     /// A dropped call leaves everything or nothing.

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use futures_util::poll;
@@ -104,7 +105,10 @@ async fn end_transaction<S: Store>(
 ) -> bool {
     let begun = Instant::now();
     let leases: Vec<_> = runs.iter().map(|run| run.settling.lease).collect();
-    let committed = transaction::end(lent, shared, &leases, rulings).await;
+    let overruled = runs.iter().zip(&*rulings).any(|(run, ruling)| {
+        !ruling.is_ack() && run.context.delivery().overruled.load(Ordering::SeqCst)
+    });
+    let committed = transaction::end(lent, shared, &leases, rulings, overruled).await;
     if let Err(failed) = &committed {
         let acks = runs.iter_mut().zip(rulings).filter(|(_, ruling)| ruling.is_ack());
         for (run, ruling) in acks {

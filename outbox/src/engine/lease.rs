@@ -1,34 +1,32 @@
-//! Leases live as long as their handlers: extended in batches, on a task of
-//! their own.
+//! The leases of running handlers, which live as long as these.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
 use slab::Slab;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
-use tracing::warn;
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use super::Shared;
 use super::solitude::Solitude;
 use crate::extract::Context;
-use crate::store::{Extend, Lease, Store};
-use crate::telemetry::{Sinks, TARGET};
+use crate::store::{Extend, Lease};
+use crate::telemetry::Sinks;
 
 /// More than the store itself waits for an answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Of a run that goes on for so long the log tells once: where there is no timeout, nobody else
+/// ends it.
+pub(super) const LONG: Duration = Duration::from_secs(600);
 
 /// The leases of running handlers.
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Slab<Held>>,
     /// Who is told when they cannot be extended.
-    sinks: Sinks,
+    pub(super) sinks: Sinks,
     /// When the lease task last ran; see `watchdog`.
     looked_after: Mutex<Option<Instant>>,
     /// Has the lease task look before its time.
@@ -40,21 +38,23 @@ struct Held {
     ttl: Duration,
     /// When the lease last began, by a clock read before the statement was sent.
     since: Instant,
+    /// When the run is long; `None` when that was told.
+    long: Option<Instant>,
     context: Context,
     /// Of a row that runs alone.
     solitude: Option<Arc<Solitude>>,
 }
 
 /// A lease to extend, and the token under which it goes on.
-struct Due {
-    key: usize,
-    lease: Lease,
+pub(super) struct Due {
+    pub(super) key: usize,
+    pub(super) lease: Lease,
     token: Uuid,
 }
 
 impl Due {
     /// Where the token changes, a try without an answer may have landed.
-    fn tries(&self) -> impl Iterator<Item = Extend> {
+    pub(super) fn tries(&self) -> impl Iterator<Item = Extend> {
         let Self { lease, token, .. } = *self;
         let again = Extend { lease: Lease { token, ..lease }, token };
         let again = (token != lease.token).then_some(again);
@@ -62,7 +62,7 @@ impl Due {
     }
 
     /// Whether one of its tries did it: `done` tells of each.
-    fn any(&self, done: &mut impl Iterator<Item = bool>) -> bool {
+    pub(super) fn any(&self, done: &mut impl Iterator<Item = bool>) -> bool {
         done.take(self.tries().count()).fold(false, |any, done| any | done)
     }
 }
@@ -70,13 +70,24 @@ impl Due {
 /// Leases of about the same length: none is more than four times as long as another. Each
 /// kind has a statement of its own, or the answer that a short lease cannot wait for any
 /// more would be too late for a long one, too.
-type Kind = u32;
+pub(super) type Kind = u32;
 
-fn kind(ttl: Duration) -> Kind {
+pub(super) fn kind(ttl: Duration) -> Kind {
     ttl.as_millis().max(1).ilog2() / 2
 }
 
 impl Held {
+    fn new(
+        lease: Lease,
+        since: Instant,
+        ttl: Duration,
+        context: &Context,
+        solitude: Option<Arc<Solitude>>,
+    ) -> Self {
+        let long = Some(since + LONG);
+        Self { lease, ttl, since, long, context: context.clone(), solitude }
+    }
+
     /// A third of it is over, or the solitude.
     fn is_due(&self, now: Instant) -> bool {
         // A handler that blocks is still there after its lease is lost.
@@ -115,7 +126,10 @@ impl Leases {
         ttl: Duration,
         context: &Context,
     ) -> Holding<'_> {
-        let held = Held { lease, ttl, since, context: context.clone(), solitude: None };
+        self.hold_for(Held::new(lease, since, ttl, context, None))
+    }
+
+    fn hold_for(&self, held: Held) -> Holding<'_> {
         Holding { leases: self, key: self.held().insert(held) }
     }
 
@@ -128,13 +142,11 @@ impl Leases {
         context: &Context,
         solitude: &Arc<Solitude>,
     ) -> Holding<'_> {
-        let solitude = Some(Arc::clone(solitude));
-        let held = Held { lease, ttl, since, context: context.clone(), solitude };
-        Holding { leases: self, key: self.held().insert(held) }
+        self.hold_for(Held::new(lease, since, ttl, context, Some(Arc::clone(solitude))))
     }
 
     /// The lease task runs.
-    fn is_looked_after(&self, now: Instant) {
+    pub(super) fn is_looked_after(&self, now: Instant) {
         *self.looked_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
@@ -144,14 +156,14 @@ impl Leases {
         last.is_some_and(|last| now.duration_since(last) >= limit)
     }
 
-    fn kinds_due(&self, now: Instant) -> BTreeSet<Kind> {
+    pub(super) fn kinds_due(&self, now: Instant) -> BTreeSet<Kind> {
         let held = self.held();
         let due = held.iter().filter(|(_, one)| one.is_due(now));
         due.map(|(_, one)| kind(one.ttl)).collect()
     }
 
     /// Leases of a kind that are due, and when the first of them runs out.
-    fn to_extend(&self, of: Kind, now: Instant) -> (Vec<Due>, Instant) {
+    pub(super) fn to_extend(&self, of: Kind, now: Instant) -> (Vec<Due>, Instant) {
         let held = self.held();
         let mut first = now + LONGEST_WAIT;
         let mut due = Vec::new();
@@ -164,8 +176,19 @@ impl Leases {
         (due, first)
     }
 
+    /// Runs that have become long since this was last asked.
+    pub(super) fn long(&self, now: Instant) -> Vec<Context> {
+        let mut held = self.held();
+        let long = held.iter_mut().filter(|(_, one)| one.long.is_some_and(|at| now >= at));
+        let told = long.map(|(_, one)| {
+            one.long = None;
+            one.context.clone()
+        });
+        told.collect()
+    }
+
     /// The key may be that of another lease by now.
-    fn extended(&self, &Due { key, lease, token }: &Due, since: Instant) {
+    pub(super) fn extended(&self, &Due { key, lease, token }: &Due, since: Instant) {
         if let Some(one) = self.held().get_mut(key).filter(|one| one.lease == lease) {
             // The answer may be late, and whoever looked after it meanwhile has extended it again.
             one.since = one.since.max(since);
@@ -179,7 +202,7 @@ impl Leases {
         }
     }
 
-    fn lose(&self, key: usize, lease: Lease) {
+    pub(super) fn lose(&self, key: usize, lease: Lease) {
         if let Some(one) = self.held().get(key).filter(|one| one.lease == lease) {
             one.context.delivery().watch.lose();
         }
@@ -194,7 +217,7 @@ impl Leases {
 
     /// Gives up every lease at the moment at which it runs out: from then on another
     /// claim may own the row.
-    async fn watch(&self, pace: Duration) {
+    pub(super) async fn watch(&self, pace: Duration) {
         loop {
             // Leases that begin while it waits run out later: see `margin`.
             let again = Instant::now() + pace;
@@ -204,7 +227,7 @@ impl Leases {
     }
 
     /// Gives up leases that ran out while they could not be extended.
-    fn lose_expired(&self, now: Instant) {
+    pub(super) fn lose_expired(&self, now: Instant) {
         for (_, one) in self.held().iter() {
             if now >= one.since + one.ttl && one.counts() {
                 one.context.delivery().watch.lose();
@@ -218,55 +241,6 @@ impl Drop for Holding<'_> {
         let held = self.leases.held().try_remove(self.key);
         // The user's code may run when the last context goes: not under the lock.
         drop(held);
-    }
-}
-
-/// Extends until dropped. The shortest lease of the process sets the pace.
-pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
-    // Beside it: a database that is slow to answer does not keep the task from
-    // running.
-    let mut beats = interval(beat(shortest));
-    let beating = async {
-        loop {
-            beats.tick().await;
-            shared.leases.is_looked_after(Instant::now());
-        }
-    };
-    tokio::select! {
-        biased;
-        () = beating => {}
-        () = keep(&shared.leases, &shared.store, shortest) => {}
-    }
-}
-
-/// Extends until dropped, and cancels what runs on a lease that is lost.
-pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duration) {
-    let mut ticks = interval(pace(shortest));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let extending = async {
-        let (mut under_way, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
-        loop {
-            tokio::select! {
-                biased;
-                _ = ticks.tick() => {}
-                () = leases.hurry.notified() => {}
-                Some(kind) = under_way.next() => {
-                    busy.remove(&kind);
-                    continue;
-                }
-            }
-            for kind in leases.kinds_due(Instant::now()) {
-                if busy.insert(kind) {
-                    under_way.push(extend_kind(leases, store, kind));
-                }
-            }
-        }
-    };
-    // Beside each other: while one lease waits for the database, another runs out.
-    tokio::select! {
-        biased;
-        () = leases.watch(pace(shortest)) => {}
-        () = extending => {}
     }
 }
 
@@ -288,65 +262,6 @@ pub(super) fn margin(ttl: Duration) -> Duration {
     ttl / 3
 }
 
-/// Extends what is due, once.
-pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
-    let kinds = leases.kinds_due(Instant::now());
-    join_all(kinds.into_iter().map(|kind| extend_kind(leases, store, kind))).await;
-}
-
-async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> Kind {
-    let now = Instant::now();
-    let (due, first_deadline) = leases.to_extend(kind, now);
-    if due.is_empty() {
-        return kind;
-    }
-    let extends: Vec<Extend> = due.iter().flat_map(Due::tries).collect();
-    // An answer may be long in coming: nobody waits for it longer than a lease.
-    match timeout_at(first_deadline, store.extend(&extends)).await {
-        Ok(Ok(landed)) => {
-            let (mut landed, mut left) = (landed.into_iter(), Vec::new());
-            for one in &due {
-                if one.any(&mut landed) {
-                    leases.extended(one, now);
-                } else {
-                    left.push(one);
-                }
-            }
-            give_up(leases, store, &left, first_deadline).await;
-        }
-        Ok(Err(error)) => {
-            warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
-            leases.sinks.lease_extension_failed(due.len());
-        }
-        Err(_) => {
-            warn!(
-                target: TARGET, leases = due.len(),
-                "a lease ran out while the database did not answer"
-            );
-            leases.sinks.lease_extension_failed(due.len());
-        }
-    }
-    leases.lose_expired(Instant::now());
-    kind
-}
-
-/// Gives up leases that were not extended, but for those whose rows are locked: the next
-/// tick tries again, until they run out.
-async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: Instant) {
-    if left.is_empty() {
-        return;
-    }
-    let of: Vec<Lease> = left.iter().flat_map(|one| one.tries()).map(|it| it.lease).collect();
-    // Without an answer nothing is known of them, as where they could not be extended.
-    let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else { return };
-    let mut held = held.into_iter();
-    for one in left {
-        if !one.any(&mut held) {
-            leases.lose(one.key, one.lease);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,6 +278,16 @@ mod tests {
             () = leases.watch(Duration::from_secs(7)) => {}
         }
         assert_eq!(begun.elapsed(), ttl);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_goes_on_is_told_of_once() {
+        let (leases, begun) = (Leases::default(), Instant::now());
+        let lease = Lease { id: 1, token: Uuid::nil() };
+        let context = Context::of_test("{}");
+        let _holding = leases.hold(lease, begun, LONG / 10, &context);
+        let told = |after| leases.long(begun + after).len();
+        assert_eq!([told(LONG / 2), told(LONG), told(2 * LONG)], [0, 1, 0]);
     }
 
     /// The lease task asked first, and could not look at the answer for as long as handlers

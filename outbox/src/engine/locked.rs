@@ -200,21 +200,28 @@ async fn a_row_that_is_locked_while_its_letter_is_refused_stays_condemned() {
 /// The last of them is refused when the first one's lease is long over.
 #[tokio::test(start_paused = true)]
 async fn letters_that_are_refused_one_after_the_other_are_given_back_in_time() {
-    let store = holding(20).await;
-    store.break_dead_letters(true);
-    let shared = Unanswered::new(&store, Claims::Answered).shared();
-    shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
-    shared.store.asked.slow.store(100, Ordering::SeqCst);
-    let reader = reader(&shared, "q", &Arc::default());
-    let mut jobs = claimed_for_long(&store, 20).await;
-    jobs[0].deadline = Instant::now() + TTL / 2;
-    let dead = |job: &Job| {
-        let expired = case(&shared, &reader, &job.claimed.row, job.claimed_at).expired();
-        *Settling::of(&reader, job).ruled(expired)
-    };
-    assert_eq!(settle(&shared.store, jobs.iter().map(dead).collect()).await, 0);
-    for row in store.rows() {
-        assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "{}", row.id);
+    // Whichever of them is refused first.
+    for first in 0..3 {
+        let store = holding(20).await;
+        store.break_dead_letters(true);
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
+        shared.store.asked.slow.store(100, Ordering::SeqCst);
+        let reader = reader(&shared, "q", &Arc::default());
+        let mut jobs = claimed_for_long(&store, 20).await;
+        // Of about the same length as the others, but shorter.
+        for job in &mut jobs {
+            job.deadline = Instant::now() + 2 * TTL;
+        }
+        jobs[first].deadline = Instant::now() + TTL;
+        let dead = |job: &Job| {
+            let expired = case(&shared, &reader, &job.claimed.row, job.claimed_at).expired();
+            *Settling::of(&reader, job).ruled(expired)
+        };
+        assert_eq!(settle(&shared.store, jobs.iter().map(dead).collect()).await, 0);
+        for row in store.rows() {
+            assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "{}", row.id);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod at_most_once;
 mod backoff;
 mod claimer;
 mod drain;
+mod extend;
 mod failures;
 mod guard;
 mod handle;
@@ -58,13 +59,13 @@ use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Few, Subscriber};
 use crate::telemetry::{Sinks, Stats, TARGET, Teller};
 
+#[cfg(feature = "testing")]
+pub(crate) use extend::keep as keep_leases;
 use inbox::Inbox;
 #[cfg(feature = "testing")]
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
 use lease::Leases;
-#[cfg(feature = "testing")]
-pub(crate) use lease::keep as keep_leases;
 use pulse::Pulse;
 #[cfg(test)]
 pub(crate) use pulse::Reading;
@@ -230,7 +231,7 @@ impl<S: Store> Engine<S> {
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
         let watchdog = anew.map(|anew| Watchdog::start(&shared, shortest, anew));
-        let leases = lease::run(Arc::clone(&shared), shortest);
+        let leases = extend::run(Arc::clone(&shared), shortest);
         let leases = services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
         loops.add(LEASES, &leases);
 

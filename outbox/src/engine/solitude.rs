@@ -92,7 +92,8 @@ mod tests {
 
         use tokio::time::Instant;
 
-        use crate::engine::lease::{Leases, extend};
+        use crate::engine::extend::extend;
+        use crate::engine::lease::Leases;
         use crate::store::memory::MemoryStore;
         use crate::store::{Claim, Expects, Extend, Lease, Store, new_alone_token};
 

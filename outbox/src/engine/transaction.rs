@@ -12,6 +12,8 @@ use crate::subscriber::HandlerError;
 /// it has committed; otherwise the rulings, which may have changed, are still to
 /// be written.
 ///
+/// `overruled`: what was written for a message does not count, because of its layer.
+///
 /// # Errors
 /// When the commit failed, or may have.
 pub(super) async fn end<S: Store>(
@@ -19,12 +21,13 @@ pub(super) async fn end<S: Store>(
     shared: &Shared<S>,
     leases: &[Lease],
     rulings: &mut [Ruling],
+    overruled: bool,
 ) -> Result<bool, HandlerError> {
     let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
     // What the handler wrote for a message that is another claim's now stands in
     // the same transaction.
     let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
-    if acks.is_empty() || lost {
+    if acks.is_empty() || lost || overruled {
         lent.roll_back(&shared.publisher, leases).await;
         undone(rulings);
         return Ok(false);
@@ -49,8 +52,8 @@ pub(super) async fn end<S: Store>(
     }
 }
 
-/// Of several, those that are not lost were undone with the lost one: they run
-/// again.
+/// Of several, those that are not lost were undone with the lost one, or with that of
+/// which a layer said otherwise: they run again.
 fn undone(rulings: &mut [Ruling]) {
     let single = rulings.len() == 1;
     for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {

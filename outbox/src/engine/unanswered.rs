@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
-use super::lease::{Leases, keep};
+use super::lease::Leases;
 use super::lost::{LAST_TRY, Lost};
 use super::results::{Results, Sender};
 use super::settle::{Settlement, Settling, settle};
-use super::{Reader, Shared, claimer, deliver};
+use super::{Reader, Shared, claimer, deliver, keep_leases};
 use crate::error::StoreError;
 use crate::extract::States;
 use crate::publish::{Due, Prepared};
@@ -392,7 +392,7 @@ async fn a_short_lease_that_cannot_wait_for_the_answer_costs_no_long_one() {
         }
     });
     tokio::select! {
-        () = keep(&leases, &slow, second) => {}
+        () = keep_leases(&leases, &slow, second) => {}
         () = async { drop(join_all(short).await) } => {}
         () = sleep(300 * second) => {}
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{Shared, lease};
+use super::{Shared, extend, lease};
 use crate::store::Store;
 use crate::telemetry::TARGET;
 
@@ -61,7 +61,7 @@ impl Watchdog {
                     });
                 }
                 if let Some((runtime, store)) = &own {
-                    runtime.block_on(lease::extend(&shared.leases, store));
+                    runtime.block_on(extend::extend(&shared.leases, store));
                 }
             }
         };

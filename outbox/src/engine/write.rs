@@ -1,12 +1,13 @@
 //! Settlements of one kind, tried until they are written or their leases are over.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
 use super::later::Later;
+use super::lease::kind;
 use super::settle::{Settlement, Settling, Written};
 use crate::error::StoreError;
 use crate::publish::Tally;
@@ -26,6 +27,22 @@ impl Part {
     }
 }
 
+/// Letters are apart that have much less time than others: an answer for which the first
+/// cannot wait any more would be too late for all.
+fn in_parts(group: Vec<Settling>) -> Vec<Part> {
+    let now = Instant::now();
+    let left = |one: &Settling| one.letter_until(now).map(|until| kind(until - now));
+    let first = group.first().and_then(left);
+    if first.is_none() || group.iter().all(|one| left(one) == first) {
+        return vec![Part::of(group)];
+    }
+    let mut parts = BTreeMap::<_, Vec<_>>::new();
+    for one in group {
+        parts.entry(left(&one)).or_default().push(one);
+    }
+    parts.into_values().map(Part::of).collect()
+}
+
 /// Writes them, and returns how many landed. What passes by itself is tried again until the
 /// leases are over, or nothing is written any more; in halves if there was no answer, because
 /// there may never be one to so large a statement. Rows that somebody else has locked are left
@@ -34,11 +51,11 @@ impl Part {
 /// time, is given back.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
-    let (mut parts, mut landed, mut tried) = (VecDeque::from([Part::of(group)]), 0, false);
+    let (mut parts, mut landed, mut tried) = (VecDeque::from(in_parts(group)), 0, false);
     let mut kept = Vec::new();
     loop {
         let urgent = |one: &Settling| parts.is_empty() || one.is_urgent(Instant::now());
-        if kept.first().is_some_and(urgent) {
+        if kept.iter().any(urgent) {
             given_back(std::mem::take(&mut kept)).for_each(|part| parts.push_front(part));
         }
         let Some(mut part) = parts.pop_front() else { break };
@@ -62,7 +79,8 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
         };
         match sent {
             Ok(mut hits) => {
-                let locked = passed_by(store, &mut part.rows, &mut hits).await;
+                let passed_by = passed_by(store, &mut part.rows, &mut hits);
+                let locked = later.unless_over(passed_by).await.unwrap_or_default();
                 if !locked.is_empty() {
                     later.add(locked);
                 }
@@ -254,5 +272,33 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
             let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();
             store.release(&releases).await
         }
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::engine::settle::Cause;
+    use crate::engine::unanswered::{HOUR, TTL, acks};
+    use crate::message::{FailureReason, fingerprint};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_letter_that_has_little_time_leaves_the_others_theirs() {
+        let dead = |(at, one): (usize, Settling)| {
+            let cause = Cause {
+                reason: FailureReason::Expired,
+                error_kind: None,
+                last_exception: None,
+                note: None,
+                fingerprint: fingerprint("q", None, "expired", ""),
+            };
+            let mut dead = *Box::new(one).ruled(Settlement::Dead(Box::new(cause)));
+            dead.until(Instant::now() + if at == 1 { TTL / 2 } else { HOUR });
+            dead
+        };
+        let letters = acks(&[0; 3]).into_iter().enumerate().map(dead).collect();
+        let parts: Vec<_> = in_parts(letters).iter().map(|part| part.rows.len()).collect();
+        assert_eq!(parts, [1, 2]);
+        assert_eq!(in_parts(acks(&[0; 3])).len(), 1);
     }
 }

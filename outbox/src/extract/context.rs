@@ -39,6 +39,8 @@ pub(crate) struct Delivery {
     pub(crate) loan: OnceLock<Arc<Loan>>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
+    /// A layer had another word on it than the handler of its batch, or gave it up meanwhile.
+    pub(crate) overruled: AtomicBool,
 }
 
 /// What the deliveries of a subscriber share.
@@ -70,6 +72,7 @@ impl Delivery {
             ended: AtomicBool::new(false),
             loan: OnceLock::new(),
             said: OnceLock::new(),
+            overruled: AtomicBool::new(false),
         }
     }
 
@@ -224,7 +227,8 @@ impl Context {
     }
 
     /// Cancelled when the lease is lost or the drain's time is over. The
-    /// handler's future is dropped then; a task it spawned should watch this.
+    /// handler's future is dropped then; a task it spawned should watch this. Of one message of
+    /// a batch also when its layer has given it up: the handler goes on for the others.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         self.0.watch.cancelled()
@@ -314,6 +318,12 @@ impl Context {
 
     pub(crate) fn delivery(&self) -> &Delivery {
         &self.0
+    }
+
+    /// Its layer does not wait for the handler, or has another word on what that did.
+    pub(crate) fn overrule(&self) {
+        self.0.overruled.store(true, Ordering::SeqCst);
+        self.cancelled().cancel();
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) use context::{Common, Delivery};
 #[cfg(feature = "sqlite")]
 pub(crate) use elsewhere::Elsewhere;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
-pub(crate) use elsewhere::Timers;
+pub(crate) use elsewhere::Rows;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

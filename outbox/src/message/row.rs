@@ -141,7 +141,7 @@ pub struct DeadLetter {
     pub last_exception: Option<String>,
     /// The timer name it had.
     pub timer_id: Option<String>,
-    /// The kind of the error: `decode`, `timeout`, `panic`, or its type's name.
+    /// The kind of the error: see [`HandlerError::kind`](crate::HandlerError::kind).
     pub error_kind: Option<String>,
     /// What the handler said when it rejected, or an operator wrote later.
     pub note: Option<String>,

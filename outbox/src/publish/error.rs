@@ -97,8 +97,9 @@ pub enum PublishError {
          row is not acked yet"
     )]
     NoDelivery,
-    /// `OUTBOX_TABLE` or `OUTBOX_SCHEMA` cannot be used.
-    #[error("the environment names no usable table: {0}")]
+    /// One of `OUTBOX_TABLE`, `OUTBOX_SCHEMA`, `OUTBOX_DLQ_TABLE`, `OUTBOX_NOTIFY` and
+    /// `OUTBOX_PREPARED` cannot be used.
+    #[error("the environment is wrong: {0}")]
     Names(#[from] NameError),
     /// The statement failed; the transaction is to be rolled back.
     #[error(transparent)]

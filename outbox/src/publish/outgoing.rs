@@ -155,8 +155,8 @@ impl Outgoing {
         self.payload.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Says how the payload is encoded: `text/…` is read as text, everything
-    /// else as JSON.
+    /// Says how the payload is encoded: `text/…` is read as text, MessagePack and CBOR with their
+    /// features, everything else as JSON.
     pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Self {
         self.content_type = Some(content_type.into());
         self.content_type_given = true;

@@ -103,8 +103,8 @@ impl HandlerError {
         }
     }
 
-    /// `decode`, `extract`, `panic`, `publish`, `timeout`, or of the handler's own
-    /// error: the variant of a [`Failure`](crate::Failure), or the type's name.
+    /// `decode`, `extract`, `panic`, `publish`, `results`, `timeout`, `transaction`, or of the
+    /// handler's own error: the variant of a [`Failure`](crate::Failure), or the type's name.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind

@@ -19,6 +19,7 @@ pub enum AckPolicy {
     AckFirst,
     /// The handler says [`ack`], [`nack`], [`reject`] or [`snooze`] on its
     /// [`Context`]; returning without a word is a reject, an error a nack.
+    /// The first word counts, also over a later error, panic or timeout.
     ///
     /// [`ack`]: crate::Context::ack
     /// [`nack`]: crate::Context::nack

@@ -13,7 +13,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot};
 
 use super::layer::{Layer, Next};
-use super::{HandlerError, HandlerFuture, HandlerResult};
+use super::{HandlerError, HandlerFuture, HandlerResult, Outcome};
 use crate::extract::Context;
 
 /// A boxed future of a run over several messages.
@@ -93,7 +93,7 @@ async fn together(
     deliveries: Vec<Context>,
     handler: &(dyn Fn(Vec<Context>) -> BatchFuture + Send + Sync),
 ) -> Vec<HandlerResult> {
-    let count = deliveries.len();
+    let (count, all) = (deliveries.len(), deliveries.clone());
     let (arrive, mut arrivals) = mpsc::unbounded_channel();
     let mut chains: FuturesUnordered<_> = deliveries
         .into_iter()
@@ -121,16 +121,24 @@ async fn together(
     }
     arrived.sort_by_key(|(at, ..)| *at);
     let (contexts, mut waiting): (Vec<_>, Vec<_>) =
-        arrived.into_iter().map(|(_, context, result)| (context, result)).unzip();
+        arrived.into_iter().map(|(at, context, result)| (context, (at, result))).unzip();
+    // Whose work the handler may have done.
+    let mut done = vec![true; count];
     let mut run = (!contexts.is_empty()).then(|| handler(contexts));
     // The layers' own clocks go on beside it; it is dropped when all have given it up.
     while !chains.is_empty() {
         tokio::select! {
             biased;
-            Some((at, result)) = chains.next() => results[at] = Some(result),
+            Some((at, result)) = chains.next() => {
+                if done[at] && !is_ack(&result) {
+                    all[at].overrule();
+                }
+                results[at] = Some(result);
+            }
             Some(answers) = OptionFuture::from(run.as_mut()) => {
                 run = None;
-                for (result, to) in answers.into_iter().zip(waiting.drain(..)) {
+                for (result, (at, to)) in answers.into_iter().zip(waiting.drain(..)) {
+                    done[at] = is_ack(&result);
                     // A layer that gave up waiting has its own result.
                     let _ = to.send(result);
                 }
@@ -160,6 +168,10 @@ async fn chain(
     // A panic of a layer is of its message; that of the handler does not come through here.
     let run = AssertUnwindSafe(async { next.run(delivery).await }).catch_unwind();
     (at, run.await.unwrap_or_else(|panic| Err(HandlerError::panicked(&*panic))))
+}
+
+fn is_ack(result: &HandlerResult) -> bool {
+    matches!(result, Ok(Outcome::Ack))
 }
 
 fn unheard() -> HandlerError {

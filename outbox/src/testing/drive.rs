@@ -217,10 +217,10 @@ impl TestBroker {
             Drive::Steps(driver) => driver,
             Drive::Loops(world) => return world.run_to(end).await,
         };
-        self.take_over(&driver).await;
+        let mut look = self.take_over(&driver).await.is_some();
         let mut steps = 0;
         loop {
-            self.drive_due(&driver).await;
+            self.drive_beside(&driver, &mut look).await;
             let wait = self.wait(&driver).await;
             let now = self.now();
             let next = wait.and_then(|wait| now.checked_add(wait));
@@ -240,29 +240,47 @@ impl TestBroker {
         }
         if let Some(end) = end {
             self.move_to(end);
-            self.drive_due(&driver).await;
+            self.drive_beside(&driver, &mut look).await;
         }
     }
 
-    /// Takes over what the code under test has published in the database that is lent.
-    async fn take_over(&self, driver: &Driver) {
+    /// Runs what is due, and what handlers publish meanwhile in transactions of their own:
+    /// it is looked for until there was no connection for that.
+    async fn drive_beside(&self, driver: &Driver, look: &mut bool) {
+        for _ in 0..MAX_STEPS {
+            self.drive_due(driver).await;
+            let taken = if *look { self.take_over(driver).await } else { None };
+            *look = taken.is_some();
+            if taken.unwrap_or_default() == 0 {
+                return;
+            }
+        }
+        panic!("handlers publish without end at one moment");
+    }
+
+    /// Takes over what was published in the database that is lent, beside its transactions:
+    /// how many messages, if it could look.
+    async fn take_over(&self, driver: &Driver) -> Option<usize> {
         #[cfg(feature = "sqlite")]
         {
             let lender = self.setup().states.lender().cloned();
-            let Some(Ok(lender)) = lender.as_ref().map(Lender::as_sqlite) else { return };
+            let Some(Ok(lender)) = lender.as_ref().map(Lender::as_sqlite) else { return None };
             let taken = async {
-                let messages = lender.published_beside().await?;
+                let Some(messages) = lender.published_beside().await? else { return Ok(None) };
                 let mut tx = self.store.begin();
                 driver.shared.publisher.insert(&mut tx, &messages, &mut Tally::begin()).await?;
                 tx.commit();
-                Ok::<_, StoreError>(())
+                Ok::<_, StoreError>(Some(messages.len()))
             };
             taken
                 .await
-                .unwrap_or_else(|error| panic!("the database of `.transactions(..)`: {error}"));
+                .unwrap_or_else(|error| panic!("the database of `.transactions(..)`: {error}"))
         }
         #[cfg(not(feature = "sqlite"))]
-        let _ = driver;
+        {
+            let _ = driver;
+            None
+        }
     }
 
     async fn wait(&self, driver: &Driver) -> Option<Duration> {

@@ -60,7 +60,7 @@ async fn exactly_max_deliveries_are_run() {
 
 #[tokio::test]
 async fn a_crash_leaves_the_row_leased_and_redeliver_runs_it_again() {
-    let broker = TestBroker::with([it(|| ())]);
+    let broker = TestBroker::with([it(|| ())]).starts_at(std::time::UNIX_EPOCH);
     broker.crash_next(1);
     broker.publish("q", &7).await.unwrap();
     assert_eq!(broker.calls("it")[0].ending, Ending::Unwritten);

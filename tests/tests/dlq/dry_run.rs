@@ -1,18 +1,19 @@
 //! A handler runs on trial, and nothing of it lasts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use outbox::dlq::DryOutcome;
+use outbox::dlq::{DryOutcome, Filter, Replay};
 use outbox::{Context, FailureReason, FromContext, HandlerError, Subscriber, Tx};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 
-use super::plant;
+use super::{letters, plant};
 
 on_both!(
     a_trial_shows_what_would_be_published_and_writes_nothing,
     a_trial_shows_the_error_that_would_be_stored,
+    a_handler_on_trial_sees_what_a_replay_adds,
     a_handler_without_a_transaction_is_not_run,
     what_cannot_be_tried_is_told,
     a_handler_that_would_never_have_its_transaction_is_not_said_to_ack,
@@ -102,6 +103,44 @@ async fn a_trial_shows_the_error_that_would_be_stored(db: &Db) {
     let trial = app.dry_run(letter(db, 1).await).await.unwrap();
     assert_eq!(trial.error.unwrap().0, HandlerError::PANIC);
     untouched(db).await;
+}
+
+/// One that stops after so many replays is tried as it would run.
+async fn a_handler_on_trial_sees_what_a_replay_adds(db: &Db) {
+    plant(db, "a", 2).await;
+    let again = r#"'{"outbox-replays":"2","outbox-original-id":"9","tenant":1}'"#;
+    db.exec(format!("UPDATE outbox_dlq SET headers = {again} WHERE original_id = 2")).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = {
+        let seen = Arc::clone(&seen);
+        move |ctx: &Context| seen.lock().unwrap().push(ctx.headers().clone())
+    };
+    let watches = if db.is_postgres() {
+        Subscriber::new("watches", "a", move |ctx: Context| {
+            note(&ctx);
+            async move { drop(Tx::<sqlx::Postgres>::from_context(&ctx).await) }
+        })
+        .requires::<Tx<sqlx::Postgres>>()
+    } else {
+        Subscriber::new("watches", "a", move |ctx: Context| {
+            note(&ctx);
+            async move { drop(Tx::<sqlx::Sqlite>::from_context(&ctx).await) }
+        })
+        .requires::<Tx<sqlx::Sqlite>>()
+    };
+    let app = db.app().only([watches]);
+    for n in [1, 2] {
+        app.dry_run(letter(db, n).await).await.unwrap();
+    }
+    let on_trial = std::mem::take(&mut *seen.lock().unwrap());
+    letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
+    let running = app.start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    let mut replayed = std::mem::take(&mut *seen.lock().unwrap());
+    replayed.sort_by_key(|headers| headers.get("outbox-replays").map(str::to_owned));
+    assert_eq!(on_trial, replayed);
+    assert_eq!(replayed[1].get("outbox-replays"), Some("3"));
 }
 
 async fn a_handler_without_a_transaction_is_not_run(db: &Db) {

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use outbox::TableNames;
 use outbox::dlq::{Filter, Replay, Status};
+use outbox::ops::Operator;
 use outbox::retry::NoRetry;
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::probe::with_result;
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
+use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::{letters, plant};
 
@@ -20,6 +22,8 @@ on_postgres!(
     months_go_beside_those_who_read_letters,
     what_would_be_left_behind_is_refused,
     privileges_and_columns_of_others_are_kept,
+    a_table_that_is_not_the_first_of_the_path_is_cut_where_it_lies,
+    two_letters_that_were_given_one_id_are_two,
 );
 on_both!(a_table_without_months_has_none);
 outbox_tests::cases!(sqlite in sqlite_only: sqlite_has_no_months);
@@ -148,10 +152,19 @@ async fn what_would_be_left_behind_is_refused(db: &Db) {
     db.exec("CREATE INDEX theirs ON outbox_dlq (original_id)").await;
     db.exec("ALTER TABLE outbox_dlq ENABLE ROW LEVEL SECURITY").await;
     db.exec("CREATE PUBLICATION feed FOR TABLE outbox_dlq").await;
+    db.exec("ALTER TABLE outbox_dlq ADD twice bigint GENERATED ALWAYS AS (original_id * 2) STORED")
+        .await;
+    db.exec("ALTER TABLE outbox_dlq ADD nth bigint GENERATED ALWAYS AS IDENTITY").await;
     let told = letters(db).partition(0).await.unwrap_err().to_string();
-    for left in
-        ["trigger audit", "view mine", "index theirs", "row-level security", "publication feed"]
-    {
+    for left in [
+        "trigger audit",
+        "view mine",
+        "index theirs",
+        "row-level security",
+        "publication feed",
+        "generated column twice",
+        "identity of the column nth",
+    ] {
         assert!(told.contains(left), "{left}: {told}");
     }
     assert_eq!(letters(db).partitions().await.unwrap(), []);
@@ -186,6 +199,49 @@ async fn privileges_and_columns_of_others_are_kept(db: &Db) {
     outbox::schema::validate_schema(db.pg(), &db.names, false).await.unwrap();
     assert_eq!(letters(&db).replay(&Filter::new(), &Replay::new()).await.unwrap().replayed, 1);
     db.exec(format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+/// A month elsewhere would be one that the engine does not find.
+async fn a_table_that_is_not_the_first_of_the_path_is_cut_where_it_lies(db: &Db) {
+    db.exec("CREATE SCHEMA first").await;
+    plant(db, "a", 1).await;
+    let options: PgConnectOptions = db.url.parse().unwrap();
+    let pool = PgPool::connect_lazy_with(options.options([("search_path", "first,public")]));
+    let operator = Operator::postgres(pool.clone(), db.names.clone());
+    for months in 0..2 {
+        operator.dead_letters().partition(months).await.unwrap();
+        let elsewhere = "SELECT count(*) FROM pg_class WHERE relnamespace = 'first'::regnamespace";
+        assert_eq!((db.int(elsewhere).await, of(db).await.len()), (0, 1));
+    }
+    outbox::schema::validate_schema(db.pg(), &db.names, true).await.unwrap();
+    pool.close().await;
+}
+
+/// A sequence begins again where a table was restored without it.
+async fn two_letters_that_were_given_one_id_are_two(db: &Db) {
+    letters(db).partition(0).await.unwrap();
+    let again = async |queue: &str| {
+        db.exec("ALTER TABLE outbox_dlq ALTER id RESTART WITH 5").await;
+        plant(db, queue, 1).await;
+    };
+    let old = "UPDATE outbox_dlq SET failed_at = failed_at - interval '40 days' WHERE queue = 'a'";
+    let open = async || db.texts("SELECT queue FROM outbox_dlq WHERE status = 'failed'").await;
+    again("a").await;
+    db.exec(old).await;
+    again("b").await;
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE id = 5").await, 2);
+    assert_eq!(letters(db).ignore(&Filter::new().queue("a"), None).await.unwrap(), 1);
+    assert_eq!(open().await, ["b"]);
+    assert_eq!(letters(db).purge(&Filter::new()).await.unwrap(), 1);
+    assert_eq!(open().await, ["b"]);
+
+    again("a").await;
+    db.exec(old).await;
+    let first = letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
+    assert_eq!((first.replayed, first.kept, open().await), (1, 1, vec!["b".into()]));
+    assert_eq!(db.texts("SELECT queue FROM outbox").await, ["a"]);
+    let second = letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
+    assert_eq!((second.replayed, second.kept, db.rows().await), (1, 0, 2));
 }
 
 async fn a_table_without_months_has_none(db: &Db) {

@@ -12,6 +12,7 @@ on_both!(
     a_replay_puts_messages_back_as_if_they_were_new,
     the_oldest_go_first_and_not_more_than_the_limit,
     a_live_timer_keeps_its_letter_and_says_so,
+    a_letter_that_is_named_twice_is_one,
     named_letters_each_get_an_answer,
     a_named_letter_that_the_filter_leaves_out_is_not_told_as_one_that_is_not_there,
     letters_that_somebody_has_locked_are_not_passed_over_in_silence,
@@ -133,6 +134,16 @@ async fn a_live_timer_keeps_its_letter_and_says_so(db: &Db) {
     db.exec("DELETE FROM outbox").await;
     let report = letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
     assert_eq!((report.replayed, report.kept), (2, 0));
+}
+
+async fn a_letter_that_is_named_twice_is_one(db: &Db) {
+    plant(db, "a", 1).await;
+    let id = id_of(db, 1).await;
+    let twice = Filter::new().ids([id, id]);
+    let report = letters(db).replay(&twice, &Replay::new().payload("8")).await.unwrap();
+    assert_eq!((report.replayed, report.kept), (1, 0));
+    let report = letters(db).replay(&twice, &Replay::new()).await.unwrap();
+    assert_eq!((report.replayed, report.kept), (0, 1));
 }
 
 async fn named_letters_each_get_an_answer(db: &Db) {

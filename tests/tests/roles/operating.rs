@@ -34,6 +34,13 @@ async fn an_operator_looks_at_everything(db: &Db) {
     assert!(dead.show(1).await.unwrap().is_some());
     assert_eq!(dead.groups(&all, 10).await.unwrap().problems.len(), 1);
     assert_eq!(dead.count(&all).await.unwrap(), 3);
+    Operator::postgres(db.pg().clone(), db.names.clone())
+        .dead_letters()
+        .partition(0)
+        .await
+        .unwrap();
+    let months = dead.partitions().await.unwrap();
+    assert_eq!(months.iter().map(|month| month.letters).sum::<u64>(), 3);
     granted.end(&[&pool]).await;
 }
 

@@ -353,6 +353,8 @@ async fn no_password_is_told() {
         assert_eq!(ran.code, 1, "{ran:?}");
         told.text(&url.replace(&wrong, "…"), ran.out + &ran.err);
     }
+    let error = outbox::sqlite::connect(&at(&wrong, &there)).await.unwrap_err();
+    told.text("a URL that is not of SQLite", format!("{error} {error:?}"));
     told.0.extend(capture::lines().iter().map(|line| ("a line".to_owned(), line.text())));
     told.check();
     assert!(PLANTED.lock().unwrap().contains(&19));

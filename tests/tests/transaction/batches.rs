@@ -1,8 +1,9 @@
 //! Handlers of batches: one transaction, lent once, settles all that succeeded.
 
-use outbox::retry::NoRetry;
+use outbox::retry::{Constant, NoRetry};
 use outbox::{
-    Batch, FromContext, HandlerError, Outgoing, PublishError, Subscriber, Tx, subscriber,
+    Batch, Context, FromContext, HandlerError, HandlerResult, Next, Outcome, Outgoing,
+    PublishError, Subscriber, Tx, subscriber,
 };
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
@@ -15,6 +16,8 @@ on_both!(
     a_second_transaction_of_a_batch_is_refused,
     timers_of_a_batch_are_not_set_again_through_its_own_transaction,
     timers_of_a_batch_set_each_other_again,
+    what_was_written_for_a_message_that_its_layer_gave_up_does_not_commit,
+    what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not_commit,
 );
 
 fn named(n: usize) -> Outgoing {
@@ -22,7 +25,7 @@ fn named(n: usize) -> Outgoing {
 }
 
 macro_rules! handlers {
-    ($name:ident, $plain:ident, $twice:ident, $again:ident, $own:ident, $database:ty, $insert:literal) => {
+    ($name:ident, $plain:ident, $twice:ident, $again:ident, $own:ident, $slow:ident, $database:ty, $insert:literal) => {
         #[subscriber("q", batch = 10, retry = NoRetry)]
         async fn $name(numbers: Vec<i64>, mut tx: Tx<$database>) -> anyhow::Result<()> {
             for n in numbers {
@@ -68,6 +71,16 @@ macro_rules! handlers {
             outbox::publish(&mut tx, "receipts", &0).await?;
             Ok(())
         }
+
+        async fn $slow(batch: Vec<outbox::Context>) -> Result<(), HandlerError> {
+            let mut tx = Tx::<$database>::from_context(&batch[0]).await?;
+            for one in &batch {
+                let n: i64 = one.decode()?;
+                sqlx::query($insert).bind(n).execute(&mut *tx).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            Ok(())
+        }
     };
 }
 
@@ -77,6 +90,7 @@ handlers!(
     twice_on_postgres,
     again_on_postgres,
     own_on_postgres,
+    slow_on_postgres,
     sqlx::Postgres,
     "INSERT INTO done (n) VALUES ($1)"
 );
@@ -86,6 +100,7 @@ handlers!(
     twice_on_sqlite,
     again_on_sqlite,
     own_on_sqlite,
+    slow_on_sqlite,
     sqlx::Sqlite,
     "INSERT INTO done (n) VALUES (?)"
 );
@@ -168,4 +183,52 @@ async fn timers_of_a_batch_set_each_other_again(db: &Db) {
         .await;
     running.stop().await.unwrap();
     assert_eq!((db.rows().await, db.letters().await), (5, 0));
+}
+
+/// Runs three messages together inside the layer, until all are done.
+async fn run_slowly<F: Future<Output = HandlerResult> + Send + 'static>(
+    db: &Db,
+    layer: impl Fn(Context, Next) -> F + Send + Sync + 'static,
+) {
+    with_domain(db).await;
+    let slow = if db.is_postgres() {
+        Subscriber::batches("slow", "q", 3, slow_on_postgres)
+    } else {
+        Subscriber::batches("slow", "q", 3, slow_on_sqlite)
+    };
+    let slow = slow.batch_wait(SECOND).retry(Constant::new(Duration::from_millis(10)));
+    db.send_all((1..=3_i64).map(|n| Outgoing::new("q", &n))).await;
+    let running = db.app().only([slow]).layer(layer).start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+/// That of number 1, at its first try.
+fn is_failed(ctx: &Context) -> bool {
+    ctx.attempts() == 0 && ctx.decode().is_ok_and(|n: i64| n == 1)
+}
+
+/// It runs again, and would be done twice.
+async fn what_was_written_for_a_message_that_its_layer_gave_up_does_not_commit(db: &Db) {
+    run_slowly(db, |ctx, next| async move {
+        let wait = if is_failed(&ctx) { Duration::from_millis(50) } else { 60 * SECOND };
+        let given_up = HandlerError::new("Impatient", "it takes too long");
+        tokio::time::timeout(wait, next.run(ctx)).await.unwrap_or(Err(given_up))
+    })
+    .await;
+    assert_eq!((done(db).await, db.letters().await), (3, 0));
+}
+
+async fn what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not_commit(db: &Db) {
+    run_slowly(db, |ctx, next| async move {
+        let fails = is_failed(&ctx);
+        next.run(ctx).await?;
+        if fails {
+            Err(HandlerError::new("Late", "it is not good enough"))
+        } else {
+            Ok(Outcome::Ack)
+        }
+    })
+    .await;
+    assert_eq!((done(db).await, db.letters().await), (3, 0));
 }

@@ -1,8 +1,12 @@
 //! The test broker lends transactions of a database in memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
 use outbox::testing::{Ending, TestBroker};
 use outbox::{
-    AckPolicy, Error, HandlerError, Outgoing, Published, Publisher, TimerConflict, Tx, subscriber,
+    AckPolicy, Error, HandlerError, Outgoing, Published, Publisher, State, TimerConflict, Tx,
+    subscriber,
 };
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 
@@ -106,6 +110,58 @@ async fn what_the_code_under_test_publishes_is_delivered_and_is_no_message_of_a_
     let left: i64 =
         sqlx::query_scalar("SELECT count(*) FROM outbox").fetch_one(&pool).await.unwrap();
     assert_eq!(left, 0);
+}
+
+#[subscriber("baskets")]
+async fn order(amount: i64, State(pool): State<SqlitePool>) {
+    place(&pool, amount).await;
+}
+
+#[tokio::test]
+async fn what_a_handler_publishes_in_a_transaction_of_its_own_is_delivered_in_the_same_run() {
+    let pool = pool().await;
+    outbox::migrate(&pool).await.unwrap();
+    let broker = TestBroker::with([order::subscriber(), book::subscriber()]);
+    let broker = broker.state(pool.clone()).transactions(pool.clone());
+    let later = |amount: i64| Outgoing::new("baskets", &amount).delay(SECOND);
+    broker.publish_with(later(1)).await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(booked(&pool).await, [1]);
+    broker.publish_with(later(2)).await.unwrap();
+    broker.advance(SECOND).await;
+    assert_eq!(booked(&pool).await, [1, 2]);
+}
+
+#[subscriber("slow payments")]
+async fn book_slowly(amount: i64, mut tx: Tx<sqlx::Sqlite>, State(steal): State<Steal>) {
+    let sql = "INSERT INTO done (n) VALUES (?)";
+    sqlx::query(sql).bind(amount).execute(&mut *tx).await.unwrap();
+    outbox::publish(&mut tx, "receipts", &amount).await.unwrap();
+    steal.0();
+}
+
+#[derive(Clone)]
+struct Steal(Arc<dyn Fn() + Send + Sync>);
+
+/// As in a database: the ack of a row that is another's by then rolls back.
+#[tokio::test]
+async fn a_lease_that_is_lost_while_its_handler_runs_leaves_neither_a_write_nor_a_message() {
+    let pool = pool().await;
+    let broker = Arc::new_cyclic(|this: &Weak<TestBroker>| {
+        let (this, lost) = (Weak::clone(this), AtomicBool::new(false));
+        let steal = move || {
+            if !lost.swap(true, Ordering::SeqCst) {
+                this.upgrade().unwrap().lose_leases();
+            }
+        };
+        let broker = TestBroker::with([book_slowly::subscriber()]);
+        broker.state(Steal(Arc::new(steal))).transactions(pool.clone())
+    });
+    broker.publish("slow payments", &7).await.unwrap();
+    assert_eq!(broker.calls("book_slowly")[0].ending, Ending::Unwritten);
+    assert_eq!((booked(&pool).await.len(), broker.rows().len()), (0, 1));
+    broker.redeliver().await;
+    assert_eq!((booked(&pool).await, broker.rows().len()), (vec![7], 1));
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ impl Selection {
             None => Ok(None),
         };
         Ok(Filter {
-            ids: (!self.ids.is_empty()).then(|| self.ids.clone()),
+            ids: (!self.ids.is_empty()).then(|| self.ids()),
             queue: self.queue.clone(),
             reason: self.reason.clone(),
             error_kind: self.error_kind.clone(),

@@ -98,7 +98,7 @@ impl Answer {
                              waits for the next try",
                             rfc3339(*last)
                         ),
-                        next: "see the handler's log for the error; wait".into(),
+                        next: "if the handler logs its errors, see there; a dead letter would have the text; wait".into(),
                     },
                     None => Told {
                         what,

@@ -7,6 +7,7 @@ use super::{MemoryStore, Stored, Tables};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::publish::{Due, Prepared, Published, sealed};
+use crate::store::Lease;
 
 /// An open transaction over a `MemoryStore`. Dropping it rolls back.
 ///
@@ -117,7 +118,11 @@ impl sealed::Transaction for MemoryTransaction {
 
 /// For transactions of another database that a handler of the test broker is lent.
 #[cfg(feature = "sqlite")]
-impl crate::extract::Timers for MemoryStore {
+impl crate::extract::Rows for MemoryStore {
+    fn holds(&self, lease: Lease) -> bool {
+        self.tables().leased(lease).is_some()
+    }
+
     fn waits(&self, queue: &str, timer_id: &str) -> bool {
         let tables = self.tables();
         let timer = tables.timer(queue, timer_id).and_then(|id| tables.rows.get(&id));

@@ -134,7 +134,8 @@ pub(super) fn silent(options: &PgConnectOptions) -> StoreError {
     StoreError::new(CONNECT, place(options) + ": no answer within 5 s", true)
 }
 
-fn place(options: &PgConnectOptions) -> String {
+/// Where the server is.
+pub(crate) fn place(options: &PgConnectOptions) -> String {
     match options.get_socket() {
         Some(folder) => folder.display().to_string(),
         None => format!("{}:{}", options.get_host(), options.get_port()),

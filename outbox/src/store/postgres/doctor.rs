@@ -232,6 +232,7 @@ fn holder(row: &PgRow) -> sqlx::Result<Option<Holder>> {
         "session" => Kind::Session,
         "prepared" => Kind::Prepared,
         "slot" => Kind::Slot,
+        "standby" => Kind::Standby,
         _ => return Ok(None),
     };
     let seconds: Option<f64> = row.try_get(3)?;

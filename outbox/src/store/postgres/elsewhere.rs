@@ -28,7 +28,7 @@ impl PgDesk {
             format!(
                 "the table {table} {} for your pool, and {} for the engine, whose connections have \
                  the pool's options but not its `after_connect`: name the schema \
-                 (`OUTBOX_SCHEMA`, `TableNames::in_schema`), or set `search_path` in the URL",
+                 (`TableNames::in_schema`, or for `App::from_env` `OUTBOX_SCHEMA`), or set `search_path` in the URL",
                 place(&of_pool),
                 place(&of_engine)
             )

@@ -39,6 +39,8 @@ use sqlx::{AssertSqlSafe, Executor, Postgres};
 use tokio::time::{Instant, timeout};
 
 use connect::Source;
+#[cfg(feature = "cli")]
+pub(crate) use connect::place;
 use depth::sample_sql;
 pub(crate) use desk::PgDesk;
 pub(crate) use grants::sql as grants_sql;

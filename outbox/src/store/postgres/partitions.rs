@@ -1,12 +1,15 @@
 //! The dead-letter table in months.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use sqlx::postgres::PgConnection;
+use sqlx::postgres::types::Oid;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::PgDesk;
 use super::letters::once;
+use super::schema::WHERE_THEY_ARE;
 use super::time::PgTime;
 use crate::dlq::{Dropped, Partition, Partitioned};
 use crate::error::StoreError;
@@ -21,6 +24,9 @@ const PLANS: &str = "SET LOCAL enable_seqscan = on";
 /// Whoever reads or writes letters waits behind one who waits for it.
 const LOCK: &str = "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE";
 const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}";
+/// Of all months at once: who may read the table may not read those by themselves.
+const COUNT_EACH: &str = "SELECT tableoid, count(*), count(*) FILTER (WHERE status = 'failed') \
+    FROM {table} GROUP BY 1";
 const SHAPE: &str = "SELECT relkind = 'p', quote_ident(pg_get_userbyid(relowner)) \
     FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p')";
 const COLUMNS: &str = "SELECT quote_ident(attname) FROM pg_attribute \
@@ -46,6 +52,7 @@ struct Month {
     name: String,
     from: Option<SystemTime>,
     until: Option<SystemTime>,
+    oid: Oid,
 }
 
 impl PgDesk {
@@ -62,13 +69,21 @@ impl PgDesk {
     pub(crate) async fn partitions(&self) -> Result<Vec<Partition>> {
         const ACTION: &str = "count the months of dead letters";
         let mut tx = self.reading(ACTION).await?;
-        let mut partitions = Vec::new();
-        for month in self.months(&mut tx).await? {
-            let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
-            let Month { name, from, until, .. } = month;
-            partitions.push(Partition { name, from, until, letters, open });
+        let months = self.months(&mut tx).await?;
+        if months.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(partitions)
+        let count = self.names.sql_with(COUNT_EACH, &[("{table}", &self.letters_table())]);
+        let counted = sqlx::query_as(AssertSqlSafe(count)).fetch_all(&mut *tx).await;
+        let counted: Vec<(Oid, i64, i64)> = counted.map_err(failed(ACTION))?;
+        let counted: HashMap<_, _> =
+            counted.into_iter().map(|(month, letters, open)| (month, (letters, open))).collect();
+        let partition = |Month { name, from, until, oid, .. }: Month| {
+            let (letters, open) = counted.get(&oid).copied().unwrap_or_default();
+            let (letters, open) = (letters.unsigned_abs(), open.unsigned_abs());
+            Partition { name, from, until, letters, open }
+        };
+        Ok(months.into_iter().map(partition).collect())
     }
 
     /// Letters of a partition, and the open ones among them.
@@ -90,6 +105,7 @@ impl PgDesk {
                 name: row.try_get(1)?,
                 from: time(row.try_get(2)?),
                 until: time(row.try_get(3)?),
+                oid: row.try_get(4)?,
             })
         };
         rows.iter().map(|row| month(row).map_err(&failed)).collect()
@@ -102,6 +118,10 @@ impl PgDesk {
         tx.execute(PLANS).await.map_err(&failed)?;
         let lock = self.names.sql_with(LOCK, &[("{table}", &table)]);
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
+        if self.names.schema().is_none() {
+            let there = sqlx::query(WHERE_THEY_ARE).bind(&table);
+            there.execute(&mut *tx).await.map_err(&failed)?;
+        }
         let shape: Option<(bool, String)> =
             sqlx::query_as(SHAPE).bind(&table).fetch_optional(&mut *tx).await.map_err(&failed)?;
         let Some((whole, owner)) = shape.map(|(partitioned, owner)| (!partitioned, owner)) else {

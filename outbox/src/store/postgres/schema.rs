@@ -29,7 +29,7 @@ CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
 const HAS_DUE: &str = "SELECT EXISTS (SELECT FROM pg_index \
     WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = 3 AND indpred IS NOT NULL)";
 /// New tables go where those are that are there, not before them in the path.
-const WHERE_THEY_ARE: &str = "SELECT set_config('search_path', \
+pub(super) const WHERE_THEY_ARE: &str = "SELECT set_config('search_path', \
         quote_ident(n.nspname) || ', ' || current_setting('search_path'), true) \
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
     WHERE c.oid = to_regclass($1) AND n.nspname IS DISTINCT FROM current_schema()";

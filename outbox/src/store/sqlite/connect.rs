@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
 use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, Transaction};
+use tokio::time::{Instant, sleep};
 
 use crate::error::StoreError;
 
+/// With who else writes.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(50);
 /// What is left of a write-ahead log that was written back: SQLite begins it anew, but keeps
 /// a file that has grown behind a reader as large as it was. Ordinary ones have 4 MiB.
 const LOG_BYTES: &str = "16777216";
@@ -34,8 +39,13 @@ const LOG_BYTES: &str = "16777216";
 /// ```
 ///
 /// # Errors
-/// When the URL cannot be read or the file cannot be opened.
+/// When the URL does not begin with `sqlite:` or cannot be read, or the file cannot be opened.
 pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
+    if !url.starts_with("sqlite:") {
+        // It may be that of a server, with a password.
+        let why = "the URL does not start with `sqlite:`";
+        return Err(StoreError::new("open SQLite", why, false).into());
+    }
     let options = options(url).map_err(StoreError::of("open SQLite"))?;
     let pool = SqlitePool::connect_lazy_with(options);
     open(&pool).await?;
@@ -46,7 +56,7 @@ pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
     let options = SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        .busy_timeout(Duration::from_secs(5));
+        .busy_timeout(PATIENCE);
     Ok(cutting_the_log(options))
 }
 
@@ -55,13 +65,27 @@ pub(super) fn cutting_the_log(options: SqliteConnectOptions) -> SqliteConnectOpt
     options.pragma("journal_size_limit", LOG_BYTES)
 }
 
-/// Opens the file, or names it in the error.
+/// Opens the file, or names it in the error. For the change to a write-ahead log SQLite does not
+/// wait by itself, as it does to write.
 pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
-    let opened = pool.acquire().await.map(drop);
+    let begun = Instant::now();
+    let opened = loop {
+        match pool.acquire().await {
+            Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => sleep(AGAIN).await,
+            opened => break opened.map(drop),
+        }
+    };
     Ok(opened.map_err(|error| {
         let named = format!("{}: {error}", pool.connect_options().get_filename().display());
         StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
     })?)
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    let code = error.code().and_then(|code| code.parse::<u32>().ok());
+    // The rest tells why.
+    code.is_some_and(|code| code & 0xff == 5)
 }
 
 /// Begins a transaction that may write: `BEGIN IMMEDIATE`.

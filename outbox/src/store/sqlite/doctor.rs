@@ -30,7 +30,10 @@ impl SqliteDesk {
     /// Opens the file once, or names it in the error.
     pub(crate) async fn reach(&self) -> crate::Result<()> {
         let (file, options) = (self.file(), self.pool().connect_options());
-        if !options.get_filename().starts_with(":memory:") && !file.exists() {
+        // As sqlx names one that a URL asks for.
+        let name = options.get_filename().to_string_lossy();
+        let in_memory = name == ":memory:" || name.starts_with("file:sqlx-in-memory-");
+        if !in_memory && !file.exists() {
             let why =
                 format!("the file {} does not exist; `outbox migrate` makes it", file.display());
             return Err(StoreError::new("open SQLite", why, false).into());

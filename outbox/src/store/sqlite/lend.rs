@@ -48,26 +48,24 @@ impl SqliteLender {
         Self { elsewhere: Some(apart), ..Self::new(pool) }
     }
 
-    /// What the test's own transactions have published, no longer in its table. Nothing if
+    /// What the test's own transactions have published, no longer in its table. `None` if
     /// no connection comes free: the test may hold the only one.
     #[cfg(feature = "testing")]
-    pub(crate) async fn published_beside(&self) -> Result<Vec<Prepared>, StoreError> {
-        let Some(Apart { names, elsewhere, .. }) = &self.elsewhere else { return Ok(Vec::new()) };
+    pub(crate) async fn published_beside(&self) -> Result<Option<Vec<Prepared>>, StoreError> {
+        let Some(Apart { names, elsewhere, .. }) = &self.elsewhere else { return Ok(None) };
         let failed = StoreError::of("take what was published");
-        let Ok(free) = timeout(FREE_WITHIN, self.pool.acquire()).await else {
-            return Ok(Vec::new());
-        };
+        let Ok(free) = timeout(FREE_WITHIN, self.pool.acquire()).await else { return Ok(None) };
         let mut connection = free.map_err(&failed)?;
         match query(&names.sql(ANY)).fetch_optional(&mut *connection).await {
             Ok(Some(_)) => {}
-            Ok(None) => return Ok(Vec::new()),
+            Ok(None) => return Ok(Some(Vec::new())),
             // Nothing was published yet.
             Err(sqlx::Error::Database(none)) if none.message().starts_with("no such table") => {
-                return Ok(Vec::new());
+                return Ok(Some(Vec::new()));
             }
             Err(error) => return Err(failed(error)),
         }
-        take(&mut connection, names, 0, &mut elsewhere.clone()).await
+        take(&mut connection, names, 0, &mut elsewhere.clone()).await.map(Some)
     }
 }
 
@@ -103,6 +101,10 @@ impl lends::Lends for Sqlite {
             if elsewhere.crashes() {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::Elsewhere(Vec::new()));
+            }
+            if acks.iter().any(|handled| !elsewhere.holds(handled.lease)) {
+                tx.rollback().await.map_err(StoreError::of("roll back"))?;
+                return Ok(Ended::LeaseLost);
             }
             let after = elsewhere.begun_after;
             let messages = take(&mut tx, publisher.names(), after, &mut elsewhere).await?;

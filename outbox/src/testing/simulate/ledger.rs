@@ -92,10 +92,12 @@ impl Ledger {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lease goes on under another token.
+    /// A lease goes on under another token, as it may have before: its call has the first.
     pub(super) fn renamed(&self, old: Lease, token: Uuid) {
         if old.token != token {
-            self.leases().renamed.insert(Lease { token, ..old }, old.token);
+            let mut leases = self.leases();
+            let first = leases.renamed.get(&old).copied().unwrap_or(old.token);
+            leases.renamed.insert(Lease { token, ..old }, first);
         }
     }
 
@@ -127,5 +129,25 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
         self.0.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As that of a row that ran alone, and then beside others.
+    #[tokio::test]
+    async fn a_call_whose_lease_went_on_under_two_other_tokens_is_told_of() {
+        let calls = Arc::<Mutex<Vec<Call>>>::default();
+        let (ledger, context) = (Ledger::new(Arc::clone(&calls)), Context::of_test("{}"));
+        ledger.begins(&context, &MemoryStore::new(true));
+        let row = &context.delivery().row;
+        let first = Lease { id: row.id, token: row.acquired_token.unwrap_or_default() };
+        let [alone, beside] = [1, 2].map(|n| Lease { token: Uuid::from_u128(n), ..first });
+        ledger.renamed(first, alone.token);
+        ledger.renamed(alone, beside.token);
+        ledger.settled(&[true], std::iter::once((beside, Ending::Acked)));
+        assert_eq!(calls.lock().unwrap()[0].ending, Ending::Acked);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Holder {
     pub(crate) kind: Kind,
     /// Who, in words.
     pub(crate) who: String,
-    /// Since when; of a replication slot it is not known.
+    /// Since when; of a replication slot or a standby it is not known.
     pub(crate) age: Option<Duration>,
     /// Transactions since.
     pub(crate) transactions: i64,
@@ -37,6 +37,7 @@ pub(crate) struct Holder {
 pub(crate) enum Kind {
     Session,
     Slot,
+    Standby,
     Prepared,
 }
 
@@ -65,6 +66,9 @@ fn judge(snapshots: &Snapshots, most: Duration, found: &mut Found) -> String {
                 "if nobody needs it any more: `SELECT pg_drop_replication_slot('{literal}')`; \
                  otherwise start what reads it"
             ),
+            Kind::Standby => "end the query there that takes so long, or set \
+                 `hot_standby_feedback` to off there"
+                .into(),
             Kind::Prepared => format!(
                 "ask whoever prepared it, then `COMMIT PREPARED '{literal}'` or \
                  `ROLLBACK PREPARED '{literal}'`"
@@ -95,17 +99,18 @@ mod tests {
 
     #[test]
     fn a_slot_that_nobody_reads_is_told_and_one_that_is_read_is_not() {
-        let told = |active, transactions| {
+        let told = |kind, active, transactions| {
             let name = "standby".to_owned();
             let who = "the replication slot standby".into();
-            let holder = Holder { kind: Kind::Slot, who, age: None, transactions, name, active };
+            let holder = Holder { kind, who, age: None, transactions, name, active };
             let mut found = Found::by("snapshots");
             let snapshots = Snapshots { holders: vec![holder], all_seen: true };
             judge(&snapshots, Duration::from_secs(300), &mut found);
             found.severities().len()
         };
-        assert_eq!(told(true, 10), 0);
-        assert_eq!(told(false, 10), 1);
-        assert_eq!(told(true, 2_000_000), 1);
+        assert_eq!(told(Kind::Slot, true, 10), 0);
+        assert_eq!(told(Kind::Slot, false, 10), 1);
+        assert_eq!(told(Kind::Slot, true, 2_000_000), 1);
+        assert_eq!(told(Kind::Standby, true, 2_000_000), 1);
     }
 }

@@ -24,6 +24,12 @@ FROM pg_publication_rel AS r
 JOIN pg_publication AS p ON p.oid = r.prpubid
 WHERE r.prrelid = to_regclass($1)
 UNION ALL
+SELECT CASE WHEN attgenerated <> '' THEN 'the generated column ' ELSE 'the identity of the column ' END
+    || quote_ident(attname)
+FROM pg_attribute
+WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped
+  AND (attgenerated <> '' OR attidentity <> '' AND attname <> 'id')
+UNION ALL
 SELECT 'the index ' || quote_ident(c.relname)
 FROM pg_index AS x
 JOIN pg_class AS c ON c.oid = x.indexrelid

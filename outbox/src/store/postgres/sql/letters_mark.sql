@@ -3,8 +3,9 @@
 -- which it begins; $10 status; $11 note, or NULL to leave it; $12 how many.
 -- Locks: the letters, passing by those that others have locked. Index:
 -- "outbox_dlq_open_idx", "outbox_dlq_group_idx" or "outbox_dlq_status_idx", in order.
+-- In months an id is not unique, as in letters_purge.
 WITH locked AS MATERIALIZED (
-    SELECT l.id
+    SELECT l.id, l.failed_at
     FROM "outbox_dlq" AS l
     WHERE true
 -- the filter
@@ -16,4 +17,5 @@ WITH locked AS MATERIALIZED (
 UPDATE "outbox_dlq" AS l
 SET status = $10, resolved_at = clock_timestamp(), note = coalesce($11, l.note)
 WHERE l.id = ANY(ARRAY(SELECT id FROM locked)) AND l.status = 'failed'
+  AND (l.id, l.failed_at) IN (SELECT id, failed_at FROM locked)
 RETURNING l.id, l.failed_at

@@ -3,8 +3,9 @@
 -- which it begins; $10 how many.
 -- Locks: the letters, passing by those that others have locked. Index:
 -- "outbox_dlq_status_idx" or "outbox_dlq_open_idx", read in order.
+-- In months an id is not unique: where a sequence began again, two letters may have it.
 WITH locked AS MATERIALIZED (
-    SELECT l.id
+    SELECT l.id, l.failed_at
     FROM "outbox_dlq" AS l
     WHERE true
 -- the filter
@@ -13,6 +14,7 @@ WITH locked AS MATERIALIZED (
     LIMIT $10
     FOR UPDATE SKIP LOCKED
 )
-DELETE FROM "outbox_dlq"
-WHERE id = ANY(ARRAY(SELECT id FROM locked))
-RETURNING id, failed_at
+DELETE FROM "outbox_dlq" AS l
+WHERE l.id = ANY(ARRAY(SELECT id FROM locked))
+  AND (l.id, l.failed_at) IN (SELECT id, failed_at FROM locked)
+RETURNING l.id, l.failed_at

@@ -7,7 +7,8 @@
 -- names. Index: "outbox_dlq_open_idx", "outbox_dlq_group_idx" or
 -- "outbox_dlq_status_idx", read in order; "outbox_timer_id_uq" decides.
 -- A row finds its letter by the header `outbox-letter`. The letters are looked up by an
--- array: a planner that expects many would read the whole table to join them.
+-- array: a planner that expects many would read the whole table to join them. In months an id
+-- is not unique, as in letters_purge: of two letters that have it the later one stays.
 WITH locked AS MATERIALIZED (
     SELECT l.id, l.failed_at, l.original_id, l.queue, l.payload, l.timer_id,
         CASE WHEN jsonb_typeof(l.headers) = 'object' THEN l.headers ELSE '{}' END AS headers
@@ -18,6 +19,8 @@ WITH locked AS MATERIALIZED (
     ORDER BY l.failed_at, l.id
     LIMIT $10
     FOR UPDATE SKIP LOCKED
+), each AS MATERIALIZED (
+    SELECT DISTINCT ON (id) * FROM locked ORDER BY id, failed_at
 ), inserted AS (
     INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at, timer_id)
     SELECT coalesce($11, queue), coalesce($12, payload), headers || jsonb_build_object(
@@ -26,17 +29,20 @@ WITH locked AS MATERIALIZED (
                 THEN (headers ->> 'outbox-replays')::bigint ELSE 0 END)::text,
             'outbox-letter', id::text),
         clock_timestamp(), clock_timestamp(), timer_id
-    FROM locked
+    FROM each
     ORDER BY failed_at, id
     ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO NOTHING
     RETURNING id, queue, (headers ->> 'outbox-letter')::bigint AS letter
 ), made AS MATERIALIZED (
-    SELECT id, queue, letter FROM inserted
+    SELECT inserted.id, inserted.queue, letter, each.failed_at
+    FROM inserted
+    JOIN each ON each.id = letter
 ), resolved AS (
     UPDATE "outbox_dlq" AS l
     SET status = 'resolved', resolved_at = clock_timestamp(), replayed_id = made.id
     FROM made
     WHERE l.id = ANY(ARRAY(SELECT letter FROM made)) AND l.id = made.letter
+      AND l.failed_at = made.failed_at
     RETURNING l.id
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
@@ -44,10 +50,10 @@ WITH locked AS MATERIALIZED (
             ELSE pg_notify($13, named.queue) IS NULL END)
     FROM (SELECT queue,
             $14::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
-        FROM (SELECT DISTINCT queue FROM made) AS each) AS named
+        FROM (SELECT DISTINCT queue FROM made) AS queues) AS named
 )
 SELECT locked.id, locked.failed_at, made.id
 FROM locked
-LEFT JOIN made ON made.letter = locked.id
+LEFT JOIN made ON made.letter = locked.id AND made.failed_at = locked.failed_at
 CROSS JOIN woken
 ORDER BY locked.failed_at, locked.id

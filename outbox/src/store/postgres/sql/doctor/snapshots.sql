@@ -24,4 +24,11 @@ SELECT 'slot', format('the replication slot %s', slot_name), slot_name::text, NU
     age(xmin)::bigint, active
 FROM pg_catalog.pg_replication_slots
 WHERE xmin IS NOT NULL
+UNION ALL
+-- By hot_standby_feedback; with a slot that is told of above.
+SELECT 'standby', format('the standby %s at %s', coalesce(nullif(application_name, ''), 'unnamed'),
+        coalesce(host(client_addr), 'a socket')),
+    application_name, NULL, age(backend_xmin)::bigint, true
+FROM pg_catalog.pg_stat_replication
+WHERE backend_xmin IS NOT NULL
 ORDER BY transactions DESC
