@@ -99,8 +99,8 @@ impl App {
     ///
     /// `sslmode` in the URL says which connections need TLS, for which the feature `tls` is
     /// needed, or one of sqlx's own: with `verify-full` the server's certificate has to be
-    /// of an authority in Mozilla's list, which is compiled in, or that `sslrootcert=FILE` names,
-    /// and for that host.
+    /// of an authority that is known (with `tls` one in Mozilla's list, which is compiled in), or
+    /// that `sslrootcert=FILE` names, and for that host.
     /// `require` encrypts and looks at no certificate. `prefer`, the default, and `allow`
     /// take a server without TLS. A program built without TLS does not connect where one
     /// of the first two is asked for.
@@ -117,6 +117,7 @@ impl App {
     /// | `OUTBOX_ASYNC_SETTLES` | `true`: see [`App::async_settles`] (PostgreSQL) | `false` |
     /// | `OUTBOX_QUEUE_GAUGES` | as `60s`: see `App::queue_gauges` (feature `metrics`) | no gauges of queues |
     ///
+    /// A variable that looks like one of these and is none is warned of when this is called.
     /// A SQLite file is given its tables at start. On PostgreSQL nothing is
     /// created: run [`migrate`](crate::migrate) first.
     #[must_use]

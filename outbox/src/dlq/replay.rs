@@ -72,6 +72,9 @@ pub enum Kept {
     /// A row of the queue has its timer name.
     #[error("a live row of the queue has its timer name; handle or cancel that one first")]
     TimerIsLive,
+    /// An older letter has the same id, as two may in a table of months whose ids began again.
+    #[error("an older letter with the same id went first; try again")]
+    SameId,
     /// Somebody else is at it, maybe with another replay.
     #[error("another transaction has it locked; try again")]
     Locked,
@@ -313,7 +316,7 @@ impl Work<'_> {
             let batch = on_desk!(desk, desk => desk.replay(filter, after, put, limit).await)?;
             let Some((last, _)) = batch.last() else { break };
             self.after = Some(*last);
-            let batch: Vec<_> = batch.iter().map(replayed).collect();
+            let batch = replayed(&batch);
             if self.filter.ids.is_some() {
                 self.seen.extend(batch.iter().map(|one| one.letter));
             }
@@ -344,7 +347,12 @@ impl Work<'_> {
     }
 }
 
-/// What a statement answers: the letter's place, and its row.
-pub(super) fn replayed(&(place, row): &(Place, Option<i64>)) -> Replayed {
-    Replayed { letter: place.id, row: row.ok_or(Kept::TimerIsLive) }
+/// What a statement answers, the oldest first: a letter's place, and its row.
+pub(super) fn replayed(batch: &[(Place, Option<i64>)]) -> Vec<Replayed> {
+    let mut seen = HashSet::new();
+    let each = |&(Place { id, .. }, row): &(Place, Option<i64>)| {
+        let kept = if seen.insert(id) { Kept::TimerIsLive } else { Kept::SameId };
+        Replayed { letter: id, row: row.ok_or(kept) }
+    };
+    batch.iter().map(each).collect()
 }

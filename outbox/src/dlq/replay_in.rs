@@ -103,6 +103,6 @@ impl DeadLetters {
             let why = "the transaction is of another database than the tables";
             return Err(Error::Config(vec![why.into()]));
         };
-        Ok(done?.iter().map(replayed).collect())
+        Ok(replayed(&done?))
     }
 }

@@ -1,6 +1,6 @@
 //! Extends the leases of running handlers, and gives up those that cannot be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
                     continue;
                 }
             }
+            tell_of_long(leases);
             for kind in leases.kinds_due(Instant::now()) {
                 if busy.insert(kind) {
                     under_way.push(extend_kind(leases, store, kind));
@@ -64,6 +65,21 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
     }
 }
 
+/// Of several messages of one subscriber, such as a batch, once.
+fn tell_of_long(leases: &Leases) {
+    let mut long = BTreeMap::<_, Vec<_>>::new();
+    for context in leases.long(Instant::now()) {
+        long.entry(context.subscriber()).or_default().push(context);
+    }
+    for (subscriber, contexts) in long {
+        warn!(
+            target: TARGET, subscriber, row_id = contexts[0].id(), rows = contexts.len(),
+            "a handler has been running for {}; without a `timeout` nothing ends it",
+            humantime::format_duration(LONG)
+        );
+    }
+}
+
 /// Extends what is due, once.
 pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     let kinds = leases.kinds_due(Instant::now());
@@ -75,13 +91,6 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> Kind {
     let (due, first_deadline) = leases.to_extend(kind, now);
     if due.is_empty() {
         return kind;
-    }
-    for context in leases.long(now) {
-        warn!(
-            target: TARGET, queue = context.queue(), row_id = context.id(),
-            "a handler has been running for {}; only a `timeout` would end it",
-            humantime::format_duration(LONG)
-        );
     }
     let extends: Vec<Extend> = due.iter().flat_map(Due::tries).collect();
     // An answer may be long in coming: nobody waits for it longer than a lease.

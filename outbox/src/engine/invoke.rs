@@ -44,7 +44,9 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// Its handler is about to start.
     fn dispatched(&mut self, reader: &Reader, now: Instant) {
-        let bytes = self.context.delivery().row.payload.len();
+        let delivery = self.context.delivery();
+        let _ = delivery.began.set(now);
+        let bytes = delivery.row.payload.len();
         self.settling.report.dispatched(now, bytes, &reader.teller);
     }
 

@@ -38,8 +38,8 @@ struct Held {
     ttl: Duration,
     /// When the lease last began, by a clock read before the statement was sent.
     since: Instant,
-    /// When the run is long; `None` when that was told.
-    long: Option<Instant>,
+    /// That its run is long.
+    is_told: bool,
     context: Context,
     /// Of a row that runs alone.
     solitude: Option<Arc<Solitude>>,
@@ -84,8 +84,7 @@ impl Held {
         context: &Context,
         solitude: Option<Arc<Solitude>>,
     ) -> Self {
-        let long = Some(since + LONG);
-        Self { lease, ttl, since, long, context: context.clone(), solitude }
+        Self { lease, ttl, since, is_told: false, context: context.clone(), solitude }
     }
 
     /// A third of it is over, or the solitude.
@@ -179,9 +178,13 @@ impl Leases {
     /// Runs that have become long since this was last asked.
     pub(super) fn long(&self, now: Instant) -> Vec<Context> {
         let mut held = self.held();
-        let long = held.iter_mut().filter(|(_, one)| one.long.is_some_and(|at| now >= at));
+        let is_long = |one: &Held| {
+            let began = one.context.delivery().began.get();
+            !one.is_told && began.is_some_and(|began| now.duration_since(*began) >= LONG)
+        };
+        let long = held.iter_mut().filter(|(_, one)| is_long(one));
         let told = long.map(|(_, one)| {
-            one.long = None;
+            one.is_told = true;
             one.context.clone()
         });
         told.collect()
@@ -287,7 +290,9 @@ mod tests {
         let context = Context::of_test("{}");
         let _holding = leases.hold(lease, begun, LONG / 10, &context);
         let told = |after| leases.long(begun + after).len();
-        assert_eq!([told(LONG / 2), told(LONG), told(2 * LONG)], [0, 1, 0]);
+        assert_eq!(told(2 * LONG), 0, "it waits to begin");
+        context.delivery().began.set(begun + LONG).unwrap();
+        assert_eq!([told(LONG * 3 / 2), told(2 * LONG), told(3 * LONG)], [0, 1, 0]);
     }
 
     /// The lease task asked first, and could not look at the answer for as long as handlers

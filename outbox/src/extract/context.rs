@@ -41,6 +41,8 @@ pub(crate) struct Delivery {
     pub(crate) said: OnceLock<Outcome>,
     /// A layer had another word on it than the handler of its batch, or gave it up meanwhile.
     pub(crate) overruled: AtomicBool,
+    /// When its handler was started.
+    pub(crate) began: OnceLock<Instant>,
 }
 
 /// What the deliveries of a subscriber share.
@@ -73,6 +75,7 @@ impl Delivery {
             loan: OnceLock::new(),
             said: OnceLock::new(),
             overruled: AtomicBool::new(false),
+            began: OnceLock::new(),
         }
     }
 

@@ -19,7 +19,8 @@ pub enum AckPolicy {
     AckFirst,
     /// The handler says [`ack`], [`nack`], [`reject`] or [`snooze`] on its
     /// [`Context`]; returning without a word is a reject, an error a nack.
-    /// The first word counts, also over a later error, panic or timeout.
+    /// The first word counts, also over a later error, panic or timeout; but an ack does not
+    /// where the handler has taken [`Tx`](crate::Tx).
     ///
     /// [`ack`]: crate::Context::ack
     /// [`nack`]: crate::Context::nack

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::TableNames;
-use outbox::dlq::{Filter, Replay, Status};
+use outbox::dlq::{Filter, Kept, Replay, Replayed, Status};
 use outbox::ops::Operator;
 use outbox::retry::NoRetry;
 use outbox_tests::backend::unique;
@@ -92,7 +92,14 @@ async fn months_come_when_they_are_asked_for_again(db: &Db) {
     let again = letters(db).partition(0).await.unwrap();
     assert_eq!((again.converted, again.made.len(), again.moved), (false, 0, 0));
     over_months(db).await;
+    db.exec("UPDATE outbox_dlq SET status = 'ignored' WHERE original_id IN (3, 9)").await;
     assert!(db.int("SELECT count(*) FROM outbox_dlq_default").await > 0);
+    for month in letters(db).partitions().await.unwrap() {
+        let there = db.int(format!("SELECT count(*) FROM {}", month.name)).await;
+        let open = format!("SELECT count(*) FROM {} WHERE status = 'failed'", month.name);
+        let counted = (month.letters.cast_signed(), month.open.cast_signed());
+        assert_eq!(counted, (there, db.int(open).await), "{month:?}");
+    }
     let before = of(db).await;
     let later = letters(db).partition(1).await.unwrap();
     assert!(later.moved > 0 && later.made.len() > 5, "{later:?}");
@@ -237,8 +244,11 @@ async fn two_letters_that_were_given_one_id_are_two(db: &Db) {
 
     again("a").await;
     db.exec(old).await;
-    let first = letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
+    let mut told = Vec::new();
+    let tell = |batch: &[Replayed]| told.extend(batch.iter().map(|one| one.row.err()));
+    let first = letters(db).replay_with(&Filter::new(), &Replay::new(), tell).await.unwrap();
     assert_eq!((first.replayed, first.kept, open().await), (1, 1, vec!["b".into()]));
+    assert_eq!(told, [None, Some(Kept::SameId)]);
     assert_eq!(db.texts("SELECT queue FROM outbox").await, ["a"]);
     let second = letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
     assert_eq!((second.replayed, second.kept, db.rows().await), (1, 0, 2));

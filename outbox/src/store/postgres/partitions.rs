@@ -1,10 +1,9 @@
 //! The dead-letter table in months.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use sqlx::postgres::PgConnection;
-use sqlx::postgres::types::Oid;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::PgDesk;
@@ -24,9 +23,10 @@ const PLANS: &str = "SET LOCAL enable_seqscan = on";
 /// Whoever reads or writes letters waits behind one who waits for it.
 const LOCK: &str = "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE";
 const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}";
-/// Of all months at once: who may read the table may not read those by themselves.
-const COUNT_EACH: &str = "SELECT tableoid, count(*), count(*) FILTER (WHERE status = 'failed') \
-    FROM {table} GROUP BY 1";
+/// Of all months at once, by their bounds: who may read the table may not read those by
+/// themselves, and it reads an index alone.
+const COUNT_EACH: &str = "SELECT width_bucket(failed_at, $1), count(*), \
+    count(*) FILTER (WHERE status = 'failed') FROM {table} GROUP BY 1";
 const SHAPE: &str = "SELECT relkind = 'p', quote_ident(pg_get_userbyid(relowner)) \
     FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p')";
 const COLUMNS: &str = "SELECT quote_ident(attname) FROM pg_attribute \
@@ -52,7 +52,6 @@ struct Month {
     name: String,
     from: Option<SystemTime>,
     until: Option<SystemTime>,
-    oid: Oid,
 }
 
 impl PgDesk {
@@ -74,13 +73,25 @@ impl PgDesk {
             return Ok(Vec::new());
         }
         let count = self.names.sql_with(COUNT_EACH, &[("{table}", &self.letters_table())]);
-        let counted = sqlx::query_as(AssertSqlSafe(count)).fetch_all(&mut *tx).await;
-        let counted: Vec<(Oid, i64, i64)> = counted.map_err(failed(ACTION))?;
-        let counted: HashMap<_, _> =
-            counted.into_iter().map(|(month, letters, open)| (month, (letters, open))).collect();
-        let partition = |Month { name, from, until, oid, .. }: Month| {
-            let (letters, open) = counted.get(&oid).copied().unwrap_or_default();
-            let (letters, open) = (letters.unsigned_abs(), open.unsigned_abs());
+        let bounds = months.iter().flat_map(|month| [month.from, month.until]).flatten();
+        let bounds: BTreeSet<_> = bounds.collect();
+        let bounds: Vec<_> = bounds.into_iter().collect();
+        let counted = sqlx::query_as(AssertSqlSafe(count))
+            .bind(bounds.iter().copied().map(PgTime).collect::<Vec<_>>())
+            .fetch_all(&mut *tx)
+            .await;
+        let mut counted: Vec<(i32, i64, i64)> = counted.map_err(failed(ACTION))?;
+        let partition = |Month { name, from, until, .. }: Month| {
+            let bucket = from.map_or(0, |from| 1 + bounds.partition_point(|bound| *bound < from));
+            // The last one has what is of no other.
+            let own = |(of, ..): &mut (i32, i64, i64)| {
+                until.is_none() || usize::try_from(*of).is_ok_and(|of| of == bucket)
+            };
+            let (mut letters, mut open) = (0, 0);
+            for (_, all, failed) in counted.extract_if(.., own) {
+                letters += all.unsigned_abs();
+                open += failed.unsigned_abs();
+            }
             Partition { name, from, until, letters, open }
         };
         Ok(months.into_iter().map(partition).collect())
@@ -105,7 +116,6 @@ impl PgDesk {
                 name: row.try_get(1)?,
                 from: time(row.try_get(2)?),
                 until: time(row.try_get(3)?),
-                oid: row.try_get(4)?,
             })
         };
         rows.iter().map(|row| month(row).map_err(&failed)).collect()

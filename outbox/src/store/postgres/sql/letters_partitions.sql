@@ -4,7 +4,7 @@
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relname::text,
     (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz,
     (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::timestamptz
-        AS until, c.oid
+        AS until
 FROM pg_inherits AS i
 JOIN pg_class AS c ON c.oid = i.inhrelid
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
