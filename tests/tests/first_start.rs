@@ -10,12 +10,17 @@ fn names(dlq: &str) -> TableNames {
     TableNames::default().with_dlq(dlq).unwrap()
 }
 
-#[tokio::test]
-async fn a_dead_letter_table_of_another_name_is_made_later_on_sqlite() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("dlq-later");
+/// The URL of a file that is not there, in a folder that is.
+fn file_in(folder: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
-    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    format!("sqlite:{}", folder.join("shop.db").display())
+}
+
+#[tokio::test]
+async fn a_dead_letter_table_of_another_name_is_made_later_on_sqlite() {
+    let url = file_in("dlq-later");
     let pool = outbox::sqlite::connect(&url).await.unwrap();
     for dlq in ["outbox_dlq", "graveyard", "graveyard"] {
         migrate_tables(&pool, &names(dlq)).await.unwrap();
@@ -62,10 +67,7 @@ async fn a_server_that_is_not_there_is_named_with_its_own_error() {
 
 #[tokio::test]
 async fn a_start_lists_what_is_missing_beside_the_tables() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-tables");
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let url = file_in("no-tables");
     let pool = outbox::sqlite::connect(&url).await.unwrap();
     let wants =
         Subscriber::new("wants", "q", |_: Context| async {}).requires::<outbox::State<u8>>();
@@ -83,10 +85,7 @@ async fn a_file_that_cannot_be_opened_is_named() {
 /// SQLite waits for a writer, but not with the change to a write-ahead log.
 #[tokio::test]
 async fn a_file_that_somebody_writes_without_a_log_is_opened_when_he_has_ended() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-log");
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let url = file_in("no-log");
     let options = url.parse::<sqlx::sqlite::SqliteConnectOptions>().unwrap();
     let plain = sqlx::SqlitePool::connect_with(options.create_if_missing(true)).await.unwrap();
     let mut writer = plain.begin_with("BEGIN IMMEDIATE").await.unwrap();

@@ -4,6 +4,8 @@
 mod holder;
 mod life;
 #[cfg(test)]
+mod record;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
