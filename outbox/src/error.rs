@@ -99,6 +99,8 @@ pub struct StoreError {
     /// False when nothing happened: there was no connection to send it over, or the
     /// database has refused it for now.
     pub(crate) perhaps_done: bool,
+    /// There was no connection to send it over.
+    pub(crate) unsent: bool,
 }
 
 impl fmt::Debug for StoreError {
@@ -109,7 +111,7 @@ impl fmt::Debug for StoreError {
 
 impl StoreError {
     pub(crate) fn new(action: &'static str, source: impl Into<BoxError>, transient: bool) -> Self {
-        Self { action, source: source.into(), transient, perhaps_done: true }
+        Self { action, source: source.into(), transient, perhaps_done: true, unsent: false }
     }
 }
 

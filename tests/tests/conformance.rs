@@ -84,6 +84,8 @@ mod timer_batch;
 mod timers;
 #[path = "conformance/validate.rs"]
 mod validate;
+#[path = "conformance/validate_anew.rs"]
+mod validate_anew;
 #[path = "conformance/validate_columns.rs"]
 mod validate_columns;
 #[path = "conformance/validate_postgres.rs"]

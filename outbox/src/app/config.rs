@@ -60,7 +60,7 @@ fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
 
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Database, String> {
-    match url.parse::<sqlx::postgres::PgConnectOptions>() {
+    match without_unknown(url).parse::<sqlx::postgres::PgConnectOptions>() {
         Ok(options) => Ok(Database::PostgresUrl(Box::new(options))),
         Err(error) => Err(wrong_parameter(url).unwrap_or_else(|| {
             format!(
@@ -71,6 +71,48 @@ fn postgres(url: &str) -> Result<Database, String> {
             )
         })),
     }
+}
+
+/// The URL without parameters that the driver does not know: it would log them with their
+/// values, and one may be a password (`sslpassword`, or a word that was mistyped).
+#[cfg(feature = "postgres")]
+fn without_unknown(url: &str) -> String {
+    const KNOWN: &[&str] = &[
+        "sslmode",
+        "ssl-mode",
+        "sslrootcert",
+        "ssl-root-cert",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+        "statement-cache-capacity",
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "application_name",
+        "options",
+    ];
+    let Some((place, parameters)) = url.split_once('?') else { return url.to_owned() };
+    let (known, unknown): (Vec<_>, Vec<_>) = parameters.split('&').partition(|parameter| {
+        let name = parameter.split(['=', '[', '%']).next().unwrap_or_default();
+        name.is_empty() || KNOWN.contains(&name)
+    });
+    if !unknown.is_empty() {
+        let names: Vec<_> = unknown.iter().filter_map(|one| one.split('=').next()).collect();
+        let plain = |name: &&str| name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        // What else stands behind a `?` may be the rest of a password.
+        let names = if names.iter().all(plain) { names.join(", ") } else { "not shown".into() };
+        tracing::warn!(
+            target: crate::telemetry::TARGET, names,
+            "parameters of `DATABASE_URL` that the driver does not know are left out"
+        );
+    }
+    [place, "?", &known.join("&")].concat()
 }
 
 /// The parameter of the URL whose value is none. It is read alone: the driver's error, which

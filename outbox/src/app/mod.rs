@@ -311,7 +311,9 @@ impl App {
     }
 
     /// Starts, runs until SIGINT or SIGTERM, drains. A second signal ends the
-    /// process at once; one that comes before the start is over ends that.
+    /// process at once; one that comes before the start is over ends that. Both signals stay
+    /// its own: once no `run` waits for one, because it could not start, has ended or was
+    /// dropped, the next one ends the process.
     ///
     /// # Errors
     /// When the app cannot start, a hook fails, or handlers had to be dropped

@@ -11,8 +11,17 @@ use crate::error::{Error, Result};
 pub(super) struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    /// Whether the next one ends the process.
-    ends: Arc<AtomicBool>,
+    ends: Arc<Ends>,
+}
+
+/// Ends the process where the signal arrives: a runtime whose threads are all blocked, or
+/// that waits for them at its own end, would not hear of it.
+#[cfg(unix)]
+struct Ends {
+    /// Whether the next one does. The first one sees to that itself, where it arrives.
+    next: Arc<AtomicBool>,
+    /// Runs that wait for one.
+    waiting: Mutex<usize>,
 }
 
 #[cfg(unix)]
@@ -24,27 +33,8 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(Error::Signals)?,
             terminate: signal(SignalKind::terminate()).map_err(Error::Signals)?,
-            ends: Self::ends().map_err(Error::Signals)?,
+            ends: Ends::begin().map_err(Error::Signals)?,
         })
-    }
-
-    /// Ends the process where the signal arrives: a runtime whose threads are all blocked, or
-    /// that waits for them at its own end, would not hear of it. Another run begins anew.
-    fn ends() -> std::io::Result<Arc<AtomicBool>> {
-        use signal_hook::consts::{SIGINT, SIGTERM};
-        static ENDS: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
-        let mut known = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_none() {
-            let ends = Arc::<AtomicBool>::default();
-            for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
-                let ends = Arc::clone(&ends);
-                signal_hook::flag::register_conditional_shutdown(signal, status, ends)?;
-            }
-            *known = Some(ends);
-        }
-        let ends = known.clone().unwrap_or_default();
-        ends.store(false, Ordering::SeqCst);
-        Ok(ends)
     }
 
     async fn next(&mut self) {
@@ -57,7 +47,51 @@ impl Signals {
     /// With the exit status that a shell reports for the signal. Leases of what still runs
     /// then end by themselves.
     pub(super) fn exit_on_second(self) {
-        self.ends.store(true, Ordering::SeqCst);
+        self.ends.next.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Nobody hears of one any more, if this was the last run: it could not start, or was dropped.
+#[cfg(unix)]
+impl Drop for Signals {
+    fn drop(&mut self) {
+        let mut waiting = self.ends.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.ends.next.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Ends {
+    /// Of the process. A run beside none begins anew.
+    fn begin() -> std::io::Result<Arc<Self>> {
+        static ENDS: Mutex<Option<Arc<Ends>>> = Mutex::new(None);
+        let mut known = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = match &*known {
+            Some(ends) => Arc::clone(ends),
+            None => Arc::clone(known.insert(Self::install()?)),
+        };
+        let mut waiting = ends.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if *waiting == 0 {
+            ends.next.store(false, Ordering::SeqCst);
+        }
+        *waiting += 1;
+        drop(waiting);
+        Ok(ends)
+    }
+
+    fn install() -> std::io::Result<Arc<Self>> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        use signal_hook::flag::{register, register_conditional_shutdown};
+        let next = Arc::<AtomicBool>::default();
+        for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
+            // In this order: one that sets it does not itself end the process.
+            register_conditional_shutdown(signal, status, Arc::clone(&next))?;
+            register(signal, Arc::clone(&next))?;
+        }
+        Ok(Arc::new(Self { next, waiting: Mutex::new(0) }))
     }
 }
 

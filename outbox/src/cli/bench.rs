@@ -65,7 +65,10 @@ impl Bench {
             let lines = [
                 [
                     "published".into(),
-                    format!("{:.0} messages a second", measured.published_per_second),
+                    measured.published_per_second.map_or_else(
+                        || "not known of so few messages".into(),
+                        |rate| format!("{rate:.0} messages a second"),
+                    ),
                 ],
                 ["handled".into(), format!("{:.0} messages a second", measured.handled_per_second)],
                 [

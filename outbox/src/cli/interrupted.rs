@@ -16,7 +16,8 @@ pub(super) async fn until_interrupted<T>(
     }
 }
 
-/// SIGINT or SIGTERM. Never, where they cannot be watched: they end the process then.
+/// SIGINT, SIGTERM, or a terminal that is closed. Never, where they cannot be watched: they end
+/// the process then.
 pub(super) async fn interrupted() {
     #[cfg(unix)]
     {
@@ -24,13 +25,33 @@ pub(super) async fn interrupted() {
         let Ok(mut terminate) = signal(SignalKind::terminate()) else {
             return std::future::pending().await;
         };
+        let hangup = async {
+            // To watch it would end what `nohup` protects from it.
+            if let Some(Ok(mut hangup)) = (!ignores_hangup()).then(|| signal(SignalKind::hangup()))
+            {
+                hangup.recv().await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             Ok(()) = tokio::signal::ctrl_c() => {}
             _ = terminate.recv() => {}
+            () = hangup => {}
         }
     }
     #[cfg(not(unix))]
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }
+}
+
+/// Also where that is not known.
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The first bit is that of signal 1.
+    ignored.is_none_or(|mask| mask & 1 == 1)
 }

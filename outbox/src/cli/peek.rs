@@ -20,7 +20,8 @@ pub(super) struct Peek {
     /// The queue.
     queue: String,
     /// So many rows at most.
-    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 10)]
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// Show payloads and headers to their ends; otherwise the first 4 KiB are read.
     #[arg(long)]

@@ -45,7 +45,7 @@ impl DeadLetters {
         letters.sort_by_key(|letter| std::cmp::Reverse(place(letter)));
         // One that was dealt with between two statements was read by both.
         letters.dedup_by(|later, earlier| {
-            let same = later.id == earlier.id;
+            let same = place(later) == place(earlier);
             if same {
                 std::mem::swap(later, earlier);
             }

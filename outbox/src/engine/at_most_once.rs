@@ -28,7 +28,9 @@ pub(super) async fn run<S: Store>(
             continue;
         }
         run.end();
-        let Run { settling, context, .. } = run;
+        let Run { mut settling, context, .. } = run;
+        // No handler has run yet.
+        settling.report.duration = None;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
         if settle(&store, vec![*ack]).await == 1 {
             begun.push(context);

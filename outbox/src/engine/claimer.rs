@@ -14,7 +14,7 @@ use tracing::error;
 
 use super::inbox::Job;
 use super::lanes::Lanes;
-use super::look::Look;
+use super::look::{Company, Look};
 use super::lost::{LAST_TRY, Lost};
 use super::results::Sender;
 use super::settle::Settling;
@@ -141,14 +141,14 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
             (false, false) => A_FEW,
         };
         // A statement that the database refuses may do so for one of its claims.
-        if look.alone && !round.claims.is_empty() {
+        if look.is_alone() && !round.claims.is_empty() {
             continue;
         }
         if let Some(claim) = look.claim(most, now) {
             rows += if plenty { claim.limit } else { 0 };
             round.readers.push(at);
             round.claims.push(claim);
-            if look.alone {
+            if look.is_alone() {
                 break;
             }
         }
@@ -186,6 +186,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             if taken.iter().any(|taken| !taken.rows.is_empty()) {
                 leave_to_others();
             }
+            let probed = readers.iter().any(|&at| looks[at].company == Company::Probes);
             for ((at, claim), taken) in readers.into_iter().zip(&claims).zip(taken) {
                 let look = &mut looks[at];
                 look.answered(claim, &taken, sent, now);
@@ -194,21 +195,34 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
                 let jobs = taken.rows.into_iter().map(job);
                 look.reader.inbox.fill(claim.limit, jobs);
             }
+            if probed {
+                // The database works: it is one of the others.
+                let others = looks.iter_mut().filter(|look| look.fails_often());
+                others.for_each(|look| look.company = Company::Alone);
+            }
         }
         Err(failed) => {
-            // What is refused for several is tried for each alone, at once.
+            // What is refused for several is tried for each alone, at once. What takes too
+            // long for several, again and again, may do so because of one of them, or the
+            // database is away: only one is tried alone, so that nobody asks much more often.
+            let probes = readers.iter().copied().find(|&at| looks[at].fails_often());
+            let probes = probes.filter(|_| readers.len() > 1 && failed.transient);
             let alone = readers.len() > 1 && !failed.transient;
             let rests = readers.iter().filter(|_| !alone);
-            let rest = rests.map(|&at| looks[at].rest(failed.transient)).max();
+            let rest = rests.map(|&at| looks[at].rest(&failed)).max();
             let until = now + rest.unwrap_or_default();
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];
                 look.reader.inbox.fill(claim.limit, std::iter::empty());
-                look.failed(!failed.transient, until);
+                look.failed(claim, &failed, now.duration_since(sent));
+                look.rests_until(until);
                 error!(
                     target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
                     "claiming failed; trying again"
                 );
+            }
+            if let Some(at) = probes {
+                looks[at].company = Company::Probes;
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use futures_util::poll;
@@ -69,13 +68,14 @@ pub(super) async fn handle<S: Store>(
         tell_put_off(reader, &rulings);
     }
     let mut settled = Few::new();
-    for (Run { mut settling, .. }, ruling) in runs.into_iter().zip(rulings) {
+    for (Run { mut settling, context, claimed_at, .. }, ruling) in runs.into_iter().zip(rulings) {
         if committed && ruling.is_ack() {
             settling.committed();
             continue;
         }
         settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
-        settling.settlement = ruling.settlement;
+        let row = &context.delivery().row;
+        settling.ruled_on(ruling.settlement, row, claimed_at, &shared.render);
         settled.push(settling);
     }
     settled
@@ -105,10 +105,10 @@ async fn end_transaction<S: Store>(
 ) -> bool {
     let begun = Instant::now();
     let leases: Vec<_> = runs.iter().map(|run| run.settling.lease).collect();
-    let overruled = runs.iter().zip(&*rulings).any(|(run, ruling)| {
-        !ruling.is_ack() && run.context.delivery().overruled.load(Ordering::SeqCst)
-    });
-    let committed = transaction::end(lent, shared, &leases, rulings, overruled).await;
+    let written = transaction::written(
+        runs.iter().zip(&*rulings).map(|(run, ruling)| (run.context.work().stage(), ruling)),
+    );
+    let committed = transaction::end(lent, shared, &leases, rulings, written).await;
     if let Err(failed) = &committed {
         let acks = runs.iter_mut().zip(rulings).filter(|(_, ruling)| ruling.is_ack());
         for (run, ruling) in acks {
@@ -187,8 +187,12 @@ pub(super) async fn call<S: Store>(
     for context in contexts {
         context.cancelled().cancel();
     }
-    let results =
-        error.map(|error| contexts.iter().map(|_| Err(error.clone())).collect::<Few<_>>());
+    // What a layer has answered stands, whatever became of the others of its batch.
+    let answer = |context: &Context| context.work().answer().cloned();
+    let results = error.map(|error| {
+        let failed = || Err(error.clone());
+        contexts.iter().map(|one| answer(one).unwrap_or_else(failed)).collect::<Few<_>>()
+    });
     span.end(results.as_deref());
     results
 }

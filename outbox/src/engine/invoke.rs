@@ -87,7 +87,10 @@ impl Run<'_> {
     /// Waits until it is known under which token the lease is, if that was to change. A
     /// transaction that is the only one to write lets nobody change it.
     pub(super) async fn named(&mut self) {
-        let Some(solitude) = self.solitude.as_ref().filter(|it| it.is_ending()) else { return };
+        let Some(solitude) = &self.solitude else { return };
+        if solitude.outlasts_the_run() {
+            return;
+        }
         if !self.context.delivery().is_sole_writer() {
             tokio::select! {
                 biased;

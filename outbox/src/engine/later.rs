@@ -38,6 +38,10 @@ impl Later {
         self.over.run_until_cancelled(work).await
     }
 
+    pub(super) fn waiting(&self) -> &[Settling] {
+        &self.waiting
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -47,6 +51,9 @@ impl Later {
     }
 
     pub(super) fn add(&mut self, locked: Vec<Settling>) {
+        if locked.is_empty() {
+            return;
+        }
         if self.is_empty() {
             self.backoff.reset();
             self.at = Instant::now() + self.backoff.after(true);

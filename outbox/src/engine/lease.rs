@@ -295,6 +295,28 @@ mod tests {
         assert_eq!([told(LONG * 3 / 2), told(2 * LONG), told(3 * LONG)], [0, 1, 0]);
     }
 
+    /// Its run has ended, and another one has its place.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_for_a_lease_that_has_ended_is_not_its_neighbour_s() {
+        let (leases, begun) = (Leases::default(), Instant::now());
+        let (ttl, second) = (Duration::from_secs(6), Duration::from_secs(1));
+        let lease =
+            |id: i32| Lease { id: id.into(), token: Uuid::from_u128(id.unsigned_abs().into()) };
+        let [one, other] = [1, 2].map(lease);
+        let contexts = [(); 2].map(|()| Context::of_test("{}"));
+        let holding = leases.hold(one, begun, ttl, &contexts[0]);
+        let (due, _) = leases.to_extend(kind(ttl), begun + 3 * second);
+        drop(holding);
+        let _holding = leases.hold(other, begun + 3 * second, ttl, &contexts[1]);
+        assert!(leases.held().contains(due[0].key), "it has the same place");
+        leases.extended(&due[0], begun + 5 * second);
+        leases.lose(due[0].key, one);
+        let watch = &contexts[1].delivery().watch;
+        assert!(!watch.is_lost() && watch.deadline() < begun + 10 * second);
+        let (due, _) = leases.to_extend(kind(ttl), begun + 7 * second);
+        assert_eq!((due[0].lease, due[0].token), (other, other.token));
+    }
+
     /// The lease task asked first, and could not look at the answer for as long as handlers
     /// blocked all threads; the watchdog went on.
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use super::backoff::Backoff;
 use super::failures::Failures;
 use super::sleep::Awake;
 use super::sweep::Sweep;
+use crate::error::StoreError;
 use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
 
 /// So many claims in vain may follow one another as fast as somebody wakes; each further
@@ -30,6 +31,9 @@ pub(super) struct Look {
     expects: Expects,
     /// Rows up to here were taken.
     floor: Option<Position>,
+    /// After a failure, whether the next claim is one from the start. What a claim from the
+    /// place took without an answer lies before it; one from the start may fail again.
+    sweeps: Option<bool>,
     sweep: Sweep,
     polls: Backoff,
     poll_at: Instant,
@@ -41,8 +45,18 @@ pub(super) struct Look {
     vain: u32,
     /// After a failure, or too much in vain.
     not_before: Instant,
-    /// Claims in a statement of its own.
-    pub(super) alone: bool,
+    pub(super) company: Company,
+}
+
+/// With whom it claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    /// In one statement with others.
+    Others,
+    /// Alone, to see whether it is the others because of whom theirs fails.
+    Probes,
+    /// Alone, until it has an answer.
+    Alone,
 }
 
 impl Look {
@@ -54,6 +68,7 @@ impl Look {
             under_way: 0,
             expects: Expects::Many,
             floor: None,
+            sweeps: None,
             sweep: Sweep::new(now, options.max_poll),
             polls: Backoff::of_polls(options.min_poll, options.max_poll),
             poll_at: now,
@@ -62,7 +77,7 @@ impl Look {
             failures: Failures::none(),
             vain: 0,
             not_before: now,
-            alone: false,
+            company: Company::Others,
         }
     }
 
@@ -114,7 +129,9 @@ impl Look {
         // Taken along before its time it has rested all the same.
         self.not_before = self.not_before.min(now);
         self.under_way += 1;
-        let after = self.floor.filter(|_| now < self.sweep.next(self.expects_plenty()));
+        let due = now >= self.sweep.next(self.expects_plenty());
+        let sweeps = self.sweeps.unwrap_or(due);
+        let after = self.floor.filter(|_| !sweeps);
         if after.is_none() {
             self.sweep.begins(now, self.floor);
         }
@@ -137,7 +154,10 @@ impl Look {
         self.under_way -= 1;
         self.sweep.taken(taken.rows.len());
         self.failures.end();
-        self.alone = false;
+        self.company = Company::Others;
+        if self.sweeps == Some(claim.after.is_none()) {
+            self.sweeps = None;
+        }
         if claim.after.is_none() {
             let last = taken.rows.last().filter(|_| taken.rows.len() == claim.limit);
             let last = last.map(|last| Position::of(&last.row));
@@ -177,224 +197,47 @@ impl Look {
     }
 
     /// How long to rest after one more failure.
-    pub(super) fn rest(&mut self, transient: bool) -> Duration {
-        self.failures.again(transient)
+    pub(super) fn rest(&mut self, failed: &StoreError) -> Duration {
+        self.failures.again(failed)
     }
 
-    pub(super) fn failed(&mut self, alone: bool, until: Instant) {
+    /// Its place is kept: one from the start may fail because of the dead rows that it walks
+    /// over, as under a snapshot that somebody holds for hours.
+    pub(super) fn failed(&mut self, claim: &Claim, failed: &StoreError, took: Duration) {
         self.reader.pulse.claim_failed();
         self.under_way -= 1;
         self.expects = Expects::Many;
-        self.floor = None;
-        self.alone = alone;
+        self.sweeps = Some(claim.after.is_some());
+        if claim.after.is_none() {
+            self.sweep.ended(took, None);
+        }
+        if !failed.transient {
+            self.company = Company::Alone;
+        } else if self.company == Company::Probes {
+            self.company = Company::Others;
+        }
         self.reader.signal.wake();
+    }
+
+    pub(super) fn rests_until(&mut self, until: Instant) {
         self.not_before = until;
     }
 
     /// True when it is to try again soon, and may as well do so now.
     pub(super) fn tries_soon(&self, now: Instant) -> bool {
-        self.failures.pass() && self.rests() && !self.alone && self.not_before <= now + TOGETHER
+        let with_others = self.company == Company::Others;
+        self.failures.pass() && self.rests() && with_others && self.not_before <= now + TOGETHER
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.company != Company::Others
+    }
+
+    /// Whether there was no answer again and again, though its statements were sent.
+    pub(super) fn fails_often(&self) -> bool {
+        self.failures.are_many()
     }
 }
 
 #[cfg(all(test, feature = "testing"))]
-mod tests {
-    use std::time::SystemTime;
-
-    use bytes::Bytes;
-
-    use super::*;
-    use crate::engine::Shared;
-    use crate::extract::States;
-    use crate::store::Claimed;
-    use crate::store::memory::MemoryStore;
-    use crate::subscriber::{Subscriber, debug_chain};
-    use crate::telemetry::Sinks;
-
-    const MS: Duration = Duration::from_millis(1);
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    /// Polls once an hour, and has room for thousands of rows.
-    fn look() -> (Look, Instant) {
-        let store = MemoryStore::new(true);
-        let render = Arc::new(debug_chain);
-        let shared = Shared::new(store, render, crate::Publisher::default(), Sinks::default());
-        let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {})
-            .max_workers(5000)
-            .min_poll(HOUR)
-            .max_poll(HOUR);
-        let (states, counts) = (States::default(), crate::Stats::default());
-        let one = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
-        let look = Look::new(&Arc::new(one), false);
-        let now = look.poll_at;
-        (look, now)
-    }
-
-    fn at(ms: u32) -> SystemTime {
-        SystemTime::UNIX_EPOCH + HOUR + ms * MS
-    }
-
-    /// So many rows due at that time, claimed a second later.
-    fn rows(count: usize, due: SystemTime) -> Taken {
-        let row = |id| Claimed::of_test(id, due, due + 1000 * MS, Bytes::new());
-        Taken { rows: (1..).take(count).map(row).collect(), ..Taken::default() }
-    }
-
-    /// A claim of ten rows that gets these, and takes no time.
-    fn gets(look: &mut Look, taken: &Taken, now: Instant) -> Claim {
-        let claim = look.claim(10, now).expect("there is room");
-        look.answered(&claim, taken, now, now);
-        claim
-    }
-
-    #[test]
-    fn who_got_all_it_asked_for_has_two_claims_under_way_but_for_one_worker() {
-        let (mut look, now) = look();
-        assert!(look.wants(now));
-        look.claim(10, now).unwrap();
-        assert!(!look.wants(now), "of one that expects nothing one is enough");
-        for workers in [1, 2] {
-            let (mut look, now) = self::look();
-            Arc::get_mut(&mut look.reader).unwrap().subscriber.options.max_workers = workers;
-            gets(&mut look, &rows(10, at(0)), now);
-            for _ in 0..workers {
-                assert!(look.wants(now) && look.expects_plenty());
-                look.claim(10, now).unwrap();
-            }
-            assert!(!look.wants(now));
-        }
-    }
-
-    #[test]
-    fn who_got_less_rests_until_a_poll_a_wake_or_a_due_row() {
-        let (mut look, now) = look();
-        gets(&mut look, &rows(9, at(0)), now);
-        assert!(!look.wants(now) && !look.expects_plenty());
-        let polls = look.next(now).unwrap();
-        assert!(polls > now + HOUR / 2 && polls <= now + HOUR && look.wants(polls));
-        look.reader.signal.due_at(now + 70 * MS);
-        assert_eq!(look.next(now), Some(now + 70 * MS));
-        assert!(!look.wants(now + 69 * MS) && look.wants(now + 70 * MS));
-        look.reader.signal.wake();
-        assert!(look.wants(now));
-        let told = Taken { next: Some(40 * MS), ..Taken::default() };
-        gets(&mut look, &told, now);
-        assert_eq!(look.next(now), Some(now + 40 * MS));
-        let claim = look.claim(10, now).unwrap();
-        look.reader.signal.wake();
-        look.answered(&claim, &Taken::default(), now, now);
-        assert!(look.wants(now), "woken during a claim");
-    }
-
-    #[test]
-    fn who_got_many_or_has_many_in_hand_expects_as_many() {
-        let (mut look, now) = look();
-        let first = look.claim(FEW + 1, now).unwrap();
-        look.answered(&first, &rows(FEW, at(0)), now, now);
-        look.reader.inbox.fill(first.limit, std::iter::empty());
-        let next = |_| gets(&mut look, &rows(1, at(0)), now).expects;
-        let all: Vec<_> = (0..=FEW / 10).map(next).collect();
-        // Nobody handles what is in hand.
-        assert_eq!((all[0], all[FEW / 10]), (Expects::Many, Expects::Many));
-        assert_eq!(all[1..FEW / 10], [Expects::Few; FEW / 10 - 1]);
-    }
-
-    #[test]
-    fn a_claim_begins_where_the_last_one_ended_but_for_what_may_still_be_committed() {
-        let (mut look, now) = look();
-        assert_eq!(gets(&mut look, &rows(10, at(0)), now).after, None);
-        let next = gets(&mut look, &rows(10, at(400)), now);
-        assert_eq!(next.after, Some(Position { due: at(0), id: 10 }));
-        // And no place is given up for an earlier one.
-        gets(&mut look, &rows(10, at(0)), now);
-        assert_eq!(look.floor, Some(Position { due: at(400), id: 10 }));
-        // Due within the last half second when they were claimed.
-        let (mut look, now) = self::look();
-        let late = Claimed::of_test(1, at(0), at(100), Bytes::new());
-        gets(&mut look, &Taken { rows: vec![late], ..Taken::default() }, now);
-        assert_eq!(look.floor, Some(Position { due: at(100) - LATE, id: 0 }));
-    }
-
-    #[test]
-    fn while_there_is_plenty_it_claims_from_the_start_now_and_then() {
-        let (mut look, now) = look();
-        gets(&mut look, &rows(10, at(0)), now);
-        assert!(gets(&mut look, &rows(10, at(0)), now + 99 * MS).after.is_some());
-        assert_eq!(look.claim(10, now + 100 * MS).unwrap().after, None);
-        assert_eq!(look.sweep.next(true), now + 200 * MS, "it has begun");
-    }
-
-    #[test]
-    fn of_many_that_came_back_it_claims_the_rest_soon() {
-        let five_seconds = 5000 * MS;
-        for (due, next) in [(at(0), 100 * MS), (at(500), five_seconds)] {
-            let (mut look, now) = look();
-            gets(&mut look, &rows(10, at(400)), now);
-            let sweep = now + five_seconds;
-            assert_eq!(gets(&mut look, &rows(10, due), sweep).after, None);
-            // Many are taken besides: a claim from the start would walk over them.
-            for _ in 0..100 {
-                gets(&mut look, &rows(10, at(400)), sweep);
-            }
-            assert!(gets(&mut look, &rows(10, at(400)), sweep + next - MS).after.is_some());
-            assert_eq!(gets(&mut look, &rows(10, at(400)), sweep + next).after, None);
-        }
-    }
-
-    #[test]
-    fn who_found_less_behind_its_place_looks_before_it() {
-        let (mut look, now) = look();
-        gets(&mut look, &rows(10, at(0)), now);
-        assert!(gets(&mut look, &rows(1, at(0)), now).after.is_some());
-        // A claim from the start cost nothing, so the next one is one, and now.
-        assert!(look.wants(now));
-        assert_eq!(look.claim(10, now).unwrap().after, None);
-
-        let (mut look, now) = self::look();
-        gets(&mut look, &rows(10, at(0)), now);
-        (0..3).for_each(|_| look.sweep.ended(10 * MS, None));
-        gets(&mut look, &rows(1, at(0)), now);
-        assert!(!look.wants(now), "it met dead rows");
-        assert_eq!(look.next(now), Some(now + 200 * MS));
-    }
-
-    #[test]
-    fn after_a_failure_it_begins_at_the_start_and_not_at_once() {
-        let (mut look, now) = look();
-        gets(&mut look, &rows(10, at(0)), now);
-        gets(&mut look, &rows(9, at(0)), now);
-        assert!(look.poll_at > now + HOUR / 2 && look.claim(10, now).is_some());
-        let rest = look.rest(true);
-        look.failed(false, now + rest);
-        assert!(look.floor.is_none() && !look.expects_plenty() && !look.wants(now));
-        let again = look.next(now).unwrap();
-        assert!(again >= now + 50 * MS && again <= now + 150 * MS);
-        assert!(look.wants(again), "and without a poll or a wake");
-        assert_eq!(gets(&mut look, &rows(10, at(0)), again).after, None);
-    }
-
-    #[test]
-    fn who_rests_after_a_failure_goes_along_with_who_tries_again() {
-        let (mut look, now) = look();
-        look.claim(10, now).unwrap();
-        let until = now + TOGETHER + MS;
-        look.rest(true);
-        look.failed(false, until);
-        assert!(!look.tries_soon(now) && look.tries_soon(now + MS) && !look.wants(now + MS));
-        // Half of ten.
-        gets(&mut look, &rows(5, at(0)), now + MS);
-        assert!(look.wants(now + MS) && !look.tries_soon(now + MS), "it rests no more");
-        look.rest(false);
-        assert!(!look.tries_soon(until), "what is refused for good fails the others");
-    }
-
-    #[test]
-    fn a_refused_statement_for_several_is_tried_for_each_alone_at_once() {
-        let (mut look, now) = look();
-        look.claim(10, now).unwrap();
-        look.failed(true, now);
-        assert!(look.alone && look.wants(now));
-        gets(&mut look, &Taken::default(), now);
-        assert!(!look.alone);
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! A subscriber has `max_workers` workers around an inbox; a process has one
 //! claimer, four settlers, one lease task and one watcher for wakes.
 
+mod apart;
 mod at_most_once;
 mod backoff;
 mod claimer;
@@ -33,6 +34,8 @@ mod settlement;
 mod signal;
 mod sleep;
 mod solitude;
+#[cfg(all(test, feature = "testing"))]
+mod stopped;
 mod sweep;
 mod threads;
 mod transaction;
@@ -218,12 +221,15 @@ impl<S: Store> Engine<S> {
         let services_stop = CancellationToken::new();
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
         let (results, letters) = (Arc::<Results>::default(), Arc::new(Results::of_letters()));
-        let sender = Sender::new(&results, &letters);
+        let timers = Arc::<Results>::default();
+        let sender = Sender::new(&results, &letters, &timers);
         let mut loops = Loops::default();
         let settler =
             |of: &Arc<Results>| tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of)));
         let ways = [&results, &letters];
-        let settlers: Vec<_> = (0..WRITES).flat_map(|_| ways).map(settler).collect();
+        // What may wait for strangers does so over one connection.
+        let settlers = (0..WRITES).flat_map(|_| ways).chain([&timers]);
+        let settlers: Vec<_> = settlers.map(settler).collect();
         for settler in &settlers {
             loops.add(SETTLERS, settler);
         }
@@ -371,7 +377,7 @@ mod tests {
         let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
         let reserved = reader.inbox.reserve(ROWS).unwrap();
         reader.inbox.fill(reserved, claimed(&store, ROWS).await.into_iter());
-        let results = Sender::new(&Arc::default(), &Arc::default());
+        let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
         let worker = tokio::spawn(work(shared, Arc::new(reader), results));
         while runs.load(Ordering::Relaxed) == 0 {
             yield_now().await;

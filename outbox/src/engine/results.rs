@@ -76,10 +76,12 @@ impl State {
 /// Hands results over. The settlers end when the last one is gone.
 ///
 /// Dead letters have a way of their own: they lie in another table, and what keeps that from
-/// being written, such as a lock or a want of room, is to keep no ack from it.
+/// being written, such as a lock or a want of room, is to keep no ack from it. So have acks
+/// that set timers: they wait for anybody's transaction that has one of the same name.
 pub(crate) struct Sender {
     results: Arc<Results>,
     letters: Arc<Results>,
+    timers: Arc<Results>,
 }
 
 impl Results {
@@ -175,15 +177,19 @@ impl Results {
 }
 
 impl Sender {
-    pub(super) fn new(results: &Arc<Results>, letters: &Arc<Results>) -> Self {
-        let (results, letters) = (Arc::clone(results), Arc::clone(letters));
-        let sender = Self { results, letters };
+    pub(super) fn new(
+        results: &Arc<Results>,
+        letters: &Arc<Results>,
+        timers: &Arc<Results>,
+    ) -> Self {
+        let [results, letters, timers] = [results, letters, timers].map(Arc::clone);
+        let sender = Self { results, letters, timers };
         sender.ways().into_iter().for_each(Results::is_sent_to);
         sender
     }
 
-    fn ways(&self) -> [&Results; 2] {
-        [&self.results, &self.letters]
+    fn ways(&self) -> [&Results; 3] {
+        [&self.results, &self.letters, &self.timers]
     }
 
     /// Hands one over; waits for room while the database is away.
@@ -197,7 +203,11 @@ impl Sender {
     /// As [`send`](Self::send), and holds what `waits` makes while it waits for room, if it
     /// has to.
     pub(super) async fn send_while<W>(&self, settling: Box<Settling>, waits: impl FnOnce() -> W) {
-        let way = if settling.is_letter() { &self.letters } else { &self.results };
+        let way = match &*settling {
+            letter if letter.is_letter() => &self.letters,
+            ack if ack.sets_timers() => &self.timers,
+            _ => &self.results,
+        };
         let (mut late, mut wakes) = way.take_over(settling);
         let _waits = late.is_some().then(waits);
         while let Some(settling) = late {
@@ -215,7 +225,7 @@ impl Sender {
 
 impl Clone for Sender {
     fn clone(&self) -> Self {
-        Self::new(&self.results, &self.letters)
+        Self::new(&self.results, &self.letters, &self.timers)
     }
 }
 
@@ -243,7 +253,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_results_wait_than_there_is_memory_for() {
         let results = Arc::new(Results::default());
-        let sender = Sender::new(&results, &Arc::default());
+        let sender = Sender::new(&results, &Arc::default(), &Arc::default());
         for one in acks(&[MIB; 32]) {
             sender.send(Box::new(one)).await;
         }
@@ -257,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn a_batch_ends_at_its_bytes_and_a_result_that_has_more_goes_alone() {
         let results = Arc::new(Results::default());
-        let sender = Sender::new(&results, &Arc::default());
+        let sender = Sender::new(&results, &Arc::default(), &Arc::default());
         for one in acks(&[20 * MIB, 11 * MIB]) {
             sender.send(Box::new(one)).await;
         }
@@ -282,7 +292,7 @@ mod tests {
         const HOUR: Duration = Duration::from_secs(3600);
         for (results, waits) in [(Results::default(), false), (Results::of_letters(), true)] {
             let results = Arc::new(results);
-            let sender = Sender::new(&results, &Arc::default());
+            let sender = Sender::new(&results, &Arc::default(), &Arc::default());
             send(&sender, 1).await;
             assert_eq!(results.next().await.unwrap().len(), 1);
             send(&sender, 1).await;
@@ -306,7 +316,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
         let results = Arc::new(Results::of_letters());
-        let sender = Sender::new(&results, &Arc::default());
+        let sender = Sender::new(&results, &Arc::default(), &Arc::default());
         send(&sender, 1).await;
         assert_eq!(results.next().await.unwrap().len(), 1);
         let mut other = pin!(results.next());

@@ -1,25 +1,26 @@
 //! Settlements, written in batches, a statement a kind.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::apart::{apart, behind_others};
 use super::inbox::Job;
-use super::judge::is_guilty;
+use super::judge::{Case, is_guilty};
 use super::later::Later;
 use super::lease::margin;
 use super::results::Results;
 pub(crate) use super::settlement::{Cause, Settlement, Text};
 use super::write::write;
 use super::{Reader, Shared};
-use crate::message::FailureReason;
+use crate::error::StoreError;
+use crate::message::{FailureReason, Row};
 use crate::publish::Prepared;
 use crate::store::{Death, Handled, Lease, Release, Retry, Store};
+use crate::subscriber::{ErrorRenderer, HandlerError};
 use crate::telemetry::{Close, Report};
 
 /// The final word on a delivery, on its way to the store. That leads through many hands before
@@ -30,6 +31,8 @@ pub(crate) struct Settling {
     pub(crate) report: Report,
     /// An earlier write of it may have landed without an answer.
     pub(super) unanswered: bool,
+    /// Of an ack that publishes.
+    refusal: Option<Box<Refusal>>,
     /// It is not to run, and given back it would: see [`is_guilty`].
     pub(super) guilty: bool,
     /// By the database's clock.
@@ -38,6 +41,16 @@ pub(crate) struct Settling {
     /// claim's to take.
     pub(super) deadline: Instant,
     pub(super) reader: Arc<Reader>,
+}
+
+/// What an ack becomes if the database refuses for good what it publishes: a failure of the
+/// handler that published it.
+struct Refusal {
+    /// Without its payload and its headers.
+    row: Row,
+    /// By the clock of this process.
+    claimed_at: Instant,
+    render: Arc<ErrorRenderer>,
 }
 
 impl Settling {
@@ -56,6 +69,7 @@ impl Settling {
                 exception_type: None,
             },
             unanswered: false,
+            refusal: None,
             guilty: is_guilty(&reader.subscriber.options, &job.claimed),
             claimed_at: row.acquired_at,
             deadline: job.deadline,
@@ -73,6 +87,34 @@ impl Settling {
     pub(super) fn ruled(mut self: Box<Self>, settlement: Settlement) -> Box<Self> {
         self.settlement = settlement;
         self
+    }
+
+    /// As [`ruled`](Self::ruled), for what may be refused when it is written.
+    pub(super) fn ruled_on(
+        &mut self,
+        settlement: Settlement,
+        row: &Row,
+        claimed_at: Instant,
+        render: &Arc<ErrorRenderer>,
+    ) {
+        if matches!(&settlement, Settlement::Ack { messages } if !messages.is_empty()) {
+            let row = row.without_content();
+            let refusal = Refusal { row, claimed_at, render: Arc::clone(render) };
+            self.refusal = Some(Box::new(refusal));
+        }
+        self.settlement = settlement;
+    }
+
+    /// Makes a failure of an ack whose messages the database refuses; `false` if it is none.
+    pub(super) fn refuse(&mut self, refused: &StoreError) -> bool {
+        let Some(refusal) = self.refusal.take() else { return false };
+        let Refusal { row, claimed_at, render } = &*refusal;
+        let options = &self.reader.subscriber.options;
+        let case = Case { row, options, render: &**render, claimed_at: *claimed_at };
+        let ruling = case.refused(HandlerError::new(HandlerError::PUBLISH, refused.to_string()));
+        self.report.exception_type = ruling.error.map(HandlerError::into_kind);
+        self.settlement = ruling.settlement;
+        true
     }
 
     /// Something of it is written into the table of dead letters.
@@ -265,6 +307,7 @@ pub(super) async fn settle_some<S: Store>(
     // What publishes comes last: its timers may wait for other people's transactions.
     let publishing = apart(publishing, Settling::timers);
     for group in [acks, retries, deaths, releases, condemned].into_iter().chain(publishing) {
+        let group = behind_others(group, later);
         if !group.is_empty() {
             landed += write(store, group, later).await;
         }
@@ -274,24 +317,6 @@ pub(super) async fn settle_some<S: Store>(
 
 /// A statement each, but for what is lost.
 const KINDS: usize = 7;
-
-/// Divides a batch so that no timer name stands twice in a part: one statement
-/// cannot write a row twice. What names the same timer stays in its order.
-fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N>) -> Vec<Vec<T>> {
-    let mut parts: Vec<(HashSet<N>, Vec<T>)> = Vec::new();
-    for one in batch {
-        let timers = timers(&one);
-        // Behind the last part that has one of them.
-        let clash = |(taken, _): &(HashSet<N>, _)| timers.iter().any(|name| taken.contains(name));
-        let at = parts.iter().rposition(clash).map_or(0, |last| last + 1);
-        if at == parts.len() {
-            parts.push((HashSet::new(), Vec::new()));
-        }
-        parts[at].0.extend(timers);
-        parts[at].1.push(one);
-    }
-    parts.into_iter().map(|(_, part)| part).collect()
-}
 
 impl Settling {
     fn kind(&self) -> usize {
@@ -306,8 +331,14 @@ impl Settling {
         }
     }
 
+    /// It may wait for other people's transactions, which have the same timer.
+    pub(super) fn sets_timers(&self) -> bool {
+        let Settlement::Ack { messages } = &self.settlement else { return false };
+        messages.iter().any(|one| one.timer_id.is_some())
+    }
+
     /// Queue and name of every timer that is published with the ack.
-    fn timers(&self) -> Vec<(String, String)> {
+    pub(super) fn timers(&self) -> Vec<(String, String)> {
         let Settlement::Ack { messages } = &self.settlement else { return Vec::new() };
         let named = |one: &Prepared| Some((one.queue.clone(), one.timer_id.clone()?));
         messages.iter().filter_map(named).collect()
@@ -355,24 +386,5 @@ impl Settling {
         let most = self.reader.subscriber.options.max_deliveries.unwrap_or(u64::MAX);
         let deliveries = self.report.deliveries_count;
         deliveries - deliveries.min(most).saturating_sub(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::apart;
-
-    #[test]
-    fn a_timer_stands_once_in_a_part_and_keeps_its_order() {
-        let parts = |batch: &[&'static str]| {
-            let batch = batch.iter().enumerate().map(|(n, timers)| (n, *timers)).collect();
-            let parts = apart(batch, |(_, timers): &(usize, &str)| timers.chars().collect());
-            let ids = |part: Vec<(usize, _)>| part.into_iter().map(|(n, _)| n).collect();
-            parts.into_iter().map(ids).collect::<Vec<Vec<usize>>>()
-        };
-        assert!(parts(&[]).is_empty());
-        assert_eq!(parts(&["", "a", "b", "", "c"]), [[0, 1, 2, 3, 4]]);
-        assert_eq!(parts(&["a", "a", "b", "a"]), [vec![0, 2], vec![1], vec![3]]);
-        assert_eq!(parts(&["a", "ab", "b", "c"]), [vec![0, 3], vec![1], vec![2]]);
     }
 }

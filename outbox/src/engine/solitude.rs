@@ -3,7 +3,7 @@
 //! Its token says "alone" and would condemn it for what the others do. So before they
 //! start, the lease goes on under a token that does not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -31,23 +31,38 @@ pub(super) fn lasts(lease_ttl: Duration, again: u64) -> Duration {
 pub(super) struct Solitude {
     /// Under which the lease goes on.
     pub(super) token: Uuid,
-    ending: AtomicBool,
+    phase: AtomicU8,
     ended: CancellationToken,
 }
 
+/// The lease is to go on under the other token.
+const ENDING: u8 = 1;
+/// The run has ended before: its settlement is written under the token that it has.
+const SETTLING: u8 = 2;
+
 impl Solitude {
     pub(super) fn new() -> Self {
-        Self { token: new_token(), ending: AtomicBool::new(false), ended: CancellationToken::new() }
+        Self { token: new_token(), phase: AtomicU8::new(0), ended: CancellationToken::new() }
     }
 
     pub(super) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::SeqCst)
+        self.phase.load(Ordering::SeqCst) == ENDING
+    }
+
+    /// The first word counts.
+    fn becomes(&self, phase: u8) -> bool {
+        let before = self.phase.compare_exchange(0, phase, Ordering::SeqCst, Ordering::SeqCst);
+        before.is_ok() || before == Err(phase)
+    }
+
+    /// Whether the lease keeps its token, because the run has ended before its solitude.
+    pub(super) fn outlasts_the_run(&self) -> bool {
+        self.becomes(SETTLING)
     }
 
     /// Has the lease go on under the other token, however long it takes.
     pub(super) async fn end(&self, hurry: &Notify) {
-        self.ending.store(true, Ordering::SeqCst);
-        loop {
+        while self.becomes(ENDING) {
             hurry.notify_one();
             if timeout(AGAIN, self.ended.cancelled()).await.is_ok() {
                 return;
@@ -84,6 +99,16 @@ mod tests {
         assert_eq!(lasts(minute, u64::MAX), 32 * minute);
     }
 
+    #[tokio::test]
+    async fn a_run_that_has_ended_keeps_the_token_that_it_is_settled_under() {
+        let solitude = Solitude::new();
+        assert!(solitude.outlasts_the_run() && solitude.outlasts_the_run());
+        solitude.end(&Notify::new()).await;
+        assert!(!solitude.is_ending() && !solitude.is_over());
+        let solitude = Solitude::new();
+        assert!(solitude.becomes(ENDING) && !solitude.outlasts_the_run() && solitude.is_ending());
+    }
+
     /// Its settlement would be written under a token that is no longer there.
     #[cfg(feature = "testing")]
     #[tokio::test]
@@ -118,7 +143,7 @@ mod tests {
         let _holding = leases.hold_alone(lease, Instant::now(), ttl, &context, &solitude);
         extend(&leases, &store).await;
         assert_eq!(store.rows()[0].acquired_token, Some(token), "it is alone");
-        solitude.ending.store(true, Ordering::SeqCst);
+        assert!(solitude.becomes(ENDING));
         store.extend(&[Extend { lease, token: solitude.token }]).await.unwrap();
         extend(&leases, &store).await;
         assert!(solitude.is_over() && !context.delivery().watch.is_lost());

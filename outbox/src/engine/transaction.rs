@@ -3,16 +3,39 @@
 use super::Shared;
 use super::judge::Ruling;
 use super::settle::Settlement;
-use crate::extract::{Ended, Lent};
+use crate::extract::{Ended, Lent, Stage};
 use crate::store::{Handled, Lease, Store};
 use crate::subscriber::HandlerError;
+
+/// Whether what the handler wrote is to stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It commits with the acks.
+    Stands,
+    /// A layer fails a message on which the handler has worked: it is undone, and with it the
+    /// acks of the others, which run again.
+    Overruled,
+    /// The handler itself has acked nothing: it is undone, and what a layer acks all the
+    /// same is acked on its own.
+    Failed,
+}
+
+pub(super) fn written<'a>(runs: impl Iterator<Item = (Stage, &'a Ruling)>) -> Written {
+    let (mut begun, mut acked) = (false, false);
+    for (stage, ruling) in runs {
+        if stage == Stage::Overruled && !ruling.is_ack() {
+            return Written::Overruled;
+        }
+        begun |= stage != Stage::Outside;
+        acked |= stage == Stage::Acked && ruling.is_ack();
+    }
+    if begun && !acked { Written::Failed } else { Written::Stands }
+}
 
 /// Ends the transaction of a run: the acks are written in it, with everything
 /// that is published, and it commits; without an ack it is rolled back. True when
 /// it has committed; otherwise the rulings, which may have changed, are still to
 /// be written.
-///
-/// `overruled`: what was written for a message does not count, because of its layer.
 ///
 /// # Errors
 /// When the commit failed, or may have.
@@ -21,18 +44,20 @@ pub(super) async fn end<S: Store>(
     shared: &Shared<S>,
     leases: &[Lease],
     rulings: &mut [Ruling],
-    overruled: bool,
+    written: Written,
 ) -> Result<bool, HandlerError> {
     let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
     // What the handler wrote for a message that is another claim's now stands in
     // the same transaction.
     let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
-    if acks.is_empty() || lost || overruled {
+    if acks.is_empty() || lost || written != Written::Stands {
         lent.roll_back(&shared.publisher, leases).await;
-        undone(rulings);
+        if lost || written == Written::Overruled {
+            undone(rulings);
+        }
         return Ok(false);
     }
-    match lent.settle(&shared.publisher, &acks).await? {
+    match lent.settle(&shared.publisher, &acks, leases).await? {
         Ended::Committed => Ok(true),
         Ended::LeaseLost => {
             undone(rulings);

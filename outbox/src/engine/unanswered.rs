@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::Job;
 use super::lease::Leases;
 use super::lost::{LAST_TRY, Lost};
-use super::results::{Results, Sender};
+use super::results::Sender;
 use super::settle::{Settlement, Settling, settle};
 use super::{Reader, Shared, claimer, deliver, keep_leases};
 use crate::error::StoreError;
@@ -286,7 +286,7 @@ async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Durati
     let changed = Arc::default();
     let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
     let (results, stop) =
-        (Sender::new(&Arc::<Results>::default(), &Arc::default()), CancellationToken::new());
+        (Sender::new(&Arc::default(), &Arc::default(), &Arc::default()), CancellationToken::new());
     let claims = claimer::run(Arc::clone(shared), readers, changed, results, stop.clone());
     let end = async {
         sleep(time).await;

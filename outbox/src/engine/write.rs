@@ -110,10 +110,13 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             Err(refused) => {
                 error!(
                     target: TARGET, error = %refused, row_id = part.rows[0].lease.id,
-                    "a settlement was refused; the row stays and comes back after its lease"
+                    "a settlement was refused; if nothing else of it can be written, the row \
+                     stays and comes back after its lease"
                 );
                 if part.rows[0].keep() {
                     kept.append(&mut part.rows);
+                } else if part.rows[0].refuse(&refused) {
+                    parts.push_front(part);
                 } else {
                     part.rows[0].close(Written::Lost, false);
                 }
@@ -149,7 +152,7 @@ async fn divide<S: Store>(
         }
         rows = free;
         // It may have been a deadlock, or a lock that is gone. Or it is no lock of a row.
-        if refused && rows.len() == 1 {
+        if rows.len() == 1 && (refused || rows[0].sets_timers()) {
             later.add(std::mem::take(&mut rows));
         }
         whole = !refused;

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::States;
 use super::loan::Loan;
 use super::watch::Watch;
+use super::work::{Stage, Work};
 use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
 use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
 use crate::redacted::debug_only;
@@ -39,8 +40,7 @@ pub(crate) struct Delivery {
     pub(crate) loan: OnceLock<Arc<Loan>>,
     /// What the handler said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Outcome>,
-    /// A layer had another word on it than the handler of its batch, or gave it up meanwhile.
-    pub(crate) overruled: AtomicBool,
+    pub(crate) work: Work,
     /// When its handler was started.
     pub(crate) began: OnceLock<Instant>,
 }
@@ -74,7 +74,7 @@ impl Delivery {
             ended: AtomicBool::new(false),
             loan: OnceLock::new(),
             said: OnceLock::new(),
-            overruled: AtomicBool::new(false),
+            work: Work::new(),
             began: OnceLock::new(),
         }
     }
@@ -323,9 +323,13 @@ impl Context {
         &self.0
     }
 
+    pub(crate) fn work(&self) -> &Work {
+        &self.0.work
+    }
+
     /// Its layer does not wait for the handler, or has another word on what that did.
     pub(crate) fn overrule(&self) {
-        self.0.overruled.store(true, Ordering::SeqCst);
+        self.0.work.enter(Stage::Overruled);
         self.cancelled().cancel();
     }
 }

@@ -26,11 +26,13 @@ pub(crate) mod sealed {
             lender: &Lender,
         ) -> impl Future<Output = Result<Open<Self>, StoreError>> + Send + use<'_, Self>;
 
-        /// Acks, publishes and commits, or rolls back.
+        /// Acks, publishes and commits, or rolls back. Those of the leases that are not acked,
+        /// or not after all, start anew as with [`roll_back`](Self::roll_back).
         fn settle<'a>(
             open: Open<Self>,
             publisher: &'a Publisher,
             acks: &'a [Handled<'a>],
+            leases: &'a [Lease],
         ) -> impl Future<Output = Result<Ended, StoreError>> + Send + use<'a, Self>;
 
         /// Undoes everything, and starts the leases anew if they could not be
@@ -49,6 +51,9 @@ pub struct Open<DB: Database> {
     /// Its place among the writers.
     #[cfg(feature = "sqlite")]
     pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
+    /// Where it began, if nobody else can write meanwhile.
+    #[cfg(feature = "sqlite")]
+    pub(crate) pool: Option<sqlx::Pool<DB>>,
     /// The row that is settled lies elsewhere, as the test broker's do.
     #[cfg(feature = "sqlite")]
     pub(crate) elsewhere: Option<super::Elsewhere>,

@@ -84,7 +84,8 @@ pub enum Ended {
 
 /// A lent transaction, whatever its database.
 pub(crate) trait Lent: Send + Sync {
-    /// Acks, publishes and commits.
+    /// Acks, publishes and commits. Of these leases those that are not acked are as after
+    /// [`roll_back`](Self::roll_back).
     ///
     /// # Errors
     /// When the commit did not, or not surely, happen. What is written next must
@@ -93,6 +94,7 @@ pub(crate) trait Lent: Send + Sync {
         &'a self,
         publisher: &'a Publisher,
         acks: &'a [Handled<'a>],
+        leases: &'a [Lease],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>>;
 
     /// Undoes everything, and starts the leases anew if they could not be extended

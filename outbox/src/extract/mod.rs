@@ -13,6 +13,7 @@ mod thread;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tx;
 mod watch;
+mod work;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,6 +34,7 @@ pub use state::{State, States};
 pub(crate) use thread::Thread;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use tx::Tx;
+pub(crate) use work::Stage;
 
 use crate::error::BoxError;
 use crate::subscriber::HandlerError;

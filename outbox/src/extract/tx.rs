@@ -215,6 +215,7 @@ impl<DB: Lends> Lent for Home<DB> {
         &'a self,
         publisher: &'a Publisher,
         acks: &'a [Handled<'a>],
+        leases: &'a [Lease],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>> {
         let failed = |error: BoxError| HandlerError::new(HandlerError::TRANSACTION, error);
         let open = match self.put(Place::Nowhere) {
@@ -225,7 +226,7 @@ impl<DB: Lends> Lent for Home<DB> {
                 return Box::pin(ready(Err(failed(kept.into()))));
             }
         };
-        let run = timeout(COMMIT_LIMIT, DB::settle(open, publisher, acks));
+        let run = timeout(COMMIT_LIMIT, DB::settle(open, publisher, acks, leases));
         Box::pin(async move {
             match run.await {
                 Ok(Err(error)) if error.transient => Err(HandlerError::put_off(error)),

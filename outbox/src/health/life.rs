@@ -122,6 +122,7 @@ impl Life {
             return;
         }
         let life = Arc::clone(self);
+        let looking = Looking(Arc::clone(self));
         tokio::spawn(async move {
             let found = AssertUnwindSafe(vital.schema()).catch_unwind().await;
             let mut schema = life.lock();
@@ -130,8 +131,7 @@ impl Life {
                 Ok(Err(failed)) => schema.failed = Some(failed.to_string()),
                 Err(_) => schema.failed = Some("to look at the tables panicked".into()),
             }
-            drop(schema);
-            life.looked.send_replace(false);
+            drop((schema, looking));
         });
     }
 
@@ -147,6 +147,15 @@ impl Life {
         if let Some(vital) = self.vital() {
             vital.end_loop(name);
         }
+    }
+}
+
+/// A look at the tables, whatever ends it: the runtime that it runs on may be gone before.
+struct Looking(Arc<Life>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.looked.send_replace(false);
     }
 }
 
@@ -206,5 +215,22 @@ mod tests {
         }
         let asked = life.ask(Instant::now() + 2 * SECOND).await;
         assert_eq!(asked, Some(vec!["a column is missing".into()]));
+    }
+
+    /// As where a server of probes that is no async one makes a runtime for each.
+    #[test]
+    fn a_look_that_ends_with_its_runtime_keeps_no_later_one_away() {
+        let far: Arc<dyn Vital> = Arc::new(Far);
+        let life = Life::begin(Arc::downgrade(&far));
+        let ask = |limit| {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                tokio::time::sleep(SCHEMA_EVERY).await;
+                life.ask(Instant::now() + limit).await
+            })
+        };
+        assert_eq!(ask(2 * SECOND), Some(Vec::new()));
+        assert_eq!(ask(10 * SECOND), Some(vec!["a column is missing".into()]));
     }
 }

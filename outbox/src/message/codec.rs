@@ -44,6 +44,8 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
             #[cfg(not(feature = "cbor"))]
             Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
         }
+        // So Python writes `None`.
+        None if payload.is_empty() => json(b"null"),
         _ => json(payload),
     }
 }
@@ -177,6 +179,7 @@ fn describe(error: &serde_json::Error) -> String {
         _ if says("duplicate field") => "a field that is there twice",
         _ if says("unknown variant") => "a variant that the type does not have",
         serde_json::error::Category::Io => "it could not be read",
+        _ if says("recursion limit exceeded") => "it is nested more than 127 deep",
         serde_json::error::Category::Syntax => "invalid syntax",
         serde_json::error::Category::Data => "a value of another type or range",
         serde_json::error::Category::Eof => "it ends too early",
@@ -194,6 +197,21 @@ mod tests {
         assert_eq!(decode::<String>(b"\"hello\"", Some(JSON)).unwrap(), "hello");
         assert_eq!(decode::<String>(b"\"hello\"", None).unwrap(), "hello");
         assert!(decode::<u64>(b"hello", Some("text/plain")).is_err());
+    }
+
+    #[test]
+    fn nothing_from_a_python_publisher_is_null() {
+        assert_eq!(decode::<Option<u64>>(b"", None).unwrap(), None);
+        decode::<()>(b"", None).unwrap();
+        assert!(decode::<u64>(b"", None).is_err());
+        assert!(decode::<Option<u64>>(b"", Some(JSON)).is_err());
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_says_so() {
+        let deep = "[".repeat(200);
+        let error = decode::<serde_json::Value>(deep.as_bytes(), None).unwrap_err().to_string();
+        assert!(error.contains("nested more than 127 deep"), "{error}");
     }
 
     #[test]

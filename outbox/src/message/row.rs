@@ -55,6 +55,11 @@ impl Row {
         Headers::from_json(self.headers.as_ref().map(Stored::as_bytes))
     }
 
+    /// All but its payload and its headers.
+    pub(crate) fn without_content(&self) -> Self {
+        Self { payload: Bytes::new(), headers: None, ..self.clone() }
+    }
+
     fn header_bytes(&self) -> usize {
         self.headers.as_ref().map_or(0, |stored| stored.as_bytes().len())
     }

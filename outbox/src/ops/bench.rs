@@ -21,6 +21,8 @@ const BATCH: usize = 500;
 const COMMITS: usize = 100;
 /// Rows that one statement of the cleaning up deletes.
 const CLEANED: i64 = 10_000;
+/// If nothing is handled for so long, something is wrong.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// What goes through.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +45,8 @@ impl Default for Load {
 #[non_exhaustive]
 pub struct Measured {
     /// Messages a second, published 500 in a transaction, one transaction at a time.
-    pub published_per_second: f64,
+    /// `None` of no more than 100 messages, which are published one by one.
+    pub published_per_second: Option<f64>,
     /// Messages a second that a handler got that does nothing, from the first to the last.
     pub handled_per_second: f64,
     /// The median and the longest of transactions that each publish one message: three
@@ -146,7 +149,7 @@ impl Bench {
         let publishing = began.elapsed();
         let handling = self.handle().await?;
         Ok(Measured {
-            published_per_second: rate(published, publishing),
+            published_per_second: (published > 0).then(|| rate(published, publishing)),
             handled_per_second: rate(self.load.messages, handling),
             commit_median: commits.get(commits.len() / 2).copied().unwrap_or_default(),
             commit_max: commits.last().copied().unwrap_or_default(),
@@ -192,14 +195,13 @@ impl Bench {
             async {}
         });
         let running = self.app.instead(handler).start().await?;
-        let done = tokio::select! {
-            () = runs.done.notified() => true,
-            () = self.interrupted.cancelled() => false,
+        let ended = tokio::select! {
+            () = runs.done.notified() => Ok(()),
+            () = self.interrupted.cancelled() => Err(interrupted()),
+            () = runs.stall() => Err(stalled()),
         };
         running.stop().await?;
-        if !done {
-            return Err(interrupted());
-        }
+        ended?;
         let took = runs.last.get().zip(runs.first.get()).map(|(last, first)| *last - *first);
         Ok(took.unwrap_or_default())
     }
@@ -223,6 +225,29 @@ impl Bench {
             }
         }
     }
+}
+
+impl Runs {
+    /// Ready when nothing is handled any more.
+    async fn stall(&self) {
+        let mut before = None;
+        loop {
+            let count = Some(self.count.load(Ordering::Relaxed));
+            if count == before {
+                return;
+            }
+            before = count;
+            tokio::time::sleep(STALLED).await;
+        }
+    }
+}
+
+fn stalled() -> Error {
+    let told = format!(
+        "no message was handled for {STALLED:?}; the log says why: to claim takes the rights of a \
+         consumer"
+    );
+    crate::error::StoreError::new("measure", told, false).into()
 }
 
 fn interrupted() -> Error {

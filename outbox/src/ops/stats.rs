@@ -232,7 +232,9 @@ impl Sample {
         Rates {
             over,
             published_per_second: published.map(a_second),
-            ended_per_second: published.zip(grown).map(|(came, more)| a_second(came - more)),
+            ended_per_second: published
+                .zip(grown)
+                .map(|(came, more)| a_second((came - more).max(0))),
             queues: queues.collect(),
         }
     }

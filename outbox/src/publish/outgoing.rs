@@ -69,7 +69,9 @@ debug_only!(message: Outgoing =>
     queue, payload_bytes = message.payload.as_ref().map(Bytes::len), headers, timer_id);
 
 impl Outgoing {
-    /// A value, as JSON. One that does not serialise fails when published.
+    /// A value, as JSON. One that does not serialise fails when published. JSON has no
+    /// infinity and no NaN: they arrive as `null`. What is nested more than 127 deep is
+    /// published, and no handler can read it.
     #[allow(clippy::needless_pass_by_value, reason = "a queue is named by a string of any kind")]
     pub fn new<B: Serialize + ?Sized>(queue: impl QueueFor<B>, body: &B) -> Self {
         let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);

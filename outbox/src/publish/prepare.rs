@@ -31,9 +31,18 @@ pub struct Prepared {
     pub(crate) extend: bool,
 }
 
+/// Times, and the lengths of all, in the arrays of a batch.
+const EACH: usize = 64;
+
 impl Prepared {
     pub(crate) fn bytes(&self) -> usize {
         self.payload.len() + self.headers.len()
+    }
+
+    /// About what it takes to send it.
+    pub(super) fn sent_bytes(&self) -> usize {
+        let names = self.queue.len() + self.timer_id.as_ref().map_or(0, String::len);
+        self.bytes() + names + EACH
     }
 }
 

@@ -140,7 +140,7 @@ impl Publisher {
                 let (queue, timer_id) = (message.queue, timer_id.clone());
                 return Err(PublishError::TimerTwice { queue, timer_id });
             }
-            bytes += message.bytes();
+            bytes += message.sent_bytes();
             prepared.push(message);
         }
         // One alone has `max_payload`.

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::layer::{Layer, Next};
 use super::{HandlerError, HandlerFuture, HandlerResult, Outcome};
-use crate::extract::Context;
+use crate::extract::{Context, Stage};
 
 /// A boxed future of a run over several messages.
 pub(crate) type BatchFuture = Pin<Box<dyn Future<Output = Vec<HandlerResult>> + Send>>;
@@ -80,7 +80,16 @@ fn one(
         return handler(delivery);
     }
     let (handler, layers) = (Arc::clone(handler), Arc::clone(layers));
-    Box::pin(Next::new(layers, Box::new(move |context| handler(context))).run(delivery))
+    let core = move |context: Context| -> HandlerFuture {
+        Box::pin(async move {
+            let delivery = context.clone();
+            delivery.work().enter(Stage::Begun);
+            let result = handler(context).await;
+            delivery.work().enter(stage_of(&result));
+            result
+        })
+    };
+    Box::pin(Next::new(layers, Box::new(core)).run(delivery))
 }
 
 /// A delivery that has come through its layers, and where its result goes.
@@ -100,20 +109,19 @@ async fn together(
         .enumerate()
         .map(|(at, delivery)| chain(layers, at, delivery, arrive.clone()))
         .collect();
-    let mut results: Vec<Option<HandlerResult>> = (0..count).map(|_| None).collect();
     let mut arrived: Vec<Arrived> = Vec::with_capacity(count);
     let mut answered = 0;
     while arrived.len() + answered < count {
         tokio::select! {
             biased;
             Some((at, result)) = chains.next() => {
-                results[at] = Some(result);
+                all[at].work().answered(result);
                 answered += 1;
                 // Its layer waits no longer, so the handler is not to have it.
                 arrived.retain(|(there, ..)| *there != at);
             }
             Some(delivery) = arrivals.recv() => {
-                if results[delivery.0].is_none() {
+                if all[delivery.0].work().answer().is_none() {
                     arrived.push(delivery);
                 }
             }
@@ -122,30 +130,35 @@ async fn together(
     arrived.sort_by_key(|(at, ..)| *at);
     let (contexts, mut waiting): (Vec<_>, Vec<_>) =
         arrived.into_iter().map(|(at, context, result)| (context, (at, result))).unzip();
-    // Whose work the handler may have done.
-    let mut done = vec![true; count];
+    for context in &contexts {
+        Context::work(context).enter(Stage::Begun);
+    }
     let mut run = (!contexts.is_empty()).then(|| handler(contexts));
     // The layers' own clocks go on beside it; it is dropped when all have given it up.
     while !chains.is_empty() {
         tokio::select! {
             biased;
             Some((at, result)) = chains.next() => {
-                if done[at] && !is_ack(&result) {
+                let work = all[at].work();
+                if work.stage() != Stage::Failed && !is_ack(&result) {
                     all[at].overrule();
                 }
-                results[at] = Some(result);
+                work.answered(result);
             }
             Some(answers) = OptionFuture::from(run.as_mut()) => {
                 run = None;
                 for (result, (at, to)) in answers.into_iter().zip(waiting.drain(..)) {
-                    done[at] = is_ack(&result);
+                    if all[at].work().stage() == Stage::Begun {
+                        all[at].work().enter(stage_of(&result));
+                    }
                     // A layer that gave up waiting has its own result.
                     let _ = to.send(result);
                 }
             }
         }
     }
-    results.into_iter().map(|result| result.unwrap_or_else(|| Err(unheard()))).collect()
+    let answer = |one: &Context| one.work().answer().cloned();
+    all.iter().map(|one| answer(one).unwrap_or_else(|| Err(unheard()))).collect()
 }
 
 async fn chain(
@@ -168,6 +181,10 @@ async fn chain(
     // A panic of a layer is of its message; that of the handler does not come through here.
     let run = AssertUnwindSafe(async { next.run(delivery).await }).catch_unwind();
     (at, run.await.unwrap_or_else(|panic| Err(HandlerError::panicked(&*panic))))
+}
+
+fn stage_of(result: &HandlerResult) -> Stage {
+    if is_ack(result) { Stage::Acked } else { Stage::Failed }
 }
 
 fn is_ack(result: &HandlerResult) -> bool {

@@ -28,8 +28,8 @@ use crate::telemetry::Sinks;
 const MAX_STEPS: usize = 100_000;
 
 tokio::task_local! {
-    /// Set while a handler runs: what it publishes runs afterwards.
-    static IN_HANDLER: ();
+    /// Whose handlers run around this: what these publish to the same broker runs afterwards.
+    static IN_HANDLER: Vec<usize>;
 }
 
 /// The subscribers of a broker, ready to run.
@@ -54,8 +54,14 @@ impl Driver {
     }
 }
 
-fn in_handler() -> bool {
-    IN_HANDLER.try_with(|()| ()).is_ok()
+impl Driver {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn in_handler(&self) -> bool {
+        IN_HANDLER.try_with(|of| of.contains(&self.address())).unwrap_or_default()
+    }
 }
 
 impl TestBroker {
@@ -63,7 +69,7 @@ impl TestBroker {
     /// handler may wait for this. In a simulation the processes do.
     pub(super) async fn run_due(&self, drive: &Drive) {
         match drive {
-            Drive::Steps(_) if in_handler() => {}
+            Drive::Steps(driver) if driver.in_handler() => {}
             Drive::Steps(driver) => {
                 driver.left.store(true, Ordering::SeqCst);
                 self.drive_left(driver).await;
@@ -73,7 +79,7 @@ impl TestBroker {
     }
 
     async fn drive_due(&self, driver: &Driver) {
-        if in_handler() {
+        if driver.in_handler() {
             return;
         }
         let turn = driver.turn.lock().await;
@@ -136,7 +142,9 @@ impl TestBroker {
         let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
         let started = Instant::now();
         let Shared { leases, store, .. } = &driver.shared;
-        let run = IN_HANDLER.scope((), deliver(&driver.shared, reader, jobs, started, None));
+        let mut around = IN_HANDLER.try_with(Clone::clone).unwrap_or_default();
+        around.push(driver.address());
+        let run = IN_HANDLER.scope(around, deliver(&driver.shared, reader, jobs, started, None));
         let mut settled = tokio::select! {
             // First: what does not wait needs no timer.
             biased;

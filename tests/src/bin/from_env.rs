@@ -38,18 +38,39 @@ fn stuck(n: u64) {
     }
 }
 
+/// Ends never, and blocks the thread that the loops run on.
+#[subscriber("blocks")]
+async fn blocks(n: u64) {
+    stuck(n);
+}
+
 #[subscriber("broken", retry = NoRetry)]
 async fn broken(_: u64) -> Result<(), &'static str> {
     Err("broken")
 }
 
-#[tokio::main]
-async fn main() -> outbox::Result<()> {
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some()
+}
+
+fn main() -> outbox::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let mut runtime = if is_set("ONE_THREAD") {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    runtime.enable_all().build().expect("a runtime").block_on(run())
+}
+
+async fn run() -> outbox::Result<()> {
     let mut app = App::from_env();
-    if std::env::var_os("STUCK_AT_THE_START").is_some() {
+    if is_set("STUCK_AT_THE_START") {
         // Goes on after the start is given up, and the runtime waits for it.
-        app = app.on_startup(|| async { tokio::task::spawn_blocking(|| stuck(0)).await });
+        app = app.on_startup(|| async {
+            let stuck = tokio::task::spawn_blocking(|| stuck(0));
+            if is_set("FAILS_AT_THE_START") { Err("no start") } else { stuck.await.or(Ok(())) }
+        });
     }
     let ran = app.run().await;
     tracing::info!("the app has drained");

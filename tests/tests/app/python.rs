@@ -40,8 +40,13 @@ async fn bytes(body: Bytes, headers: Headers, State(seen): State<Seen>) {
     let _ = seen.send(json!([body.to_vec(), headers.content_type(), headers.get("tenant")]));
 }
 
-fn all() -> [Subscriber; 3] {
-    [typed::subscriber(), text::subscriber(), bytes::subscriber()]
+#[subscriber("py.none")]
+async fn none(body: Option<u64>, State(seen): State<Seen>) {
+    let _ = seen.send(json!([body]));
+}
+
+fn all() -> [Subscriber; 4] {
+    [typed::subscriber(), text::subscriber(), bytes::subscriber(), none::subscriber()]
 }
 
 async fn start(db: &Db) -> (outbox::RunningApp, UnboundedReceiver<Value>) {
@@ -76,6 +81,10 @@ async fn rows_of_its_client_are_handled(db: &Db) {
     let headers = json!({"correlation_id": id, "tenant": "acme", "number": 7, "deep": {"a": [1]}});
     python_publishes(db, "py.bytes", b"\x00\xff", Some(headers)).await;
     assert_eq!(next(&mut seeing).await, json!([[0, 255], null, "acme"]));
+
+    // That is how it writes `None`.
+    python_publishes(db, "py.none", b"", Some(json!({"correlation_id": id}))).await;
+    assert_eq!(next(&mut seeing).await, json!([null]));
 
     python_publishes(db, "py.bytes", b"", Some(json!({"correlation_id": id}))).await;
     assert_eq!(next(&mut seeing).await, json!([[], null, null]));

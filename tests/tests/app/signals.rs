@@ -12,6 +12,8 @@ on_both!(
     a_second_signal_ends_at_once_and_loses_nothing,
     a_second_signal_ends_what_waits_for_its_threads,
     a_second_signal_ends_what_the_start_has_left_behind,
+    a_second_signal_ends_what_blocks_the_runtime,
+    a_signal_ends_what_a_start_that_failed_has_left_behind,
 );
 
 async fn each_signal_lets_a_running_handler_finish_and_settles_it(db: &Db) {
@@ -71,6 +73,26 @@ async fn a_second_signal_ends_what_the_start_has_left_behind(db: &Db) {
     let program = child::on(db, &[("STUCK_AT_THE_START", "yes")]).await;
     program.says("started 0").await;
     program.signal("TERM").await;
+    program.logs("the app has drained").await;
+    program.signal("TERM").await;
+    assert_eq!(program.end().await.code, Some(143));
+}
+
+/// Nobody is left to hear of the first one.
+async fn a_second_signal_ends_what_blocks_the_runtime(db: &Db) {
+    let program = child::on(db, &[("ONE_THREAD", "yes")]).await;
+    db.publish("blocks", 7).await;
+    program.says("started 7").await;
+    program.signal("TERM").await;
+    program.signal("TERM").await;
+    assert_eq!(program.end().await.code, Some(143));
+    assert_eq!(db.rows().await, 1);
+}
+
+async fn a_signal_ends_what_a_start_that_failed_has_left_behind(db: &Db) {
+    let stuck = [("STUCK_AT_THE_START", "yes"), ("FAILS_AT_THE_START", "yes")];
+    let program = child::on(db, &stuck).await;
+    program.says("started 0").await;
     program.logs("the app has drained").await;
     program.signal("TERM").await;
     assert_eq!(program.end().await.code, Some(143));

@@ -282,3 +282,22 @@ async fn a_new_broker_has_every_handler_of_the_test() {
     let error = broker.publish("child", &1).await.unwrap_err().to_string();
     assert!(error.contains("`curious`") && error.contains("`mail`"), "{error}");
 }
+
+/// Two services of one test.
+#[tokio::test]
+async fn what_a_handler_publishes_to_another_broker_runs_there() {
+    let ships = TestBroker::with([it(|| ())]);
+    let other = ships.clone();
+    let orders = Subscriber::new("order", "orders", move |_: Context| {
+        let ships = other.clone();
+        async move {
+            ships.publish("q", &1).await.unwrap();
+            ships.publish_with(Outgoing::new("q", &2).delay(60 * SECOND)).await.unwrap();
+            ships.run_until_idle().await;
+        }
+    });
+    let orders = TestBroker::with([orders]);
+    orders.publish("orders", &1).await.unwrap();
+    assert_eq!(runs(&ships), 2);
+    assert!(ships.rows().is_empty() && orders.rows().is_empty());
+}

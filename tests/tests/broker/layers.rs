@@ -174,3 +174,27 @@ async fn a_layer_s_own_timeout_ends_its_message_of_a_batch_and_at_last_the_run()
         assert_eq!((broker.dlq_rows().len(), *ended.lock().unwrap()), (3 - acked, acked));
     }
 }
+
+/// A neighbour that panics, or takes longer than its timeout, changes nothing of it.
+#[tokio::test(start_paused = true)]
+async fn what_a_layer_has_answered_stands_when_the_handler_of_the_batch_fails() {
+    async fn by_day(ctx: Context, next: Next) -> HandlerResult {
+        if ctx.payload() == b"1" {
+            return Ok(Outcome::Snooze(3600 * SECOND));
+        }
+        next.run(ctx).await
+    }
+    for (panics, kind) in [(true, "panic"), (false, "timeout")] {
+        let failing = Subscriber::batches("all", "q", 2, move |_: Vec<Context>| async move {
+            assert!(!panics, "as told");
+            tokio::time::sleep(60 * SECOND).await;
+        });
+        let failing = failing.timeout(SECOND).retry(NoRetry).batch_wait(SECOND);
+        let broker = TestBroker::with([failing]).layer(by_day);
+        broker.publish_batch([1, 2].map(|n| outbox::Outgoing::new("q", &n))).await.unwrap();
+        let (letters, rows) = (broker.dlq_rows(), broker.rows());
+        let dead = letters.iter().map(|it| (&it.payload[..], it.error_kind.as_deref()));
+        assert_eq!(dead.collect::<Vec<_>>(), [(&b"2"[..], Some(kind))]);
+        assert_eq!((rows.len(), &rows[0].payload[..], rows[0].attempts_count), (1, &b"1"[..], 0));
+    }
+}

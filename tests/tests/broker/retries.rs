@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use outbox::retry::{Constant, FailedAttempt, RetryStrategy};
-use outbox::{FailureReason, subscriber};
+use outbox::{Context, FailureReason, subscriber};
 
 use super::*;
 
@@ -161,4 +161,16 @@ async fn a_second_failure_keeps_the_time_of_the_first() {
     let row = &broker.rows()[0];
     assert_eq!((row.first_attempt_at, row.last_attempt_at), (Some(first), Some(first + SECOND)));
     assert_eq!((row.attempts_count, row.deliveries_count), (2, 2));
+}
+
+/// The last run counts, too.
+#[tokio::test(start_paused = true)]
+async fn the_time_that_a_strategy_is_told_of_is_that_since_the_first_failure() {
+    let slow = Subscriber::new("slow", "q", |_: Context| async {
+        tokio::time::sleep(10 * SECOND).await;
+        Err::<(), _>(String::from("no"))
+    });
+    let slow = slow.retry(Own);
+    // After the first failure at once; after the second the run has taken ten seconds.
+    assert_eq!(waits(slow).await[1] / 1_000, 12);
 }

@@ -18,6 +18,7 @@ async fn messages_go_through_and_none_is_left(db: &Db) {
     assert_eq!((db.rows().await, db.letters().await), (1, 0));
     let told = run(db, &["bench", "--messages", "1", "--yes"]).await.good();
     assert!(told.contains("handled") && told.contains("messages a second"), "{told}");
+    assert!(told.contains("not known of so few messages"), "{told}");
 }
 
 async fn handlers_of_the_program_do_not_run(db: &Db) {
@@ -37,7 +38,7 @@ async fn nothing_is_done_without_consent(db: &Db) {
 }
 
 async fn when_it_is_interrupted_nothing_is_left(db: &Db) {
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let mut bench = command(db, &["bench", "--messages", "1000000", "--yes"]);
         let bench = bench.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         eventually("messages are published", async || db.rows().await > 1000).await;
@@ -82,6 +83,21 @@ async fn an_app_beside_it_is_as_healthy_as_before(db: &Db) {
     eventually("it is ready", async || health.check().await.ready).await;
     running.stop().await.unwrap();
 }
+
+/// As with a role that may publish and not claim.
+async fn a_measurement_of_which_nothing_is_handled_ends_and_says_why(db: &Db) {
+    db.exec(
+        "CREATE FUNCTION refused() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE insufficient_privilege; END $$",
+    )
+    .await;
+    db.exec("CREATE TRIGGER refused BEFORE UPDATE ON outbox EXECUTE FUNCTION refused()").await;
+    let ran = run(db, &["bench", "--messages", "200", "--yes"]).await;
+    assert_eq!((ran.code, db.rows().await), (1, 0), "{ran:?}");
+    assert!(ran.err.contains("no message was handled for 30s"), "{ran:?}");
+}
+
+outbox_tests::on_postgres!(a_measurement_of_which_nothing_is_handled_ends_and_says_why);
 
 outbox_tests::on_both!(
     an_app_beside_it_is_as_healthy_as_before,

@@ -65,6 +65,44 @@ async fn an_earlier_time_changes_nothing<B: Bench>(b: B) {
     assert_eq!(b.rows().await, before);
 }
 
+async fn the_same_time_changes_nothing<B: Bench>(b: B) {
+    let now = Duration::from_micros(b.now().await.unsigned_abs());
+    let then = std::time::SystemTime::UNIX_EPOCH + now + HOUR;
+    let at = |n: i32| {
+        let timer = Outgoing::new("timers", &n).timer_id("t").at(then);
+        timer.on_conflict(TimerConflict::Extend)
+    };
+    b.send(at(1)).await;
+    let before = b.rows().await;
+    let lease = handled(&b).await;
+    assert_eq!(ack(&b, lease, vec![at(2)]).await, [true]);
+    assert_eq!(b.rows().await, before);
+}
+
+/// One of them is moved; the other one's name is taken, and it is to be left alone.
+async fn what_moves_one_timer_leaves_its_neighbours<B: Bench>(b: B) {
+    let named = |queue: &str, name: &str, n: i32, delay| {
+        Outgoing::new(queue, &n).timer_id(name).delay(delay)
+    };
+    let mut ids = Vec::new();
+    for (queue, name) in [("timers", "a"), ("timers", "b"), ("others", "a")] {
+        ids.push(b.send(named(queue, name, 1, HOUR)).await.id().unwrap());
+    }
+    let lease = handled(&b).await;
+    let messages = vec![
+        named("timers", "a", 2, HOUR * 2).on_conflict(TimerConflict::Extend),
+        named("timers", "b", 2, HOUR * 2),
+        named("others", "a", 2, HOUR * 2),
+    ];
+    assert_eq!(ack(&b, lease, messages).await, [true]);
+    for (id, payload, due) in [(ids[0], b"2", HOUR * 2), (ids[1], b"1", HOUR), (ids[2], b"1", HOUR)]
+    {
+        assert_eq!(b.row(id).await.payload, payload);
+        about(b.due_in(id).await, due);
+    }
+    assert_eq!(b.rows().await.len(), 3);
+}
+
 async fn a_later_time_gives_a_fresh_retry_budget<B: Bench>(b: B) {
     let id = b.send(timer(1, Duration::ZERO)).await.id().unwrap();
     let failed = b.take("timers").await;
@@ -157,6 +195,8 @@ cases! {
     a_taken_name_is_left_as_it_is,
     a_later_time_moves_the_row,
     an_earlier_time_changes_nothing,
+    the_same_time_changes_nothing,
+    what_moves_one_timer_leaves_its_neighbours,
     a_later_time_gives_a_fresh_retry_budget,
     a_name_that_somebody_works_on_stays_theirs,
     a_timer_sets_itself_again,

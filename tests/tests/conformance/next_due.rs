@@ -58,7 +58,10 @@ async fn a_lease_that_ran_out_is_told_at_once<B: Bench>(b: B) {
     b.put("q").await;
     b.take("q").await;
     b.age(TTL * 2).await;
-    assert!(next(&b, &["q"]).await.unwrap() <= Duration::from_millis(100));
+    // Not at once: somebody may have it locked, and whoever asks would spin.
+    let next = next(&b, &["q"]).await.unwrap();
+    assert!(next <= Duration::from_millis(100), "{next:?}");
+    assert!(next >= Duration::from_millis(1) || B::IN_MEMORY, "{next:?}");
 }
 
 async fn the_oldest_of_several_leases_is_told<B: Bench>(b: B) {

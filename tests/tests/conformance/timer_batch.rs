@@ -51,6 +51,20 @@ async fn each_message_has_its_own_answer<B: Bench>(b: B) {
     assert_eq!(b.rows().await.len(), 6);
 }
 
+async fn the_same_time_changes_nothing<B: Bench>(b: B) {
+    let now = Duration::from_micros(b.now().await.unsigned_abs());
+    let then = std::time::SystemTime::UNIX_EPOCH + now + HOUR;
+    let at = |name: &str, n: i32| {
+        let timer = Outgoing::new("q", &n).timer_id(name).at(then);
+        timer.on_conflict(TimerConflict::Extend)
+    };
+    let first = b.send_batch(vec![at("a", 1), at("b", 1)]).await;
+    let before = b.rows().await;
+    let ids = first.iter().map(|one| Published::Extended(one.id().unwrap()));
+    assert_eq!(b.send_batch(vec![at("a", 2), at("b", 2)]).await, ids.collect::<Vec<_>>());
+    assert_eq!(b.rows().await, before);
+}
+
 async fn a_leased_timer_is_a_duplicate<B: Bench>(b: B) {
     b.send_batch(vec![timer("a", 1, Duration::ZERO), timer("b", 1, Duration::ZERO)]).await;
     b.take_many("q", 2).await;
@@ -117,6 +131,7 @@ async fn payloads_and_headers_stay_with_their_timer<B: Bench>(b: B) {
 
 cases! {
     each_message_has_its_own_answer,
+    the_same_time_changes_nothing,
     a_leased_timer_is_a_duplicate,
     a_later_time_gives_a_fresh_retry_budget,
     the_same_timer_of_two_queues_is_two_rows,

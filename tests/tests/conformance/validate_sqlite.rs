@@ -13,7 +13,7 @@ use crate::bench::{Bench, SqlBench, Sqlite, Steps};
 
 /// Makes a table anew with its definition changed, and its rows. Indexes that it
 /// cannot have any more are left out.
-async fn redefine(b: &Sqlite, table: &str, change: impl Fn(&str) -> String) {
+pub async fn redefine(b: &Sqlite, table: &str, change: impl Fn(&str) -> String) {
     // One connection: the others learn late what it made and dropped.
     let connection = &mut *b.pool().acquire().await.unwrap();
     let made = |kind: &str| {
@@ -51,7 +51,7 @@ async fn run(connection: &mut SqliteConnection, sql: String) -> Result<(), sqlx:
 }
 
 /// The definition without the line of one column, or with another one.
-fn with_line(made: &str, column: &str, line: Option<&str>) -> String {
+pub fn with_line(made: &str, column: &str, line: Option<&str>) -> String {
     let mut lines: Vec<String> = Vec::new();
     for old in made.lines() {
         if !old.trim_start().starts_with(&format!("{column} ")) {
@@ -68,7 +68,7 @@ fn with_line(made: &str, column: &str, line: Option<&str>) -> String {
     text.replace(",\n) STRICT", "\n) STRICT")
 }
 
-fn without_check(made: &str) -> String {
+pub fn without_check(made: &str) -> String {
     let kept =
         made.lines().filter(|line| !line.contains("lease_ck") && !line.trim().starts_with("--"));
     kept.collect::<Vec<_>>().join("\n").replace(",\n)", "\n)")
@@ -300,53 +300,6 @@ async fn an_index_that_another_connection_made_serves_the_next_publish(b: Sqlite
     }
 }
 
-/// Not even of rows that were gone before.
-async fn a_table_made_anew_uses_no_id_again(b: Sqlite) {
-    for table in ["outbox", "outbox_dlq"] {
-        let (rows, letters) = fill(&b).await;
-        let (row, letter) = (rows.last().unwrap().id, letters.last().unwrap().id);
-        empty(&b).await;
-        b.execute(&format!("ALTER TABLE {table} DROP COLUMN payload")).await;
-        let found = differences(&b, true).await;
-        assert!(found[0].mend.starts_with("BEGIN"), "{found:#?}");
-        mend(&b, &found).await;
-        let (rows, letters) = fill(&b).await;
-        assert!(rows[0].id > row, "{} follows {row}", rows[0].id);
-        assert!(letters[0].id > letter, "{} follows {letter}", letters[0].id);
-        empty(&b).await;
-    }
-}
-
-/// One SQL mends it all, and the text says so once.
-async fn many_differences_are_mended_together(b: Sqlite) {
-    fill(&b).await;
-    redefine(&b, "outbox", |made| with_line(&without_check(made), "headers", None)).await;
-    b.execute("DROP INDEX outbox_due_idx").await;
-    let expected = [
-        ("no column headers", true),
-        ("(queue, next_attempt_at, id)", false),
-        ("lacks the CHECK", false),
-    ];
-    let found = expect(&b, &expected).await;
-    assert!(found.iter().all(|one| one.mend == found[0].mend));
-    let text = b.store_mismatch().await;
-    assert_eq!(text.matches("BEGIN IMMEDIATE").count(), 1, "{text}");
-    assert_eq!(text.matches("the same mends it").count(), 2, "{text}");
-    mend(&b, &found).await;
-    assert_eq!(b.rows().await.len(), 3);
-}
-
-trait Mismatch {
-    async fn store_mismatch(&self) -> String;
-}
-
-impl Mismatch for Sqlite {
-    async fn store_mismatch(&self) -> String {
-        use outbox::testing::store::Store;
-        self.store().validate(true).await.unwrap().to_string()
-    }
-}
-
 async fn a_schema_is_refused(b: Sqlite) {
     let names = b.names().clone().in_schema("shop").unwrap();
     let error = validate_schema(b.pool(), &names, true).await.unwrap_err();
@@ -366,7 +319,5 @@ cases! {
     further_columns_survive,
     what_another_connection_changed_is_seen,
     an_index_that_another_connection_made_serves_the_next_publish,
-    a_table_made_anew_uses_no_id_again,
-    many_differences_are_mended_together,
     a_schema_is_refused,
 }

@@ -162,8 +162,12 @@ async fn what_would_be_left_behind_is_refused(db: &Db) {
     db.exec("ALTER TABLE outbox_dlq ADD twice bigint GENERATED ALWAYS AS (original_id * 2) STORED")
         .await;
     db.exec("ALTER TABLE outbox_dlq ADD nth bigint GENERATED ALWAYS AS IDENTITY").await;
+    db.exec("CREATE TABLE notes (note text PRIMARY KEY)").await;
+    db.exec("ALTER TABLE outbox_dlq ADD CONSTRAINT known FOREIGN KEY (note) REFERENCES notes")
+        .await;
     let told = letters(db).partition(0).await.unwrap_err().to_string();
     for left in [
+        "foreign key known",
         "trigger audit",
         "view mine",
         "index theirs",
@@ -237,6 +241,9 @@ async fn two_letters_that_were_given_one_id_are_two(db: &Db) {
     db.exec(old).await;
     again("b").await;
     assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE id = 5").await, 2);
+    let first = letters(db).list(&Filter::new(), None, 1).await.unwrap();
+    let second = letters(db).list(&Filter::new(), first.next, 1).await.unwrap();
+    assert_eq!([first, second].map(|page| page.letters[0].queue.clone()), ["b", "a"]);
     assert_eq!(letters(db).ignore(&Filter::new().queue("a"), None).await.unwrap(), 1);
     assert_eq!(open().await, ["b"]);
     assert_eq!(letters(db).purge(&Filter::new()).await.unwrap(), 1);

@@ -22,7 +22,10 @@ on_both!(
     the_lease_of_a_dead_owner_is_taken_over_when_it_runs_out,
 );
 
-on_postgres!(a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended);
+on_postgres!(
+    a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended,
+    a_timer_that_is_handled_is_neither_moved_nor_locked,
+);
 
 async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once(db: &Db) {
     let (subscriber, probe) = gated("q");
@@ -43,8 +46,29 @@ async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_on
     assert_eq!((probe.finished(), probe.dropped()), (1, 0));
 }
 
-/// A timer that is handled is not moved, but its row is locked until the publisher's
-/// transaction is over.
+/// By whoever sets it: he would wait for the ack of another one while this ack waits for him.
+async fn a_timer_that_is_handled_is_neither_moved_nor_locked(db: &Db) {
+    let (subscriber, probe) = gated("q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let timer = |name, n| Outgoing::new("q", &n).timer_id(name);
+    let later = |name, n| timer(name, n).on_conflict(TimerConflict::Extend).delay(MINUTE);
+    for (name, n) in [("a", 1), ("b", 2)] {
+        db.send(timer(name, n)).await;
+        probe.start().await;
+    }
+    let publisher = Publisher::new(db.names.clone());
+    let mut tx = db.pg().begin().await.unwrap();
+    assert_eq!(publisher.send(&mut tx, later("b", 3)).await.unwrap(), Published::Duplicate);
+    let batch = vec![later("b", 3), timer("a", 3), Outgoing::new("others", &3)];
+    let published = publisher.publish_batch(&mut tx, batch).await.unwrap();
+    assert_eq!(published[..2], [Published::Duplicate; 2]);
+    probe.let_end(2);
+    eventually("both are acked", async || db.rows().await == 0).await;
+    tx.commit().await.unwrap();
+    running.stop().await.unwrap();
+    assert_eq!((probe.finished(), probe.dropped(), db.rows().await), (2, 0, 1));
+}
+
 async fn a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended(db: &Db) {
     let (subscriber, probe) = gated("q");
     let running = db.app().only([subscriber.lease_ttl(9 * SECOND)]).start().await.unwrap();
@@ -54,8 +78,10 @@ async fn a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended
     db.publish("q", 2).await;
     let other = probe.start().await;
     let mut tx = db.pg().begin().await.unwrap();
-    let moved = Publisher::new(db.names.clone()).send(&mut tx, timer(3)).await.unwrap();
-    assert_eq!(moved, Published::Duplicate);
+    sqlx::query("SELECT FROM outbox WHERE timer_id = 't' FOR UPDATE")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
     let long = other.lease_deadline + 9 * SECOND;
     eventually("the other lease goes on", async || other.context.lease_deadline() >= long).await;
     soon("the locked one runs out", locked.context.cancelled().cancelled()).await;

@@ -1,19 +1,20 @@
 //! A row that somebody else has locked, for as long as a transaction of theirs lasts,
 //! keeps nothing else waiting.
 
-use outbox::{Publisher, RunningApp};
+use outbox::{Context, Outgoing, Publisher, RunningApp, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::Probe;
 use outbox_tests::wait::{eventually, soon};
 use sqlx::{Postgres, Transaction};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::leases::BESIDE_OTHERS;
 use super::{SECOND, gated};
 
 on_postgres!(
     a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_written,
+    acks_that_set_a_timer_which_somebody_holds_keep_no_other_waiting,
     a_suspect_that_is_locked_keeps_no_other_row_from_starting,
     a_suspect_that_is_locked_keeps_no_stop_waiting,
 );
@@ -41,6 +42,34 @@ async fn a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_writ
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!(probe.finished(), 9);
+}
+
+/// Somebody has published it, and his transaction is open.
+async fn acks_that_set_a_timer_which_somebody_holds_keep_no_other_waiting(db: &Db) {
+    let timer = || Outgoing::new("timers", &1).timer_id("t");
+    let sets = Subscriber::new("sets", "sets", move |ctx: Context| async move {
+        ctx.publisher().collect(timer())
+    });
+    let plain = Subscriber::new("plain", "plain", |_: Context| async {});
+    let running = db.app().only([sets, plain]).start().await.unwrap();
+    let mut theirs = db.pg().begin().await.unwrap();
+    Publisher::new(db.names.clone()).send(&mut theirs, timer()).await.unwrap();
+    // As many as write results, one after the other: each waits for five seconds.
+    for n in 0..2 {
+        db.publish("sets", n).await;
+        sleep(SECOND / 2).await;
+    }
+    let begun = Instant::now();
+    db.send_all((0..100).map(|n| Outgoing::new("plain", &n))).await;
+    let left =
+        async |queue| db.int(format!("SELECT count(*) FROM outbox WHERE queue = '{queue}'")).await;
+    eventually("the others are acked", async || left("plain").await == 0).await;
+    assert!(begun.elapsed() < 3 * SECOND, "{:?}", begun.elapsed());
+    assert_eq!(left("sets").await, 2);
+    theirs.commit().await.unwrap();
+    eventually("all are acked", async || left("sets").await == 0).await;
+    running.stop().await.unwrap();
+    assert_eq!((left("timers").await, db.letters().await), (1, 0));
 }
 
 /// A suspect that waits to be alone is locked, and then could be alone: the other handler

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outbox::{Context, Outcome, Outgoing, Publisher, Subscriber};
+use outbox::{AckPolicy, Context, Outcome, Outgoing, Publisher, Subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::on_both;
 use outbox_tests::wait::{begun, eventually};
@@ -32,6 +32,7 @@ on_both!(
     a_stop_gives_back_a_suspect_that_waits_to_be_alone,
     a_stop_gives_back_the_suspects_of_a_batch_that_have_not_started,
     a_stop_leaves_a_guilty_row_condemned,
+    a_suspect_that_is_acked_first_holds_up_no_other_for_ever,
 );
 
 /// A token of a run with nothing beside it.
@@ -376,4 +377,19 @@ async fn a_stop_leaves_a_guilty_row_condemned(db: &Db) {
     assert_eq!(reason(db).await, "max_deliveries");
     running.stop().await.unwrap();
     assert!(probe.more().await.is_empty(), "it has not run");
+}
+
+async fn a_suspect_that_is_acked_first_holds_up_no_other_for_ever(db: &Db) {
+    let suspect = db.publish("q", 1).await;
+    owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
+    let ((subscriber, probe), (others, other)) = (gated("q"), gated("others"));
+    let subscriber = subscriber.ack(AckPolicy::AckFirst).max_deliveries(3);
+    let running = db.app().only([subscriber.lease_ttl(10 * SECOND), others]).start().await.unwrap();
+    assert_eq!(probe.start().await.id, suspect);
+    db.publish("others", 2).await;
+    other.start().await;
+    probe.let_end(1);
+    other.let_end(1);
+    db.drained().await;
+    running.stop().await.unwrap();
 }

@@ -2,12 +2,18 @@
 //! row has what makes a claim fail.
 
 use outbox_tests::db::Db;
-use outbox_tests::on_postgres;
 use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
 
 use super::free;
+use outbox::retry::Constant;
+use outbox::{Context, Outgoing, Subscriber};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 on_postgres!(only_a_claim_whose_fate_is_unknown_is_given_back);
+on_both!(a_published_message_that_the_database_refuses_is_a_failure_of_its_handler);
 
 /// Whatever was rolled back, sequences keep count.
 const COUNTED: &str = "CREATE FUNCTION counted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -47,6 +53,46 @@ async fn only_a_claim_whose_fate_is_unknown_is_given_back(db: &Db) {
         db.drained().await;
         running.stop().await.unwrap();
     }
+}
+
+/// Such as one to a queue that a trigger does not know.
+async fn a_published_message_that_the_database_refuses_is_a_failure_of_its_handler(db: &Db) {
+    if db.is_postgres() {
+        db.exec(
+            "CREATE FUNCTION refused() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'no replies here'; END $$",
+        )
+        .await;
+        db.exec(
+            "CREATE TRIGGER refused BEFORE INSERT ON outbox FOR EACH ROW
+             WHEN (NEW.queue = 'replies') EXECUTE FUNCTION refused()",
+        )
+        .await;
+    } else {
+        db.exec(
+            "CREATE TRIGGER refused BEFORE INSERT ON outbox WHEN NEW.queue = 'replies'
+             BEGIN SELECT RAISE(ABORT, 'no replies here'); END",
+        )
+        .await;
+    }
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let replies = Subscriber::new("it", "q", move |ctx: Context| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let n: i64 = ctx.decode().unwrap();
+        async move { ctx.publisher().collect(Outgoing::new(["replies", "others"][n as usize], &n)) }
+    });
+    let again = Constant::new(Duration::from_millis(10)).max_attempts(2);
+    let running = db.app().only([replies.retry(again).max_deliveries(9)]).start().await.unwrap();
+    db.send_all((0..2_i64).map(|n| Outgoing::new("q", &n))).await;
+    let left = "SELECT count(*) FROM outbox WHERE queue = 'q'";
+    eventually("both are settled", async || db.int(left).await == 0).await;
+    running.stop().await.unwrap();
+    assert_eq!((runs.load(Ordering::SeqCst), db.rows().await), (3, 1));
+    let letters = "SELECT error_kind || ' ' || last_exception FROM outbox_dlq";
+    let letters = db.texts(letters).await;
+    assert!(letters.len() == 1 && letters[0].starts_with("publish "), "{letters:?}");
+    assert!(letters[0].contains("no replies here"), "{letters:?}");
 }
 
 /// Which PostgreSQL would refuse.

@@ -9,7 +9,7 @@ use outbox_tests::db::Db;
 use outbox_tests::on_both;
 
 use super::witness::Row;
-use super::{HOUR, closings, fields, one, queue, told};
+use super::{HOUR, closings, fields, one, one_of, queue, told};
 
 on_both!(
     an_ack,
@@ -152,7 +152,8 @@ async fn too_many_deliveries(db: &Db) {
 async fn an_ack_before_the_run(db: &Db) {
     let q = queue();
     let failing = handler(&q, |_| async { FAILED }).ack(AckPolicy::AckFirst).retry(NoRetry);
-    let (told, saw) = one(db, db.app(), failing, &q).await;
+    let (told, saw) = one_of(db, db.app(), failing, &q).await;
+    fields::check_as(&q, true);
     assert_eq!(told, ["dispatched", "acked"]);
     assert_eq!(saw.at("acked"), (Row::Gone, false));
     assert_eq!(db.letters().await, 0);

@@ -22,6 +22,7 @@ on_postgres!(
     an_app_whose_idle_sessions_are_ended_makes_no_spin,
     a_statement_that_was_given_up_waits_for_no_lock_on_the_server,
     what_takes_longer_than_a_statement_may_is_claimed_in_smaller_parts,
+    a_queue_whose_rows_all_take_longer_than_a_statement_may_stops_no_other,
 );
 
 /// The one that claims, the one that gives lost claims back, two that settle, the one that
@@ -33,6 +34,9 @@ const MOST: usize = 2;
 const FIRST: usize = 2;
 /// How a claim begins.
 const CLAIM: &str = "-- Leases due rows";
+/// A trigger at claims.
+const LEASED: &str = "BEFORE UPDATE ON outbox FOR EACH ROW
+    WHEN (OLD.acquired_token IS NULL AND NEW.acquired_token IS NOT NULL";
 const FOR: Duration = Duration::from_secs(4);
 const ROWS: i64 = 20;
 /// Subscribers that have nothing to do, and look for it all the time.
@@ -73,11 +77,33 @@ async fn what_takes_longer_than_a_statement_may_is_claimed_in_smaller_parts(db: 
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
         $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$";
     db.exec(slow).await;
-    let leased = "WHEN (OLD.acquired_token IS NULL AND NEW.acquired_token IS NOT NULL)";
-    let slow = format!("BEFORE UPDATE ON outbox FOR EACH ROW {leased} EXECUTE FUNCTION slow()");
-    db.exec(format!("CREATE TRIGGER slow {slow}")).await;
+    db.exec(format!("CREATE TRIGGER slow {LEASED}) EXECUTE FUNCTION slow()")).await;
     let (_wire, app) = app(db, Some("statement_timeout = '500ms'")).await;
     let running = started(&app.only([free("it", "q").0.fetch_batch(100)])).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+async fn a_queue_whose_rows_all_take_longer_than_a_statement_may_stops_no_other(db: &Db) {
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+        $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$";
+    db.exec(slow).await;
+    let slow = format!("CREATE TRIGGER slow {LEASED} AND NEW.queue = 'slow')");
+    db.exec(format!("{slow} EXECUTE FUNCTION slow()")).await;
+    publish(db, "slow", 0..ROWS).await;
+    let (_wire, app) = app(db, Some("statement_timeout = '500ms'")).await;
+    let queues = ["slow", "a", "b", "c"]
+        .map(|queue| free(queue, queue).0.min_poll(SECOND / 10).max_poll(SECOND));
+    let running = started(&app.only(queues)).await;
+    // All of them fail together meanwhile.
+    sleep(4 * SECOND).await;
+    for queue in ["a", "b", "c"] {
+        publish(db, queue, 0..ROWS).await;
+    }
+    let left = "SELECT count(*) FROM outbox WHERE queue <> 'slow'";
+    eventually("the others are drained", async || db.int(left).await == 0).await;
+    assert_eq!(db.rows().await, ROWS, "of the slow one each failed");
+    db.exec("DROP FUNCTION slow CASCADE").await;
     db.drained().await;
     running.stop().await.unwrap();
 }

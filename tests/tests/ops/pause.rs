@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
+use outbox_tests::{on_both, on_postgres};
 use tokio::time::Instant;
 
 use super::operator;
@@ -16,6 +16,11 @@ on_both!(
     pausing_again_keeps_the_time_and_takes_a_new_note,
     only_what_was_paused_is_resumed,
     names_that_no_queue_has_are_refused_and_nothing_is_paused,
+);
+
+on_postgres!(
+    a_pause_waits_for_the_claims_that_began_before_it,
+    a_resume_notifies_of_nothing_where_nothing_is_to_be_notified_of,
 );
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -119,4 +124,39 @@ async fn names_that_no_queue_has_are_refused_and_nothing_is_paused(db: &Db) {
     }
     assert!(operator.pause(&["good"], Some("\0")).await.is_err());
     assert_eq!(operator.paused().await.unwrap(), []);
+}
+
+async fn a_pause_waits_for_the_claims_that_began_before_it(db: &Db) {
+    db.exec(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$",
+    )
+    .await;
+    db.exec(
+        "CREATE TRIGGER slow BEFORE UPDATE ON outbox FOR EACH ROW
+         WHEN (OLD.acquired_token IS NULL) EXECUTE FUNCTION slow()",
+    )
+    .await;
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    db.publish("q", 1).await;
+    let claims = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    outbox_tests::wait::eventually("it is claimed", async || db.int(claims).await == 1).await;
+    operator(db).pause(&["q"], None).await.unwrap();
+    let free = "SELECT count(*) FROM outbox WHERE acquired_token IS NULL";
+    assert_eq!(db.int(free).await, 0);
+    running.stop().await.unwrap();
+}
+
+/// For an hour in which the server's queue of notifications is full.
+async fn a_resume_notifies_of_nothing_where_nothing_is_to_be_notified_of(db: &Db) {
+    let mut heard = sqlx::postgres::PgListener::connect_with(db.pg()).await.unwrap();
+    heard.listen("outbox_outbox").await.unwrap();
+    for (names, hears) in [(db.names.clone(), true), (db.names.clone().never_notify(), false)] {
+        let operator = outbox::ops::Operator::postgres(db.pg().clone(), names);
+        operator.pause(&["q"], None).await.unwrap();
+        assert_eq!(operator.resume(&["q"]).await.unwrap().len(), 1);
+        let heard = tokio::time::timeout(SECOND, heard.recv()).await;
+        assert_eq!(heard.is_ok(), hears);
+    }
 }

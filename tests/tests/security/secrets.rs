@@ -344,6 +344,8 @@ async fn no_password_is_told() {
         at(&wrong, "127.0.0.1:port/postgres"),
         at(&wrong, "[::1/postgres"),
         at(&wrong, &format!("{there}?sslmode=sometimes")),
+        format!("postgres://guarded@{there}?sslpassword={wrong}&pasword={wrong}"),
+        format!("postgres://guarded:12?{wrong}@{there}"),
         format!("mysql://guarded:{wrong}@{there}"),
         format!("guarded:{wrong}@{there}"),
     ] {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use outbox::Row;
-use outbox::testing::store::Change;
+use outbox::testing::store::{Change, Fault};
 use uuid::Uuid;
 
 use crate::handlers::LEASE;
@@ -109,6 +109,8 @@ pub struct Books {
     pub draining: HashSet<u32>,
     /// When faults met a process.
     pub faults: HashMap<u32, Vec<Duration>>,
+    /// When results of a process were refused for good.
+    refused: HashMap<u32, Vec<Duration>>,
 }
 
 impl Books {
@@ -119,6 +121,20 @@ impl Books {
 
     pub fn lease(&self, row: &Row) -> Option<&Lease> {
         self.leases.get(&self.name(row.id, row.acquired_token?))
+    }
+
+    /// Whether its run counts as a failed one: it failed, or what was to be published with its
+    /// ack may have been refused.
+    pub fn has_failed(&self, lease: &Lease) -> bool {
+        let refused = |since: Duration| {
+            let all = self.refused.get(&lease.session).into_iter().flatten();
+            all.into_iter().any(|at| *at >= since)
+        };
+        lease.ended.is_some_and(|(at, how)| match how {
+            How::Failed | How::Panicked => true,
+            How::Done => refused(at),
+            _ => false,
+        })
     }
 
     /// Whether a fault met a process in that time, or it crashed.
@@ -147,8 +163,11 @@ impl Books {
                     lease.ended = Some((entry.at, *how));
                 }
             }
-            What::Fault { session, .. } => {
+            What::Fault { session, action, fault } => {
                 self.faults.entry(*session).or_default().push(entry.at);
+                if (*action, *fault) == ("ack_publishing", Fault::Refused) {
+                    self.refused.entry(*session).or_default().push(entry.at);
+                }
             }
             What::Crashed { session, .. } => {
                 self.crashed.insert(*session, entry.at);

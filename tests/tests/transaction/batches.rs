@@ -25,7 +25,7 @@ fn named(n: usize) -> Outgoing {
 }
 
 macro_rules! handlers {
-    ($name:ident, $plain:ident, $twice:ident, $again:ident, $own:ident, $slow:ident, $database:ty, $insert:literal) => {
+    ($name:ident, $plain:ident, $twice:ident, $again:ident, $own:ident, $slow:ident, $odd:ident, $database:ty, $insert:literal) => {
         #[subscriber("q", batch = 10, retry = NoRetry)]
         async fn $name(numbers: Vec<i64>, mut tx: Tx<$database>) -> anyhow::Result<()> {
             for n in numbers {
@@ -81,6 +81,21 @@ macro_rules! handlers {
             tokio::time::sleep(Duration::from_millis(200)).await;
             Ok(())
         }
+
+        async fn $odd(
+            batch: Vec<outbox::Context>,
+            wait: Duration,
+        ) -> Vec<Result<(), &'static str>> {
+            let mut tx = Tx::<$database>::from_context(&batch[0]).await.unwrap();
+            let mut results = Vec::new();
+            for one in &batch {
+                let n: i64 = one.decode().unwrap();
+                sqlx::query($insert).bind(n).execute(&mut *tx).await.unwrap();
+                results.push(if n % 2 == 1 { Ok(()) } else { Err("even") });
+            }
+            tokio::time::sleep(wait).await;
+            results
+        }
     };
 }
 
@@ -91,6 +106,7 @@ handlers!(
     again_on_postgres,
     own_on_postgres,
     slow_on_postgres,
+    odd_on_postgres,
     sqlx::Postgres,
     "INSERT INTO done (n) VALUES ($1)"
 );
@@ -101,6 +117,7 @@ handlers!(
     again_on_sqlite,
     own_on_sqlite,
     slow_on_sqlite,
+    odd_on_sqlite,
     sqlx::Sqlite,
     "INSERT INTO done (n) VALUES (?)"
 );
@@ -183,6 +200,15 @@ async fn timers_of_a_batch_set_each_other_again(db: &Db) {
         .await;
     running.stop().await.unwrap();
     assert_eq!((db.rows().await, db.letters().await), (5, 0));
+}
+
+/// Takes so long, and acks one of two messages.
+pub fn of_odd_numbers(db: &Db, wait: Duration) -> Subscriber {
+    if db.is_postgres() {
+        Subscriber::batches("odd", "q", 2, move |batch| odd_on_postgres(batch, wait))
+    } else {
+        Subscriber::batches("odd", "q", 2, move |batch| odd_on_sqlite(batch, wait))
+    }
 }
 
 /// Runs three messages together inside the layer, until all are done.

@@ -5,6 +5,7 @@ mod away;
 mod batches;
 mod broker;
 mod handlers;
+mod layers;
 mod lost;
 mod results;
 mod timers;

@@ -32,6 +32,7 @@ outbox_tests::cases!(sqlite in sqlite_only: a_transaction_that_sqlite_has_ended_
 on_postgres!(
     a_transaction_that_is_kept_fails_the_delivery,
     a_statement_whose_error_the_handler_keeps_to_itself_fails_it,
+    a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_the_handler_s_failure,
     no_session_is_left_inside_a_transaction,
 );
 
@@ -191,6 +192,21 @@ async fn a_statement_whose_error_the_handler_keeps_to_itself_fails_it(db: &Db) {
         Ok::<_, HandlerError>(())
     });
     run(db, careless.retry(NoRetry)).await;
+    assert_eq!((db.rows().await, db.letters().await), (0, 1));
+    assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// It would be put off without end.
+async fn a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_the_handler_s_failure(
+    db: &Db,
+) {
+    let idle = Subscriber::new("idle", "q", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        tx.execute("SET LOCAL idle_in_transaction_session_timeout = '100ms'").await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        Ok::<_, HandlerError>(())
+    });
+    run(db, idle.retry(NoRetry)).await;
     assert_eq!((db.rows().await, db.letters().await), (0, 1));
     assert_eq!(kind(db).await, ["transaction"]);
 }

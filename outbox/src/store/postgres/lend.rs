@@ -56,6 +56,8 @@ impl lends::Lends for Postgres {
             #[cfg(feature = "sqlite")]
             turn: None,
             #[cfg(feature = "sqlite")]
+            pool: None,
+            #[cfg(feature = "sqlite")]
             elsewhere: None,
         })
     }
@@ -64,6 +66,7 @@ impl lends::Lends for Postgres {
         open: Open<Self>,
         publisher: &Publisher,
         acks: &[Handled<'_>],
+        _: &[Lease],
     ) -> Result<Ended, StoreError> {
         let Open { mut tx, .. } = open;
         let mut acked = vec![false; acks.len()];

@@ -192,6 +192,7 @@ impl PgStore {
         // Nothing was refused but a connection, also where a password is just being replaced.
         let unsent = |error| StoreError {
             perhaps_done: false,
+            unsent: true,
             transient: true,
             ..StoreError::of(action)(error)
         };

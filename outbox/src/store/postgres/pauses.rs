@@ -6,6 +6,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use tokio::time::{Instant, sleep};
 
+use super::sleepers::notified;
 use super::time::PgTime;
 use super::{PgDesk, query};
 use crate::error::StoreError;
@@ -57,7 +58,7 @@ impl PgDesk {
     /// Those that were paused.
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
         let statement = query(&Sql::new(&self.names).resume);
-        let statement = statement.bind(queues.to_vec()).bind(self.names.channel());
+        let statement = statement.bind(queues.to_vec()).bind(notified(&self.names).0);
         let mut tx = self.writing("resume").await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed("resume"))?;
         tx.commit().await.map_err(failed("resume"))?;

@@ -86,18 +86,19 @@ impl lends::Lends for Sqlite {
             let last = last.and_then(|row| row.try_get(0)).map_err(StoreError::of("begin"))?;
             elsewhere = Some(apart.elsewhere.clone().after(last));
         }
-        Ok(Open { tx, turn, elsewhere })
+        Ok(Open { tx, turn, pool: Some(lender.pool.clone()), elsewhere })
     }
 
     async fn settle(
         open: Open<Self>,
         publisher: &Publisher,
         acks: &[Handled<'_>],
+        leases: &[Lease],
     ) -> Result<Ended, StoreError> {
         // Its turn ends with the transaction.
-        let Open { mut tx, turn: _turn, elsewhere } = open;
-        goes_on(&mut tx).await?;
+        let Open { mut tx, turn: _turn, elsewhere, pool } = open;
         if let Some(mut elsewhere) = elsewhere {
+            goes_on(&mut tx).await?;
             if elsewhere.crashes() {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::Elsewhere(Vec::new()));
@@ -113,20 +114,27 @@ impl lends::Lends for Sqlite {
             return Ok(Ended::Elsewhere(messages));
         }
         let mut tally = Tally::begin();
-        for handled in acks {
-            let Lease { id, token } = handled.lease;
-            let ack = query(publisher.statements().sqlite.ack()).bind(id).bind(token);
-            let acked = ack.execute(&mut *tx).await.map_err(StoreError::of("ack"))?;
-            if acked.rows_affected() == 0 {
+        let committed = match write(&mut tx, publisher, acks, leases, &mut tally).await {
+            Ok(true) => tx.commit().await.map_err(StoreError::of("commit")),
+            Ok(false) => {
                 tx.rollback().await.map_err(StoreError::of("roll back"))?;
                 return Ok(Ended::LeaseLost);
             }
+            Err(failed) => {
+                drop(tx.rollback().await);
+                Err(failed)
+            }
+        };
+        if let Err(failed) = committed {
+            // At once: a claim may wait for the lock, to take what has run out.
+            if let Some(pool) = pool
+                && let Ok(mut tx) = begin_writing(&pool).await
+                && begin_anew(&mut tx, publisher, leases.iter().copied()).await.is_ok()
+            {
+                drop(tx.commit().await);
+            }
+            return Err(failed);
         }
-        // After all deletes: a message may have the timer name of a row that is acked.
-        for handled in acks {
-            publisher.insert(&mut tx, handled.messages, &mut tally).await?;
-        }
-        tx.commit().await.map_err(StoreError::of("commit"))?;
         publisher.told(tally);
         Ok(Ended::Committed)
     }
@@ -138,19 +146,53 @@ impl lends::Lends for Sqlite {
         publisher: &Publisher,
         leases: &[Lease],
     ) -> Result<(), StoreError> {
-        let Open { mut tx, turn: _turn, elsewhere } = open;
+        let Open { mut tx, turn: _turn, elsewhere, .. } = open;
         let failed = StoreError::of;
         if elsewhere.is_some() {
             return tx.rollback().await.map_err(failed("roll back"));
         }
         tx.execute(UNDO).await.map_err(failed("roll back"))?;
-        for &Lease { id, token } in leases {
-            let extend = query(publisher.statements().sqlite.extend());
-            let extend = extend.bind(id).bind(token).bind(token);
-            extend.execute(&mut *tx).await.map_err(failed("extend"))?;
-        }
+        begin_anew(&mut tx, publisher, leases.iter().copied()).await?;
         tx.commit().await.map_err(failed("extend"))
     }
+}
+
+/// Acks and publishes; `false` when a lease is another's.
+async fn write(
+    tx: &mut sqlx::Transaction<'static, Sqlite>,
+    publisher: &Publisher,
+    acks: &[Handled<'_>],
+    leases: &[Lease],
+    tally: &mut Tally,
+) -> Result<bool, StoreError> {
+    goes_on(tx).await?;
+    for handled in acks {
+        let Lease { id, token } = handled.lease;
+        let ack = query(publisher.statements().sqlite.ack()).bind(id).bind(token);
+        let acked = ack.execute(&mut **tx).await.map_err(StoreError::of("ack"))?;
+        if acked.rows_affected() == 0 {
+            return Ok(false);
+        }
+    }
+    // After all deletes: a message may have the timer name of a row that is acked.
+    for handled in acks {
+        publisher.insert(tx, handled.messages, tally).await?;
+    }
+    let acked = |one: &Lease| acks.iter().any(|handled| handled.lease == *one);
+    begin_anew(tx, publisher, leases.iter().copied().filter(|one| !acked(one))).await?;
+    Ok(true)
+}
+
+async fn begin_anew(
+    tx: &mut sqlx::Transaction<'static, Sqlite>,
+    publisher: &Publisher,
+    leases: impl Iterator<Item = Lease> + Send,
+) -> Result<(), StoreError> {
+    for Lease { id, token } in leases {
+        let extend = query(publisher.statements().sqlite.extend()).bind(id).bind(token).bind(token);
+        extend.execute(&mut **tx).await.map_err(StoreError::of("extend"))?;
+    }
+    Ok(())
 }
 
 /// Marks the beginning of a transaction.

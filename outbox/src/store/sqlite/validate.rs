@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use uuid::Uuid;
 
 use super::schema::every_table;
 use crate::error::StoreError;
@@ -26,6 +27,16 @@ pub(super) async fn validate(
         return Ok(found);
     }
     let mut connection = pool.acquire().await.map_err(StoreError::of("read the schema"))?;
+    let encoding: String = sqlx::query_scalar("PRAGMA encoding")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(StoreError::of("read the schema"))?;
+    if encoding != "UTF-8" {
+        // The ids of a batch come as bytes: each would be read as 0.
+        let what = format!("the file holds its texts in {encoding}, and has to in UTF-8");
+        found.add(true, what, "take a file of its own: SQLite never changes the encoding of one");
+        return Ok(found);
+    }
     let mut table = Table::read(&mut connection, names.table()).await?;
     if table.exists(names, &mut found) {
         table.compare(&OUTBOX);
@@ -244,9 +255,15 @@ impl<'a> Table<'a> {
     }
 
     /// SQL that makes the table anew with its rows: SQLite alters no column in
-    /// place. Columns beyond ours are kept and may be NULL; triggers go.
+    /// place. Columns beyond ours are kept and may be NULL; triggers and further indexes stay
+    /// with the table as it was. That is never dropped: a shell that goes on after an error, or
+    /// without the lock, would drop the messages with it.
     fn anew(&self, names: &TableNames, template: &str, expected: &[Column]) -> String {
-        let (old, new) = (format!("\"{template}\""), format!("\"{template}_new\""));
+        // None but this text knows the other two names.
+        let mark = Uuid::new_v4().simple().to_string();
+        let mark = &mark[..12];
+        let old = format!("\"{template}\"");
+        let [new, kept] = ["new", "before"].map(|what| format!("\"{template}_{what}_{mark}\""));
         let making = every_table();
         let create = making
             .split_once(&format!("CREATE TABLE IF NOT EXISTS {old} ("))
@@ -254,16 +271,20 @@ impl<'a> Table<'a> {
         let create = create.split_once(") STRICT;").map_or("", |(made, _)| made);
         let on = format!(" ON {old} (");
         let indexes = making.split_inclusive(";\n").filter(|sql| sql.contains(&on));
-        let indexes: String =
-            indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()).collect();
+        let mut anew = String::new();
+        for sql in indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()) {
+            let (_, made) = sql.split_once(" IF NOT EXISTS ").unwrap_or_default();
+            let name = made.split(' ').next().unwrap_or_default();
+            let _ = write!(anew, "DROP INDEX IF EXISTS {name};\n{sql}");
+        }
         let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
-        let (old, new) = (names.sql(&old), names.sql(&new));
+        let [old, new, kept] = [old, new, kept].map(|name| names.sql(&name));
         // Ids of rows that are gone are not used again.
         let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
         let ids = format!(
             "INSERT INTO sqlite_sequence (name, seq) SELECT {}, seq FROM sqlite_sequence \
              WHERE name = {} COLLATE NOCASE;\n",
-            text(&format!("{}_new", self.name)),
+            text(&new[1..new.len() - 1].replace("\"\"", "\"")),
             text(self.name)
         );
         let mut further = String::new();
@@ -288,29 +309,45 @@ impl<'a> Table<'a> {
                 from.push(column);
                 continue;
             };
-            let kept = if kind.eq_ignore_ascii_case(ours.sqlite) {
+            let value = if kind.eq_ignore_ascii_case(ours.sqlite) {
                 column
+            } else if name.ends_with("_at") {
+                micros(&column)
             } else {
                 format!("CAST({column} AS {})", ours.sqlite)
             };
             from.push(match ours.default {
                 _ if other_half.is_some_and(|other| !has(other)) => "NULL".into(),
                 "" | IDENTITY => match other_half {
-                    Some(other) => format!("iif({other} IS NULL, NULL, {kept})"),
-                    None => kept,
+                    Some(other) => format!("iif({other} IS NULL, NULL, {value})"),
+                    None => value,
                 },
-                NOW => format!("ifnull({kept}, {NOW_HERE})"),
-                value => format!("ifnull({kept}, {value})"),
+                NOW => format!("ifnull({value}, {NOW_HERE})"),
+                default => format!("ifnull({value}, {default})"),
             });
         }
         format!(
-            "BEGIN IMMEDIATE;\n{create}{further}{ids}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
-             DROP TABLE {old};\nALTER TABLE {new} RENAME TO {old};\n{}COMMIT",
+            "-- Drop {kept} when {old} has all its rows.\n\
+             PRAGMA busy_timeout = 60000;\nPRAGMA legacy_alter_table = ON;\nBEGIN IMMEDIATE;\n\
+             {create}{further}{ids}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
+             ALTER TABLE {old} RENAME TO {kept};\nALTER TABLE {new} RENAME TO {old};\n\
+             {}COMMIT;\nPRAGMA legacy_alter_table = OFF",
             into.join(", "),
             from.join(", "),
-            names.sql(&indexes)
+            names.sql(&anew)
         )
     }
+}
+
+/// A time in a column of another type, as microseconds: a date as text, or a number of seconds,
+/// milliseconds or microseconds, which lie far apart.
+fn micros(column: &str) -> String {
+    let number = format!("CAST({column} AS REAL)");
+    format!(
+        "CAST(CASE WHEN typeof({column}) = 'text' AND {column} GLOB '*[^0-9.]*' \
+         THEN unixepoch({column}, 'subsec') * 1000000 WHEN {number} < 1e11 THEN {number} * 1000000 \
+         WHEN {number} < 1e14 THEN {number} * 1000 ELSE {column} END AS INTEGER)"
+    )
 }
 
 /// In small letters, without blanks, quotes and parentheses.

@@ -20,6 +20,7 @@ impl Bench for Memory {
     type Mark = usize;
 
     const WRITERS_OVERLAP: bool = true;
+    const IN_MEMORY: bool = true;
 
     async fn open() -> Option<Self> {
         Some(Self { store: MemoryStore::new(true), publisher: Publisher::default() })

@@ -33,6 +33,8 @@ pub trait Bench: Clone + Send + Sync + 'static {
 
     /// Whether others can write while a transaction has written.
     const WRITERS_OVERLAP: bool;
+    /// Its rows are locked for moments only.
+    const IN_MEMORY: bool = false;
 
     /// Empty tables; `None` when the database is not there.
     fn open() -> impl Future<Output = Option<Self>>;

@@ -14,8 +14,7 @@ pub fn check(books: &Books, change: &Move<'_>, wrong: &mut Wrong) {
         // A claim is one by its count; see `Move`.
         Move::Retried { before, after } => {
             let lease = books.lease(before);
-            let failed =
-                lease.is_some_and(|it| it.came_to(How::Failed) || it.came_to(How::Panicked));
+            let failed = lease.is_some_and(|it| books.has_failed(it));
             wrong.unless(failed, "C2", || {
                 format!("row {}: an attempt, and no failed run", after.id)
             });
@@ -37,7 +36,10 @@ pub fn check(books: &Books, change: &Move<'_>, wrong: &mut Wrong) {
                 }
                 // And of a row that was delivered too often as many as are too many.
                 Some(lease)
-                    if lease.started.is_none() || lease.came_to(How::Snoozed) || lease.failed() =>
+                    if lease.started.is_none()
+                        || lease.came_to(How::Snoozed)
+                        || lease.failed()
+                        || books.has_failed(lease) =>
                 {
                     let most = if before.queue == SUSPECT { DELIVERIES } else { u64::MAX };
                     after.deliveries_count + 1 == before.deliveries_count.min(most)

@@ -18,6 +18,8 @@ pub fn check_start(books: &Books, at: Duration, name: Name, wrong: &mut Wrong) {
     });
     let dead = books.crashed.contains_key(&lease.session);
     wrong.unless(!dead, "H3", || format!("row {id} was started by a dead process"));
+    let stopped = books.draining.contains(&lease.session);
+    wrong.unless(!stopped, "G1", || format!("row {id} was started after the stop"));
 }
 
 /// Handlers that still ran when another one started on their message.

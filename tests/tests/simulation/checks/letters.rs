@@ -44,12 +44,12 @@ pub fn check(books: &Books, rows: &[Change], letters: &[DeadLetter], wrong: &mut
                 wrong.unless(last, "C2", || {
                     format!("row {id} was buried after {} failed runs", row.attempts_count + 1)
                 });
-                came_to(How::Failed) || came_to(How::Panicked)
+                own.is_some_and(|lease| books.has_failed(lease))
             }
             FailureReason::Rejected => came_to(How::Rejected),
             // It failed, or was alone when its process was not heard of any more.
             FailureReason::MaxDeliveries => {
-                let failed = |it: &Lease| it.came_to(How::Failed) || it.came_to(How::Panicked);
+                let failed = |it: &Lease| books.has_failed(it);
                 row.deliveries_count > DELIVERIES
                     && books.leases_of(id).any(|lease| failed(lease) || brought_down(books, lease))
             }

@@ -5,6 +5,7 @@
 -- $7 payload, $8 headers, $9 due time or NULL, $10 delay in microseconds, $11 timer
 -- name or NULL, $12 whether to extend.
 -- $13 channel, $14 start of the sleepers' locks or NULL.
+-- A timer that is not moved is left out, or its conflict would lock a row to no purpose.
 -- Locks: the rows, in order of id; rows of conflicting timers.
 -- Index: the primary key; "outbox_timer_id_uq" decides on timers.
 WITH acked AS (
@@ -25,6 +26,11 @@ WITH acked AS (
     INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
     SELECT m.queue, m.payload, m.headers, clock_timestamp(), m.due, m.timer_id
     FROM m
+    WHERE m.timer_id IS NULL OR NOT EXISTS (
+        SELECT FROM "outbox" AS held
+        WHERE held.queue = m.queue AND held.timer_id = m.timer_id
+          AND (held.acquired_token IS NOT NULL OR NOT m.extend)
+          AND held.id NOT IN (SELECT acked.id FROM acked))
     ORDER BY m.place
     ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
     SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,

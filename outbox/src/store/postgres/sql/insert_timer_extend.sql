@@ -2,11 +2,16 @@
 -- the new time if that is later and nobody works on it: a new message then, which nobody
 -- has been given yet, and whose time to expire counts from now.
 -- $1 to $7 as insert_due, $8 timer name.
+-- Somebody who works on it is no conflict, but nothing is written: a conflict locks its row
+-- until the caller commits, also if it comes to nothing.
 -- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
 -- a row that was inserted.
 INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
-VALUES ($1, $2, $3::jsonb, clock_timestamp(),
-    coalesce($6, clock_timestamp() + $7 * interval '1 microsecond'), $8)
+SELECT $1, $2, $3::jsonb, clock_timestamp(),
+    coalesce($6, clock_timestamp() + $7 * interval '1 microsecond'), $8
+WHERE NOT EXISTS (
+    SELECT FROM "outbox" AS held
+    WHERE held.queue = $1 AND held.timer_id = $8 AND held.acquired_token IS NOT NULL)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
 SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,
         first_attempt_at, last_attempt_at) = (

@@ -1,0 +1,54 @@
+//! What became of a message inside layers, where these and the handler may differ.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::subscriber::HandlerResult;
+
+/// How far the handler has come with a message that it has through layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// It never had it, or there are no layers.
+    Outside,
+    /// It has begun and has not ended, or was dropped.
+    Begun,
+    Acked,
+    /// It has ended without an ack.
+    Failed,
+    /// A layer had another word on it, or gave it up meanwhile.
+    Overruled,
+}
+
+/// Of one delivery.
+pub(crate) struct Work {
+    stage: AtomicU8,
+    answer: OnceLock<Box<HandlerResult>>,
+}
+
+impl Work {
+    pub(crate) const fn new() -> Self {
+        Self { stage: AtomicU8::new(Stage::Outside as u8), answer: OnceLock::new() }
+    }
+
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        let stage = self.stage.load(Ordering::SeqCst);
+        [Stage::Begun, Stage::Acked, Stage::Failed, Stage::Overruled]
+            .into_iter()
+            .find(|known| *known as u8 == stage)
+            .unwrap_or(Stage::Outside)
+    }
+
+    /// What its layers have made of it in a batch, whatever becomes of the others.
+    pub(crate) fn answered(&self, result: HandlerResult) {
+        let _ = self.answer.set(Box::new(result));
+    }
+
+    pub(crate) fn answer(&self) -> Option<&HandlerResult> {
+        self.answer.get().map(|answer| &**answer)
+    }
+}
