@@ -204,9 +204,11 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
         Err(failed) => {
             // What is refused for several is tried for each alone, at once. What takes too
             // long for several, again and again, may do so because of one of them, or the
-            // database is away: only one is tried alone, so that nobody asks much more often.
-            let probes = readers.iter().copied().find(|&at| looks[at].fails_often());
-            let probes = probes.filter(|_| readers.len() > 1 && failed.transient);
+            // database is away: only one is tried alone, so that nobody asks much more often,
+            // and that which has failed least: its answer tells of the others.
+            let often = readers.iter().any(|&at| looks[at].fails_often());
+            let least = readers.iter().copied().min_by_key(|&at| looks[at].failures());
+            let probes = least.filter(|_| often && readers.len() > 1 && failed.transient);
             let alone = readers.len() > 1 && !failed.transient;
             let rests = readers.iter().filter(|_| !alone);
             let rest = rests.map(|&at| looks[at].rest(&failed)).max();
@@ -225,5 +227,43 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
                 looks[at].company = Company::Probes;
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::engine::unanswered::{Claims, Unanswered, holding, reader};
+
+    fn round(looks: &mut [Look], readers: &[usize]) -> Round {
+        let now = Instant::now();
+        let claims = readers.iter().map(|&at| looks[at].claim(10, now).unwrap()).collect();
+        Round { readers: readers.to_vec(), claims, sent: now, lost: Vec::new() }
+    }
+
+    /// Whose claims take too long, though those of others do not.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_failed_least_probes_and_its_answer_sets_the_others_apart() {
+        let shared = Unanswered::new(&holding(0).await, Claims::Answered).shared();
+        let changed = Arc::default();
+        let mut looks: Vec<_> = ["slow", "quick", "other"]
+            .map(|queue| Look::new(&reader(&shared, queue, &changed), false))
+            .into();
+        let late = || Err(StoreError::new("claim", "no answer", true));
+        let company = |looks: &[Look]| [0, 1, 2].map(|at| looks[at].company);
+        use Company::{Alone, Others, Probes};
+        for _ in 0..3 {
+            let alone = round(&mut looks, &[0]);
+            answered(&mut looks, alone, late());
+        }
+        let all = round(&mut looks, &[0, 1, 2]);
+        answered(&mut looks, all, late());
+        assert_eq!(company(&looks), [Others, Probes, Others]);
+        let probe = round(&mut looks, &[1]);
+        answered(&mut looks, probe, Ok(vec![Taken::default()]));
+        assert_eq!(company(&looks), [Alone, Others, Others]);
+        let slow = round(&mut looks, &[0]);
+        answered(&mut looks, slow, late());
+        assert_eq!(company(&looks), [Alone, Others, Others]);
     }
 }

@@ -31,8 +31,13 @@ impl Failures {
     pub(super) fn again(&mut self, failed: &StoreError) -> Duration {
         self.passing = failed.transient;
         self.halvings = (self.halvings + u32::from(failed.transient)).min(HALVINGS);
-        self.in_a_row = self.in_a_row.saturating_add(u32::from(!failed.unsent));
+        let sent = failed.transient && !failed.unsent;
+        self.in_a_row = self.in_a_row.saturating_add(u32::from(sent));
         self.backoff.after(failed.transient)
+    }
+
+    pub(super) fn in_a_row(&self) -> u32 {
+        self.in_a_row
     }
 
     /// Whether the next claim is better made apart from those of others.

@@ -187,7 +187,11 @@ pub(super) async fn call<S: Store>(
     for context in contexts {
         context.cancelled().cancel();
     }
-    // What a layer has answered stands, whatever became of the others of its batch.
+    // What a layer has answered stands, whatever became of the others of its batch. Of those
+    // whose layers have not, it does not count what the handler did.
+    for context in contexts.iter().filter(|one| one.work().answer().is_none()) {
+        context.work().give_up();
+    }
     let answer = |context: &Context| context.work().answer().cloned();
     let results = error.map(|error| {
         let failed = || Err(error.clone());

@@ -207,13 +207,14 @@ impl Look {
         self.reader.pulse.claim_failed();
         self.under_way -= 1;
         self.expects = Expects::Many;
-        self.sweeps = Some(claim.after.is_some());
-        if claim.after.is_none() {
-            self.sweep.ended(took, None);
+        // The first failure may be that of the walk over dead rows; further ones are an outage.
+        if claim.after.is_none() && self.sweeps.is_none() && !failed.unsent {
+            self.sweep.failed(took);
         }
+        self.sweeps = Some(claim.after.is_some());
         if !failed.transient {
             self.company = Company::Alone;
-        } else if self.company == Company::Probes {
+        } else if self.company == Company::Probes || !self.fails_often() {
             self.company = Company::Others;
         }
         self.reader.signal.wake();
@@ -231,6 +232,11 @@ impl Look {
 
     pub(super) fn is_alone(&self) -> bool {
         self.company != Company::Others
+    }
+
+    /// Since the last answer.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures.in_a_row()
     }
 
     /// Whether there was no answer again and again, though its statements were sent.

@@ -77,7 +77,8 @@ impl State {
 ///
 /// Dead letters have a way of their own: they lie in another table, and what keeps that from
 /// being written, such as a lock or a want of room, is to keep no ack from it. So have acks
-/// that set timers: they wait for anybody's transaction that has one of the same name.
+/// that set timers: they wait for anybody's transaction that has one of the same name. Acks of
+/// timers go that way too, in front of those that set them again.
 pub(crate) struct Sender {
     results: Arc<Results>,
     letters: Arc<Results>,
@@ -205,7 +206,7 @@ impl Sender {
     pub(super) async fn send_while<W>(&self, settling: Box<Settling>, waits: impl FnOnce() -> W) {
         let way = match &*settling {
             letter if letter.is_letter() => &self.letters,
-            ack if ack.sets_timers() => &self.timers,
+            ack if ack.acks_timer() || ack.sets_timers() => &self.timers,
             _ => &self.results,
         };
         let (mut late, mut wakes) = way.take_over(settling);
@@ -242,6 +243,7 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
+    use crate::engine::settle::Settlement;
     use crate::engine::unanswered::acks;
 
     const MIB: usize = 1 << 20;
@@ -325,5 +327,18 @@ mod tests {
         results.written();
         let batch = timeout(Duration::from_secs(3600), other).await;
         assert_eq!(batch.unwrap().unwrap().len(), 1);
+    }
+
+    /// Or one of these would find the timer still there.
+    #[tokio::test]
+    async fn acks_of_timers_come_before_those_that_set_them_again() {
+        let (results, timers) = (Arc::<Results>::default(), Arc::<Results>::default());
+        let sender = Sender::new(&results, &Arc::default(), &timers);
+        let mut ack = Box::new(acks(&[0]).remove(0)).ruled(Settlement::Ack { messages: vec![] });
+        ack.timer = true;
+        sender.send(ack).await;
+        send(&sender, 1).await;
+        assert_eq!(timers.next().await.unwrap().len(), 1);
+        assert_eq!(results.next().await.unwrap().len(), 1);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Settling {
     pub(crate) report: Report,
     /// An earlier write of it may have landed without an answer.
     pub(super) unanswered: bool,
+    /// It is a timer.
+    pub(super) timer: bool,
     /// Of an ack that publishes.
     refusal: Option<Box<Refusal>>,
     /// It is not to run, and given back it would: see [`is_guilty`].
@@ -69,6 +71,7 @@ impl Settling {
                 exception_type: None,
             },
             unanswered: false,
+            timer: row.timer_id.is_some(),
             refusal: None,
             guilty: is_guilty(&reader.subscriber.options, &job.claimed),
             claimed_at: row.acquired_at,
@@ -329,6 +332,11 @@ impl Settling {
             Settlement::Condemned => 5,
             Settlement::Lost => 6,
         }
+    }
+
+    /// Its ack comes before those that set the timer again, or it would be there still.
+    pub(super) fn acks_timer(&self) -> bool {
+        self.timer && matches!(self.settlement, Settlement::Ack { .. })
     }
 
     /// It may wait for other people's transactions, which have the same timer.

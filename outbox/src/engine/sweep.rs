@@ -64,6 +64,13 @@ impl Sweep {
         self.more = last.is_some_and(|last| Some(last) < self.floor);
     }
 
+    /// It ended without an answer.
+    pub(super) fn failed(&mut self, took: Duration) {
+        if took > self.took {
+            self.ended(took, None);
+        }
+    }
+
     /// When to do it again; `plenty`, if the last claim got as many rows as it asked for.
     pub(super) fn next(&self, plenty: bool) -> Instant {
         let taken = if self.more { 0 } else { self.taken };

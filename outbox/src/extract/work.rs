@@ -43,6 +43,13 @@ impl Work {
             .unwrap_or(Stage::Outside)
     }
 
+    /// Its layers come to no end any more.
+    pub(crate) fn give_up(&self) {
+        if self.stage() == Stage::Acked {
+            self.enter(Stage::Overruled);
+        }
+    }
+
     /// What its layers have made of it in a batch, whatever becomes of the others.
     pub(crate) fn answered(&self, result: HandlerResult) {
         let _ = self.answer.set(Box::new(result));

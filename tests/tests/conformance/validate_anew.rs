@@ -1,6 +1,7 @@
 //! Tables of SQLite that are made anew, because no column of theirs can be altered.
 
-use outbox::schema::validate_schema;
+use outbox::schema::{Database, sql, validate_schema};
+use outbox::{Error, TableNames};
 use sqlx::AssertSqlSafe;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
@@ -75,6 +76,50 @@ async fn times_of_another_kind_stay_the_same_times(b: Sqlite) {
     }
 }
 
+async fn a_time_that_cannot_be_read_is_not_taken_for_now(b: Sqlite) {
+    b.put("q").await;
+    redefine(&b, "outbox", |made| {
+        let made = with_line(made, "next_attempt_at", Some("next_attempt_at TEXT NOT NULL"));
+        made.replace(" STRICT", "")
+    })
+    .await;
+    b.execute("UPDATE outbox SET next_attempt_at = 'on Tuesday'").await;
+    let found = differences(&b, true).await;
+    let connection = &mut *b.pool().acquire().await.unwrap();
+    let whole = sqlx::raw_sql(AssertSqlSafe(found[0].mend.clone())).execute(&mut *connection);
+    assert!(whole.await.unwrap_err().to_string().contains("NOT NULL"));
+    sqlx::raw_sql("ROLLBACK").execute(connection).await.unwrap();
+    assert_eq!(b.number("SELECT count(*) FROM outbox").await, 1);
+    b.execute("DELETE FROM outbox").await;
+}
+
+/// Its indexes are named after it, and not after the outbox.
+async fn dead_letters_of_another_name_keep_their_indexes_and_others_theirs(b: Sqlite) {
+    let names = b.names().clone().with_dlq("dead").unwrap();
+    b.execute(&sql(Database::Sqlite, &names)).await;
+    redefine(&b, "dead", |made| with_line(made, "note", Some("note ANY"))).await;
+    mend_as(&b, &names).await;
+    let indexes = "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL
+        AND tbl_name = ";
+    assert_eq!(b.number(&format!("{indexes} 'dead'")).await, 4);
+    assert_eq!(b.number(&format!("{indexes} 'outbox_dlq'")).await, 4);
+}
+
+async fn a_name_of_two_lines_commands_nothing(b: Sqlite) {
+    let names = TableNames::new("two\nDROP TABLE outbox;--").unwrap();
+    b.execute(&sql(Database::Sqlite, &names)).await;
+    b.execute("ALTER TABLE \"two\nDROP TABLE outbox;--\" DROP COLUMN headers").await;
+    mend_as(&b, &names).await;
+    assert_eq!(b.number("SELECT count(*) FROM outbox").await, 0);
+}
+
+async fn mend_as(b: &Sqlite, names: &TableNames) {
+    let found = validate_schema(b.pool(), names, true).await.unwrap_err();
+    let Error::Schema(found) = found else { panic!("{found}") };
+    b.execute(&found.differences[0].mend).await;
+    validate_schema(b.pool(), names, true).await.unwrap();
+}
+
 /// One SQL mends it all, and the text says so once.
 async fn many_differences_are_mended_together(b: Sqlite) {
     fill(&b).await;
@@ -122,6 +167,9 @@ cases! {
     a_table_made_anew_uses_no_id_again,
     what_a_mend_cannot_copy_is_still_there,
     times_of_another_kind_stay_the_same_times,
+    a_time_that_cannot_be_read_is_not_taken_for_now,
+    dead_letters_of_another_name_keep_their_indexes_and_others_theirs,
+    a_name_of_two_lines_commands_nothing,
     many_differences_are_mended_together,
     a_file_with_another_encoding_is_refused,
 }

@@ -3,14 +3,19 @@
 
 use std::time::Duration;
 
-use outbox::{App, Outgoing};
+use outbox::{App, Outgoing, Published, Publisher, TimerConflict};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::{Probe, free};
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{Postgres, Transaction};
 use tokio::time::Instant;
 
-on_postgres!(a_database_that_is_serializable_by_default_is_no_slower);
+on_postgres!(
+    a_database_that_is_serializable_by_default_is_no_slower,
+    timers_that_serializable_transactions_set_do_not_meet,
+    a_timer_that_was_handled_since_the_snapshot_of_its_publisher_is_set,
+);
 
 /// In so many claims that those of the apps meet.
 const ROWS: usize = 1500;
@@ -76,4 +81,48 @@ async fn a_database_that_is_serializable_by_default_is_no_slower(db: &Db) {
     let handled = (usual.stop().await, strict.stop().await);
     assert_eq!(handled, (made * ROWS, made * ROWS), "each once");
     assert!(kept >= KEPT, "{kept:.2} of the rate");
+}
+
+/// One that is moved, and with another message in a batch.
+async fn set(db: &Db, tx: &mut Transaction<'static, Postgres>, name: &str) -> Vec<Published> {
+    let publisher = Publisher::new(db.names.clone());
+    let timer = |name: String| {
+        let timer = Outgoing::new("q", &2).timer_id(name).delay(Duration::from_secs(60));
+        timer.on_conflict(TimerConflict::Extend)
+    };
+    let mut published = vec![publisher.send(tx, timer(name.into())).await.unwrap()];
+    let batch = vec![timer(format!("{name} too")), Outgoing::new("q", &2)];
+    published.extend(publisher.publish_batch(tx, batch).await.unwrap());
+    published
+}
+
+async fn begin(db: &Db, isolation: &'static str) -> Transaction<'static, Postgres> {
+    let begin = match isolation {
+        "SERIALIZABLE" => "BEGIN ISOLATION LEVEL SERIALIZABLE",
+        _ => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+    };
+    db.pg().begin_with(begin).await.unwrap()
+}
+
+async fn timers_that_serializable_transactions_set_do_not_meet(db: &Db) {
+    let (mut one, mut other) = (begin(db, "SERIALIZABLE").await, begin(db, "SERIALIZABLE").await);
+    set(db, &mut one, "a").await;
+    set(db, &mut other, "b").await;
+    one.commit().await.unwrap();
+    other.commit().await.unwrap();
+    assert_eq!(db.rows().await, 6);
+}
+
+async fn a_timer_that_was_handled_since_the_snapshot_of_its_publisher_is_set(db: &Db) {
+    for name in ["t", "t too"] {
+        db.send(Outgoing::new("q", &1).timer_id(name)).await;
+    }
+    db.exec("UPDATE outbox SET acquired_token = gen_random_uuid(), acquired_at = now()").await;
+    let mut tx = begin(db, "REPEATABLE READ").await;
+    sqlx::query("SELECT FROM outbox").execute(&mut *tx).await.unwrap();
+    db.exec("DELETE FROM outbox").await;
+    let published = set(db, &mut tx, "t").await;
+    assert!(published.iter().all(|one| matches!(one, Published::Inserted(_))), "{published:?}");
+    tx.commit().await.unwrap();
+    assert_eq!(db.rows().await, 3);
 }

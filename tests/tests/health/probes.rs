@@ -68,7 +68,7 @@ async fn a_report_tells_of_everything_as_json(db: &Db) {
     for one in loops {
         let tasks = match one["name"].as_str() {
             Some("workers") => 3,
-            Some("settlers") => 4,
+            Some("settlers") => 5,
             _ => 1,
         };
         assert_eq!((&one["tasks"], &one["alive"]), (&tasks.into(), &tasks.into()), "{one}");

@@ -28,7 +28,7 @@ const TOLD: &[(&str, usize)] = &[
     ("schema.rs", 2),
     ("store/postgres/indexes.rs", 5),
     ("store/postgres/validate.rs", 11),
-    ("store/sqlite/validate.rs", 9),
+    ("store/sqlite/validate.rs", 10),
 ];
 
 const WORDS: [&str; 21] = [

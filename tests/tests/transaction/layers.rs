@@ -18,6 +18,7 @@ on_both!(
     what_was_written_for_a_batch_that_failed_does_not_commit_with_what_a_layer_has_acked,
     what_was_written_for_a_batch_that_panicked_does_not_commit_with_what_a_layer_has_acked,
     what_was_written_for_a_batch_commits_with_what_a_layer_has_acked,
+    what_was_written_for_a_message_whose_layer_comes_to_no_end_does_not_commit,
 );
 
 /// All that is published is settled, without a letter.
@@ -71,14 +72,19 @@ macro_rules! handler {
 handler!(on_postgres, sqlx::Postgres, "INSERT INTO done (n) VALUES ($1)");
 handler!(on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
 
-/// Both messages at once, of which the layer acks the first without the handler.
-async fn together(db: &Db, then: Then) {
-    let subscriber = if db.is_postgres() {
+/// Takes both messages at once.
+fn both(db: &Db, then: Then) -> Subscriber {
+    let both = if db.is_postgres() {
         Subscriber::batches("all", "q", 2, move |batch| on_postgres(batch, then.clone()))
     } else {
         Subscriber::batches("all", "q", 2, move |batch| on_sqlite(batch, then.clone()))
     };
-    run(db, subscriber.batch_wait(SECOND), |ctx, next| async move {
+    both.batch_wait(SECOND)
+}
+
+/// The layer acks the first without the handler.
+async fn together(db: &Db, then: Then) {
+    run(db, both(db, then), |ctx, next| async move {
         if ctx.decode().is_ok_and(|n: i64| n == 1) {
             return Ok(Outcome::Ack);
         }
@@ -99,6 +105,22 @@ async fn what_was_written_for_a_batch_that_panicked_does_not_commit_with_what_a_
 ) {
     together(db, Then::Panic).await;
     assert_eq!((done(db).await, db.letters().await), (0, 1));
+}
+
+/// The timeout of the subscriber is over while its layer still works; the other one is acked.
+async fn what_was_written_for_a_message_whose_layer_comes_to_no_end_does_not_commit(db: &Db) {
+    let subscriber = both(db, Then::Return).timeout(SECOND);
+    run(db, subscriber, |ctx, next| async move {
+        let slow = ctx.decode().is_ok_and(|n: i64| n == 2);
+        let result = next.run(ctx).await;
+        if slow {
+            tokio::time::sleep(60 * SECOND).await;
+        }
+        result
+    })
+    .await;
+    assert_eq!((done(db).await, db.letters().await), (1, 1));
+    assert_eq!(db.int("SELECT n FROM done").await, 1);
 }
 
 async fn what_was_written_for_a_batch_commits_with_what_a_layer_has_acked(db: &Db) {

@@ -76,6 +76,20 @@ fn a_claim_from_the_start_that_fails_is_followed_by_one_from_its_place() {
 }
 
 #[test]
+fn an_outage_is_not_taken_for_dead_rows() {
+    let (mut look, mut now) = look();
+    gets(&mut look, &rows(10, at(0)), now);
+    for _ in 0..30 {
+        let claim = look.claim(10, now).unwrap();
+        now += 30_000 * MS;
+        now += fails(&mut look, &claim, now, 30_000 * MS);
+    }
+    gets(&mut look, &rows(10, at(0)), now);
+    gets(&mut look, &rows(10, at(0)), now);
+    assert!(look.sweep.next(true) <= now + 5_000 * MS);
+}
+
+#[test]
 fn who_fails_again_and_again_claims_apart_from_others() {
     let (mut look, now) = look();
     let once_more = |look: &mut Look| {

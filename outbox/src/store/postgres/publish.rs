@@ -48,6 +48,12 @@ impl PublishSql {
         query(text).persistent(self.prepared)
     }
 
+    /// One that moves timers reads the table before it writes. A plan that was made for an empty
+    /// one reads all of a large one for each, and the caller's connection would keep it.
+    fn query_for(&self, text: &Arc<str>, moves: bool) -> Statement {
+        query(text).persistent(self.prepared && !moves)
+    }
+
     pub(super) fn ack(&self) -> &Arc<str> {
         &self.sql.ack
     }
@@ -79,7 +85,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
             (Some(_), true) => &sql.insert_timer_extend,
         };
         let mut statement = own
-            .query(text)
+            .query_for(text, message.timer_id.is_some() && message.extend)
             .bind(message.queue)
             .bind(&*message.payload)
             .bind(message.headers)
@@ -132,7 +138,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
                 (true, true) => &sql.insert_batch_mixed,
             };
             let statement = own
-                .query(text)
+                .query_for(text, extend)
                 .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
                 .bind(payloads)
                 .bind(headers)

@@ -1,12 +1,10 @@
 //! Transactions that are lent to handlers.
 
 use std::sync::Arc;
-#[cfg(feature = "testing")]
 use std::time::Duration;
 
 use sqlx::{Executor, Row as _, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, Semaphore};
-#[cfg(feature = "testing")]
 use tokio::time::timeout;
 
 use super::claim::read;
@@ -114,29 +112,26 @@ impl lends::Lends for Sqlite {
             return Ok(Ended::Elsewhere(messages));
         }
         let mut tally = Tally::begin();
-        let committed = match write(&mut tx, publisher, acks, leases, &mut tally).await {
-            Ok(true) => tx.commit().await.map_err(StoreError::of("commit")),
-            Ok(false) => {
-                tx.rollback().await.map_err(StoreError::of("roll back"))?;
-                return Ok(Ended::LeaseLost);
+        let ended = match write(&mut tx, publisher, acks, leases, &mut tally).await {
+            Ok(true) => {
+                let committed = tx.commit().await.map_err(StoreError::of("commit"));
+                committed.map(|()| Ended::Committed)
             }
-            Err(failed) => {
+            undone => {
                 drop(tx.rollback().await);
-                Err(failed)
+                undone.map(|_| Ended::LeaseLost)
             }
         };
-        if let Err(failed) = committed {
+        match (&ended, pool) {
+            (Ok(Ended::Committed), _) => publisher.told(tally),
             // At once: a claim may wait for the lock, to take what has run out.
-            if let Some(pool) = pool
-                && let Ok(mut tx) = begin_writing(&pool).await
-                && begin_anew(&mut tx, publisher, leases.iter().copied()).await.is_ok()
-            {
-                drop(tx.commit().await);
+            (_, Some(pool)) => {
+                let leases = leases.iter().copied();
+                let _ = timeout(ANEW_WITHIN, in_another(&pool, publisher, leases)).await;
             }
-            return Err(failed);
+            _ => {}
         }
-        publisher.told(tally);
-        Ok(Ended::Committed)
+        ended
     }
 
     /// The leases may have run out, since nobody could extend them: they begin anew
@@ -181,6 +176,19 @@ async fn write(
     let acked = |one: &Lease| acks.iter().any(|handled| handled.lease == *one);
     begin_anew(tx, publisher, leases.iter().copied().filter(|one| !acked(one))).await?;
     Ok(true)
+}
+
+/// How long the pool may take to lend a connection for that.
+const ANEW_WITHIN: Duration = Duration::from_secs(5);
+
+async fn in_another(
+    pool: &SqlitePool,
+    publisher: &Publisher,
+    leases: impl Iterator<Item = Lease> + Send,
+) -> Result<(), StoreError> {
+    let mut tx = begin_writing(pool).await.map_err(StoreError::of("extend"))?;
+    begin_anew(&mut tx, publisher, leases).await?;
+    tx.commit().await.map_err(StoreError::of("extend"))
 }
 
 async fn begin_anew(

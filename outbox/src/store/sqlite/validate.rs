@@ -273,9 +273,13 @@ impl<'a> Table<'a> {
         let indexes = making.split_inclusive(";\n").filter(|sql| sql.contains(&on));
         let mut anew = String::new();
         for sql in indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()) {
-            let (_, made) = sql.split_once(" IF NOT EXISTS ").unwrap_or_default();
-            let name = made.split(' ').next().unwrap_or_default();
-            let _ = write!(anew, "DROP INDEX IF EXISTS {name};\n{sql}");
+            let made = sql.find("CREATE ").map_or("", |at| &sql[at..]);
+            let (made, _) = made.split_once(&on).unwrap_or_default();
+            // With the name that it has, which the dead letters' own may begin.
+            let named = names.sql(&[made, &on].concat());
+            let named = named.strip_suffix(&*names.sql(&on)).unwrap_or_default();
+            let (_, name) = named.split_once(" IF NOT EXISTS ").unwrap_or_default();
+            let _ = write!(anew, "DROP INDEX IF EXISTS {name};\n{}", names.sql(sql));
         }
         let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
         let [old, new, kept] = [old, new, kept].map(|name| names.sql(&name));
@@ -310,7 +314,10 @@ impl<'a> Table<'a> {
                 continue;
             };
             let value = if kind.eq_ignore_ascii_case(ours.sqlite) {
-                column
+                column.clone()
+            } else if name == "acquired_at" {
+                // One that cannot be read is over.
+                format!("iif({column} IS NULL, NULL, ifnull({}, 0))", micros(&column))
             } else if name.ends_with("_at") {
                 micros(&column)
             } else {
@@ -322,19 +329,24 @@ impl<'a> Table<'a> {
                     Some(other) => format!("iif({other} IS NULL, NULL, {value})"),
                     None => value,
                 },
-                NOW => format!("ifnull({value}, {NOW_HERE})"),
-                default => format!("ifnull({value}, {default})"),
+                // What cannot be read is refused, and is not taken for nothing.
+                NOW => format!("iif({column} IS NULL, {NOW_HERE}, {value})"),
+                default => format!("iif({column} IS NULL, {default}, {value})"),
             });
         }
+        let comment =
+            format!("for SQLite 3.43; a shell with -bail. Drop {kept} when {old} has all its rows");
         format!(
-            "-- Drop {kept} when {old} has all its rows.\n\
-             PRAGMA busy_timeout = 60000;\nPRAGMA legacy_alter_table = ON;\nBEGIN IMMEDIATE;\n\
+            "-- {}\nPRAGMA busy_timeout = 60000;\nPRAGMA legacy_alter_table = ON;\n\
+             PRAGMA foreign_keys = OFF;\nBEGIN IMMEDIATE;\n\
              {create}{further}{ids}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
              ALTER TABLE {old} RENAME TO {kept};\nALTER TABLE {new} RENAME TO {old};\n\
              {}COMMIT;\nPRAGMA legacy_alter_table = OFF",
+            // A name may have more than one line.
+            comment.replace(char::is_control, " "),
             into.join(", "),
             from.join(", "),
-            names.sql(&anew)
+            anew
         )
     }
 }

@@ -2,7 +2,8 @@
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
 -- microseconds, $6 channel, $7 start of the sleepers' locks or NULL, $8 timer names or
 -- NULLs, $9 whether to extend.
--- A timer that is not moved is left out, or its conflict would lock a row to no purpose.
+-- A timer that is not moved is left out, or its conflict would lock a row to no purpose; but
+-- not under an older snapshot, see insert_timer_extend.
 -- Locks: conflicting rows. Index: "outbox_timer_id_uq" decides.
 WITH m AS MATERIALIZED (
     SELECT given.queue, given.payload, given.headers::jsonb AS headers,
@@ -15,7 +16,8 @@ WITH m AS MATERIALIZED (
     INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
     SELECT m.queue, m.payload, m.headers, clock_timestamp(), m.due, m.timer_id
     FROM m
-    WHERE m.timer_id IS NULL OR NOT EXISTS (
+    WHERE m.timer_id IS NULL OR current_setting('transaction_isolation') <> 'read committed'
+        OR NOT EXISTS (
         SELECT FROM "outbox" AS held
         WHERE held.queue = m.queue AND held.timer_id = m.timer_id
           AND (held.acquired_token IS NOT NULL OR NOT m.extend))

@@ -3,13 +3,14 @@
 -- has been given yet, and whose time to expire counts from now.
 -- $1 to $7 as insert_due, $8 timer name.
 -- Somebody who works on it is no conflict, but nothing is written: a conflict locks its row
--- until the caller commits, also if it comes to nothing.
+-- until the caller commits, also if it comes to nothing. Nobody is asked for under an older
+-- snapshot: it does not tell who works on it now, and serializable transactions would meet there.
 -- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
 -- a row that was inserted.
 INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
 SELECT $1, $2, $3::jsonb, clock_timestamp(),
     coalesce($6, clock_timestamp() + $7 * interval '1 microsecond'), $8
-WHERE NOT EXISTS (
+WHERE current_setting('transaction_isolation') <> 'read committed' OR NOT EXISTS (
     SELECT FROM "outbox" AS held
     WHERE held.queue = $1 AND held.timer_id = $8 AND held.acquired_token IS NOT NULL)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
