@@ -276,9 +276,9 @@ impl<'a> Table<'a> {
             let made = sql.find("CREATE ").map_or("", |at| &sql[at..]);
             let (made, _) = made.split_once(&on).unwrap_or_default();
             // With the name that it has, which the dead letters' own may begin.
-            let named = names.sql(&[made, &on].concat());
-            let named = named.strip_suffix(&*names.sql(&on)).unwrap_or_default();
-            let (_, name) = named.split_once(" IF NOT EXISTS ").unwrap_or_default();
+            let begun = names.sql(&[made, &on].concat());
+            let begun = begun.strip_suffix(&*names.sql(&on)).unwrap_or_default();
+            let (_, name) = begun.split_once(" IF NOT EXISTS ").unwrap_or_default();
             let _ = write!(anew, "DROP INDEX IF EXISTS {name};\n{}", names.sql(sql));
         }
         let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
