@@ -128,10 +128,10 @@ async fn together(
         }
     }
     arrived.sort_by_key(|(at, ..)| *at);
-    let (contexts, mut waiting): (Vec<_>, Vec<_>) =
+    let (contexts, mut waiting): (Vec<Context>, Vec<_>) =
         arrived.into_iter().map(|(at, context, result)| (context, (at, result))).unzip();
     for context in &contexts {
-        Context::work(context).enter(Stage::Begun);
+        context.work().enter(Stage::Begun);
     }
     let mut run = (!contexts.is_empty()).then(|| handler(contexts));
     // The layers' own clocks go on beside it; it is dropped when all have given it up.
