@@ -73,7 +73,7 @@ async fn a_statement_that_was_given_up_waits_for_no_lock_on_the_server(db: &Db) 
 
 /// As where large rows are sent over a slow network.
 async fn what_takes_longer_than_a_statement_may_is_claimed_in_smaller_parts(db: &Db) {
-    publish(db, "q", 0..5 * ROWS).await;
+    publish(db, "q", 0..10 * ROWS).await;
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
         $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$";
     db.exec(slow).await;
