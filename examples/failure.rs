@@ -1,5 +1,6 @@
 //! Errors that say what they mean for their message.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,7 +41,13 @@ async fn send(to: String, State(server): State<Server>) -> Result<(), MailError>
 fn import(line: &str) -> anyhow::Result<()> {
     let (number, path) = line.split_once(' ').ok_or("no path").or_reject()?;
     let _number: u32 = number.parse().or_reject()?; // trying again mends no number
-    let _text = std::fs::read(path).or_snooze(Duration::from_secs(3600))?; // comes later
+    match std::fs::read(path) {
+        // It comes later, and if it never does, the `expires_in` of the message ends the wait.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err::<(), _>(error).or_snooze(Duration::from_secs(3600))?;
+        }
+        read => drop(read?),
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use axum::{Router, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use outbox::prelude::*;
 use outbox::telemetry::Event;
-use outbox::{App, Outgoing, TableNames};
+use outbox::{App, Outgoing};
 use support::{Scratch, no_message_left};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,11 +31,18 @@ async fn fetch(port: u16, route: &str) -> anyhow::Result<String> {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // Before the app starts; `with_http_listener` serves it on a port of its own.
-    let buckets = [0.005, 0.05, 0.5, 5.0];
-    let seconds = Matcher::Suffix("_seconds".into());
+    let (seconds, buckets) = (Matcher::Suffix("_seconds".into()), [0.005, 0.05, 0.5, 5.0]);
     let exporter =
         PrometheusBuilder::new().set_buckets_for_metric(seconds, &buckets)?.install_recorder()?;
 
+    // Samples are summed up when they are asked for, or here: nobody may ask for hours.
+    let upkeep = exporter.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upkeep.run_upkeep();
+        }
+    });
     let scratch = Scratch::new()?;
     let pool = scratch.open().await?;
     let audit = |event: &Event| {
@@ -43,8 +50,7 @@ async fn main() -> anyhow::Result<()> {
             println!("sink: row {} of {} is dead, {reason}", delivery.row_id, delivery.queue);
         }
     };
-    let names = TableNames::default().with_dlq("outbox_dlq")?;
-    let app = App::sqlite(pool.clone()).names(names).recorder(audit);
+    let app = App::sqlite(pool.clone()).dlq("outbox_dlq").recorder(audit);
     let app = app.queue_gauges(Duration::from_secs(1)); // a minute is often enough
 
     let scrape = get(async move || exporter.render());

@@ -297,6 +297,13 @@ impl Db {
         }
     }
 
+    /// Apps that start later wait for a lock for as long as they ever do: five seconds
+    /// (PostgreSQL).
+    pub async fn waits_for_locks(&self) {
+        let name = self.pg().connect_options().get_database().unwrap().to_owned();
+        self.exec(format!("ALTER DATABASE {name} SET deadlock_timeout = '10s'")).await;
+    }
+
     /// New ones: those that are there stay (PostgreSQL).
     pub async fn allow_connections(&self, allow: bool) {
         let options = (*self.pg().connect_options()).clone();

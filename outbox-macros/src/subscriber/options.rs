@@ -120,7 +120,9 @@ fn ack(value: &Expr, errors: &mut Errors) -> TokenStream {
         }
         return value.to_token_stream();
     };
-    let Some(policy) = policy(&path.path) else {
+    let is_const = |name: &Ident| !name.to_string().contains(char::is_lowercase);
+    let Some(policy) = policy(&path.path).filter(|_| !path.path.get_ident().is_some_and(is_const))
+    else {
         return value.to_token_stream();
     };
     if !POLICIES.iter().any(|name| policy == name) {

@@ -321,7 +321,7 @@ impl App {
     pub async fn run(self) -> Result<()> {
         let mut signals = signals::Signals::install()?;
         let started = tokio::select! {
-            started = self.start() => Some(started?),
+            started = self.start() => Some(self.or_gives_up(started)?),
             () = signals.first() => None,
         };
         let Some(running) = started else {
@@ -339,7 +339,7 @@ impl App {
     /// # Errors
     /// As [`App::run`].
     pub async fn run_until(self, end: impl Future) -> Result<()> {
-        let running = self.start().await?;
+        let running = self.or_gives_up(self.start().await)?;
         end.await;
         running.stop().await
     }
@@ -350,7 +350,13 @@ impl App {
     /// # Errors
     /// Every reason that speaks against starting, at once.
     pub async fn start(&self) -> Result<RunningApp> {
-        launch::start(self).await
+        let started = launch::start(self).await;
+        started.inspect_err(|why| self.health.failed(why, true))
+    }
+
+    /// Of a start that nobody tries again: a probe of the process is to say so.
+    fn or_gives_up<T>(&self, started: Result<T>) -> Result<T> {
+        started.inspect_err(|why| self.health.failed(why, false))
     }
 }
 

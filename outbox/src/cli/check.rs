@@ -20,14 +20,26 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        let found = match context.operator()?.check(!self.no_autovacuum).await {
+        let operator = context.operator()?;
+        let found = match operator.check(!self.no_autovacuum).await {
             Ok(()) => Vec::new(),
             Err(Error::Schema(mismatch)) => mismatch.differences,
             Err(error) => return Err(error.into()),
         };
-        context.out.result(&json!({ "differences": found }), || {
+        let (names, place) = (operator.names(), operator.place());
+        let (table, dlq) = (names.table(), names.dlq());
+        let value = json!({ "differences": found, "table": table, "dlq": dlq, "database": place });
+        context.out.result(&value, || {
             if found.is_empty() {
-                return "the tables are as they have to be".into();
+                return match dlq {
+                    Some(dlq) => {
+                        format!("the tables {table} and {dlq} in {place} are as they have to be")
+                    }
+                    None => format!(
+                        "the table {table} in {place} is as it has to be; one of dead letters is \
+                         not configured (`OUTBOX_DLQ_TABLE`), and was not looked at"
+                    ),
+                };
             }
             let mut last = "";
             let lines = found.iter().map(|one| {

@@ -7,7 +7,7 @@ use clap::Args;
 use super::Trouble;
 use super::output::printable_lines;
 
-/// For commands that change many rows.
+/// For commands that change many things.
 #[derive(Debug, Args)]
 pub(super) struct Consent {
     /// Do not ask.

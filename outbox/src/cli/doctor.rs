@@ -55,15 +55,17 @@ impl Doctor {
         let examined = doctor.examine().await;
         bar.finish_and_clear();
         let report = examined?;
-        context.out.result(&as_json(&report), || as_text(context, &report));
+        let place = context.operator()?.place();
+        context.out.result(&as_json(&place, &report), || as_text(context, &place, &report));
         let bad =
             report.count(Severity::Error) > 0 || strict && report.count(Severity::Warning) > 0;
         Ok(if bad { Done::Bad } else { Done::Good })
     }
 }
 
-fn as_json(report: &Report) -> serde_json::Value {
+fn as_json(place: &str, report: &Report) -> serde_json::Value {
     json!({
+        "database": place,
         "errors": report.count(Severity::Error),
         "warnings": report.count(Severity::Warning),
         "notes": report.count(Severity::Note),
@@ -72,8 +74,8 @@ fn as_json(report: &Report) -> serde_json::Value {
     })
 }
 
-fn as_text(context: &Context, report: &Report) -> String {
-    let mut text = String::new();
+fn as_text(context: &Context, place: &str, report: &Report) -> String {
+    let mut text = format!("{place}\n\n");
     let rows = report.checks.iter().map(|check| {
         let said = check.said.as_deref().unwrap_or("could not be made");
         [check.name.to_owned(), said.to_owned()]

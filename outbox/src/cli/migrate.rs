@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Context, Done, Trouble};
-use crate::ops::{Desk, Roles};
+use crate::ops::Roles;
 
 /// Make or upgrade the tables.
 ///
@@ -58,26 +58,12 @@ impl Migrate {
         let operator = context.app.operator_making_files()?;
         operator.migrate().await?;
         let names = operator.names();
-        let (table, dlq, place) = (names.table(), names.dlq_or_default(), place(&operator.desk));
+        let (table, dlq, place) = (names.table(), names.dlq_or_default(), operator.place());
         let tables = json!({ "table": table, "dlq": dlq, "database": place });
         context.out.result(&json!({ "migrated": tables }), || {
             format!("the tables {table} and {dlq} are ready in {place}")
         });
         Ok(Done::Good)
-    }
-}
-
-/// Which database: without `DATABASE_URL` it is a file in the current folder.
-fn place(desk: &Desk) -> String {
-    match desk {
-        #[cfg(feature = "postgres")]
-        Desk::Postgres(desk) => {
-            let options = desk.pool().connect_options();
-            let database = options.get_database().unwrap_or(options.get_username());
-            format!("the database {database} at {}", crate::store::postgres::place(&options))
-        }
-        #[cfg(feature = "sqlite")]
-        Desk::Sqlite(desk) => format!("the file {}", desk.file().display()),
     }
 }
 

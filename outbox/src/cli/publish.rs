@@ -90,15 +90,8 @@ impl Publish {
         let payload = self.payload()?;
         let content_type = self.content_type.clone();
         let raw = self.raw || content_type.is_some();
-        if !raw && payload.is_empty() {
-            let told = "the payload is empty, which is no JSON document; `--raw` publishes it";
-            return Err(Trouble::Usage(told.into()));
-        }
-        if !raw && let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload) {
-            return Err(Trouble::Usage(format!(
-                "the payload is no JSON document: {error}; a JSON text has quotes of its own \
-                 ('\"hello\"'), and `--raw` publishes bytes as they are"
-            )));
+        if !raw {
+            json_document(&payload)?;
         }
         let mut message = Outgoing::raw(self.queue.as_str(), payload);
         for (name, value) in &self.headers {
@@ -140,6 +133,20 @@ impl Publish {
         }
         Ok(bytes)
     }
+}
+
+/// Refuses what is none.
+pub(super) fn json_document(payload: &[u8]) -> Result<(), Trouble> {
+    if payload.is_empty() {
+        let told = "the payload is empty, which is no JSON document; `--raw` takes it";
+        return Err(Trouble::Usage(told.into()));
+    }
+    serde_json::from_slice::<serde::de::IgnoredAny>(payload).map(drop).map_err(|error| {
+        Trouble::Usage(format!(
+            "the payload is no JSON document: {error}; a JSON text has quotes of its own \
+             ('\"hello\"'), and `--raw` takes bytes as they are"
+        ))
+    })
 }
 
 fn all(from: impl io::Read) -> io::Result<Vec<u8>> {

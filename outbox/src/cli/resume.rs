@@ -3,8 +3,10 @@
 use clap::Args;
 use serde_json::json;
 
+use super::confirm::Consent;
 use super::output::printable;
 use super::{Context, Done, Trouble};
+use crate::ops::Pause;
 
 /// End the pauses of queues.
 ///
@@ -17,6 +19,8 @@ pub(super) struct Resume {
     /// All that are paused.
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 impl Resume {
@@ -24,7 +28,11 @@ impl Resume {
         let operator = context.operator()?;
         let mut names = self.queues;
         if self.all {
-            names = operator.paused().await?.into_iter().map(|one| one.queue).collect();
+            let paused = operator.paused().await?;
+            if !paused.is_empty() {
+                self.consent.to(&told(&paused))?;
+            }
+            names = paused.into_iter().map(|one| one.queue).collect();
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let resumed = operator.resume(&names).await?;
@@ -40,4 +48,13 @@ impl Resume {
         });
         Ok(Done::Good)
     }
+}
+
+/// With the notes: they say why each is paused, and end with the pause.
+fn told(paused: &[Pause]) -> String {
+    let each = paused.iter().map(|Pause { queue, note, .. }| match note {
+        Some(note) => format!("{queue} ({note})"),
+        None => queue.clone(),
+    });
+    format!("end the pauses of {}", each.collect::<Vec<_>>().join(", "))
 }

@@ -62,11 +62,11 @@ pub(crate) struct Unmarked {
 }
 
 impl Unmarked {
-    fn fingerprint(&self) -> (i64, String) {
+    fn fingerprint(&self) -> (Place, String) {
         let message = self.message.as_deref().unwrap_or_default();
         let kind = self.error_kind.as_deref();
         let fingerprint = fingerprint(&self.queue, kind, &self.failure_reason, message);
-        (self.place.id, fingerprint.as_str().to_owned())
+        (self.place, fingerprint.as_str().to_owned())
     }
 }
 

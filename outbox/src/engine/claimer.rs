@@ -161,6 +161,11 @@ type Answer = Result<Vec<Taken>, StoreError>;
 
 async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer) {
     let result = shared.store.claim(&round.claims).await;
+    if result.as_ref().is_err_and(|failed| !failed.transient) {
+        // The table of pauses may be gone, without which it can do. Why it was refused is told
+        // in any case.
+        let _ = shared.store.validate(false).await;
+    }
     // The rows may be leased all the same: nobody else knows the tokens.
     if result.as_ref().is_err_and(|failed| failed.transient && failed.perhaps_done) {
         let mut answers = true;
@@ -210,8 +215,8 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             let least = readers.iter().copied().min_by_key(|&at| looks[at].failures());
             let probes = least.filter(|_| often && readers.len() > 1 && failed.transient);
             let alone = readers.len() > 1 && !failed.transient;
-            let rests = readers.iter().filter(|_| !alone);
-            let rest = rests.map(|&at| looks[at].rest(&failed)).max();
+            let rests = readers.iter().zip(&claims).filter(|_| !alone);
+            let rest = rests.map(|(&at, claim)| looks[at].rest(claim, &failed)).max();
             let until = now + rest.unwrap_or_default();
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];

@@ -7,6 +7,8 @@ use crate::error::StoreError;
 
 /// A claim is halved so often, and of a thousand rows is left with one.
 const HALVINGS: u32 = 10;
+/// A size that failed once more is tried again after twice as many answers, up to so many.
+const MOST_ANSWERS: u32 = 32;
 /// After so many failures in a row, each of a statement that was sent, it may be one claim of
 /// several that takes too long.
 const MANY: u32 = 3;
@@ -18,20 +20,43 @@ pub(super) struct Failures {
     /// The server may have too little time for more, as with a `statement_timeout` that ends
     /// before large rows are sent.
     halvings: u32,
+    /// So many rows were too many, for all that is known.
+    too_many: Option<usize>,
+    /// Since it was halved or doubled.
+    answers: u32,
+    /// So many double it again.
+    doubles_after: u32,
     /// Of statements that were sent, since the last answer.
     in_a_row: u32,
 }
 
 impl Failures {
     pub(super) fn none() -> Self {
-        Self { backoff: Backoff::of_errors(), passing: false, halvings: 0, in_a_row: 0 }
+        Self {
+            backoff: Backoff::of_errors(),
+            passing: false,
+            halvings: 0,
+            too_many: None,
+            answers: 0,
+            doubles_after: 1,
+            in_a_row: 0,
+        }
     }
 
-    /// How long to rest after one more.
-    pub(super) fn again(&mut self, failed: &StoreError) -> Duration {
+    /// How long to rest after one more, of a claim of so many.
+    pub(super) fn again(&mut self, failed: &StoreError, asked: usize) -> Duration {
         self.passing = failed.transient;
         self.halvings = (self.halvings + u32::from(failed.transient)).min(HALVINGS);
+        self.answers = 0;
         let sent = failed.transient && !failed.unsent;
+        if sent {
+            // Of an outage only the first one tells.
+            if self.too_many.is_none_or(|size| asked < size) {
+                self.too_many = Some(asked);
+            } else if self.in_a_row == 0 {
+                self.doubles_after = (2 * self.doubles_after).min(MOST_ANSWERS);
+            }
+        }
         self.in_a_row = self.in_a_row.saturating_add(u32::from(sent));
         self.backoff.after(failed.transient)
     }
@@ -45,11 +70,17 @@ impl Failures {
         self.in_a_row >= MANY
     }
 
-    /// A claim was answered.
-    pub(super) fn end(&mut self) {
+    /// A claim was answered, with so many.
+    pub(super) fn end(&mut self, rows: usize) {
         self.backoff.reset();
         (self.passing, self.in_a_row) = (false, 0);
-        self.halvings = self.halvings.saturating_sub(1);
+        if self.too_many.is_some_and(|size| rows >= size) {
+            (self.too_many, self.doubles_after) = (None, 1);
+        }
+        self.answers = self.answers.saturating_add(1);
+        if self.answers >= self.doubles_after {
+            (self.halvings, self.answers) = (self.halvings.saturating_sub(1), 0);
+        }
     }
 
     pub(super) fn pass(&self) -> bool {
@@ -66,23 +97,67 @@ impl Failures {
 mod tests {
     use super::*;
 
+    /// A claim of so many has no answer.
+    fn fails(failures: &mut Failures, asked: usize) {
+        failures.again(&StoreError::new("claim", "no answer", true), asked);
+    }
+
     #[test]
     fn each_failure_that_passes_halves_a_claim_and_each_answer_doubles_it() {
         let mut failures = Failures::none();
-        failures.again(&StoreError::new("claim", "refused", false));
+        failures.again(&StoreError::new("claim", "refused", false), 1000);
         assert_eq!(failures.leave_of(1000), 1000, "less is refused as well");
         let asked = |failures: &mut Failures| {
-            failures.again(&StoreError::new("claim", "no answer", true));
+            fails(failures, failures.leave_of(1000));
             failures.leave_of(1000)
         };
         let all: Vec<_> = (0..12).map(|_| asked(&mut failures)).collect();
         assert_eq!(all, [500, 250, 125, 62, 31, 15, 7, 3, 1, 1, 1, 1]);
         let mut answered = || {
-            failures.end();
+            failures.end(failures.leave_of(1000));
             failures.leave_of(1000)
         };
         let all: Vec<_> = (0..11).map(|_| answered()).collect();
         assert_eq!(all, [1, 3, 7, 15, 31, 62, 125, 250, 500, 1000, 1000]);
+    }
+
+    /// Where the server always has too little time for more, few claims are in vain.
+    #[test]
+    fn a_size_that_failed_once_more_is_tried_more_and_more_seldom() {
+        let mut failures = Failures::none();
+        let (mut good, mut vain) = (Vec::new(), 0);
+        while good.len() < 1000 {
+            let asked = failures.leave_of(100);
+            if asked > 30 {
+                fails(&mut failures, asked);
+                vain += 1;
+            } else {
+                failures.end(asked);
+                good.push(asked);
+            }
+        }
+        assert!(good.iter().all(|asked| *asked == 25));
+        assert_eq!(vain, 2 + 5 + (1000 - (1 + 2 + 4 + 8 + 16)) / 32);
+        for _ in 0..2 * MOST_ANSWERS {
+            failures.end(failures.leave_of(100));
+        }
+        assert_eq!((failures.leave_of(100), failures.doubles_after), (100, 1), "as if new");
+    }
+
+    /// Then it is as large as ever with the next ones.
+    #[test]
+    fn an_outage_says_nothing_of_sizes_once_a_row_has_come() {
+        let mut failures = Failures::none();
+        // With room for twenty.
+        for _ in 0..9 {
+            let asked = failures.leave_of(1000).min(20);
+            fails(&mut failures, asked);
+        }
+        assert_eq!(failures.leave_of(1000), 1);
+        for _ in 0..9 {
+            failures.end(failures.leave_of(1000).min(20));
+        }
+        assert_eq!(failures.leave_of(1000), 1000);
     }
 
     #[test]
@@ -91,11 +166,11 @@ mod tests {
         for (unsent, many) in [(true, false), (false, true)] {
             let failed = StoreError { unsent, ..StoreError::new("claim", "no answer", true) };
             for _ in 0..MANY {
-                failures.again(&failed);
+                failures.again(&failed, 10);
             }
             assert_eq!(failures.are_many(), many);
         }
-        failures.end();
+        failures.end(0);
         assert!(!failures.are_many());
     }
 }

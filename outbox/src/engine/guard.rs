@@ -61,7 +61,7 @@ impl<F: FnOnce() -> Called + Unpin> Future for Guarded<F> {
         });
         match catch_unwind(step) {
             Ok(step) => step.map(Ok),
-            Err(panic) => Poll::Ready(Err(HandlerError::panicked(&*panic))),
+            Err(panic) => Poll::Ready(Err(HandlerError::panicked(panic))),
         }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct Inbox {
     runs: usize,
     /// The most rows that wait beside them, so that no worker waits for a claim.
     ahead: usize,
+    /// Of one run. So many may wait however long runs take, or the next worker would have
+    /// little to begin with.
+    batch: usize,
     /// A row does not wait much longer than this for a worker.
     reach: Duration,
 }
@@ -54,6 +57,9 @@ struct State {
     in_hand: usize,
     /// The last of these.
     reserved: usize,
+    /// Of workers that run less than a batch: what they could take beside that is not taken
+    /// before they end.
+    unfilled: usize,
     /// Of those that workers have: rows whose results wait for room.
     ended: usize,
     /// Workers that wait for rows.
@@ -71,6 +77,7 @@ impl Inbox {
     pub(crate) fn new(
         runs: usize,
         ahead: usize,
+        batch: usize,
         lease_ttl: Duration,
         changed: &Arc<Notify>,
     ) -> Self {
@@ -80,6 +87,7 @@ impl Inbox {
             changed: Arc::clone(changed),
             runs,
             ahead,
+            batch,
             reach: REACH.min(lease_ttl / 2),
         }
     }
@@ -103,7 +111,7 @@ impl Inbox {
 
     fn room(&self, state: &State) -> usize {
         let capacity = self.capacity(state);
-        let free = capacity.saturating_sub(state.in_hand);
+        let free = capacity.saturating_sub(state.in_hand + state.unfilled);
         let enough = free >= (capacity - self.runs).div_ceil(2) || free >= CLAIM;
         if enough { free } else { 0 }
     }
@@ -124,7 +132,7 @@ impl Inbox {
             let reached = (self.runs as f64 * rounds).min(ahead as f64) as usize;
             reached
         };
-        self.runs.saturating_add(reached.max(1))
+        self.runs.saturating_add(reached.max(self.batch.min(ahead)))
     }
 
     /// The rows of a claim that reserved so many places.
@@ -160,6 +168,7 @@ impl Inbox {
         let mut room = false;
         if let Some((rows, took)) = last {
             state.in_hand -= rows;
+            state.unfilled -= batch.size - rows;
             // Follows a change within a few runs, and no single one.
             state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
             room = state.wanted && self.room(&state) > 0;
@@ -181,6 +190,7 @@ impl Inbox {
         let mut jobs = self.some(batch.size).await?;
         if jobs.len() < batch.size {
             Box::pin(self.complete(&mut jobs, batch)).await;
+            self.state().unfilled += batch.size - jobs.len();
         }
         Some(jobs)
     }
@@ -303,19 +313,21 @@ mod tests {
     /// Places that it gives to a claim once it knows its rows, and that they are
     /// handled fast.
     fn room_after(bytes: usize) -> Option<usize> {
-        let inbox = Inbox::new(10, 4000, Duration::from_secs(60), &Arc::default());
+        let inbox = Inbox::new(10, 4000, 1, Duration::from_secs(60), &Arc::default());
         let batch = Batching { size: 1, wait: Duration::ZERO };
         let first = inbox.reserve(CLAIM).unwrap();
         let payload = Bytes::from(vec![0; bytes]);
         inbox.fill(first, std::iter::repeat_n(payload, first).map(job));
         while inbox.turn(None, batch).0.is_some() {}
-        inbox.turn(Some((first, Duration::from_micros(1))), batch);
+        for _ in 0..first {
+            inbox.turn(Some((1, Duration::from_micros(1))), batch);
+        }
         inbox.reserve(CLAIM)
     }
 
     #[test]
     fn what_waits_or_has_ended_and_places_for_a_claim_do_not_run() {
-        let inbox = Inbox::new(10, 4000, Duration::from_secs(60), &Arc::default());
+        let inbox = Inbox::new(10, 4000, 1, Duration::from_secs(60), &Arc::default());
         let batch = Batching { size: 1, wait: Duration::ZERO };
         let first = inbox.reserve(5).unwrap();
         inbox.fill(first, std::iter::repeat_n(Bytes::new(), 3).map(job));
@@ -326,6 +338,39 @@ mod tests {
         assert_eq!((inbox.running(), inbox.in_hand()), (0, 5));
         drop(ended);
         assert_eq!((inbox.close().len(), inbox.running()), (2, 1));
+    }
+
+    /// Or rows would wait for minutes that another process could run, and fill the memory.
+    #[tokio::test]
+    async fn workers_that_run_less_than_a_batch_leave_no_room_until_they_end() {
+        let inbox = Inbox::new(10 * 100, 4000, 100, Duration::from_secs(60), &Arc::default());
+        let batch = Batching { size: 100, wait: Duration::ZERO };
+        let large = Bytes::from(vec![0; 10 << 20]);
+        for _ in 0..10 {
+            let places = inbox.reserve(CLAIM).unwrap();
+            inbox.fill(places, std::iter::repeat_n(large.clone(), 4).map(job));
+            assert_eq!(inbox.next(batch).await.map(|jobs| jobs.len()), Some(4));
+        }
+        let ahead = inbox.reserve(CLAIM);
+        assert_eq!(ahead, Some(BYTES / (10 << 20)));
+        inbox.fill(3, std::iter::empty());
+        inbox.turn(Some((4, Duration::from_secs(30))), batch);
+        assert!(inbox.reserve(CLAIM) >= Some(100), "one of them is free");
+    }
+
+    #[tokio::test]
+    async fn a_batch_waits_for_the_next_worker_however_long_runs_take() {
+        let inbox = Inbox::new(2 * 100, 4000, 100, Duration::from_secs(60), &Arc::default());
+        let batch = Batching { size: 100, wait: Duration::ZERO };
+        let run = Some((100, Duration::from_secs(30)));
+        for worker in 0..2 {
+            let places = inbox.reserve(100).unwrap();
+            inbox.fill(places, std::iter::repeat_n(Bytes::new(), 100).map(job));
+            assert_eq!(inbox.next(batch).await.map(|jobs| jobs.len()), Some(100), "{worker}");
+        }
+        inbox.turn(run, batch);
+        let places = inbox.reserve(CLAIM).unwrap();
+        assert_eq!(places, 100 + 100, "of the worker that is free, and of the next one");
     }
 
     #[test]

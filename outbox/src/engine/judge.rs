@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::error;
 
 use super::settle::{Cause, Settlement, Text};
-use crate::extract::Context;
+use crate::extract::{Context, Stage};
 use crate::message::{FailureReason, Row, fingerprint};
 use crate::planted::planted;
 use crate::retry::FailedAttempt;
@@ -76,7 +76,8 @@ impl Case<'_> {
         let delivery = context.delivery();
         // An ack would commit what the error has left half done.
         let undone = result.is_err() && delivery.took_transaction();
-        let said = delivery.said.get().filter(|said| !(undone && **said == Outcome::Ack));
+        let said = delivery.said.get().map(|word| &word.outcome);
+        let said = said.filter(|said| !(undone && **said == Outcome::Ack));
         let (mut settlement, error) = match result {
             Ok(outcome) => (self.judge(Ok(outcome), said), None),
             Err(error) => (self.judge(Err(&error), said), Some(error)),
@@ -85,6 +86,8 @@ impl Case<'_> {
             match context.prepared() {
                 Ok(prepared) => *messages = prepared,
                 Err(why) => {
+                    // What it wrote is not to commit with the acks of others.
+                    context.work().enter(Stage::Overruled);
                     return self.refused(HandlerError::new(HandlerError::PUBLISH, why));
                 }
             }

@@ -150,10 +150,10 @@ impl Look {
 
     pub(super) fn answered(&mut self, claim: &Claim, taken: &Taken, sent: Instant, now: Instant) {
         self.reader.teller.fetched(taken.rows.len());
-        self.reader.pulse.claimed(now);
+        self.reader.pulse.claimed(self.reader.subscriber.name(), now);
         self.under_way -= 1;
         self.sweep.taken(taken.rows.len());
-        self.failures.end();
+        self.failures.end(taken.rows.len());
         self.company = Company::Others;
         if self.sweeps == Some(claim.after.is_none()) {
             self.sweeps = None;
@@ -197,14 +197,14 @@ impl Look {
     }
 
     /// How long to rest after one more failure.
-    pub(super) fn rest(&mut self, failed: &StoreError) -> Duration {
-        self.failures.again(failed)
+    pub(super) fn rest(&mut self, claim: &Claim, failed: &StoreError) -> Duration {
+        self.failures.again(failed, claim.limit)
     }
 
     /// Its place is kept: one from the start may fail because of the dead rows that it walks
     /// over, as under a snapshot that somebody holds for hours.
     pub(super) fn failed(&mut self, claim: &Claim, failed: &StoreError, took: Duration) {
-        self.reader.pulse.claim_failed();
+        self.reader.pulse.claim_failed(self.reader.subscriber.name());
         self.under_way -= 1;
         self.expects = Expects::Many;
         // The first failure may be that of the walk over dead rows; further ones are an outage.

@@ -15,6 +15,9 @@ use crate::telemetry::TARGET;
 /// After a try that failed nobody makes another for so long: in an outage there is a lost
 /// claim more with every try to claim.
 const REST: Duration = Duration::from_secs(1);
+/// Once the server has said that nothing came of a claim, nothing will after so long: the lease
+/// may be one of days, and each try reads the queue.
+const LONG: Duration = Duration::from_secs(600);
 /// How long a drain waits for the last tries.
 pub(super) const LAST_TRY: Duration = Duration::from_secs(2);
 
@@ -48,7 +51,7 @@ impl Lost {
         turn: &Mutex<()>,
         stop: &CancellationToken,
     ) -> Option<usize> {
-        let end = self.sent + self.claim.lease_ttl;
+        let mut end = self.sent + self.claim.lease_ttl;
         let (mut backoff, mut failed) = (Backoff::of_errors(), false);
         while Instant::now() < end {
             let stopped = timeout(backoff.after(failed), stop.cancelled()).await.is_ok();
@@ -65,6 +68,8 @@ impl Lost {
             if failed {
                 // Within its turn.
                 let _ = timeout(REST, stop.cancelled()).await;
+            } else {
+                end = end.min(Instant::now() + LONG);
             }
         }
         None

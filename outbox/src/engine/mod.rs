@@ -160,7 +160,8 @@ impl Reader {
         let options = &subscriber.options;
         let runs = options.max_workers.saturating_mul(options.batch.size);
         let ahead = options.fetch_batch.max(options.batch.size);
-        let inbox = Inbox::new(runs, ahead, options.lease_ttl, changed);
+        let size = options.batch.size;
+        let inbox = Inbox::new(runs, ahead, size, options.lease_ttl, changed);
         let threads = options.max_workers.min(Semaphore::MAX_PERMITS);
         let common = Common {
             subscriber: subscriber.name(),

@@ -1,7 +1,8 @@
 //! Signs of life that loops leave behind, for health checks.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,29 +10,39 @@ use tokio::time::Instant;
 /// What the loops last did.
 #[derive(Default)]
 pub(crate) struct Pulse {
-    claimed: Mutex<Option<Instant>>,
-    /// The last claim that was answered was refused.
-    claims_fail: AtomicBool,
+    claims: Mutex<Claims>,
     listens: AtomicBool,
 }
 
+#[derive(Default)]
+struct Claims {
+    last: Option<Instant>,
+    /// Subscribers whose last claim was refused, or had no answer.
+    refused: BTreeSet<&'static str>,
+}
+
 /// A look at it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Reading {
     /// Since the last claim that succeeded.
     pub(crate) last_claim_age: Option<Duration>,
-    pub(crate) claims_fail: bool,
+    pub(crate) refused: Vec<&'static str>,
     pub(crate) listener_up: bool,
 }
 
 impl Pulse {
-    pub(super) fn claimed(&self, now: Instant) {
-        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        self.claims_fail.store(false, Ordering::Relaxed);
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn claim_failed(&self) {
-        self.claims_fail.store(true, Ordering::Relaxed);
+    pub(super) fn claimed(&self, subscriber: &'static str, now: Instant) {
+        let mut claims = self.claims();
+        claims.last = Some(now);
+        claims.refused.remove(subscriber);
+    }
+
+    pub(super) fn claim_failed(&self, subscriber: &'static str) {
+        self.claims().refused.insert(subscriber);
     }
 
     /// True when that is new.
@@ -40,10 +51,10 @@ impl Pulse {
     }
 
     pub(super) fn read(&self) -> Reading {
-        let claimed = *self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let claims = self.claims();
         Reading {
-            last_claim_age: claimed.map(|at| at.elapsed()),
-            claims_fail: self.claims_fail.load(Ordering::Relaxed),
+            last_claim_age: claims.last.map(|at| at.elapsed()),
+            refused: claims.refused.iter().copied().collect(),
             listener_up: self.listens.load(Ordering::Relaxed),
         }
     }

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use super::{Reader, Shared};
 use crate::store::Store;
+use crate::subscriber::LONGEST;
 use crate::telemetry::{Sinks, TARGET};
 
 /// Rows of a queue that are read at most: a gauge need not tell more from a great many.
@@ -23,7 +24,7 @@ pub(super) async fn run<S: Store>(
     let queues: BTreeSet<_> =
         readers.iter().flat_map(|reader| reader.subscriber.queues()).cloned().collect();
     let queues: Vec<_> = queues.into_iter().collect();
-    let mut ticks = interval(every);
+    let mut ticks = interval(every.min(LONGEST));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
     loop {

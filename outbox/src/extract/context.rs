@@ -1,23 +1,20 @@
 //! What a handler may know about its delivery, and say about it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::States;
-use super::loan::Loan;
-use super::watch::Watch;
+use super::delivery::{Common, Delivery, Word};
 use super::work::{Stage, Work};
 use crate::message::{DecodeError, Headers, Row, Stored, codec, to_micros};
-use crate::publish::{Collected, Outgoing, Prepared, PublishError, Publisher};
+use crate::publish::{Collected, Prepared, PublishError, Publisher};
 use crate::redacted::debug_only;
 use crate::subscriber::{AckPolicy, Outcome};
 use crate::telemetry::TARGET;
@@ -25,120 +22,55 @@ use crate::tracking::Trail;
 
 /// The delivery that a handler runs on. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<Delivery>);
-
-/// What a run needs of its delivery, in one allocation.
-pub(crate) struct Delivery {
-    pub(crate) row: Box<Row>,
-    pub(crate) common: Arc<Common>,
-    pub(crate) watch: Watch,
-    pub(crate) headers: OnceLock<Headers>,
-    pub(crate) trail: OnceLock<Trail>,
-    pub(crate) collected: OnceLock<Collected>,
-    /// What is collected from now on would be lost.
-    pub(crate) ended: AtomicBool,
-    pub(crate) loan: OnceLock<Arc<Loan>>,
-    /// What the handler said under `AckPolicy::Manual`; the first word counts.
-    pub(crate) said: OnceLock<Outcome>,
-    pub(crate) work: Work,
-    /// When its handler was started.
-    pub(crate) began: OnceLock<Instant>,
-}
-
-/// What the deliveries of a subscriber share.
-pub(crate) struct Common {
-    pub(crate) subscriber: &'static str,
-    pub(crate) states: States,
-    pub(crate) publisher: Publisher,
-    pub(crate) ack: AckPolicy,
-    /// Places on blocking threads, for handlers that are plain fns.
-    pub(crate) threads: Arc<Semaphore>,
-}
-
-impl Common {
-    /// Not when rows are acked before the handler runs.
-    pub(crate) fn collects(&self) -> bool {
-        self.ack != AckPolicy::AckFirst
-    }
-}
-
-impl Delivery {
-    pub(crate) fn new(row: Box<Row>, common: &Arc<Common>, deadline: Instant) -> Self {
-        Self {
-            row,
-            common: Arc::clone(common),
-            watch: Watch::until(deadline),
-            headers: OnceLock::new(),
-            trail: OnceLock::new(),
-            collected: OnceLock::new(),
-            ended: AtomicBool::new(false),
-            loan: OnceLock::new(),
-            said: OnceLock::new(),
-            work: Work::new(),
-            began: OnceLock::new(),
-        }
-    }
-
-    /// Where its transaction stands, if the handler takes one.
-    pub(crate) fn loan(&self) -> &Arc<Loan> {
-        self.loan.get_or_init(Arc::default)
-    }
-
-    /// What its handler has collected. From now on it collects nothing.
-    pub(crate) fn collected(&self) -> Vec<Outgoing> {
-        self.ended.store(true, Ordering::SeqCst);
-        let Some(collected) = self.collected.get() else { return Vec::new() };
-        collected.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
-    }
-
-    /// Whether its handler waits for its transaction.
-    pub(crate) fn is_beginning(&self) -> bool {
-        self.loan.get().is_some_and(|loan| loan.is_beginning())
-    }
-
-    /// Whether its handler has asked for a transaction.
-    pub(crate) fn took_transaction(&self) -> bool {
-        self.loan.get().is_some_and(|loan| loan.lent.get().is_some())
-    }
-
-    pub(crate) fn is_sole_writer(&self) -> bool {
-        self.loan.get().is_some_and(|loan| loan.is_sole_writer())
-    }
+pub struct Context {
+    delivery: Arc<Delivery>,
+    /// It is the handler's, and not one of the layers around it.
+    within: bool,
 }
 
 impl Context {
     pub(crate) fn new(delivery: Delivery) -> Self {
-        Self(Arc::new(delivery))
+        Self { delivery: Arc::new(delivery), within: false }
+    }
+
+    /// The same for the handler, which layers are around.
+    pub(crate) fn within(self) -> Self {
+        Self { within: true, ..self }
+    }
+
+    /// Whose word it is that collects here.
+    pub(crate) const fn is_within(&self) -> bool {
+        self.within
     }
 
     /// Identity of the row.
     #[must_use]
     pub fn id(&self) -> i64 {
-        self.0.row.id
+        self.delivery.row.id
     }
 
     /// The queue the message was published to.
     #[must_use]
     pub fn queue(&self) -> &str {
-        &self.0.row.queue
+        &self.delivery.row.queue
     }
 
     /// The name of the subscriber that runs.
     #[must_use]
     pub fn subscriber(&self) -> &'static str {
-        self.0.common.subscriber
+        self.delivery.common.subscriber
     }
 
     /// The bytes as published.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.0.row.payload
+        &self.delivery.row.payload
     }
 
     /// The bytes as published, shared instead of copied.
     #[must_use]
     pub fn payload_bytes(&self) -> Bytes {
-        self.0.row.payload.clone()
+        self.delivery.row.payload.clone()
     }
 
     /// Reads the payload as `T`, which may borrow from it.
@@ -147,8 +79,8 @@ impl Context {
     /// When the bytes are not what `T` expects. Use `?` in the handler: the
     /// delivery then fails with kind `DecodeError`.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
-        let row = &self.0.row;
-        if let Some(headers) = self.0.headers.get() {
+        let row = &self.delivery.row;
+        if let Some(headers) = self.delivery.headers.get() {
             return codec::decode(&row.payload, headers.content_type());
         }
         let content_type = row.headers.as_ref().map(Stored::content_type).transpose()?.flatten();
@@ -164,11 +96,11 @@ impl Context {
     }
 
     fn parsed_headers(&self) -> Result<&Headers, DecodeError> {
-        if self.0.headers.get().is_none() {
-            let parsed = self.0.row.headers()?;
-            return Ok(self.0.headers.get_or_init(|| parsed));
+        if self.delivery.headers.get().is_none() {
+            let parsed = self.delivery.row.headers()?;
+            return Ok(self.delivery.headers.get_or_init(|| parsed));
         }
-        Ok(self.0.headers.get_or_init(Headers::new))
+        Ok(self.delivery.headers.get_or_init(Headers::new))
     }
 
     /// What ties the messages of one piece of work together; the row's id when
@@ -181,13 +113,13 @@ impl Context {
     /// Claims of the row so far, this one included.
     #[must_use]
     pub fn deliveries(&self) -> u64 {
-        self.0.row.deliveries_count
+        self.delivery.row.deliveries_count
     }
 
     /// Failed runs so far: 0 in the first run.
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        self.0.row.attempts_count
+        self.delivery.row.attempts_count
     }
 
     /// A number that grows with every claim of the row under which a handler
@@ -205,7 +137,7 @@ impl Context {
     #[must_use]
     pub fn fence(&self) -> i64 {
         // 21 bits over 42, which last until 2109.
-        let millis = self.0.row.acquired_at.map_or(0, to_micros) / 1000;
+        let millis = self.delivery.row.acquired_at.map_or(0, to_micros) / 1000;
         let deliveries = i64::try_from(self.deliveries()).unwrap_or(i64::MAX).min((1 << 21) - 1);
         deliveries << 42 | millis.clamp(0, (1 << 42) - 1)
     }
@@ -213,62 +145,66 @@ impl Context {
     /// When the message was published, or its timer last moved, by the database's clock.
     #[must_use]
     pub fn created_at(&self) -> SystemTime {
-        self.0.row.created_at
+        self.delivery.row.created_at
     }
 
     /// The timer name of the message.
     #[must_use]
     pub fn timer_id(&self) -> Option<&str> {
-        self.0.row.timer_id.as_deref()
+        self.delivery.row.timer_id.as_deref()
     }
 
     /// When the lease runs out unless it is extended before, which happens
     /// while the handler lives.
     #[must_use]
     pub fn lease_deadline(&self) -> Instant {
-        self.0.watch.deadline()
+        self.delivery.watch.deadline()
     }
 
     /// Cancelled when the lease is lost or the drain's time is over. The
-    /// handler's future is dropped then; a task it spawned should watch this. Of one message of
-    /// a batch also when its layer has given it up: the handler goes on for the others.
+    /// handler's future is dropped then; a task it spawned should watch this, and so should a
+    /// plain fn. Cancelled also when a layer waits for the handler no longer; that of a batch
+    /// goes on for the other messages.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
-        self.0.watch.cancelled()
+        self.delivery.watch.cancelled()
     }
 
     /// The state of type `T`, if the app has one.
     #[must_use]
     pub fn state<T: 'static>(&self) -> Option<&T> {
-        self.0.common.states.get()
+        self.delivery.common.states.get()
     }
 
     /// A publisher to the table that the message lies in, which can collect
     /// messages for the statement that acks.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        let empty = || Arc::new(Mutex::new(Some(Vec::new())));
-        let collects = self.0.common.collects();
-        let collected = collects.then(|| Arc::clone(self.0.collected.get_or_init(empty)));
-        let publisher = self.0.common.publisher.of(self, collected);
-        if self.0.ended.load(Ordering::SeqCst) {
-            self.0.collected();
+        let collects = self.delivery.common.collects();
+        let collected =
+            collects.then(|| self.delivery.collected.get_or_init(Collected::new).clone());
+        let publisher = self.delivery.common.publisher.of(self, collected);
+        if self.delivery.ended.load(Ordering::SeqCst) {
+            self.delivery.collected();
         }
         publisher
     }
 
-    /// What was collected, ready for the store.
+    /// What was collected and goes with the ack, ready for the store.
     pub(crate) fn prepared(&self) -> Result<Vec<Prepared>, PublishError> {
-        let collected = self.0.collected();
+        let collected = self.delivery.collected();
         if collected.is_empty() {
             return Ok(Vec::new());
         }
-        self.0.common.publisher.prepare(collected, self.trail())
+        let all = self.delivery.is_acked_by_handler();
+        let collected = collected.into_iter().filter(|one| all || !one.within);
+        let collected = collected.map(|one| one.message).collect();
+        self.delivery.common.publisher.prepare(collected, self.trail())
     }
 
     /// What the handler's messages inherit.
     pub(crate) fn trail(&self) -> &Trail {
-        self.0.trail.get_or_init(|| Trail::of(self.headers(), self.correlation_id()))
+        self.delivery.trail.get_or_init(|| Trail::of(self.headers(), self.correlation_id()))
     }
 
     /// The tracking ids of the message: one for each publish that led to it, the
@@ -306,8 +242,8 @@ impl Context {
         self.say(Outcome::Snooze(delay))
     }
 
-    fn say(&self, word: Outcome) -> bool {
-        let Common { ack, subscriber, .. } = *self.0.common;
+    fn say(&self, outcome: Outcome) -> bool {
+        let Common { ack, subscriber, .. } = *self.delivery.common;
         if ack != AckPolicy::Manual {
             warn!(
                 target: TARGET, subscriber, row_id = self.id(),
@@ -316,20 +252,20 @@ impl Context {
             );
             return false;
         }
-        self.0.said.set(word).is_ok()
+        self.delivery.said.set(Word { outcome, within: self.within }).is_ok()
     }
 
     pub(crate) fn delivery(&self) -> &Delivery {
-        &self.0
+        &self.delivery
     }
 
     pub(crate) fn work(&self) -> &Work {
-        &self.0.work
+        &self.delivery.work
     }
 
     /// Its layer does not wait for the handler, or has another word on what that did.
     pub(crate) fn overrule(&self) {
-        self.0.work.enter(Stage::Overruled);
+        self.delivery.work.enter(Stage::Overruled);
         self.cancelled().cancel();
     }
 }
@@ -366,13 +302,13 @@ impl Context {
     pub(crate) fn of_test(headers: &str) -> Self {
         let common = Common {
             subscriber: "it",
-            states: States::default(),
+            states: crate::extract::States::default(),
             publisher: Publisher::default(),
             ack: AckPolicy::default(),
-            threads: Arc::new(Semaphore::new(1)),
+            threads: Arc::new(tokio::sync::Semaphore::new(1)),
         };
         Self::unclaimed(7, "q".into(), Bytes::new(), Some(headers.into()), &Arc::new(common))
     }
 }
 
-debug_only!(context: Context => subscriber = context.0.common.subscriber, row = context.0.row);
+debug_only!(context: Context => subscriber = context.delivery.common.subscriber, row = context.delivery.row);

@@ -1,6 +1,7 @@
 //! What a handler may ask for beside its payload.
 
 mod context;
+mod delivery;
 #[cfg(feature = "sqlite")]
 mod elsewhere;
 mod headers;
@@ -19,7 +20,7 @@ use std::convert::Infallible;
 use std::future::Future;
 
 pub use context::Context;
-pub(crate) use context::{Common, Delivery};
+pub(crate) use delivery::{Common, Delivery};
 #[cfg(feature = "sqlite")]
 pub(crate) use elsewhere::Elsewhere;
 #[cfg(all(feature = "sqlite", feature = "testing"))]

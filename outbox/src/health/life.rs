@@ -79,7 +79,8 @@ impl Life {
         let mut report = Report {
             listener_up: Some(pulse.listener_up),
             last_claim_age: pulse.last_claim_age,
-            claims_fail: pulse.claims_fail,
+            claims_fail: !pulse.refused.is_empty(),
+            refused: pulse.refused,
             pool: Some(Pool { open: pool.open, idle: pool.idle, most: pool.most }),
             schema: self.schema(),
             loops: loops

@@ -15,6 +15,7 @@ pub use report::{Loop, Phase, Pool, Report};
 #[cfg(feature = "health")]
 pub use router::router;
 
+use crate::error::Error;
 use crate::redacted::debug_only;
 use crate::subscriber::LONGEST;
 
@@ -49,14 +50,22 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone)]
 pub struct Health {
-    /// Of the last start.
-    life: Arc<Mutex<Option<Arc<Life>>>>,
+    last: Arc<Mutex<Last>>,
     limit: Duration,
+}
+
+/// What became of the last start.
+#[derive(Default)]
+enum Last {
+    #[default]
+    None,
+    Failed(Box<Report>),
+    Life(Arc<Life>),
 }
 
 impl Default for Health {
     fn default() -> Self {
-        Self { life: Arc::default(), limit: LIMIT }
+        Self { last: Arc::default(), limit: LIMIT }
     }
 }
 
@@ -69,11 +78,28 @@ impl Health {
 
     /// From now on it tells of this start.
     pub(crate) fn begins(&self, life: &Arc<Life>) {
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(life));
+        self.tells_of(Last::Life(Arc::clone(life)));
     }
 
-    fn life(&self) -> Option<Arc<Life>> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Or of one that has failed. Whether somebody tries again is not known of
+    /// [`App::start`](crate::App::start); the others have returned.
+    pub(crate) fn failed(&self, why: &Error, tries_again: bool) {
+        let mut report = Report::before_start();
+        report.live = tries_again;
+        report.reasons = vec![format!("the start has failed: {why}")];
+        self.tells_of(Last::Failed(Box::new(report)));
+    }
+
+    fn tells_of(&self, last: Last) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+    }
+
+    fn life(&self) -> Result<Arc<Life>, Box<Report>> {
+        match &*self.last.lock().unwrap_or_else(PoisonError::into_inner) {
+            Last::Life(life) => Ok(Arc::clone(life)),
+            Last::Failed(report) => Err(report.clone()),
+            Last::None => Err(Box::new(Report::before_start())),
+        }
     }
 
     /// How long [`check`](Self::check) may take; 2 s by default. Give probes a little more.
@@ -86,7 +112,7 @@ impl Health {
     /// it is not said to be.
     #[must_use]
     pub fn glance(&self) -> Report {
-        self.life().map_or_else(Report::before_start, |life| life.glance())
+        self.life().map_or_else(|report| *report, |life| life.glance())
     }
 
     /// Looks at everything: asks every loop whether it lives and the database for a sign
@@ -97,7 +123,10 @@ impl Health {
     /// # Cancel safety
     /// A dropped call has changed nothing; a look at the tables that it began goes on.
     pub async fn check(&self) -> Report {
-        let Some(life) = self.life() else { return Report::before_start() };
+        let life = match self.life() {
+            Ok(life) => life,
+            Err(report) => return *report,
+        };
         let mut report = life.glance();
         if report.phase == Phase::Running {
             let end = Instant::now() + self.limit.min(LONGEST);

@@ -10,7 +10,8 @@ use serde::{Serialize, Serializer};
 pub struct Report {
     /// Where the app is in its life.
     pub phase: Phase,
-    /// False when a loop of a running app has ended: only a new start helps.
+    /// False when a loop of a running app has ended, or [`App::run`](crate::App::run) has
+    /// failed to start: only a new start helps.
     pub live: bool,
     /// True when the app works: it runs, every loop lives, the database answers, claims
     /// succeed, and the tables are as they have to be.
@@ -23,8 +24,11 @@ pub struct Report {
     /// Since the last claim that succeeded; it may be long ago while every handler is busy.
     #[serde(rename = "last_claim_age_seconds", serialize_with = "seconds")]
     pub last_claim_age: Option<Duration>,
-    /// The last claim that was answered was refused.
+    /// The last claim of a subscriber was refused; the reasons name it.
     pub claims_fail: bool,
+    /// Whose.
+    #[serde(skip)]
+    pub(super) refused: Vec<&'static str>,
     /// The engine's own connections, apart from the one that listens.
     pub pool: Option<Pool>,
     /// What is wrong with the tables, as far as the app cannot work on them.
@@ -82,6 +86,7 @@ impl Report {
             listener_up: None,
             last_claim_age: None,
             claims_fail: false,
+            refused: Vec::new(),
             pool: None,
             schema: Vec::new(),
             loops: Vec::new(),
@@ -111,7 +116,8 @@ impl Report {
             self.reasons.extend(ended);
             self.live = self.reasons.is_empty();
             if self.claims_fail {
-                self.reasons.push("claims are refused; see the log".into());
+                let whose = self.refused.join(", ");
+                self.reasons.push(format!("claims are refused, of {whose}; see the log"));
             }
         }
     }

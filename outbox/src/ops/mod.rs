@@ -159,6 +159,21 @@ impl Operator {
         on_desk!(self, desk => Ok(desk.reach().await?))
     }
 
+    /// Which database: without `DATABASE_URL` it is a file in the current folder.
+    #[cfg(feature = "cli")]
+    pub(crate) fn place(&self) -> String {
+        match &self.desk {
+            #[cfg(feature = "postgres")]
+            Desk::Postgres(desk) => {
+                let options = desk.pool().connect_options();
+                let database = options.get_database().unwrap_or(options.get_username());
+                format!("the database {database} at {}", crate::store::postgres::place(&options))
+            }
+            #[cfg(feature = "sqlite")]
+            Desk::Sqlite(desk) => format!("the file {}", desk.file().display()),
+        }
+    }
+
     pub(crate) fn database(&self) -> crate::schema::Database {
         match &self.desk {
             #[cfg(feature = "postgres")]

@@ -75,7 +75,7 @@ pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
     let mut results = Vec::with_capacity(deliveries.len());
     for context in deliveries {
         let read = catch_unwind(AssertUnwindSafe(|| T::read(&context)));
-        match read.unwrap_or_else(|panic| Err(HandlerError::panicked(&*panic))) {
+        match read.unwrap_or_else(|panic| Err(HandlerError::panicked(panic))) {
             Ok(message) => {
                 items.push(Item { message, context });
                 results.push(None);

@@ -1,6 +1,6 @@
 //! Why a message was not published.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::error::{BoxError, StoreError};
 use crate::store::names::NameError;
@@ -62,6 +62,17 @@ pub enum PublishError {
     /// Both a delay and a time were given.
     #[error("the message has both a delay and a time; give one")]
     DelayAndTime,
+    /// It would never run.
+    #[error(
+        "the message would expire after {limit:?} and be due after {delay:?}: both are counted from \
+         now, so give it longer"
+    )]
+    ExpiresUndue {
+        /// When it is due.
+        delay: Duration,
+        /// When it expires.
+        limit: Duration,
+    },
     /// The time is outside what both databases can hold.
     #[error("the time {0:?} lies after the year 9999")]
     TimeOutOfRange(SystemTime),
@@ -119,6 +130,7 @@ impl PublishError {
             Self::HeadersTooLarge { .. } => "HeadersTooLarge",
             Self::Encode(_) => "Encode",
             Self::DelayAndTime => "DelayAndTime",
+            Self::ExpiresUndue { .. } => "ExpiresUndue",
             Self::TimeOutOfRange(_) => "TimeOutOfRange",
             Self::HeaderConflict(_) => "HeaderConflict",
             Self::ConflictWithoutTimer => "ConflictWithoutTimer",

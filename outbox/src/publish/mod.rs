@@ -1,5 +1,6 @@
 //! Into the table: always inside the caller's own transaction.
 
+mod collected;
 mod error;
 mod outgoing;
 mod prepare;
@@ -7,10 +8,10 @@ mod publisher;
 mod queue;
 mod tally;
 
+pub(crate) use collected::{Collected, Gathered};
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
 pub(crate) use prepare::{Due, Prepared, check_name};
-pub(crate) use publisher::Collected;
 pub use publisher::Publisher;
 pub use queue::{Queue, QueueFor, QueueName, QueueOf};
 pub(crate) use tally::Tally;

@@ -74,6 +74,11 @@ impl Outgoing {
             (None, Some(time)) => Due::At(within_range(time)?),
             (None, None) => Due::Now,
         };
+        if let (Some(delay), Some(limit)) = (self.delay, self.expires_in)
+            && limit <= delay
+        {
+            return Err(PublishError::ExpiresUndue { delay, limit });
+        }
         if self.conflict.is_some() && self.timer_id.is_none() {
             return Err(PublishError::ConflictWithoutTimer);
         }

@@ -1,11 +1,12 @@
 //! A handle that knows the table and the limits.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::collected::Collected;
 use super::prepare::ids;
 use super::tally::Tally;
 use super::{
@@ -54,9 +55,6 @@ pub struct Publisher {
     sinks: Option<Sinks>,
 }
 
-/// Messages to publish with the ack of a delivery; `None` once it has ended.
-pub(crate) type Collected = Arc<Mutex<Option<Vec<Outgoing>>>>;
-
 struct Table {
     names: TableNames,
     max_payload: usize,
@@ -102,7 +100,8 @@ impl Publisher {
     /// In a handler: publishes the message with the ack of its delivery, in the
     /// same statement. If the delivery ends in any other way, nothing is
     /// published; if the message cannot be published, the delivery fails as by an
-    /// error of kind `publish`.
+    /// error of kind `publish`. A layer may collect too; where it acks what the handler has
+    /// not, what the handler collected is not published.
     ///
     /// A correlation id that the message does not set is the delivery's. It goes to the table
     /// of the delivery, also if another publisher made it.
@@ -114,12 +113,8 @@ impl Publisher {
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
         let trace = PublishSpan::created(&message.queue, message.size());
-        let mut message = message.traced(trace).limited(self.table.max_payload);
-        // One that was made by this publisher would keep what it is kept in.
-        message.publisher = None;
-        let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
-        collected.as_mut().ok_or(PublishError::NoDelivery)?.push(message);
-        Ok(())
+        let message = message.traced(trace).limited(self.table.max_payload);
+        collected.push(message, self.delivery.as_ref().is_some_and(Context::is_within))
     }
 
     /// What the store publishes with an ack.
@@ -372,17 +367,6 @@ debug_only!(publisher: Publisher => names = publisher.table.names);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// It would never be freed, whatever became of the delivery.
-    #[test]
-    fn a_message_that_is_collected_by_the_publisher_that_made_it_does_not_keep_itself() {
-        let collected: Collected = Arc::new(Mutex::new(Some(Vec::new())));
-        let publisher =
-            Publisher { collected: Some(Arc::clone(&collected)), ..Publisher::default() };
-        publisher.collect(publisher.message("q", &1)).unwrap();
-        drop(publisher);
-        assert_eq!(Arc::strong_count(&collected), 1);
-    }
 
     #[test]
     fn what_no_statement_could_carry_is_refused_before_it_is_sent() {

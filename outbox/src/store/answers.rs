@@ -13,8 +13,6 @@ pub(crate) trait Columns {
     fn flag(&self, at: usize) -> sqlx::Result<bool>;
     fn number(&self, at: usize) -> sqlx::Result<i64>;
     fn text(&self, at: usize) -> sqlx::Result<String>;
-    /// Of a column in which another writer may have something else.
-    fn any_text(&self, at: usize) -> sqlx::Result<String>;
     fn bytes(&self, at: usize) -> sqlx::Result<Vec<u8>>;
     fn time(&self, at: usize) -> sqlx::Result<SystemTime>;
 
@@ -32,9 +30,10 @@ pub(crate) trait Columns {
     }
 }
 
-/// Reads the rows of a driver, by what makes a time of what it has for one.
+/// Reads the rows of a driver, by what makes a time of what it has for one, and what reads a text
+/// whatever the column is said to hold.
 macro_rules! columns {
-    ($row:ty, $time:expr) => {
+    ($row:ty, $time:expr, $any_text:expr) => {
         impl $crate::store::answers::Columns for $row {
             fn is_null(&self, at: usize) -> sqlx::Result<bool> {
                 Ok(sqlx::ValueRef::is_null(&self.try_get_raw(at)?))
@@ -49,11 +48,7 @@ macro_rules! columns {
             }
 
             fn text(&self, at: usize) -> sqlx::Result<String> {
-                self.try_get(at)
-            }
-
-            fn any_text(&self, at: usize) -> sqlx::Result<String> {
-                self.try_get_unchecked(at)
+                $any_text(self, at)
             }
 
             fn bytes(&self, at: usize) -> sqlx::Result<Vec<u8>> {
@@ -100,7 +95,7 @@ pub(crate) fn letter<R: Columns>(row: &R) -> sqlx::Result<Letter> {
         error_kind: row.maybe(13, R::text)?,
         fingerprint: row.maybe(14, R::text)?,
         replayed_id: row.maybe(15, R::number)?,
-        replays: row.maybe(16, R::any_text)?.and_then(|text| text.parse().ok()).unwrap_or(0),
+        replays: row.maybe(16, R::text)?.and_then(|text| text.parse().ok()).unwrap_or(0),
     })
 }
 

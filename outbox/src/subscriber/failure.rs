@@ -4,12 +4,17 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tracing::error;
 
 use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
 use crate::redacted::debug_only;
+use crate::telemetry::TARGET;
 
 /// Longest text that is kept of an error, in bytes.
 pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
@@ -22,8 +27,7 @@ const PUT_OFF: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct HandlerError {
     pub(crate) kind: Cow<'static, str>,
-    /// Shared, because the error of a batch is that of each of its messages.
-    source: Arc<dyn Error + Send + Sync>,
+    source: Source,
     /// What the error says of itself; the ack policy counts otherwise.
     pub(crate) verdict: Option<Verdict>,
 }
@@ -48,15 +52,17 @@ impl HandlerError {
 
     /// An error of a named kind.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
-        Self { kind: kind.into(), source: Arc::from(source.into()), verdict: None }
+        Self { kind: kind.into(), source: Source::of(source.into()), verdict: None }
     }
 
     /// Of a panic.
-    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
+    pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("the handler panicked with something other than a text");
-        Self::new(Self::PANIC, text.to_owned())
+        let error = Self::new(Self::PANIC, text.to_owned());
+        dropped(panic);
+        error
     }
 
     /// Of a transaction that failed by no fault of the handler: its message comes back,
@@ -96,10 +102,10 @@ impl HandlerError {
             Ok(judged) => judged.into_inner(),
             Err(source) => source,
         };
-        Self {
-            kind: kind.into(),
-            source: Arc::from(source),
-            verdict: said.map(|(verdict, _)| verdict),
+        let verdict = said.map(|(verdict, _)| verdict);
+        match Self::known(source) {
+            Ok(known) => Self { verdict, ..known },
+            Err(source) => Self { kind: kind.into(), source: Source::of(source), verdict },
         }
     }
 
@@ -123,9 +129,41 @@ impl HandlerError {
 
 debug_only!(error: HandlerError => kind);
 
+/// The user's error. Shared, because that of a batch is that of each of its messages.
+#[derive(Clone)]
+struct Source(Option<Arc<dyn Error + Send + Sync>>);
+
+impl Source {
+    fn of(error: BoxError) -> Self {
+        Self(Some(Arc::from(error)))
+    }
+}
+
+impl Deref for Source {
+    type Target = dyn Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().expect("only its destructor takes it")
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        dropped(self.0.take());
+    }
+}
+
+/// Drops what is the user's: a panic of its destructor would take the results of other messages
+/// with it.
+fn dropped<T>(value: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+        error!(target: TARGET, "an error panicked while it was dropped");
+    }
+}
+
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.source)
+        write!(f, "{}: {}", self.kind, &*self.source)
     }
 }
 
@@ -143,10 +181,26 @@ impl From<HandlerError> for BoxError {
     }
 }
 
-/// On its way through a `Result` of boxed errors.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+/// On its way through a `Result` of boxed errors, or the source of another one.
 struct Boxed(HandlerError);
+
+impl fmt::Debug for Boxed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0.source, f)
+    }
+}
+
+impl fmt::Display for Boxed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Error for Boxed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source.source()
+    }
+}
 
 /// The name of a type, without its path and parameters.
 pub(super) fn type_name<T>() -> &'static str {

@@ -33,6 +33,10 @@ pub enum AckPolicy {
 /// Each worker is a task, from the start.
 const MAX_WORKERS: usize = 10_000;
 
+/// Of a shorter one a claim would take the most, and its rows come back unstarted.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
 /// Keeps sums with a point in time from overflowing.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -96,14 +100,14 @@ impl Options {
                 self.max_workers
             ));
         }
-        for (name, value) in [
-            ("lease_ttl", Some(self.lease_ttl)),
-            ("min_poll", Some(self.min_poll)),
-            ("max_poll", Some(self.max_poll)),
-            ("timeout", self.timeout),
+        for (name, value, least) in [
+            ("lease_ttl", Some(self.lease_ttl), SHORTEST_LEASE),
+            ("min_poll", Some(self.min_poll), MILLISECOND),
+            ("max_poll", Some(self.max_poll), MILLISECOND),
+            ("timeout", self.timeout, MILLISECOND),
         ] {
-            if value.is_some_and(|value| value < Duration::from_millis(1)) {
-                wrong.push(format!("`{name}` is below 1 ms"));
+            if value.is_some_and(|value| value < least) {
+                wrong.push(format!("`{name}` is below {least:?}"));
             }
             if value.is_some_and(|value| value > LONGEST) {
                 wrong.push(format!("`{name}` is above 10 years"));

@@ -82,14 +82,31 @@ fn one(
     let (handler, layers) = (Arc::clone(handler), Arc::clone(layers));
     let core = move |context: Context| -> HandlerFuture {
         Box::pin(async move {
-            let delivery = context.clone();
-            delivery.work().enter(Stage::Begun);
-            let result = handler(context).await;
-            delivery.work().enter(stage_of(&result));
+            let begun = Begun::of(&context);
+            let result = handler(context.within()).await;
+            begun.0.work().enter(stage_of(&result));
             result
         })
     };
     Box::pin(Next::new(layers, Box::new(core)).run(delivery))
+}
+
+/// A delivery that the handler has. If a layer drops that, its thread or its tasks are told.
+struct Begun(Context);
+
+impl Begun {
+    fn of(context: &Context) -> Self {
+        context.work().enter(Stage::Begun);
+        Self(context.clone())
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if self.0.work().stage() == Stage::Begun {
+            self.0.cancelled().cancel();
+        }
+    }
 }
 
 /// A delivery that has come through its layers, and where its result goes.
@@ -129,7 +146,7 @@ async fn together(
     }
     arrived.sort_by_key(|(at, ..)| *at);
     let (contexts, mut waiting): (Vec<Context>, Vec<_>) =
-        arrived.into_iter().map(|(at, context, result)| (context, (at, result))).unzip();
+        arrived.into_iter().map(|(at, context, result)| (context.within(), (at, result))).unzip();
     for context in &contexts {
         context.work().enter(Stage::Begun);
     }
@@ -140,7 +157,9 @@ async fn together(
             biased;
             Some((at, result)) = chains.next() => {
                 let work = all[at].work();
-                if work.stage() != Stage::Failed && !is_ack(&result) {
+                let overruled = work.stage() == Stage::Acked && !is_ack(&result);
+                // Or it was not waited for.
+                if overruled || work.stage() == Stage::Begun {
                     all[at].overrule();
                 }
                 work.answered(result);
@@ -180,7 +199,7 @@ async fn chain(
     let next = Next::new(Arc::clone(layers), Box::new(core));
     // A panic of a layer is of its message; that of the handler does not come through here.
     let run = AssertUnwindSafe(async { next.run(delivery).await }).catch_unwind();
-    (at, run.await.unwrap_or_else(|panic| Err(HandlerError::panicked(&*panic))))
+    (at, run.await.unwrap_or_else(|panic| Err(HandlerError::panicked(panic))))
 }
 
 fn stage_of(result: &HandlerResult) -> Stage {

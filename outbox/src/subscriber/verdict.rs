@@ -66,10 +66,12 @@ pub(super) fn verdict_of(error: &(dyn Error + 'static)) -> Option<(Verdict, &'st
 /// async fn import(path: String) -> anyhow::Result<()> {
 ///     // Nobody mends a wrong number by trying again.
 ///     let number: u32 = path.parse().or_reject()?;
-///     let text = std::fs::read_to_string(path).or_snooze(Duration::from_secs(60))?;
+///     // The other side is closed at night.
+///     let text = ask(number).or_snooze(Duration::from_secs(3600))?;
 ///     println!("{number} {text}");
 ///     Ok(())
 /// }
+/// # fn ask(number: u32) -> std::io::Result<u32> { Ok(number) }
 /// ```
 pub trait OrVerdict<T> {
     /// An error is terminal: `rejected`.
@@ -79,7 +81,8 @@ pub trait OrVerdict<T> {
     fn or_reject(self) -> Result<T, Judged>;
 
     /// On an error the message is due again after `delay`, without spending an
-    /// attempt or a delivery.
+    /// attempt or a delivery: as often as it takes, unless the message
+    /// [expires](crate::Outgoing::expires_in).
     ///
     /// # Errors
     /// The same error, marked.

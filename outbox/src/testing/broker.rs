@@ -45,6 +45,9 @@ use crate::telemetry::Stats;
 /// # Ok(()) }
 /// ```
 ///
+/// Handlers run in the task that publishes, or lets time pass: they see its task-locals, where in
+/// production they see none.
+///
 /// A handler's `timeout` runs on tokio's clock: use
 /// `#[tokio::test(start_paused = true)]` to have it in virtual time too.
 ///

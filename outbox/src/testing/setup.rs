@@ -22,6 +22,8 @@ use crate::telemetry::Stats;
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) states: States,
+    /// Those of them that the test gave, in the place of a router's too.
+    fakes: States,
     layers: Vec<Layer>,
     render: Arc<ErrorRenderer>,
     /// Of the app that the broker stands in for.
@@ -55,6 +57,7 @@ impl TestBroker {
         let setup = Setup {
             subscribers: subscribers.into_iter().collect(),
             states: States::default(),
+            fakes: States::default(),
             layers: Vec::new(),
             render: Arc::new(debug_chain),
             mistakes: Vec::new(),
@@ -119,14 +122,18 @@ impl TestBroker {
         setup
     }
 
-    /// Gives handlers a value, as [`App::state`](crate::App::state).
+    /// Gives handlers a value, as [`App::state`](crate::App::state); in the place of another
+    /// one of its type, also of that of a router.
     ///
     /// # Panics
     /// After the first message was published.
     #[must_use]
     #[track_caller]
     pub fn state<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
-        self.before_the_first_message("state").states.insert(value);
+        let mut setup = self.before_the_first_message("state");
+        setup.states.insert(value.clone());
+        setup.fakes.insert(value);
+        drop(setup);
         self
     }
 
@@ -222,6 +229,7 @@ impl TestBroker {
         let mut subscribers = setup.subscribers.clone();
         for one in &mut subscribers {
             one.inside(&setup.layers);
+            one.states = one.states.overlaid(&setup.fakes);
         }
         let cast = Cast {
             subscribers,

@@ -101,11 +101,19 @@ impl Program {
         eventually(&format!("it logs {text:?}"), logged).await;
     }
 
-    /// Sends `TERM` or `INT`.
+    /// Sends `TERM` or `INT`, and waits until it has arrived: two that are pending are one.
     pub async fn signal(&self, name: &str) {
         let id = self.process.id().expect("it runs").to_string();
         let kill = Command::new("/bin/sh").args(["-c", &format!("kill -{name} {id}")]).status();
         assert!(kill.await.unwrap().success());
+        let bit = 1_u64 << (if name == "INT" { 2 } else { 15 } - 1);
+        eventually("the signal has arrived", async || {
+            let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+            let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+            let pending = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+            pending.is_none_or(|set| set & bit == 0)
+        })
+        .await;
     }
 
     /// Waits until it has ended.

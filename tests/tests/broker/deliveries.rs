@@ -119,7 +119,8 @@ async fn a_row_that_is_judged_without_a_run_uses_up_no_crash() {
     let subscriber = it(failing).retry(Constant::new(SECOND)).max_deliveries(1);
     let (broker, _) = first_ending(subscriber).await;
     broker.crash_next(1);
-    broker.publish_with(Outgoing::new("q", &8).delay(SECOND).expires_in(SECOND)).await.unwrap();
+    let late = Outgoing::new("q", &8).delay(SECOND).header("outbox-expires-in", "1000");
+    broker.publish_with(late).await.unwrap();
     broker.run_until_idle().await;
     assert_eq!(runs(&broker), 1);
     let reasons: Vec<_> = broker.dlq_rows().iter().map(|letter| letter.failure_reason).collect();

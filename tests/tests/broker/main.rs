@@ -5,6 +5,7 @@ mod batch_publish;
 mod batch_threads;
 mod batches;
 mod codecs;
+mod collected;
 mod dead_letters;
 mod delays;
 mod deliveries;

@@ -39,6 +39,19 @@ async fn it_has_what_the_app_has_but_for_what_the_test_puts_in_its_place() {
     assert_eq!(only_letter(&broker).last_exception.as_deref(), Some("<fake>"));
 }
 
+/// Or the test would send real mails, and pass.
+#[tokio::test]
+async fn a_fake_takes_the_place_of_what_a_router_gives_its_handlers() {
+    let router = Router::new().state(Mailer("real")).include(told());
+    let app = App::from_env().only(router).dlq("letters");
+    for (broker, mailer) in
+        [(TestBroker::of(&app), "real"), (TestBroker::of(&app).state(Mailer("fake")), "fake")]
+    {
+        broker.publish("orders", &7).await.unwrap();
+        assert_eq!(only_letter(&broker).last_exception, Some(format!("{mailer:?}")));
+    }
+}
+
 #[tokio::test]
 async fn dead_letters_are_kept_if_the_app_keeps_them() {
     let broker = TestBroker::of(&app());

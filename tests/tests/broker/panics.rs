@@ -99,3 +99,40 @@ async fn a_handler_that_panics_while_it_is_dropped_still_ends_in_a_retry() {
     assert_eq!(ending, Ending::Terminal(outbox::FailureReason::RetryTerminal));
     assert_eq!(exception(&broker).0, "timeout");
 }
+
+#[derive(Debug)]
+struct Bomb;
+
+impl std::fmt::Display for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bomb")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "dropped");
+    }
+}
+
+/// Two of them would end the process.
+#[tokio::test(start_paused = true)]
+async fn errors_that_panic_while_they_are_dropped_take_no_result_of_their_batch_with_them() {
+    for thrown in [false, true] {
+        let subscriber = Subscriber::batches("it", "q", 5, move |batch: Vec<Context>| async move {
+            if thrown {
+                std::panic::panic_any(Bomb);
+            }
+            let each = batch.iter().map(|one| one.decode::<u8>().unwrap());
+            each.map(|n| if n < 3 { Err(Bomb) } else { Ok(()) }).collect::<Vec<_>>()
+        });
+        let broker = TestBroker::with([subscriber.batch_wait(SECOND).retry(NoRetry)]);
+        broker.publish_batch((1..=5).map(|n| outbox::Outgoing::new("q", &n))).await.unwrap();
+        let kinds: Vec<_> = broker.dlq_rows().into_iter().map(|it| it.error_kind).collect();
+        let kind = |kind: &str| Some(kind.to_owned());
+        let wanted = if thrown { vec![kind("panic"); 5] } else { vec![kind("Bomb"); 2] };
+        assert_eq!((kinds, broker.rows().len()), (wanted, 0));
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use outbox::{Context, FailureReason, State, subscriber};
+use outbox::{Context, FailureReason, HandlerResult, Next, State, subscriber};
 use outbox_tests::wait::eventually;
 
 use super::*;
@@ -56,8 +56,18 @@ fn stubborn(_: u64, ctx: Context) {
     RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
+#[subscriber("threads: patient", retry = NoRetry)]
+fn patient(_: u64, ctx: Context, State(told): State<&'static AtomicUsize>) {
+    until_told(&ctx, told);
+}
+
 #[subscriber("threads: first", timeout = "20ms", ack = AckFirst)]
 fn first(_: u64, ctx: Context, State(told): State<&'static AtomicUsize>) {
+    until_told(&ctx, told);
+}
+
+/// Says 2 if it was told, 1 if not.
+fn until_told(ctx: &Context, told: &AtomicUsize) {
     let end = Instant::now() + Duration::from_secs(10);
     while !ctx.cancelled().is_cancelled() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
@@ -72,6 +82,21 @@ async fn a_plain_fn_that_is_acked_first_hears_of_its_timeout_too() {
     broker.publish("threads: first", &7).await.unwrap();
     eventually("it has ended", async || TOLD.load(Ordering::SeqCst) > 0).await;
     assert_eq!(TOLD.load(Ordering::SeqCst), 2);
+}
+
+/// Or it would go on beside its retry, and keep its place.
+#[tokio::test]
+async fn a_plain_fn_hears_of_a_layer_that_waits_no_longer() {
+    async fn impatient(ctx: Context, next: Next) -> HandlerResult {
+        let wait = Duration::from_millis(20);
+        tokio::time::timeout(wait, next.run(ctx)).await.unwrap_or(Ok(Outcome::Nack))
+    }
+    static HEARD: AtomicUsize = AtomicUsize::new(0);
+    let plain = patient::subscriber().layer(impatient);
+    let broker = TestBroker::with([plain]).state(&HEARD);
+    broker.publish("threads: patient", &7).await.unwrap();
+    eventually("it has ended", async || HEARD.load(Ordering::SeqCst) > 0).await;
+    assert_eq!(HEARD.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

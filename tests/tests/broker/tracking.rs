@@ -140,7 +140,7 @@ async fn every_publish_has_an_id_of_its_own() {
 #[tokio::test]
 async fn a_message_that_is_not_started_in_time_is_terminal() {
     let broker = TestBroker::with([it(|| ())]);
-    let late = Outgoing::new("q", &1).delay(60 * SECOND).expires_in(59 * SECOND);
+    let late = Outgoing::new("q", &1).delay(60 * SECOND).header("outbox-expires-in", "59000");
     let in_time = Outgoing::new("q", &2).delay(60 * SECOND).expires_in(61 * SECOND);
     broker.publish_batch([late, in_time]).await.unwrap();
     broker.run_until_idle().await;
@@ -162,7 +162,7 @@ async fn a_retry_that_comes_too_late_is_terminal() {
 #[tokio::test]
 async fn without_dead_letters_what_expired_is_deleted() {
     let broker = TestBroker::with([it(|| ())]).without_dlq();
-    let late = Outgoing::new("q", &1).delay(SECOND).expires_in(SECOND / 2);
+    let late = Outgoing::new("q", &1).delay(SECOND).header("outbox-expires-in", "500");
     broker.publish_with(late).await.unwrap();
     broker.run_until_idle().await;
     assert!(broker.rows().is_empty() && runs(&broker) == 0);

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use outbox::retry::{Constant, NoRetry};
-use outbox::{AckPolicy, Failure, FailureReason, Judged, OrVerdict};
+use outbox::{AckPolicy, Failure, FailureReason, HandlerError, Judged, OrVerdict};
 
 use super::*;
 
@@ -143,4 +143,24 @@ async fn any_result_can_be_rejected_or_snoozed() {
     assert!(why.contains("reading the invoice") && why.contains("invalid digit"), "{why}");
     let fine = || number("7").or_reject().map(drop);
     assert_eq!(first_ending(it(fine)).await.1, Ending::Acked);
+}
+
+/// A layer marks what it got, or a handler what its helper made of an error.
+#[tokio::test]
+async fn a_mark_on_an_error_that_has_a_kind_keeps_that_and_its_text() {
+    fn helper() -> Result<(), HandlerError> {
+        Err(HandlerError::new("stock", "no stock"))
+    }
+    let marked = || -> Result<(), HandlerError> { Ok(helper().or_reject()?) };
+    let wrapped = || -> Result<(), HandlerError> {
+        helper().map_err(|error| HandlerError::new("order", error)).or_reject()?;
+        Ok(())
+    };
+    for (subscriber, kind) in [(it(marked), "stock"), (it(wrapped), "order")] {
+        let (broker, ending) = first_ending(subscriber).await;
+        assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
+        let letter = only_letter(&broker);
+        assert_eq!(letter.error_kind.as_deref(), Some(kind));
+        assert_eq!(letter.last_exception.as_deref(), Some("\"no stock\""));
+    }
 }

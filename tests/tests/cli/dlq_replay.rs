@@ -25,7 +25,8 @@ async fn a_replay_tells_what_became_of_each_letter(db: &Db) {
     db.send(outbox::Outgoing::new("orders", &0).timer_id("t")).await;
     let (one, two) = (id_of(db, 1).await, id_of(db, 2).await);
     let ran = run(db, &["dlq", "replay", &one.to_string()]).await;
-    assert_eq!(ran.good(), "1 letter replayed\n");
+    let row = db.int("SELECT replayed_id FROM outbox_dlq WHERE original_id = 1").await;
+    assert_eq!(ran.good(), format!("1 letter replayed\n  letter {one} is row {row} now\n"));
     let ran = run(db, &["dlq", "replay", &two.to_string(), "4711", "--yes", "--json"]).await;
     assert_eq!(ran.code, 1);
     let told = ran.json();
@@ -96,13 +97,32 @@ async fn many_letters_are_replayed_only_when_somebody_agrees(db: &Db) {
 async fn a_replay_may_change_what_is_put_back(db: &Db) {
     plant(db, "orders", 1).await;
     let one = id_of(db, 1).await.to_string();
+    for slip in ["", "{\"id\":2", "@fixed.json"] {
+        let refused = run(db, &["dlq", "replay", &one, "--payload", slip]).await;
+        assert!(refused.code == 2 && refused.err.contains("no JSON document"), "{refused:?}");
+    }
+    assert_eq!(db.rows().await, 0);
     run(db, &["dlq", "replay", &one, "--payload", "{\"id\":2}", "--to-queue", "fixed"])
         .await
         .good();
     let payload =
         if db.is_postgres() { "convert_from(payload, 'UTF8')" } else { "CAST(payload AS TEXT)" };
     let rows = format!("SELECT queue || ' ' || {payload} FROM outbox");
-    assert_eq!(db.texts(rows).await, ["fixed {\"id\":2}"]);
+    assert_eq!(db.texts(rows.clone()).await, ["fixed {\"id\":2}"]);
+    // Whose own is none, and what is meant all the same.
+    let texts = if db.is_postgres() { "convert_to('no', 'UTF8')" } else { "CAST('no' AS BLOB)" };
+    db.exec("DELETE FROM outbox").await;
+    for (its, raw) in [(Some(texts), None), (None, Some("--raw"))] {
+        plant(db, "orders", 1).await;
+        if let Some(text) = its {
+            db.exec(format!("UPDATE outbox_dlq SET payload = {text} WHERE status = 'failed'"))
+                .await;
+        }
+        let one = db.int("SELECT id FROM outbox_dlq WHERE status = 'failed'").await.to_string();
+        let replay = ["dlq", "replay", &one, "--payload", "other"];
+        run(db, &[&replay[..], raw.as_slice()].concat()).await.good();
+    }
+    assert_eq!(db.texts(rows.clone()).await, ["orders other", "orders other"]);
 }
 
 async fn arguments_that_make_no_sense_are_refused_before_anybody_is_asked(db: &Db) {

@@ -47,7 +47,8 @@ async fn warnings_are_errors_only_when_it_is_strict(db: &Db) {
 
 async fn without_handlers_it_says_where_to_ask(db: &Db) {
     let told = run(db, &[&["doctor"][..], &PATIENT].concat()).await.good();
-    assert!(told.contains("note (queues): this program has no handlers"), "{told}");
+    assert!(told.contains("warning (queues): this program has no handlers"), "{told}");
+    run(db, &[&["doctor", "--strict"][..], &PATIENT].concat()).await.ended(1);
 }
 
 async fn a_name_of_a_queue_cannot_command_the_terminal(db: &Db) {

@@ -3,7 +3,9 @@
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
 
-use crate::program::{command, json, run};
+use serde_json::json;
+
+use crate::program::{command, ended, json, run};
 
 async fn tables_are_made_and_checked(db: &Db) {
     for table in ["outbox", "outbox_dlq", "outbox_paused", "_outbox_migrations"] {
@@ -22,8 +24,25 @@ async fn tables_are_made_and_checked(db: &Db) {
 
     assert!(run(db, &["migrate"]).await.good().contains("outbox_dlq"));
     assert_eq!(json(db, &["migrate"]).await["migrated"]["table"], "outbox");
-    assert_eq!(run(db, &["check"]).await.good(), "the tables are as they have to be\n");
-    assert_eq!(json(db, &["check"]).await["differences"].as_array().unwrap().len(), 0);
+    let told = run(db, &["check"]).await.good();
+    let place = if db.is_postgres() { "the database " } else { "the file " };
+    assert!(told.starts_with(&format!("the tables outbox and outbox_dlq in {place}")), "{told}");
+    let told = json(db, &["check"]).await;
+    assert_eq!((&told["differences"], &told["dlq"]), (&json!([]), &"outbox_dlq".into()));
+    assert!(told["database"].as_str().unwrap().starts_with(place), "{told}");
+}
+
+/// A pipeline may have lost its variables.
+async fn what_was_not_looked_at_is_told(db: &Db) {
+    let mut command = command(db, &["check"]);
+    command.env_remove("OUTBOX_DLQ_TABLE").env("OUTBOX_DLQ", "outbox_dlq");
+    let ran = ended(command).await;
+    assert!(ran.code == 0 && ran.out.contains("`OUTBOX_DLQ_TABLE`), and was not"), "{ran:?}");
+    assert!(ran.err.contains("`OUTBOX_DLQ` is set, and nothing reads it"), "{ran:?}");
+    let mut command = crate::program::command(db, &["check", "--json"]);
+    command.env("OUTBOX_TABEL", "outbox");
+    let silent = ended(command).await;
+    assert!(silent.code == 0 && silent.err.is_empty(), "for scripts: {silent:?}");
 }
 
 async fn the_sql_is_printed_and_nothing_is_done(db: &Db) {
@@ -73,6 +92,7 @@ outbox_tests::on_postgres!(a_migration_behind_another_one_does_not_wait_for_ever
 
 outbox_tests::on_both!(
     tables_are_made_and_checked,
+    what_was_not_looked_at_is_told,
     the_sql_is_printed_and_nothing_is_done,
     mistakes_are_told_all_at_once,
 );

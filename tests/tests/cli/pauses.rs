@@ -59,8 +59,13 @@ async fn a_hint_that_cannot_be_looked_up_fails_no_pause(db: &Db) {
 
 async fn all_pauses_are_ended_at_once(db: &Db) {
     assert_eq!(run(db, &["resume", "--all"]).await.good(), "no queue is paused\n");
-    run(db, &["pause", "a", "b"]).await.good();
-    assert_eq!(run(db, &["resume", "--all"]).await.good(), "a is resumed\nb is resumed\n");
+    run(db, &["pause", "a"]).await.good();
+    run(db, &["pause", "b", "--note", "reconciling"]).await.good();
+    let refused = run(db, &["resume", "--all"]).await;
+    assert_eq!((refused.code, db.int("SELECT count(*) FROM outbox_paused").await), (3, 2));
+    assert!(refused.err.contains("the pauses of a, b (reconciling)"), "{refused:?}");
+    let told = run(db, &["resume", "--all", "--yes"]).await.good();
+    assert_eq!(told, "a is resumed\nb is resumed\n");
     assert_eq!(db.int("SELECT count(*) FROM outbox_paused").await, 0);
 }
 

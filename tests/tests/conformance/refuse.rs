@@ -75,6 +75,12 @@ async fn both_a_delay_and_a_time<B: Bench>(b: B) {
     refused(b, message, |e| matches!(e, PublishError::DelayAndTime)).await;
 }
 
+async fn a_message_that_would_expire_before_it_is_due<B: Bench>(b: B) {
+    let message =
+        Outgoing::new("q", &1).delay(Duration::from_secs(7)).expires_in(Duration::from_secs(7));
+    refused(b, message, |e| matches!(e, PublishError::ExpiresUndue { .. })).await;
+}
+
 async fn a_time_after_the_year_9999<B: Bench>(b: B) {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800);
     let message = Outgoing::new("q", &1).at(time);
@@ -161,6 +167,7 @@ cases! {
     a_nul_in_a_timer_name,
     a_payload_over_the_limit,
     both_a_delay_and_a_time,
+    a_message_that_would_expire_before_it_is_due,
     a_time_after_the_year_9999,
     a_content_type_that_contradicts_the_header,
     a_correlation_id_that_contradicts_the_header,

@@ -241,11 +241,23 @@ async fn two_letters_that_were_given_one_id_are_two(db: &Db) {
     db.exec(old).await;
     again("b").await;
     assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE id = 5").await, 2);
+    // Each has a problem of its own, also where another writer left that open.
+    let problems = async || {
+        letters(db).groups(&Filter::new(), 10).await.unwrap();
+        db.texts("SELECT fingerprint FROM outbox_dlq WHERE id = 5 ORDER BY queue").await
+    };
+    let own = problems().await;
+    assert_ne!(own[0], own[1]);
+    db.exec("UPDATE outbox_dlq SET fingerprint = NULL WHERE queue = 'a'").await;
+    assert_eq!(problems().await, own);
+    let opened = letters(db).show(5).await.unwrap().unwrap();
+    assert_eq!(opened.letter.queue, "a", "the one that is replayed first");
     let first = letters(db).list(&Filter::new(), None, 1).await.unwrap();
     let second = letters(db).list(&Filter::new(), first.next, 1).await.unwrap();
     assert_eq!([first, second].map(|page| page.letters[0].queue.clone()), ["b", "a"]);
     assert_eq!(letters(db).ignore(&Filter::new().queue("a"), None).await.unwrap(), 1);
     assert_eq!(open().await, ["b"]);
+    assert_eq!(letters(db).show(5).await.unwrap().unwrap().letter.queue, "b", "the open one");
     assert_eq!(letters(db).purge(&Filter::new()).await.unwrap(), 1);
     assert_eq!(open().await, ["b"]);
 

@@ -1,8 +1,8 @@
 //! Queues that nobody reads.
 
 use outbox::ops::doctor::{Report, Severity};
-use outbox::{Context, Subscriber};
-use outbox_tests::db::Db;
+use outbox::{AckPolicy, App, Context, Subscriber};
+use outbox_tests::db::{Db, Pool};
 
 use crate::{by, examine, limits, one};
 
@@ -49,7 +49,24 @@ async fn dead_letters_of_a_queue_that_nobody_reads_are_a_note(db: &Db) {
     assert!(found.what.contains("`audits`, which has 1 failed dead letter"), "{found:?}");
 }
 
+/// A gate before a deploy is to say so.
+async fn messages_that_are_deleted_when_they_fail_for_good_are_a_warning(db: &Db) {
+    let lost = |ack| {
+        let reader = Subscriber::new("confirm", "orders", |_: Context| async {}).ack(ack);
+        let app = match &db.pool {
+            Pool::Postgres(pool) => App::postgres(pool.clone()),
+            Pool::Sqlite(pool) => App::sqlite(pool.clone()),
+        };
+        examine(app.only([reader]), limits())
+    };
+    let found = lost(AckPolicy::NackOnError).await;
+    let found = one(&found, "queues", Severity::Warning);
+    assert!(found.what.contains("`confirm`") && found.mend.contains("OUTBOX_DLQ_TABLE"));
+    assert_eq!(by(&lost(AckPolicy::AckFirst).await, "queues").len(), 0, "it is settled before");
+}
+
 outbox_tests::on_both!(
+    messages_that_are_deleted_when_they_fail_for_good_are_a_warning,
     a_queue_that_nobody_reads_is_told,
     a_name_that_is_nearly_that_of_a_queue_with_a_reader_is_a_likely_typo,
     queues_that_are_read_and_those_without_rows_are_no_finding,

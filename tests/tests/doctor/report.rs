@@ -21,9 +21,9 @@ async fn good_tables_have_no_error_and_every_check_is_made(db: &Db) {
 
 async fn without_handlers_it_says_what_it_cannot_tell(db: &Db) {
     let report = db.app().operator().unwrap().doctor().examine().await.unwrap();
-    let note = by(&report, "queues")[0];
-    assert_eq!(note.severity, Severity::Note);
-    assert!(note.what.contains("no handlers") && note.mend.contains("outbox::cli::run"));
+    let found = by(&report, "queues")[0];
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(found.what.contains("no handlers") && found.mend.contains("outbox::cli::run"));
 }
 
 async fn a_database_that_is_away_is_an_error_at_once(db: &Db) {

@@ -46,6 +46,7 @@ async fn a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_writ
 
 /// Somebody has published it, and his transaction is open.
 async fn acks_that_set_a_timer_which_somebody_holds_keep_no_other_waiting(db: &Db) {
+    db.waits_for_locks().await;
     let timer = || Outgoing::new("timers", &1).timer_id("t");
     let sets = Subscriber::new("sets", "sets", move |ctx: Context| async move {
         ctx.publisher().collect(timer())

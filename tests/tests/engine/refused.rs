@@ -2,18 +2,24 @@
 //! row has what makes a claim fail.
 
 use outbox_tests::db::Db;
+use outbox_tests::probe::with_result;
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
 
 use super::free;
-use outbox::retry::Constant;
+use outbox::dlq::Filter;
+use outbox::ops::{PeekOptions, WhyOptions};
+use outbox::retry::{Constant, NoRetry};
 use outbox::{Context, Outgoing, Subscriber};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 on_postgres!(only_a_claim_whose_fate_is_unknown_is_given_back);
-on_both!(a_published_message_that_the_database_refuses_is_a_failure_of_its_handler);
+on_both!(
+    a_published_message_that_the_database_refuses_is_a_failure_of_its_handler,
+    a_table_of_pauses_that_somebody_drops_stops_no_app_for_long,
+);
 
 /// Whatever was rolled back, sequences keep count.
 const COUNTED: &str = "CREATE FUNCTION counted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -109,12 +115,54 @@ async fn what_other_writers_leave_in_a_row_stops_no_queue() {
         let id = db.publish("q", n as i64).await;
         db.exec(format!("UPDATE outbox SET {left} WHERE id = {id}")).await;
     }
-    db.publish("q", 9).await;
+    let last = db.publish("q", 9).await;
+    db.exec(format!(
+        "UPDATE outbox SET acquired_token = x'616263', acquired_at = 1 WHERE id = {last}"
+    ))
+    .await;
+    db.exec("INSERT INTO outbox_paused VALUES (CAST(x'61ff' AS TEXT), 1, CAST(x'62ff' AS TEXT))")
+        .await;
+    // Nor does it keep operators from looking, as long as it waits,
+    let operator = db.app().operator().unwrap();
+    assert!(!operator.pause(&["p"], None).await.unwrap()[0].was_paused);
+    assert_eq!(operator.paused().await.unwrap().len(), 2);
+    let waiting = operator.peek("q", &PeekOptions::default()).await.unwrap();
+    assert_eq!(waiting.len(), 5);
+    for row in waiting {
+        operator.why(row.id, &WhyOptions::default()).await.unwrap();
+    }
+    db.exec("UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    let (subscriber, probe) =
+        with_result("q", "q", |run| if run.n < 9 { Err("no".into()) } else { Ok(()) });
+    probe.let_end(100);
+    let running = db.app().only([subscriber.retry(NoRetry)]).start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    // and when it is a dead letter.
+    db.exec("UPDATE outbox_dlq SET last_exception = CAST(x'62ff' AS TEXT)").await;
+    let letters = operator.dead_letters();
+    let page = letters.list(&Filter::new(), None, 10).await.unwrap();
+    assert_eq!(page.letters.len(), 4);
+    for letter in &page.letters {
+        letters.show(letter.id).await.unwrap().unwrap();
+    }
+    assert_eq!(letters.groups(&Filter::new(), 10).await.unwrap().letters, 4);
+    let report = db.app().doctor().unwrap().examine().await.unwrap();
+    assert!(report.checks.iter().all(|check| check.said.is_some()), "{report:#?}");
+    db.close().await;
+}
+
+/// As a tool may propose that owns the tables of another service.
+async fn a_table_of_pauses_that_somebody_drops_stops_no_app_for_long(db: &Db) {
     let (subscriber, probe) = free("q");
-    let running = db.app().only([subscriber]).start().await.unwrap();
+    let often = Duration::from_millis(20);
+    let running =
+        db.app().only([subscriber.min_poll(often).max_poll(often)]).start().await.unwrap();
+    db.publish("q", 1).await;
+    probe.start().await;
+    db.exec("DROP TABLE outbox_paused").await;
+    db.publish("q", 2).await;
     probe.start().await;
     db.drained().await;
     running.stop().await.unwrap();
-    assert!(probe.finished() >= 4, "those whose headers are none are dead letters");
-    db.close().await;
 }

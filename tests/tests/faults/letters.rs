@@ -117,8 +117,8 @@ async fn a_table_that_is_locked_for_several_leases_condemns_no_row(db: &Db) {
     running.stop().await.unwrap();
 }
 
-/// The engine waits for a lock for five seconds.
 async fn a_lock_that_is_waited_for_longer_than_a_lease_takes_nothing_from_a_row(db: &Db) {
+    db.waits_for_locks().await;
     let queue = unique("failing");
     let (failing, probe) = with_result("failing", &queue, |_| Err("for good".to_owned()));
     probe.let_end(10_000);

@@ -1,5 +1,6 @@
 //! The life of an app, from before its start to its end.
 
+use outbox::Subscriber;
 use outbox::health::Phase;
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
@@ -16,6 +17,8 @@ on_both!(
     an_app_that_was_dropped_has_stopped,
     tables_that_are_changed_under_it_make_it_unready,
     claims_that_are_refused_make_it_unready_until_they_succeed,
+    claims_of_one_subscriber_that_are_refused_are_not_hidden_by_those_of_others,
+    a_start_that_failed_is_told_and_one_that_nobody_repeats_is_dead,
 );
 
 async fn an_app_is_ready_while_it_runs_and_only_then(db: &Db) {
@@ -122,5 +125,58 @@ async fn claims_that_are_refused_make_it_unready_until_they_succeed(db: &Db) {
     .await;
     db.exec("ALTER TABLE elsewhere RENAME TO outbox").await;
     eventually("it is ready again", async || health.check().await.ready).await;
+    running.stop().await.unwrap();
+}
+
+async fn claims_of_one_subscriber_that_are_refused_are_not_hidden_by_those_of_others(db: &Db) {
+    let often = |it: Subscriber| it.min_poll(SOON / 100).max_poll(SOON / 100);
+    let both = [free("broken", "broken").0, free("busy", "busy").0].map(often);
+    db.publish("broken", 7).await;
+    let refused = if db.is_postgres() {
+        db.exec(
+            "CREATE FUNCTION refused() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'not these'; END $$",
+        )
+        .await;
+        "CREATE TRIGGER refused BEFORE UPDATE ON outbox FOR EACH ROW
+         WHEN (NEW.queue = 'broken') EXECUTE FUNCTION refused()"
+    } else {
+        "CREATE TRIGGER refused BEFORE UPDATE ON outbox WHEN NEW.queue = 'broken'
+         BEGIN SELECT RAISE(ABORT, 'not these'); END"
+    };
+    db.exec(refused).await;
+    let running = db.app().only(both).start().await.unwrap();
+    let health = running.health();
+    let told = async || health.check().await.reasons.join("; ");
+    eventually("it is told", async || told().await.contains("refused, of broken;")).await;
+    for n in 0..20 {
+        db.publish("busy", n).await;
+        let reasons = told().await;
+        assert!(reasons.contains("refused, of broken;"), "{n}: {reasons}");
+    }
+    db.exec(if db.is_postgres() {
+        "DROP TRIGGER refused ON outbox"
+    } else {
+        "DROP TRIGGER refused"
+    })
+    .await;
+    eventually("it is ready again", async || health.check().await.ready).await;
+    running.stop().await.unwrap();
+}
+
+async fn a_start_that_failed_is_told_and_one_that_nobody_repeats_is_dead(db: &Db) {
+    let app = db.app().only([free("it", "q").0]);
+    let probes = Probes::of(app.health().limit(SOON)).await;
+    db.exec("ALTER TABLE outbox RENAME TO elsewhere").await;
+    assert!(app.start().await.is_err());
+    let (status, body) = probes.get("/ready").await;
+    assert_eq!((status, probes.live().await), (503, 200), "whoever started it may try again");
+    let reason = body["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("the start has failed") && reason.contains("outbox"), "{body}");
+    assert!(app.clone().run_until(std::future::pending::<()>()).await.is_err());
+    assert_eq!(probes.live().await, 503);
+    db.exec("ALTER TABLE elsewhere RENAME TO outbox").await;
+    let running = app.start().await.unwrap();
+    assert_eq!((probes.live().await, probes.ready().await), (200, 200));
     running.stop().await.unwrap();
 }

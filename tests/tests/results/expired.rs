@@ -18,7 +18,8 @@ on_all!(
 
 /// Due after its time is over.
 fn late(n: i64) -> Outgoing {
-    Outgoing::new("q", &n).delay(2 * MOMENT).expires_in(MOMENT)
+    let limit = MOMENT.as_millis().to_string();
+    Outgoing::new("q", &n).delay(2 * MOMENT).header("outbox-expires-in", limit)
 }
 
 async fn what_is_due_too_late_is_not_run(stage: &Stage) {

@@ -18,6 +18,7 @@ on_both!(
     timers_of_a_batch_set_each_other_again,
     what_was_written_for_a_message_that_its_layer_gave_up_does_not_commit,
     what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not_commit,
+    what_was_written_for_a_message_of_which_something_cannot_be_published_does_not_commit,
 );
 
 fn named(n: usize) -> Outgoing {
@@ -254,6 +255,20 @@ async fn what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not
         } else {
             Ok(Outcome::Ack)
         }
+    })
+    .await;
+    assert_eq!((done(db).await, db.letters().await), (3, 0));
+}
+
+/// It fails, though its handler has succeeded.
+async fn what_was_written_for_a_message_of_which_something_cannot_be_published_does_not_commit(
+    db: &Db,
+) {
+    run_slowly(db, |ctx, next| async move {
+        if is_failed(&ctx) {
+            ctx.publisher().collect(Outgoing::new("receipts", &1).timer_id("")).unwrap();
+        }
+        next.run(ctx).await
     })
     .await;
     assert_eq!((done(db).await, db.letters().await), (3, 0));

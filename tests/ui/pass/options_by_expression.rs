@@ -14,6 +14,11 @@ async fn counts(_: u64) {}
 #[subscriber([QUEUES[0], "b"], lease_ttl = PATIENCE * 12, min_poll = PATIENCE, timeout = PATIENCE)]
 async fn durations(_: u64) {}
 
+const POLICY: AckPolicy = AckPolicy::RejectOnError;
+
+#[subscriber("policies", ack = POLICY)]
+async fn policies(_: u64) {}
+
 const PREFIX: &str = "shop.";
 
 #[subscriber(PREFIX.to_owned() + "orders", publish = PREFIX.to_owned() + "mails")]

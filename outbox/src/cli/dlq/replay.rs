@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
 use super::super::output::printable;
+use super::super::publish::json_document;
 use super::super::queues;
 use super::selection::{self, Selection};
 use super::{Context, DeadLetters, Done, Trouble, shown};
@@ -17,6 +18,8 @@ use crate::dlq::{Canary, CanaryOutcome, Kept, Replay, ReplayReport, Replayed};
 
 /// Letters that are listed one by one; of all others there are counts.
 const LISTED: usize = 1000;
+/// Letters of which each is told on a terminal, too.
+const FEW: u64 = 10;
 
 /// Put messages of open letters back into the outbox, the oldest first.
 ///
@@ -34,12 +37,15 @@ pub(super) struct ReplayLetters {
     /// To another queue.
     #[arg(long, value_name = "QUEUE")]
     to_queue: Option<String>,
-    /// With another payload, this text; for one id.
+    /// With another payload, this text; for one id. It has to be JSON if the letter's is.
     #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
     payload: Option<String>,
     /// With another payload, the bytes of a file; for one id.
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
+    /// Whether or not the other payload is JSON.
+    #[arg(long)]
+    raw: bool,
     /// Not faster than so many letters a second.
     #[arg(long, value_name = "LETTERS")]
     rate: Option<f64>,
@@ -56,8 +62,8 @@ pub(super) struct ReplayLetters {
     /// Run the handler of this program in a transaction that is rolled back, and show
     /// what would become of the letters; for handlers that take `Tx`, and for ids.
     #[arg(long, conflicts_with_all = [
-        "canary", "rate", "to_queue", "payload", "payload_file", "all", "limit", "queue", "reason",
-        "error_kind", "fingerprint", "since", "until",
+        "canary", "rate", "to_queue", "payload", "payload_file", "raw", "all", "limit", "queue",
+        "reason", "error_kind", "fingerprint", "since", "until",
     ])]
     dry_run: bool,
     #[command(flatten)]
@@ -74,8 +80,15 @@ impl ReplayLetters {
             return super::dry_run::run(context, &self.selection.ids(), &self.consent).await;
         }
         let filter = self.selection.filter_or_all(letters, self.all).await?;
-        let how = self.how()?;
+        let payload = self.payload()?;
+        let how = self.how(payload.clone());
         Trouble::usage(&how.problems(&filter))?;
+        if let (Some(payload), [id]) = (&payload, &self.selection.ids()[..])
+            && !self.raw
+            && is_json(letters, *id).await?
+        {
+            json_document(payload)?;
+        }
         let which = selection::told(&filter);
         // Those that are counted, and no others.
         let filter = letters.open_letters(&filter).await?;
@@ -130,7 +143,17 @@ impl ReplayLetters {
         Ok(if good { Done::Good } else { Done::Bad })
     }
 
-    fn how(&self) -> Result<Replay, Trouble> {
+    fn payload(&self) -> Result<Option<Vec<u8>>, Trouble> {
+        let Some(path) = &self.payload_file else {
+            return Ok(self.payload.clone().map(String::into_bytes));
+        };
+        let bytes = std::fs::read(path);
+        bytes
+            .map(Some)
+            .map_err(|error| Trouble::Usage(format!("{} cannot be read: {error}", path.display())))
+    }
+
+    fn how(&self, payload: Option<Vec<u8>>) -> Replay {
         let mut how = Replay::new();
         if let Some(limit) = self.limit {
             how = how.limit(limit);
@@ -138,14 +161,8 @@ impl ReplayLetters {
         if let Some(queue) = &self.to_queue {
             how = how.to_queue(queue);
         }
-        if let Some(text) = &self.payload {
-            how = how.payload(text.clone().into_bytes());
-        }
-        if let Some(path) = &self.payload_file {
-            let bytes = std::fs::read(path).map_err(|error| {
-                Trouble::Usage(format!("{} cannot be read: {error}", path.display()))
-            })?;
-            how = how.payload(bytes);
+        if let Some(payload) = payload {
+            how = how.payload(payload);
         }
         if let Some(rate) = self.rate {
             how = how.per_second(rate);
@@ -154,8 +171,18 @@ impl ReplayLetters {
             let canary = Canary::new(first, self.canary_share).patience(self.canary_patience);
             how = how.canary(canary);
         }
-        Ok(how)
+        how
     }
+}
+
+/// Whether the payload of a letter is to be JSON: its headers say so, or nothing and it is.
+async fn is_json(letters: &DeadLetters, id: i64) -> Result<bool, Trouble> {
+    let Some(opened) = letters.show(id).await? else { return Ok(false) };
+    let headers = opened.headers().unwrap_or_default();
+    Ok(match headers.content_type() {
+        Some(kind) => kind.contains("json"),
+        None => json_document(&opened.payload).is_ok(),
+    })
 }
 
 fn outcome(one: &Replayed) -> Value {
@@ -171,10 +198,13 @@ fn text(report: &ReplayReport, told: &[Replayed]) -> String {
         let _ = write!(text, ", {} kept", shown::count(report.kept));
     }
     text.push('\n');
-    for one in told {
-        if let Err(kept) = one.row {
-            let _ = writeln!(text, "  letter {}: {kept}", one.letter);
-        }
+    let few = report.replayed <= FEW;
+    for Replayed { letter, row, .. } in told {
+        let _ = match row {
+            Err(kept) => writeln!(text, "  letter {letter}: {kept}"),
+            Ok(row) if few => writeln!(text, "  letter {letter} is row {row} now"),
+            Ok(_) => Ok(()),
+        };
     }
     if report.locked > 0 {
         let _ = writeln!(text, "  {}: {}", shown::letters(report.locked), Kept::Locked);

@@ -51,7 +51,7 @@ fn gets(look: &mut Look, taken: &Taken, now: Instant) -> Claim {
 /// For now; returns how long it rests.
 fn fails(look: &mut Look, claim: &Claim, now: Instant, took: Duration) -> Duration {
     let failed = StoreError::new("claim", "no answer", true);
-    let rest = look.rest(&failed);
+    let rest = look.rest(claim, &failed);
     look.failed(claim, &failed, took);
     look.rests_until(now + rest);
     rest
@@ -248,7 +248,7 @@ fn who_rests_after_a_failure_goes_along_with_who_tries_again() {
     // Half of ten.
     gets(&mut look, &rows(5, at(0)), now + MS);
     assert!(look.wants(now + MS) && !look.tries_soon(now + MS), "it rests no more");
-    look.rest(&StoreError::new("claim", "refused", false));
+    look.rest(&claim, &StoreError::new("claim", "refused", false));
     assert!(!look.tries_soon(until), "what is refused for good fails the others");
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn check(
 ) -> Result<String> {
     let waiting = on_desk!(operator, desk => desk.waiting().await)?;
     if subscribers.is_empty() {
-        found.note(
+        found.warning(
             "this program has no handlers: it cannot tell which queues somebody reads, nor \
              whether their messages decode",
             "these are the checks that keep a deploy from failing",
@@ -48,7 +48,26 @@ pub(super) async fn check(
         );
         return Ok(seen(&waiting));
     }
+    if operator.names().dlq().is_none() {
+        loses(subscribers, found);
+    }
     Ok(judge(&waiting, subscribers, found))
+}
+
+/// Without a table of dead letters.
+fn loses(subscribers: &[Subscriber], found: &mut Found) {
+    let fails = subscribers.iter().filter(|one| one.options.can_fail_terminally());
+    let names: Vec<_> = fails.map(|one| format!("`{}`", one.name())).collect();
+    if !names.is_empty() {
+        found.warning(
+            format!(
+                "no dead-letter table is configured: what fails for good is deleted, of {}",
+                names.join(", ")
+            ),
+            "nobody can look at such a message, or replay it",
+            "set `OUTBOX_DLQ_TABLE`, or call `.dlq(..)` on the app",
+        );
+    }
 }
 
 fn judge(waiting: &[Waiting], subscribers: &[Subscriber], found: &mut Found) -> String {

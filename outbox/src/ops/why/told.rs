@@ -45,7 +45,8 @@ impl Answer {
                     ),
                     Extension::Overdue { since } => format!(
                         "its process should have extended the lease {} ago: it is dead, cut off \
-                         or stuck, or the row waits in its memory",
+                         or stuck, or the row waits in its memory; or it is a Python service, \
+                         which extends none",
                         age(*since)
                     ),
                 };
@@ -70,8 +71,8 @@ impl Answer {
                     age(*over_for),
                     whose(subscriber.as_deref())
                 ),
-                means: "the process that claimed it died, was cut off, or lost the database; the \
-                        next claim of a subscriber of the queue takes the row"
+                means: "the process that claimed it died, was cut off, or lost the database, or it is a \
+                        Python service with longer leases; the next claim of a subscriber of the queue takes the row"
                     .into(),
                 next: "start a process that reads the queue, if none runs; see why the other died"
                     .into(),

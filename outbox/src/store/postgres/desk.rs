@@ -33,7 +33,7 @@ const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_cu
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
     SET LOCAL enable_mergejoin = off";
 
-columns!(PgRow, |PgTime(time)| time);
+columns!(PgRow, |PgTime(time)| time, sqlx::Row::try_get_unchecked);
 
 type Begun = Result<Transaction<'static, Postgres>, StoreError>;
 

@@ -103,10 +103,12 @@ impl PgDesk {
         self.move_on("purge dead letters", purge).await
     }
 
-    pub(crate) async fn fingerprint(&self, marks: &[(i64, String)]) -> Result<()> {
-        let (ids, fingerprints): (Vec<i64>, Vec<String>) = marks.iter().cloned().unzip();
+    pub(crate) async fn fingerprint(&self, marks: &[(Place, String)]) -> Result<()> {
+        let ids: Vec<i64> = marks.iter().map(|(place, _)| place.id).collect();
+        let times: Vec<_> = marks.iter().map(|(place, _)| time_of(Some(*place))).collect();
+        let fingerprints: Vec<String> = marks.iter().map(|(_, given)| given.clone()).collect();
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
-        let write = once(&text).bind(ids).bind(fingerprints);
+        let write = once(&text).bind(ids).bind(times).bind(fingerprints);
         let failed = failed("write fingerprints");
         let mut tx = self.begin("write fingerprints").await?;
         write.execute(&mut *tx).await.map_err(&failed)?;

@@ -78,13 +78,18 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// The lock timeout, unless there is a shorter one: of a connection that was given up the
 /// server does not know, and its session would wait for as long as a table is locked, with
-/// a new one beside it every half minute, and in the end do what nobody waits for. And a row
-/// that somebody has locked keeps the others of its batch waiting no longer.
+/// a new one beside it every half minute, and in the end do what nobody waits for. A row
+/// that somebody has locked keeps the others of its batch waiting no longer. And it is half of
+/// the time after which a session that waits looks for a deadlock: of two that wait for each
+/// other the engine gives way, and not the transaction of a user. (Unless that has waited for
+/// the other half before: where a batch waits for several rows, one after the other.)
 const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-    SELECT set_config('lock_timeout', '5s', false)
-    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
+    SELECT set_config('lock_timeout', extract(epoch FROM half) * 1000 || 'ms', false)
+    FROM (SELECT greatest(least(current_setting('deadlock_timeout')::interval / 2, '5s'), '1ms')
+        AS half) AS patience
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half";
 
 /// Beside that, where settles are not waited for.
 const ASYNC: &str = "SET synchronous_commit = off";

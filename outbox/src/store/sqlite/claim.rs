@@ -11,12 +11,14 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 use tracing::warn;
 use uuid::Uuid;
 
+use super::desk::text;
 use super::settle::Statement;
 use super::{SqliteStore, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
 use crate::message::to_micros;
+use crate::store::answers::Columns as _;
 use crate::store::{
     Before, CLAIM_BYTES, Claim, Claimed, Expects, Extend, Landed, Lease, Position, Taken,
 };
@@ -293,11 +295,13 @@ pub(super) fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
     let count = |index| row.try_get::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
     let time = |index| row.try_get::<i64, _>(index).map(from_micros);
     let maybe = |index| row.try_get::<Option<i64>, _>(index).map(|at| at.map(from_micros));
+    // One of another writer may be no token of ours.
+    let token = |bytes: Vec<u8>| Uuid::from_slice(&bytes).unwrap_or_default();
     Ok(Row {
         id: row.try_get(0)?,
-        queue: row.try_get(1)?,
-        payload: row.try_get::<Vec<u8>, _>(2)?.into(),
-        headers: row.try_get::<Option<String>, _>(3)?.map(Into::into),
+        queue: text(row, 1)?,
+        payload: row.try_get_unchecked::<Vec<u8>, _>(2)?.into(),
+        headers: row.maybe(3, text)?.map(Into::into),
         attempts_count: count(4)?,
         deliveries_count: count(5)?,
         created_at: time(6)?,
@@ -305,7 +309,7 @@ pub(super) fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
         first_attempt_at: maybe(8)?,
         last_attempt_at: maybe(9)?,
         acquired_at: maybe(10)?,
-        acquired_token: row.try_get(11)?,
-        timer_id: row.try_get(12)?,
+        acquired_token: row.try_get_unchecked::<Option<_>, _>(11)?.map(token),
+        timer_id: row.maybe(12, text)?,
     })
 }

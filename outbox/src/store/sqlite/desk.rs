@@ -12,7 +12,13 @@ use crate::ops::failed::failed;
 use crate::store::answers::columns;
 use crate::store::names::TableNames;
 
-columns!(SqliteRow, from_micros);
+columns!(SqliteRow, from_micros, text);
+
+/// Of another writer one need be no UTF-8, which SQLite does not look at, or be a number.
+pub(super) fn text(row: &SqliteRow, at: usize) -> sqlx::Result<String> {
+    let bytes: &[u8] = row.try_get_unchecked(at)?;
+    Ok(String::from_utf8_lossy(bytes).into_owned())
+}
 
 /// What operators do, on SQLite. Each kind of work stands in a file of its own.
 #[derive(Debug, Clone)]

@@ -93,12 +93,12 @@ impl SqliteDesk {
         self.move_on("purge dead letters", purge).await
     }
 
-    pub(crate) async fn fingerprint(&self, marks: &[(i64, String)]) -> Result<()> {
+    pub(crate) async fn fingerprint(&self, marks: &[(Place, String)]) -> Result<()> {
         let failed = failed("write fingerprints");
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
         let mut tx = self.writing("write fingerprints").await?;
-        for (id, fingerprint) in marks {
-            let write = query(&text).bind(*id).bind(fingerprint.clone());
+        for (place, fingerprint) in marks {
+            let write = query(&text).bind(place.id).bind(fingerprint.clone());
             write.execute(&mut *tx).await.map_err(&failed)?;
         }
         tx.commit().await.map_err(failed)

@@ -3,11 +3,13 @@
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
+use super::desk::text;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::ops::Pause;
 use crate::ops::failed::failed;
+use crate::store::answers::Columns as _;
 use crate::store::statements;
 
 statements! {
@@ -25,7 +27,7 @@ impl SqliteDesk {
         let before = query(&sql.paused).fetch_all(&mut *tx).await.map_err(failed("pause"))?;
         let mut pauses = Vec::with_capacity(queues.len());
         for queue in queues {
-            let was_paused = before.iter().any(|row| row.get::<&str, _>(0) == queue);
+            let was_paused = before.iter().any(|row| text(row, 0).is_ok_and(|it| it == *queue));
             let write = query(&sql.pause).bind(queue.clone()).bind(note.map(str::to_owned));
             let row = write.fetch_one(&mut *tx).await;
             pauses.push(row.and_then(|row| pause(&row, was_paused)).map_err(failed("pause"))?);
@@ -55,9 +57,9 @@ impl SqliteDesk {
 
 fn pause(row: &SqliteRow, was_paused: bool) -> Result<Pause, sqlx::Error> {
     Ok(Pause {
-        queue: row.try_get(0)?,
+        queue: text(row, 0)?,
         paused_at: from_micros(row.try_get(1)?),
-        note: row.try_get(2)?,
+        note: row.maybe(2, text)?,
         was_paused,
     })
 }

@@ -7,13 +7,14 @@ use sqlx::{Connection as _, Executor as _, Row as _};
 use tokio::time::sleep;
 
 use super::claim::read;
+use super::desk::text;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros, to_micros};
 use crate::ops::failed::failed;
 use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
-use crate::store::answers::letter_in_short;
+use crate::store::answers::{Columns as _, letter_in_short};
 use crate::store::statements;
 
 /// Transactions of the engine are over by then.
@@ -30,7 +31,7 @@ impl SqliteDesk {
         let statement = query(&Sql::new(&self.names).why_row).bind(id);
         let found = |row: &SqliteRow| {
             let paused: Option<i64> = row.try_get(14)?;
-            let note: Option<String> = row.try_get(15)?;
+            let note = row.maybe(15, text)?;
             Ok(Found {
                 row: read(row)?,
                 now: from_micros(row.try_get(13)?),

@@ -1,4 +1,4 @@
-//! Two that wait for each other, of which the server ends one.
+//! Two that wait for each other, of which one gives way.
 
 use std::time::Duration;
 
@@ -20,14 +20,17 @@ const ROUND: Duration = Duration::from_secs(5);
 /// A session tells of its own after ten seconds at most.
 const TOLD: Duration = Duration::from_secs(11);
 
-/// Writes rows in the order in which nobody else does. True if the server had to end
-/// somebody because of that.
+/// Writes rows in the order in which nobody else does, and by turns is in no hurry to find
+/// that out, so that the app gives way, and finds it out at once. True if it was ended for that.
 pub(super) async fn deadlock(world: &World, _: Rng) -> Result<bool> {
     let before = deadlocks(world).await?;
     let begun = Instant::now();
-    while begun.elapsed() < TIME {
+    for finds_out in ["1min", "10ms"].into_iter().cycle() {
+        if begun.elapsed() >= TIME {
+            break;
+        }
         // One that was ended, or that the server was away for, is not the last.
-        let _ = timeout(ROUND, tangle(world)).await;
+        let _ = timeout(ROUND, tangle(world, finds_out)).await;
         sleep(PAUSE).await;
     }
     let waited = Instant::now();
@@ -51,14 +54,14 @@ async fn deadlocks(world: &World) -> Result<i64> {
 /// Settlements lock their rows from the lowest id on. The middle of what is leased is kept
 /// from them, so that they wait and have low rows, and the high ones too; then the low ones
 /// are asked for. When the middle is let go, whoever goes on to a high row closes the ring.
-async fn tangle(world: &World) -> Result<()> {
+async fn tangle(world: &World, finds_out: &str) -> Result<()> {
     let (mut high, mut middle) = (world.admin().await?, world.admin().await?);
     let leased = "SELECT id FROM outbox WHERE acquired_token IS NOT NULL ORDER BY id";
     let ids: Vec<i64> = sqlx::query_scalar(leased).fetch_all(&mut high).await?;
     if ids.len() >= 3 {
         let third = ids.len() / 3;
-        lock(&mut high, &ids[2 * third..]).await?;
-        lock(&mut middle, &ids[third..2 * third]).await?;
+        lock(&mut high, &ids[2 * third..], finds_out).await?;
+        lock(&mut middle, &ids[third..2 * third], finds_out).await?;
         sleep(PILE).await;
         let low = async {
             for id in ids[..third].iter().rev() {
@@ -82,11 +85,11 @@ async fn tangle(world: &World) -> Result<()> {
     Ok(middle.close().await?)
 }
 
-/// It finds out later than others that it waits in a ring: they are to be ended.
-async fn lock(admin: &mut PgConnection, ids: &[i64]) -> Result<()> {
-    admin
-        .execute("BEGIN; SET LOCAL deadlock_timeout = '500ms'; SET LOCAL lock_timeout = '1s'")
-        .await?;
+/// After that long it finds out that it waits in a ring.
+async fn lock(admin: &mut PgConnection, ids: &[i64], finds_out: &str) -> Result<()> {
+    let begin =
+        format!("BEGIN; SET LOCAL deadlock_timeout = '{finds_out}'; SET LOCAL lock_timeout = '1s'");
+    admin.execute(AssertSqlSafe(begin)).await?;
     let sql = "SELECT id FROM outbox WHERE id = ANY($1) ORDER BY id DESC FOR UPDATE SKIP LOCKED";
     sqlx::query(sql).bind(ids).execute(admin).await?;
     Ok(())

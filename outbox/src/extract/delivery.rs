@@ -1,0 +1,108 @@
+//! What a run needs of its delivery, and what is left there for the engine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::States;
+use super::loan::Loan;
+use super::watch::Watch;
+use super::work::{Stage, Work};
+use crate::message::{Headers, Row};
+use crate::publish::{Collected, Gathered, Publisher};
+use crate::subscriber::{AckPolicy, Outcome};
+use crate::tracking::Trail;
+
+/// What a run needs of its delivery, in one allocation.
+pub(crate) struct Delivery {
+    pub(crate) row: Box<Row>,
+    pub(crate) common: Arc<Common>,
+    pub(crate) watch: Watch,
+    pub(crate) headers: OnceLock<Headers>,
+    pub(crate) trail: OnceLock<Trail>,
+    pub(crate) collected: OnceLock<Collected>,
+    /// What is collected from now on would be lost.
+    pub(crate) ended: AtomicBool,
+    pub(crate) loan: OnceLock<Arc<Loan>>,
+    /// What was said under `AckPolicy::Manual`; the first word counts.
+    pub(crate) said: OnceLock<Word>,
+    pub(crate) work: Work,
+    /// When its handler was started.
+    pub(crate) began: OnceLock<Instant>,
+}
+
+/// On a delivery.
+pub(crate) struct Word {
+    pub(crate) outcome: Outcome,
+    /// By the handler, and not by a layer around it.
+    pub(crate) within: bool,
+}
+
+/// What the deliveries of a subscriber share.
+pub(crate) struct Common {
+    pub(crate) subscriber: &'static str,
+    pub(crate) states: States,
+    pub(crate) publisher: Publisher,
+    pub(crate) ack: AckPolicy,
+    /// Places on blocking threads, for handlers that are plain fns.
+    pub(crate) threads: Arc<Semaphore>,
+}
+
+impl Common {
+    /// Not when rows are acked before the handler runs.
+    pub(crate) fn collects(&self) -> bool {
+        self.ack != AckPolicy::AckFirst
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new(row: Box<Row>, common: &Arc<Common>, deadline: Instant) -> Self {
+        Self {
+            row,
+            common: Arc::clone(common),
+            watch: Watch::until(deadline),
+            headers: OnceLock::new(),
+            trail: OnceLock::new(),
+            collected: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            loan: OnceLock::new(),
+            said: OnceLock::new(),
+            work: Work::new(),
+            began: OnceLock::new(),
+        }
+    }
+
+    /// Where its transaction stands, if the handler takes one.
+    pub(crate) fn loan(&self) -> &Arc<Loan> {
+        self.loan.get_or_init(Arc::default)
+    }
+
+    /// Whether an ack is of what its handler did, and not a layer's in spite of that.
+    pub(super) fn is_acked_by_handler(&self) -> bool {
+        let said = self.said.get().is_some_and(|it| it.within && it.outcome == Outcome::Ack);
+        said && !self.took_transaction()
+            || matches!(self.work.stage(), Stage::Outside | Stage::Acked)
+    }
+
+    /// What its handler and the layers have collected. From now on they collect nothing.
+    pub(crate) fn collected(&self) -> Vec<Gathered> {
+        self.ended.store(true, Ordering::SeqCst);
+        self.collected.get().map(Collected::end).unwrap_or_default()
+    }
+
+    /// Whether its handler waits for its transaction.
+    pub(crate) fn is_beginning(&self) -> bool {
+        self.loan.get().is_some_and(|loan| loan.is_beginning())
+    }
+
+    /// Whether its handler has asked for a transaction.
+    pub(crate) fn took_transaction(&self) -> bool {
+        self.loan.get().is_some_and(|loan| loan.lent.get().is_some())
+    }
+
+    pub(crate) fn is_sole_writer(&self) -> bool {
+        self.loan.get().is_some_and(|loan| loan.is_sole_writer())
+    }
+}

@@ -1,0 +1,57 @@
+//! What is published with the ack of a delivery.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Outgoing, PublishError};
+
+/// Messages to publish with the ack of a delivery; `None` once it has ended.
+#[derive(Clone)]
+pub(crate) struct Collected(Arc<Mutex<Option<Vec<Gathered>>>>);
+
+/// One of them.
+pub(crate) struct Gathered {
+    pub(crate) message: Outgoing,
+    /// By the handler, and not by a layer around it.
+    pub(crate) within: bool,
+}
+
+impl Collected {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Some(Vec::new()))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Gathered>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// When the delivery has ended.
+    pub(super) fn push(&self, mut message: Outgoing, within: bool) -> Result<(), PublishError> {
+        // One that was made by the publisher which collects it would keep what it is kept in.
+        message.publisher = None;
+        self.lock().as_mut().ok_or(PublishError::NoDelivery)?.push(Gathered { message, within });
+        Ok(())
+    }
+
+    /// What there is; from now on it takes nothing.
+    pub(crate) fn end(&self) -> Vec<Gathered> {
+        self.lock().take().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::Context;
+    use crate::publish::Publisher;
+
+    /// It would never be freed, whatever became of the delivery.
+    #[test]
+    fn a_message_that_is_collected_by_the_publisher_that_made_it_does_not_keep_itself() {
+        let collected = Collected::new();
+        let publisher = Publisher::default().of(&Context::of_test("{}"), Some(collected.clone()));
+        publisher.collect(publisher.message("q", &1)).unwrap();
+        drop(publisher);
+        assert_eq!(Arc::strong_count(&collected.0), 1);
+    }
+}
