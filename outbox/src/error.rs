@@ -87,6 +87,7 @@ impl fmt::Display for Told<'_> {
 /// the row that a constraint refused.
 #[derive(thiserror::Error)]
 #[error("{action}: {}", Told(&**source))]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing of its own")]
 pub struct StoreError {
     /// What was being done: "claim", "ack", ...
     pub action: &'static str,
@@ -101,6 +102,8 @@ pub struct StoreError {
     pub(crate) perhaps_done: bool,
     /// There was no connection to send it over.
     pub(crate) unsent: bool,
+    /// The server has given it up, as with a `statement_timeout`.
+    pub(crate) took_too_long: bool,
 }
 
 impl fmt::Debug for StoreError {
@@ -111,7 +114,14 @@ impl fmt::Debug for StoreError {
 
 impl StoreError {
     pub(crate) fn new(action: &'static str, source: impl Into<BoxError>, transient: bool) -> Self {
-        Self { action, source: source.into(), transient, perhaps_done: true, unsent: false }
+        Self {
+            action,
+            source: source.into(),
+            transient,
+            perhaps_done: true,
+            unsent: false,
+            took_too_long: false,
+        }
     }
 }
 
@@ -123,11 +133,12 @@ impl StoreError {
             let code = error.as_database_error().map(|refused| refused.code().unwrap_or_default());
             let transient = code.as_deref().is_none_or(passes);
             let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
+            let took_too_long = code.as_deref() == Some("57014");
             let failed = match code.as_deref().and_then(cause) {
                 Some(cause) => Self::new(action, Explained { source: error, cause }, transient),
                 None => Self::new(action, error, transient),
             };
-            Self { perhaps_done, ..failed }
+            Self { perhaps_done, took_too_long, ..failed }
         }
     }
 }

@@ -29,6 +29,11 @@ impl Line {
         self.fields.get(field).map(String::as_str)
     }
 
+    /// Whether a field has this in it.
+    pub fn says(&self, field: &str, text: &str) -> bool {
+        self.get(field).is_some_and(|value| value.contains(text))
+    }
+
     pub fn text(&self) -> String {
         format!("{} {} {:?}", self.target, self.level, self.fields)
     }
@@ -115,12 +120,16 @@ pub fn lines() -> Vec<Line> {
     LINES.lock().unwrap().clone()
 }
 
+/// How many of them are such ones. For who asks again and again: it copies none.
+pub fn count(which: impl Fn(&Line) -> bool) -> usize {
+    LINES.lock().unwrap().iter().filter(|line| which(line)).count()
+}
+
 /// The events of a queue so far. Tests run side by side, so each has queues of
 /// its own.
 pub fn events(queue: &str) -> Vec<Line> {
-    let mut lines = lines();
-    lines.retain(|line| line.event().is_some() && line.get("queue") == Some(queue));
-    lines
+    let of = |line: &&Line| line.event().is_some() && line.get("queue") == Some(queue);
+    LINES.lock().unwrap().iter().filter(of).cloned().collect()
 }
 
 /// Their names.

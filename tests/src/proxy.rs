@@ -18,14 +18,24 @@ pub struct Proxy {
     /// Where new connections lead.
     server: Arc<Mutex<String>>,
     lines: Arc<Mutex<Vec<Arc<Line>>>>,
-    /// How many more connections are cut when they commit.
-    cuts: Arc<AtomicUsize>,
-    /// How many more are cut before their commits get through.
-    losses: Arc<AtomicUsize>,
-    /// How many more are frozen when they are asked for a sign of life.
-    pings: Arc<AtomicUsize>,
+    left: Arc<Left>,
     /// New connections are frozen too.
     hangs: Arc<AtomicBool>,
+}
+
+/// How many more connections are to end in each of these ways.
+#[derive(Default)]
+struct Left {
+    /// Cut when they commit.
+    cuts: AtomicUsize,
+    /// Cut before their commits get through.
+    losses: AtomicUsize,
+    /// Frozen before that.
+    freezes: AtomicUsize,
+    /// Frozen when they are asked for a sign of life.
+    pings: AtomicUsize,
+    /// Frozen when the server has sent more than so many bytes, unless it is 0.
+    long: AtomicUsize,
 }
 
 /// A Sync alone.
@@ -47,10 +57,10 @@ enum Fate {
 struct Line {
     listens: AtomicBool,
     fate: watch::Sender<Fate>,
+    /// Bytes that the server has sent.
+    sent: AtomicUsize,
     cut: AtomicBool,
-    cuts: Arc<AtomicUsize>,
-    losses: Arc<AtomicUsize>,
-    pings: Arc<AtomicUsize>,
+    left: Arc<Left>,
 }
 
 impl Proxy {
@@ -61,21 +71,16 @@ impl Proxy {
             address: socket.local_addr().unwrap(),
             server: Arc::clone(&server),
             lines: Arc::default(),
-            cuts: Arc::default(),
-            losses: Arc::default(),
-            pings: Arc::default(),
+            left: Arc::default(),
             hangs: Arc::default(),
         };
-        let (lines, cuts) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.cuts));
-        let (losses, hangs) = (Arc::clone(&proxy.losses), Arc::clone(&proxy.hangs));
-        let pings = Arc::clone(&proxy.pings);
+        let (lines, left) = (Arc::clone(&proxy.lines), Arc::clone(&proxy.left));
+        let hangs = Arc::clone(&proxy.hangs);
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
                 let to = server.lock().unwrap().clone();
                 let Ok(server) = TcpStream::connect(to).await else { continue };
-                let (cuts, losses) = (Arc::clone(&cuts), Arc::clone(&losses));
-                let pings = Arc::clone(&pings);
-                let line = Arc::new(Line { cuts, losses, pings, ..Line::default() });
+                let line = Arc::new(Line { left: Arc::clone(&left), ..Line::default() });
                 if hangs.load(Ordering::SeqCst) {
                     line.fate.send_replace(Fate::Frozen);
                 }
@@ -140,32 +145,48 @@ impl Proxy {
 
     /// Lets the next commit through to the server, and nothing come back of it.
     pub fn cut_at_commit(&self) {
-        self.cuts.store(1, Ordering::SeqCst);
+        self.left.cuts.store(1, Ordering::SeqCst);
     }
 
     /// True once it was.
     pub fn has_cut(&self) -> bool {
-        self.cuts.load(Ordering::SeqCst) == 0
+        self.left.cuts.load(Ordering::SeqCst) == 0
     }
 
     /// Closes the connection on which the next commit comes, instead of letting it through.
     pub fn lose_a_commit(&self) {
-        self.losses.store(1, Ordering::SeqCst);
+        self.left.losses.store(1, Ordering::SeqCst);
     }
 
     /// True once it has.
     pub fn has_lost_it(&self) -> bool {
-        self.losses.load(Ordering::SeqCst) == 0
+        self.left.losses.load(Ordering::SeqCst) == 0
+    }
+
+    /// Freezes the connection on which the next commit comes, before that gets through.
+    pub fn freeze_at_commit(&self) {
+        self.left.freezes.store(1, Ordering::SeqCst);
     }
 
     /// Freezes the next connections that are asked for a sign of life, so many of them.
     pub fn freeze_at_pings(&self, connections: usize) {
-        self.pings.store(connections, Ordering::SeqCst);
+        self.left.pings.store(connections, Ordering::SeqCst);
     }
 
     /// How many of them are left.
     pub fn pings_left(&self) -> usize {
-        self.pings.load(Ordering::SeqCst)
+        self.left.pings.load(Ordering::SeqCst)
+    }
+
+    /// Freezes connections on which the server has sent more than so many bytes.
+    pub fn freeze_after(&self, bytes: usize) {
+        self.left.long.store(bytes, Ordering::SeqCst);
+    }
+
+    /// How many of the connections are frozen.
+    pub fn frozen(&self) -> usize {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|line| *line.fate.borrow() == Fate::Frozen).count()
     }
 
     /// Freezes every connection there is now.
@@ -236,15 +257,27 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>, 
             let one_less = |left: usize| left.checked_sub(1);
             left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
         };
-        if way == Towards::Server && some == PING && took(&line.pings) {
+        if way == Towards::Server && some == PING && took(&line.left.pings) {
             line.fate.send_replace(Fate::Frozen);
             continue;
         }
+        if way == Towards::Client {
+            let sent = line.sent.fetch_add(count, Ordering::SeqCst) + count;
+            let most = line.left.long.load(Ordering::SeqCst);
+            if most > 0 && sent > most {
+                line.fate.send_replace(Fate::Frozen);
+                continue;
+            }
+        }
         if some.windows(7).any(|word| word == b"COMMIT\0") {
-            if took(&line.losses) {
+            if took(&line.left.losses) {
                 return;
             }
-            line.cut.store(took(&line.cuts), Ordering::SeqCst);
+            if took(&line.left.freezes) {
+                line.fate.send_replace(Fate::Frozen);
+                continue;
+            }
+            line.cut.store(took(&line.left.cuts), Ordering::SeqCst);
         }
         if to.write_all(some).await.is_err() {
             return;

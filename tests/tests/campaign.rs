@@ -24,6 +24,9 @@ fn a_minute(store: &str) {
     for id in ["P1", "M1", "D1", "D2", "L1", "L3", "H1", "H3", "C1", "T1", "V1"] {
         assert!(report["properties"][id]["tested"].as_u64() > Some(20), "{id}: {report}");
     }
+    for (id, verdict) in report["properties"].as_object().unwrap() {
+        assert!(verdict["tested"].as_u64() > Some(0), "{id}: {report}");
+    }
     assert!(report["faults"].as_object().unwrap().len() > 4, "{report}");
 }
 

@@ -13,6 +13,9 @@ use crate::errors::Errors;
 /// Extractors that are about one delivery.
 const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
 
+/// Payloads that are no values, which a handler of single messages may take.
+const ENCODED: [&str; 3] = ["Bytes", "Json", "Encoded"];
+
 const OF_RUN: &str = "this is made from one message, and of a batch only once: take `Batch<T>`, \
     where each item has a `context`, or say by `FromContext::SAME_FOR_ALL` that it is the same for all";
 
@@ -27,6 +30,15 @@ pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Para
         errors.at(first, "with `batch` the first parameter is `Vec<T>` or `Batch<T>`");
         return Vec::new();
     };
+    if let Some(name) = last_segment(message)
+        && ENCODED.contains(&&*name)
+    {
+        let why = format!(
+            "`batch` reads messages as values, not as `{name}`: name the type of one, or take \
+             `Subscriber::batches`, where each context has its `payload`"
+        );
+        errors.at(message, why);
+    }
     params::inside(message, errors);
     let batch = Param::Batch { whole: first, message };
     let others = inputs.map(|ty| {

@@ -1,6 +1,6 @@
 //! What a fn must be to be a handler.
 
-use syn::{FnArg, ReturnType, Safety, Type};
+use syn::{Attribute, FnArg, ReturnType, Safety, Type};
 
 use super::batch;
 use super::function::Function;
@@ -22,6 +22,9 @@ pub(super) fn function<'a>(
     if sig.inputs.is_empty() {
         errors.at(&sig.ident, "a handler takes the payload; add a parameter, if only `_: &[u8]`");
     }
+    for cfg in sig.inputs.iter().filter_map(cfg) {
+        errors.at(cfg, "a parameter of a handler cannot have a `cfg`; put it on the fn");
+    }
     if options.batch && sig.receiver().is_none() {
         return batch::check(function, errors);
     }
@@ -31,18 +34,18 @@ pub(super) fn function<'a>(
             errors.at(receiver, "a handler is a free fn, not a method; move it out of the `impl`");
             None
         }
-        FnArg::Typed(typed) => {
-            if let Some(cfg) = typed.attrs.iter().find(|attr| attr.path().is_ident("cfg")) {
-                errors.at(cfg, "a parameter of a handler cannot have a `cfg`; put it on the fn");
-            }
-            Some(if at == 0 {
-                params::payload(&typed.ty, alone, errors)
-            } else {
-                params::other(&typed.ty, errors)
-            })
-        }
+        FnArg::Typed(typed) => Some(if at == 0 {
+            params::payload(&typed.ty, alone, errors)
+        } else {
+            params::other(&typed.ty, errors)
+        }),
     });
     params.collect()
+}
+
+fn cfg(input: &FnArg) -> Option<&Attribute> {
+    let FnArg::Typed(typed) = input else { return None };
+    typed.attrs.iter().find(|attr| attr.path().is_ident("cfg"))
 }
 
 /// Invariant: with `AckFirst` no ack is left that a transaction could commit.

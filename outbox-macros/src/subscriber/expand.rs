@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{ReturnType, Type};
+use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
 use super::batch;
 use super::function::Function;
@@ -210,11 +210,33 @@ fn outcome(output: &ReturnType) -> TokenStream {
 pub(super) fn returned_type(output: &ReturnType) -> TokenStream {
     match output {
         ReturnType::Default => quote_spanned!(Span::mixed_site()=> ()),
-        // `impl Trait` cannot be named; what it hides is inferred.
-        ReturnType::Type(_, ty) if matches!(**ty, Type::ImplTrait(_)) => {
-            quote_spanned!(at(ty)=> _)
+        ReturnType::Type(_, ty) => {
+            let mut ty = ty.clone();
+            infer_hidden(&mut ty);
+            ty.to_token_stream()
         }
-        ReturnType::Type(_, ty) => ty.to_token_stream(),
+    }
+}
+
+/// `impl Trait` cannot be named; what it hides is inferred.
+fn infer_hidden(ty: &mut Type) {
+    match ty {
+        Type::ImplTrait(_) => *ty = Type::Verbatim(quote_spanned!(at(ty)=> _)),
+        Type::Path(path) => {
+            let arguments = path.path.segments.iter_mut().map(|segment| &mut segment.arguments);
+            for arguments in arguments {
+                let PathArguments::AngleBracketed(given) = arguments else { continue };
+                given.args.iter_mut().for_each(|argument| {
+                    if let GenericArgument::Type(ty) = argument {
+                        infer_hidden(ty);
+                    }
+                });
+            }
+        }
+        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(infer_hidden),
+        Type::Paren(inner) => infer_hidden(&mut inner.elem),
+        Type::Group(inner) => infer_hidden(&mut inner.elem),
+        _ => {}
     }
 }
 

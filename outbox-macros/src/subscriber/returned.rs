@@ -27,6 +27,9 @@ const RENAMED: &str = "`publish` knows `Result`, `Option` and `Vec` by their nam
 const BYTES: &str = "with `publish` each element of a `Vec` is a message, and here that is each byte; \
      return `Outgoing::raw(queue, bytes)`";
 
+const RAW: &str =
+    "with `publish` a value is published as JSON; return `Outgoing::raw(queue, bytes)`";
+
 pub(super) fn check(output: &ReturnType, name: &Ident, of_batch: bool, errors: &mut Errors) {
     match output {
         ReturnType::Default => errors.at(name, NOTHING),
@@ -60,6 +63,7 @@ fn something(ty: &Type, errors: &mut Errors) {
                 "an `Outcome` cannot be published; return the message, and an `Err` to fail",
             ),
             Some(("Vec", Some(inner))) if is_u8(inner) => errors.at(ty, BYTES),
+            Some(("Bytes", _)) => errors.at(ty, RAW),
             Some((_, Some(inner))) => something(inner, errors),
             _ => {}
         },
@@ -146,7 +150,7 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
 fn wrapper(ty: &Type) -> Option<(&'static str, Option<&Type>)> {
     let Type::Path(path) = params::ungrouped(ty) else { return None };
     let last = path.path.segments.last()?;
-    let known = ["Result", "Option", "Vec", "Outgoing", "Outcome"];
+    let known = ["Result", "Option", "Vec", "Outgoing", "Outcome", "Bytes"];
     let name = known.into_iter().find(|name| last.ident == name)?;
     let inner = match &last.arguments {
         PathArguments::AngleBracketed(given) => given.args.iter().find_map(|arg| match arg {

@@ -230,6 +230,7 @@ mod tests {
         assert!(mistakes(&[("DATABASE_URL", "postgres://u@h/db")]).is_empty());
         assert!(mistakes(&[("DATABASE_URL", "sqlite:file.db")]).is_empty());
         assert!(mistakes(&[]).is_empty());
+        assert_eq!(from_lookup(|_| None).drain_timeout, Duration::from_secs(15));
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The loops of a started app. Dropping it stops without waiting.
+#[must_use = "dropped, it stops the app at once"]
 pub struct RunningApp {
     rest: Mutex<Rest>,
     /// Ends the claims, and the pings under way: the connection of one that is not answered

@@ -10,8 +10,8 @@
 //! }
 //! ```
 //!
-//! Mounted, it knows the handlers of the program: `run` runs them, and what decodes
-//! messages can.
+//! Mounted, it knows the handlers of the program: `run` runs them, and the commands that
+//! decode messages can do so.
 //!
 #![doc = include_str!("../docs/cli.md")]
 

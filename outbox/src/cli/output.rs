@@ -205,7 +205,7 @@ pub(super) fn printable_lines(text: &str) -> String {
 
 /// Characters that make a text read in another order than it is in.
 fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// JSON escapes the control characters up to U+001F; terminals heed more.
@@ -229,6 +229,10 @@ mod tests {
     fn nothing_in_a_text_can_command_the_terminal() {
         let hostile = "a\u{1b}[2J\u{9b}31m\u{7f}\u{202e}b\n";
         assert_eq!(printable(hostile), "a\\u{1b}[2J\\u{9b}31m\\u{7f}\\u{202e}b\\n");
+        for direction in "\u{61c}\u{200e}\u{200f}\u{202a}\u{2066}\u{2069}".chars() {
+            let shown = printable(&direction.to_string()).into_owned();
+            assert_eq!(shown, direction.escape_default().to_string());
+        }
         let json = without_controls(&serde_json::to_string(hostile).unwrap());
         assert!(!json.contains(|c: char| c.is_control() || is_direction(c)), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);

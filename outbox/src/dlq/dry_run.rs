@@ -1,7 +1,6 @@
 //! What a handler would make of a letter: it runs, and its transaction is rolled back.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -16,6 +15,7 @@ use crate::message::headers::{LETTER, ORIGINAL_ID, REPLAYS};
 use crate::message::{FailureReason, Row, Stored};
 use crate::ops::json;
 use crate::publish::{Due, Prepared};
+use crate::redacted::debug_only;
 
 /// What became of a letter that was handled on trial. `Debug` prints no text of an error.
 #[derive(Clone, PartialEq)]
@@ -31,16 +31,9 @@ pub struct DryRun {
     pub published: Vec<WouldBe>,
 }
 
-impl fmt::Debug for DryRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DryRun")
-            .field("subscriber", &self.subscriber)
-            .field("outcome", &self.outcome)
-            .field("error_kind", &self.error.as_ref().map(|(kind, _)| kind))
-            .field("published", &self.published)
-            .finish()
-    }
-}
+debug_only!(tried: DryRun =>
+    subscriber, outcome, error_kind = tried.error.as_ref().map(|(kind, _)| kind), published
+);
 
 /// How a delivery would end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,9 +118,8 @@ impl App {
         }
         let now = letters.now().await?;
         let row = row_of(opened, now);
-        let (publisher, render) = (self.publisher(), self.renderer());
         let Rehearsed { settlement, error, messages, undone } =
-            rehearse(subscriber, &states, &publisher, render, row).await;
+            rehearse(subscriber, &states, &self.publisher(), self.renderer(), row).await;
         let name = subscriber.name();
         if !undone && error.is_none() {
             tracing::warn!(
@@ -135,8 +127,6 @@ impl App {
                 "a handler on trial did not use its transaction; what it did is done"
             );
         }
-        let error =
-            error.map(|error| (error.kind().to_owned(), render(error.error()).unwrap_or_default()));
         let would_be = messages.into_iter().map(|message| WouldBe::of(message, now)).collect();
         Ok(DryRun {
             subscriber: name.into(),
@@ -171,20 +161,13 @@ fn replayed(letter: &Letter, headers: Option<&str>) -> String {
 /// The row that a replay would make, but for its id, which is the letter's row's.
 fn row_of(opened: Opened, now: SystemTime) -> Row {
     let headers = replayed(&opened.letter, opened.headers.as_deref());
+    let letter = opened.letter;
     Row {
-        id: opened.letter.original_id,
-        queue: opened.letter.queue,
-        payload: opened.payload,
-        attempts_count: 0,
         deliveries_count: 1,
-        created_at: now,
-        next_attempt_at: now,
-        first_attempt_at: None,
-        last_attempt_at: None,
         acquired_at: Some(now),
-        acquired_token: None,
-        timer_id: opened.letter.timer_id,
+        timer_id: letter.timer_id,
         headers: Some(Stored::Text(headers.into())),
+        ..Row::fresh(letter.original_id, letter.queue, opened.payload, now)
     }
 }
 
@@ -193,7 +176,7 @@ fn outcome(settlement: &Settlement) -> DryOutcome {
         Settlement::Ack { .. } => DryOutcome::Acked,
         Settlement::Retry { delay } => DryOutcome::Retried(*delay),
         Settlement::Dead(cause) => DryOutcome::Dead(cause.reason),
-        Settlement::Release { due_in, .. } => DryOutcome::Snoozed(due_in.unwrap_or_default()),
+        Settlement::Release { due_in } => DryOutcome::Snoozed(due_in.unwrap_or_default()),
         // Nobody claims on trial, and no drain is under way.
         Settlement::Kept | Settlement::Condemned | Settlement::Abandon | Settlement::Lost => {
             DryOutcome::Snoozed(Duration::ZERO)

@@ -1,7 +1,6 @@
 //! Letters are put back into the outbox.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
 use crate::publish::check_name;
+use crate::redacted::debug_only;
 use crate::subscriber::LONGEST;
 
 /// How letters are replayed: all of the filter, as they are and as fast as they go.
@@ -37,17 +37,9 @@ pub struct Replay {
     pub(super) canary: Option<Canary>,
 }
 
-impl fmt::Debug for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replay")
-            .field("limit", &self.limit)
-            .field("queue", &self.queue)
-            .field("payload_bytes", &self.payload.as_ref().map(Bytes::len))
-            .field("per_second", &self.per_second)
-            .field("canary", &self.canary)
-            .finish()
-    }
-}
+debug_only!(replay: Replay =>
+    limit, queue, payload_bytes = replay.payload.as_ref().map(Bytes::len), per_second, canary
+);
 
 /// What a statement puts in the place of what the letter has.
 #[derive(Clone, Default)]

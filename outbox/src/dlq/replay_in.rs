@@ -62,8 +62,9 @@ pub(crate) use replays;
 
 impl DeadLetters {
     /// As [`replay`](Self::replay), in the caller's transaction and with one statement:
-    /// it counts when that commits. Without a limit, up to 500 letters. What is said
-    /// nothing of is no open letter of the filter, or locked by somebody else.
+    /// it counts when that commits. Without a limit, up to 500 letters. A letter that is
+    /// missing from the answer is not open, does not match the filter, or is locked by somebody
+    /// else.
     ///
     /// # Examples
     /// ```no_run

@@ -6,9 +6,11 @@ use tracing::warn;
 
 use super::handle::call;
 use super::invoke::Run;
-use super::settle::{Settlement, Settling, settle};
+use super::later::settle_until;
+use super::settle::{Settlement, Settling};
 use super::{Few, Reader, Shared};
 use crate::store::Store;
+use crate::subscriber::Outcome;
 use crate::telemetry::TARGET;
 
 /// The rows are gone before the handler starts, so its result can
@@ -32,7 +34,8 @@ pub(super) async fn run<S: Store>(
         // No handler has run yet.
         settling.report.duration = None;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
-        if settle(&store, vec![*ack]).await == 1 {
+        // In the drain's time, or its handler would be dropped when it has hardly begun.
+        if settle_until(&store, vec![*ack], shared.cut_off.clone()).await == 1 {
             begun.push(context);
         }
     }
@@ -49,13 +52,20 @@ pub(super) async fn run<S: Store>(
         return left;
     };
     for (context, result) in begun.iter().zip(results) {
-        if let Err(error) = result {
-            reader.teller.failed_after_ack(context.queue(), error.kind());
-            warn!(
-                target: TARGET, subscriber = reader.subscriber.name(),
-                row_id = context.id(), exception_type = error.kind(),
-                "a handler failed on a message that was acked first; it is gone"
-            );
+        let (subscriber, row_id) = (reader.subscriber.name(), context.id());
+        match result {
+            Ok(Outcome::Ack) => {}
+            Ok(_) => warn!(
+                target: TARGET, subscriber, row_id,
+                "a handler put off or refused a message that was acked first; it is gone"
+            ),
+            Err(error) => {
+                reader.teller.failed_after_ack(context.queue(), error.kind());
+                warn!(
+                    target: TARGET, subscriber, row_id, exception_type = error.kind(),
+                    "a handler failed on a message that was acked first; it is gone"
+                );
+            }
         }
     }
     left

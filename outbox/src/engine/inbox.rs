@@ -57,8 +57,8 @@ struct State {
     in_hand: usize,
     /// The last of these.
     reserved: usize,
-    /// Of workers that run less than a batch: what they could take beside that is not taken
-    /// before they end.
+    /// Places that workers with less than a full batch could still fill; no rows are claimed
+    /// for them until their runs end.
     unfilled: usize,
     /// Of those that workers have: rows whose results wait for room.
     ended: usize,

@@ -62,7 +62,7 @@ impl Run<'_> {
             return Some(Settlement::Lost);
         }
         if shared.stop.is_cancelled() || now + lease::margin(self.ttl) > deadline {
-            return Some(Settlement::Release { due_in: None, uncount: true });
+            return Some(Settlement::Release { due_in: None });
         }
         self.expired(shared, reader, now)
     }
@@ -76,7 +76,7 @@ impl Run<'_> {
 
     /// Its handler was not started.
     pub(super) fn given_back(self) -> Box<Settling> {
-        self.unstarted(Settlement::Release { due_in: None, uncount: true })
+        self.unstarted(Settlement::Release { due_in: None })
     }
 
     fn unstarted(mut self, settlement: Settlement) -> Box<Settling> {

@@ -132,7 +132,7 @@ impl Case<'_> {
         self.terminal(FailureReason::MaxDeliveries, None, None)
     }
 
-    /// The ruling on a row whose time is over.
+    /// The settlement on a row whose time is over.
     pub(super) fn expired(&self) -> Settlement {
         self.terminal(FailureReason::Expired, None, None)
     }
@@ -181,7 +181,7 @@ impl Case<'_> {
         Settlement::Dead(Box::new(cause))
     }
 
-    fn rendered(&self, error: &HandlerError) -> Option<Text> {
+    pub(super) fn rendered(&self, error: &HandlerError) -> Option<Text> {
         let render = AssertUnwindSafe(|| (self.render)(error.error()));
         let text = catch_unwind(render)
             .unwrap_or_else(|_| Some("the error could not be shown: its renderer panicked".into()));
@@ -197,5 +197,5 @@ impl Case<'_> {
 }
 
 fn snooze(delay: Duration) -> Settlement {
-    Settlement::Release { due_in: Some(delay), uncount: true }
+    Settlement::Release { due_in: Some(delay) }
 }

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::backoff::Backoff;
 use super::settle::{Settling, settle_some};
 use super::write::{free, give_up_late};
-use crate::store::Store;
+use crate::store::{CLAIM_BYTES, Store};
 
-/// Who has more of them takes no others on.
+/// Who has more of them, or of their bytes, takes no others on.
 const MOST: usize = 1000;
 
 pub(super) struct Later {
@@ -47,7 +47,8 @@ impl Later {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.waiting.len() >= MOST
+        let bytes = self.waiting.iter().map(Settling::bytes).sum::<usize>();
+        self.waiting.len() >= MOST || bytes >= CLAIM_BYTES
     }
 
     pub(super) fn add(&mut self, locked: Vec<Settling>) {
@@ -85,4 +86,35 @@ impl Later {
         self.at = Instant::now() + self.backoff.after(true);
         landed
     }
+}
+
+/// Writes a batch, one statement a kind, and closes each delivery when its write
+/// has landed. Returns how many landed.
+///
+/// # Cancel safety
+/// A dropped call may have written any part; what it has not comes back when its
+/// lease runs out.
+#[cfg(feature = "testing")]
+pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
+    settle_until(store, batch, CancellationToken::new()).await
+}
+
+/// As that, until `over`.
+pub(super) async fn settle_until<S: Store>(
+    store: &S,
+    batch: Vec<Settling>,
+    over: CancellationToken,
+) -> usize {
+    let mut later = Later::new(over);
+    let landed = settle_some(store, batch, &mut later).await;
+    landed + settle_rest(store, later).await
+}
+
+pub(super) async fn settle_rest<S: Store>(store: &S, mut later: Later) -> usize {
+    let mut landed = 0;
+    while !later.is_empty() {
+        later.is_due().await;
+        landed += later.again(store).await;
+    }
+    landed
 }

@@ -269,6 +269,14 @@ pub(super) fn margin(ttl: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    #[test]
+    fn of_two_leases_of_a_kind_none_is_four_times_as_long_as_the_other() {
+        let all = (0..40).map(|n| Duration::from_millis(100).mul_f64(1.3_f64.powi(n)));
+        for ttl in all {
+            assert_ne!(kind(ttl), kind(4 * ttl), "{ttl:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_not_extended_is_given_up_when_it_runs_out_and_not_at_a_later_tick() {
         let (leases, begun) = (Leases::default(), Instant::now());

@@ -8,10 +8,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::inbox::Job;
 use super::invoke::case;
+use super::later::settle;
 use super::results::{Results, Sender};
-use super::settle::{Settlement, Settling, run, settle};
+use super::settle::{Settling, run};
 use super::unanswered::{
-    Claims, HOUR, LARGE, TTL, Unanswered, claimed, holding, publishing, reader,
+    Claims, HOUR, LARGE, TTL, Unanswered, acked, claimed, holding, publishing, reader,
 };
 use super::{Reader, Shared, deliver};
 use crate::extract::States;
@@ -20,14 +21,8 @@ use crate::store::{Extend, Store, new_alone_token};
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
-/// An ack of each.
-fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
-    let ack = || Settlement::Ack { messages: Vec::new() };
-    jobs.iter().map(|job| *Settling::of(reader, job).ruled(ack())).collect()
-}
-
 /// Results are tried for longer than the leases of the store last.
-async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<Job> {
+pub(super) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let mut jobs = claimed(store, limit).await;
     for job in &mut jobs {
         job.deadline = Instant::now() + HOUR;
@@ -78,6 +73,24 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     assert_eq!(store.rows().len(), 0);
     drop(sender);
     settler.await.unwrap();
+}
+
+/// Or its loss would be told of when its lease is over.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_gone_is_not_taken_for_one_that_is_locked() {
+    let store = holding(2).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = claimed_for_long(&store, 2).await;
+    let (reader, counts) = counted(&shared);
+    settle(&shared.store, acked(&jobs[..1], &reader)).await;
+    shared.store.asked.locked.store(jobs[1].claimed.row.id, Ordering::SeqCst);
+    let lost = async {
+        sleep(TTL).await;
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+        counts.subscribers()[0].lease_lost
+    };
+    let (landed, lost) = tokio::join!(settle(&shared.store, acked(&jobs, &reader)), lost);
+    assert_eq!((landed, lost, store.rows().len()), (1, 1, 0));
 }
 
 /// Its process may start again, and go on to count who is at work.
@@ -164,6 +177,23 @@ async fn claimed_guilty(store: &MemoryStore, reader: &Arc<Reader>) -> Job {
 /// The version of the only row's token, which says whether it runs alone.
 fn version(store: &MemoryStore) -> Option<usize> {
     store.rows()[0].acquired_token.map(|token| token.get_version_num())
+}
+
+/// It would be found under the token of one that died while it ran alone, and condemned.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
+    let store = holding(1).await;
+    // Whoever claimed it first has died.
+    claimed(&store, 1).await;
+    sleep(2 * TTL).await;
+    let job = claimed(&store, 1).await.remove(0);
+    let claimed_at = job.claimed_at;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let reader = reader(&shared, "q", &Arc::default());
+    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
+    assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    assert_eq!(store.rows()[0].acquired_token, None);
 }
 
 #[tokio::test(start_paused = true)]

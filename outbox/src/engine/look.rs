@@ -150,7 +150,7 @@ impl Look {
 
     pub(super) fn answered(&mut self, claim: &Claim, taken: &Taken, sent: Instant, now: Instant) {
         self.reader.teller.fetched(taken.rows.len());
-        self.reader.pulse.claimed(self.reader.subscriber.name(), now);
+        self.reader.pulse.claimed(&self.reader.subscriber, now);
         self.under_way -= 1;
         self.sweep.taken(taken.rows.len());
         self.failures.end(taken.rows.len());
@@ -204,7 +204,7 @@ impl Look {
     /// Its place is kept: one from the start may fail because of the dead rows that it walks
     /// over, as under a snapshot that somebody holds for hours.
     pub(super) fn failed(&mut self, claim: &Claim, failed: &StoreError, took: Duration) {
-        self.reader.pulse.claim_failed(self.reader.subscriber.name());
+        self.reader.pulse.claim_failed(&self.reader.subscriber);
         self.under_way -= 1;
         self.expects = Expects::Many;
         // The first failure may be that of the walk over dead rows; further ones are an outage.

@@ -2,7 +2,18 @@
 //! no SQL, no database in here.
 //!
 //! A subscriber has `max_workers` workers around an inbox; a process has one
-//! claimer, four settlers, one lease task and one watcher for wakes.
+//! claimer, five settlers, one lease task, one watcher for wakes, a thread that watches the
+//! lease task, and a sampler if gauges are asked for.
+//!
+//! | what | where |
+//! |---|---|
+//! | claim: who looks for rows, when, and how many | `claimer`, `look`, `lanes`, `sweep`, `sleep`, `backoff`, `failures`, `lost` |
+//! | wait: rows between a claim and a worker; wakes | `inbox`, `signal`, `wake` |
+//! | run: from a row to a ruling on it | `invoke`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
+//! | run alone: what may have brought its process down | `quiet`, `solitude` |
+//! | settle: from a ruling to the database | `settlement`, `results`, `settle`, `apart`, `write`, `later` |
+//! | hold: leases of what runs | `lease`, `extend`, `watchdog` |
+//! | end, and tell | `drain`, `pulse`, `vitals`, `sample` |
 
 mod apart;
 mod at_most_once;
@@ -12,6 +23,8 @@ mod drain;
 mod extend;
 mod failures;
 mod guard;
+#[cfg(all(test, feature = "testing"))]
+mod halves;
 mod handle;
 mod inbox;
 mod invoke;
@@ -68,6 +81,8 @@ use inbox::Inbox;
 #[cfg(feature = "testing")]
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
+#[cfg(feature = "testing")]
+pub(crate) use later::settle;
 use lease::Leases;
 use pulse::Pulse;
 #[cfg(test)]
@@ -80,7 +95,7 @@ pub(crate) use settle::Settlement;
 #[cfg(not(feature = "testing"))]
 use settle::Settling;
 #[cfg(feature = "testing")]
-pub(crate) use settle::{Settling, settle};
+pub(crate) use settle::Settling;
 use signal::Signal;
 use sleep::Sleep;
 #[cfg(test)]

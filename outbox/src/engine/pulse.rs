@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::subscriber::Subscriber;
+
 /// What the loops last did.
 #[derive(Default)]
 pub(crate) struct Pulse {
@@ -17,8 +19,9 @@ pub(crate) struct Pulse {
 #[derive(Default)]
 struct Claims {
     last: Option<Instant>,
-    /// Subscribers whose last claim was refused, or had no answer.
-    refused: BTreeSet<&'static str>,
+    /// Subscribers whose last claim was refused, or had no answer, with their first queues:
+    /// several may have one name.
+    refused: BTreeSet<(&'static str, String)>,
 }
 
 /// A look at it.
@@ -30,19 +33,26 @@ pub(crate) struct Reading {
     pub(crate) listener_up: bool,
 }
 
+fn named(subscriber: &Subscriber) -> (&'static str, String) {
+    (subscriber.name(), subscriber.queues().first().cloned().unwrap_or_default())
+}
+
 impl Pulse {
     fn claims(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn claimed(&self, subscriber: &'static str, now: Instant) {
+    pub(super) fn claimed(&self, subscriber: &Subscriber, now: Instant) {
         let mut claims = self.claims();
         claims.last = Some(now);
-        claims.refused.remove(subscriber);
+        // Most often there is none.
+        if !claims.refused.is_empty() {
+            claims.refused.remove(&named(subscriber));
+        }
     }
 
-    pub(super) fn claim_failed(&self, subscriber: &'static str) {
-        self.claims().refused.insert(subscriber);
+    pub(super) fn claim_failed(&self, subscriber: &Subscriber) {
+        self.claims().refused.insert(named(subscriber));
     }
 
     /// True when that is new.
@@ -52,9 +62,11 @@ impl Pulse {
 
     pub(super) fn read(&self) -> Reading {
         let claims = self.claims();
+        let mut refused: Vec<_> = claims.refused.iter().map(|(name, _)| *name).collect();
+        refused.dedup();
         Reading {
             last_claim_age: claims.last.map(|at| at.elapsed()),
-            refused: claims.refused.iter().copied().collect(),
+            refused,
             listener_up: self.listens.load(Ordering::Relaxed),
         }
     }

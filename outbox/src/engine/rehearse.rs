@@ -18,7 +18,8 @@ use crate::tracking;
 /// What a handler would have come to.
 pub(crate) struct Rehearsed {
     pub(crate) settlement: Settlement,
-    pub(crate) error: Option<HandlerError>,
+    /// The kind of its error, and the text that would be stored.
+    pub(crate) error: Option<(String, String)>,
     /// What it published in its transaction, then what it collected or returned.
     pub(crate) messages: Vec<Prepared>,
     /// It had the transaction, which is now undone.
@@ -60,6 +61,10 @@ pub(crate) async fn rehearse(
     });
     let case = Case { row: &context.delivery().row, options, render, claimed_at };
     let Ruling { mut settlement, error } = case.rule(&context, result);
+    let error = error.map(|error| {
+        let text = case.rendered(&error).unwrap_or_default();
+        (error.kind().to_owned(), text.into_owned())
+    });
     let undone = match context.delivery().loan().lent.get() {
         Some(lent) => {
             lent.roll_back(publisher, &[]).await;

@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use super::{Reader, Shared};
-use crate::store::Store;
+use crate::store::{Depth, Store};
 use crate::subscriber::LONGEST;
 use crate::telemetry::{Sinks, TARGET};
 
@@ -26,19 +26,30 @@ pub(super) async fn run<S: Store>(
     let queues: Vec<_> = queues.into_iter().collect();
     let mut ticks = interval(every.min(LONGEST));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut failing = false;
+    let (mut failing, mut blind) = (false, false);
     loop {
         ticks.tick().await;
-        let failed = match shared.store.depths(&queues, MOST).await {
+        let depths = match shared.store.depths(&queues, MOST).await {
             Ok(depths) => {
-                Sinks::depths(&depths);
-                None
+                failing = false;
+                depths
             }
-            Err(failed) => Some(failed),
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(target: TARGET, %error, "the gauges of the queues stand still");
+                }
+                continue;
+            }
         };
-        let was = std::mem::replace(&mut failing, failed.is_some());
-        if let Some(error) = failed.filter(|_| !was) {
-            warn!(target: TARGET, %error, "the gauges of the queues stand still");
+        Sinks::depths(&depths);
+        let counted = |one: &Depth| one.dead_letters.is_some();
+        let lacks = shared.store.keeps_dead_letters() && !depths.iter().all(counted);
+        if lacks && !std::mem::replace(&mut blind, lacks) {
+            warn!(
+                target: TARGET,
+                "the gauge of dead letters stands still: their table cannot be read"
+            );
         }
+        blind = lacks;
     }
 }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::apart::{apart, behind_others};
 use super::inbox::Job;
 use super::judge::{Case, is_guilty};
-use super::later::Later;
+use super::later::{Later, settle_rest};
 use super::lease::margin;
 use super::results::Results;
 pub(crate) use super::settlement::{Cause, Settlement, Text};
@@ -82,7 +81,7 @@ impl Settling {
 
     /// A row given back as if it had never been claimed.
     pub(super) fn unstarted(self: Box<Self>) -> Box<Self> {
-        let release = Settlement::Release { due_in: None, uncount: true };
+        let release = Settlement::Release { due_in: None };
         let settlement = if self.guilty { Settlement::Condemned } else { release };
         self.ruled(settlement)
     }
@@ -170,7 +169,7 @@ impl Settling {
             (Settlement::Retry { delay }, Written::Landed) => {
                 close(Close::Retried { next_delay: *delay });
             }
-            (Settlement::Release { due_in, .. }, Written::Landed) => {
+            (Settlement::Release { due_in }, Written::Landed) => {
                 let next_delay = due_in.unwrap_or_default();
                 close(Close::Snoozed { next_delay });
             }
@@ -265,27 +264,6 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
     settle_rest(store, later).await;
 }
 
-/// Writes a batch, one statement a kind, and closes each delivery when its write
-/// has landed. Returns how many landed.
-///
-/// # Cancel safety
-/// A dropped call may have written any part; what it has not comes back when its
-/// lease runs out.
-pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
-    let mut later = Later::new(CancellationToken::new());
-    let landed = settle_some(store, batch, &mut later).await;
-    landed + settle_rest(store, later).await
-}
-
-async fn settle_rest<S: Store>(store: &S, mut later: Later) -> usize {
-    let mut landed = 0;
-    while !later.is_empty() {
-        later.is_due().await;
-        landed += later.again(store).await;
-    }
-    landed
-}
-
 /// As [`settle`], but for rows that somebody else has locked.
 pub(super) async fn settle_some<S: Store>(
     store: &S,
@@ -376,8 +354,7 @@ impl Settling {
 
     pub(super) fn as_release(&self) -> Release {
         let (due_in, uncount) = match self.settlement {
-            Settlement::Release { due_in, uncount: true } => (due_in, self.taken_back()),
-            Settlement::Release { due_in, uncount: false } => (due_in, 0),
+            Settlement::Release { due_in } => (due_in, self.taken_back()),
             Settlement::Kept => (Some(self.lease_ttl()), self.taken_back()),
             _ => (None, 0),
         };

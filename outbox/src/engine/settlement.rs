@@ -17,9 +17,9 @@ pub(crate) enum Settlement {
     },
     /// Apart, because every ruling is moved as often as this one would be.
     Dead(Box<Cause>),
+    /// Due again, at once or then, as if this delivery had never been.
     Release {
         due_in: Option<Duration>,
-        uncount: bool,
     },
     /// Its letter could not be written: due again after a lease. A run of it does not count as
     /// a delivery, or the row would be condemned for the table.

@@ -8,9 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use super::inbox::Job;
 use super::settle::Settlement;
-use super::unanswered::{HOUR, TTL, claimed, holding};
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
 use super::{Reader, Shared, deliver};
 use crate::extract::States;
+use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::subscriber::{AckPolicy, Subscriber, debug_chain};
 use crate::telemetry::{Sinks, Stats};
@@ -21,8 +22,8 @@ fn shared(store: &MemoryStore) -> Shared<MemoryStore> {
 }
 
 /// Runs these together, whose handler stops the app. How many ran, and how many were given back.
-async fn run(
-    shared: &Shared<MemoryStore>,
+async fn run<S: Store>(
+    shared: &Shared<S>,
     with: impl Fn(Subscriber) -> Subscriber,
     jobs: Vec<Job>,
 ) -> (usize, usize) {
@@ -38,7 +39,7 @@ async fn run(
     let reader = Reader::new(subscriber, shared, &states, &counts, &Arc::default());
     let jobs: SmallVec<_> = jobs.into();
     let settled = deliver(shared, &Arc::new(reader), jobs, Instant::now(), None).await;
-    let back = |one: &Settlement| matches!(one, Settlement::Release { uncount: true, .. });
+    let back = |one: &Settlement| matches!(one, Settlement::Release { .. });
     let back = settled.iter().filter(|one| back(&one.settlement)).count();
     (runs.load(Ordering::SeqCst), back)
 }
@@ -64,4 +65,22 @@ async fn what_is_to_be_acked_first_is_neither_acked_nor_started_after_the_stop()
     shared.stop.cancel();
     let ran = run(&shared, |it| it.ack(AckPolicy::AckFirst), claimed(&store, 3).await).await;
     assert_eq!((ran, store.rows().len()), ((0, 3), 3));
+}
+
+/// Its handler would be dropped when it has hardly begun.
+#[tokio::test(start_paused = true)]
+async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started() {
+    let store = holding(1).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let mut jobs = claimed(&store, 1).await;
+    jobs[0].deadline = Instant::now() + HOUR;
+    shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
+    let drain = async {
+        sleep(TTL).await;
+        shared.cut_off.cancel();
+        sleep(TTL).await;
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    };
+    let (ran, ()) = tokio::join!(run(&shared, |it| it.ack(AckPolicy::AckFirst), jobs), drain);
+    assert_eq!((ran, store.rows().len()), ((0, 0), 1));
 }

@@ -15,8 +15,8 @@ use super::inbox::Job;
 use super::lease::Leases;
 use super::lost::{LAST_TRY, Lost};
 use super::results::Sender;
-use super::settle::{Settlement, Settling, settle};
-use super::{Reader, Shared, claimer, deliver, keep_leases};
+use super::settle::{Settlement, Settling};
+use super::{Reader, Shared, claimer, keep_leases};
 use crate::error::StoreError;
 use crate::extract::States;
 use crate::publish::{Due, Prepared};
@@ -59,6 +59,8 @@ pub(super) struct Asked {
     hangs: AtomicBool,
     /// A row that somebody else has locked. Who waits for it is refused after a while.
     pub(super) locked: AtomicI64,
+    /// The server has no time for more than these many acks or extensions at once, unless it is 0.
+    pub(super) most: AtomicUsize,
     /// Milliseconds that it takes to extend leases, and to bury.
     pub(super) slow: AtomicU64,
 }
@@ -66,6 +68,15 @@ pub(super) struct Asked {
 impl Asked {
     fn is_locked(&self, id: i64) -> bool {
         id == self.locked.load(Ordering::SeqCst)
+    }
+
+    /// A statement for so many.
+    fn in_time(&self, leases: usize) -> Result<()> {
+        let most = self.most.load(Ordering::SeqCst);
+        let (why, took_too_long) = ("canceling statement due to statement timeout", true);
+        let failed = StoreError::new("ask", why, true);
+        let failed = StoreError { perhaps_done: false, took_too_long, ..failed };
+        if most > 0 && leases > most { Err(failed) } else { Ok(()) }
     }
 }
 
@@ -106,6 +117,7 @@ impl Store for Unanswered {
     }
 
     async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
+        self.asked.in_time(leases.len())?;
         if leases.iter().any(|lease| self.asked.is_locked(lease.id)) {
             sleep(TTL / 10).await;
             return refused();
@@ -138,6 +150,7 @@ impl Store for Unanswered {
     }
 
     async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
+        self.asked.in_time(leases.len())?;
         let locked = |one: &Extend| self.asked.is_locked(one.lease.id);
         let free: Vec<_> = leases.iter().copied().filter(|one| !locked(one)).collect();
         sleep(Duration::from_millis(self.asked.slow.load(Ordering::SeqCst))).await;
@@ -237,6 +250,12 @@ pub(super) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     rows.into_iter().map(job).collect()
 }
 
+/// An ack of each.
+pub(super) fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
+    let ack = || Settlement::Ack { messages: Vec::new() };
+    jobs.iter().map(|job| *Settling::of(reader, job).ruled(ack())).collect()
+}
+
 /// That publish a message with so many bytes.
 pub(super) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
     let message = |bytes| Prepared {
@@ -262,23 +281,6 @@ pub(super) fn acks(sizes: &[usize]) -> Vec<Settling> {
     let jobs: Vec<_> = sizes.iter().map(job).collect();
     let shared = Unanswered::new(&MemoryStore::new(true), Claims::Answered).shared();
     publishing(&jobs, &reader(&shared, "q", &Arc::default()), sizes)
-}
-
-/// It would be found under the token of one that died while it ran alone, and condemned.
-#[tokio::test(start_paused = true)]
-async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
-    let store = holding(1).await;
-    // Whoever claimed it first has died.
-    claimed(&store, 1).await;
-    sleep(2 * TTL).await;
-    let job = claimed(&store, 1).await.remove(0);
-    let claimed_at = job.claimed_at;
-    let shared = Unanswered::new(&store, Claims::Answered).shared();
-    let reader = reader(&shared, "q", &Arc::default());
-    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
-    assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
-    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
-    assert_eq!(store.rows()[0].acquired_token, None);
 }
 
 /// How long the claims of twenty subscribers take to end that went on for so long.
@@ -354,17 +356,6 @@ async fn a_claim_that_the_database_has_refused_is_not_given_back() {
     claimed_for(HOUR / 60, &Arc::new(refusing.shared())).await;
     assert!(asked.claims.load(Ordering::SeqCst) > 5, "it is tried again");
     assert_eq!(asked.abandons.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
-    let store = holding(9).await;
-    let shared = Unanswered::new(&store, Claims::Answered).shared();
-    let jobs = claimed(&store, 9).await;
-    let batch = publishing(&jobs, &reader(&shared, "q", &Arc::default()), &[1 << 20; 9]);
-    assert_eq!(settle(&shared.store, batch).await, 9);
-    let rows = store.rows();
-    assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,14 +89,18 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             }
             Err(failed) if failed.transient => {
                 let rows = part.rows.len();
+                let subscriber = part.rows[0].reader.subscriber.name();
                 for one in &mut part.rows {
                     one.unanswered |= failed.perhaps_done;
                 }
                 let late = give_up_late(&mut part.rows, false);
                 given_back(late).for_each(|part| parts.push_front(part));
-                warn!(target: TARGET, error = %failed, rows, "settling failed; trying again");
-                // Behind the others: what one of them waits for need not be in their way. But
-                // they wait too, because it may.
+                warn!(
+                    target: TARGET, subscriber, error = %failed, rows,
+                    "settling failed; trying again"
+                );
+                // Behind the other parts, which it is not to hold up; all of them pause first,
+                // because what is in its way may be in theirs.
                 let again = divide(store, part, &failed, later).await;
                 parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
                 if !parts.is_empty() {
@@ -142,7 +146,11 @@ async fn divide<S: Store>(
 ) -> [Part; 2] {
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
-    if whole && let Some(free) = later.unless_over(free(store, &rows)).await.flatten() {
+    let free = async { if whole { free(store, &rows).await } else { None } };
+    let free = later.unless_over(free).await.flatten();
+    // Such a server may never have enough time for so many.
+    whole &= free.is_some() || !failed.took_too_long;
+    if let Some(free) = free {
         let mut free = free.into_iter();
         let (free, locked): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|_| free.next().unwrap_or_default());
@@ -166,10 +174,17 @@ async fn divide<S: Store>(
 }
 
 /// Which of them nobody else has locked; `None` where the database does not tell. It is
-/// told by their leases, which are extended.
+/// told by their leases, which are extended. What is gone keeps nobody waiting: the next try
+/// finds out.
 pub(super) async fn free<S: Store>(store: &S, rows: &[Settling]) -> Option<Landed> {
     let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
-    store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await.ok()
+    let mut free = store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await.ok()?;
+    if free.contains(&false) {
+        let leases: Vec<Lease> = rows.iter().map(|one| one.lease).collect();
+        let held = store.held(&leases).await.ok()?;
+        free.iter_mut().zip(held).for_each(|(free, held)| *free |= !held);
+    }
+    Some(free)
 }
 
 /// Tells what became of each.

@@ -76,8 +76,9 @@ impl Context {
     /// Reads the payload as `T`, which may borrow from it.
     ///
     /// # Errors
-    /// When the bytes are not what `T` expects. Use `?` in the handler: the
-    /// delivery then fails with kind `DecodeError`.
+    /// When the bytes are not what `T` expects. Use `?` in the handler: the delivery then
+    /// fails with kind `decode`, as it does for a parameter, unless the handler's error is
+    /// one of another type that it is put into, such as `anyhow`'s.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         let row = &self.delivery.row;
         if let Some(headers) = self.delivery.headers.get() {
@@ -161,8 +162,8 @@ impl Context {
         self.delivery.watch.deadline()
     }
 
-    /// Cancelled when the lease is lost or the drain's time is over. The
-    /// handler's future is dropped then; a task it spawned should watch this, and so should a
+    /// Cancelled when the lease is lost, the drain's time is over, or the run has panicked or
+    /// has taken longer than its `timeout`. The handler's future is dropped then; a task it spawned should watch this, and so should a
     /// plain fn. Cancelled also when a layer waits for the handler no longer; that of a batch
     /// goes on for the other messages.
     #[must_use]
@@ -279,21 +280,8 @@ impl Context {
         headers: Option<Stored>,
         common: &Arc<Common>,
     ) -> Self {
-        let row = Row {
-            id,
-            queue,
-            payload,
-            attempts_count: 0,
-            deliveries_count: 1,
-            created_at: SystemTime::UNIX_EPOCH,
-            next_attempt_at: SystemTime::UNIX_EPOCH,
-            first_attempt_at: None,
-            last_attempt_at: None,
-            acquired_at: None,
-            acquired_token: None,
-            timer_id: None,
-            headers,
-        };
+        let fresh = Row::fresh(id, queue, payload, SystemTime::UNIX_EPOCH);
+        let row = Row { deliveries_count: 1, headers, ..fresh };
         Self::new(Delivery::new(Box::new(row), common, Instant::now()))
     }
 

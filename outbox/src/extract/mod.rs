@@ -59,8 +59,9 @@ use crate::subscriber::HandlerError;
 /// }
 /// ```
 ///
-/// A rejection counts as an error of the handler, of kind `extract`: the retry
-/// strategy decides.
+/// A rejection counts as an error of the handler, of kind `extract`: the retry strategy
+/// decides, unless it says by [`OrVerdict`](crate::OrVerdict) or a derived
+/// [`Failure`](macro@crate::Failure) what it means.
 ///
 /// One that is made from another hands on what that one says before the start:
 /// ```
@@ -85,7 +86,7 @@ use crate::subscriber::HandlerError;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a parameter of a handler",
     label = "not an extractor",
-    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, `Tx<DB>`, a type that implements `outbox::FromContext`, or an `Option` of one"
+    note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, `Tx<DB>`, a type that implements `outbox::FromContext`, or an `Option` or a `Result` of one"
 )]
 pub trait FromContext: Sized + Send {
     /// Why it could not be made.

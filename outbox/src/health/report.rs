@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 pub struct Report {
     /// Where the app is in its life.
     pub phase: Phase,
-    /// False when a loop of a running app has ended, or [`App::run`](crate::App::run) has
-    /// failed to start: only a new start helps.
+    /// False when a loop of a running app has ended, or [`App::run`](crate::App::run) or
+    /// [`App::run_until`](crate::App::run_until) has failed to start: only a new start helps.
     pub live: bool,
     /// True when the app works: it runs, every loop lives, the database answers, claims
     /// succeed, and the tables are as they have to be.

@@ -12,7 +12,7 @@ use super::{Health, Report};
 ///
 /// | route | 200 | 503 |
 /// |---|---|---|
-/// | `/live` | every loop lives, or the app does not run yet or any more | a loop has ended: start the process anew |
+/// | `/live` | every loop lives, or the app does not run yet or any more | a loop has ended, or `run` or `run_until` has failed to start: start the process anew |
 /// | `/ready` | the app works | it does not; `reasons` says why |
 ///
 /// `/live` does not ask the database, whose failure no new start would mend. `/ready`

@@ -27,11 +27,17 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
     payload: &'a [u8],
     content_type: Option<&str>,
 ) -> Result<T, DecodeError> {
-    if content_type.is_some_and(|kind| kind.starts_with("text/")) {
-        let text = std::str::from_utf8(payload)?;
-        return Ok(T::deserialize(Text(text))?);
-    }
-    match content_type.map(|kind| kind.split(';').next().unwrap_or(kind).trim()) {
+    let kind = match content_type {
+        // Most are, and need no copy.
+        Some(JSON) => return json(payload),
+        Some(kind) => Some(kind.split(';').next().unwrap_or(kind).trim().to_ascii_lowercase()),
+        None => None,
+    };
+    match kind.as_deref() {
+        Some(text) if text.starts_with("text/") => {
+            let text = std::str::from_utf8(payload)?;
+            Ok(T::deserialize(Text(text))?)
+        }
         Some("application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") => {
             #[cfg(feature = "msgpack")]
             return read_msgpack(payload).map_err(|_| DecodeError::Binary("MessagePack"));
@@ -109,6 +115,7 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Decod
 /// `Debug` prints what `Display` does and there is no source: serde's own errors
 /// quote the payload, and both are kept in dead letters.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// Not the JSON that the type expects.
     #[error("the payload is not the expected JSON: {}{path}", describe(.error))]
@@ -178,6 +185,9 @@ fn describe(error: &serde_json::Error) -> String {
         _ if says("unknown field") => "a field that the type does not have",
         _ if says("duplicate field") => "a field that is there twice",
         _ if says("unknown variant") => "a variant that the type does not have",
+        _ if text.contains("expected a borrowed string") => {
+            "text with escapes, which a `&str` cannot borrow (take `Cow<str>` with `#[serde(borrow)]`)"
+        }
         serde_json::error::Category::Io => "it could not be read",
         _ if says("recursion limit exceeded") => "it is nested more than 127 deep",
         serde_json::error::Category::Syntax => "invalid syntax",
@@ -197,6 +207,7 @@ mod tests {
         assert_eq!(decode::<String>(b"\"hello\"", Some(JSON)).unwrap(), "hello");
         assert_eq!(decode::<String>(b"\"hello\"", None).unwrap(), "hello");
         assert!(decode::<u64>(b"hello", Some("text/plain")).is_err());
+        assert_eq!(decode::<u64>(b"7", Some("Application/JSON; charset=utf-8")).unwrap(), 7);
     }
 
     #[test]

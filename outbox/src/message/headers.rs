@@ -243,7 +243,13 @@ pub struct MalformedHeaders;
 
 #[cfg(test)]
 mod tests {
-    use super::Headers;
+    use super::{Headers, is_inherited};
+
+    #[test]
+    fn a_text_of_eight_kibibytes_is_handed_on_and_a_longer_one_is_not() {
+        let of = |bytes| is_inherited(&"x".repeat(bytes));
+        assert!(of(8 * 1024) && !of(8 * 1024 + 1));
+    }
 
     #[test]
     fn a_value_that_cannot_be_held_is_left_out_alone() {

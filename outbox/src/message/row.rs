@@ -10,6 +10,7 @@ use super::headers::EXPIRES_IN;
 use super::headers::{Headers, MalformedHeaders};
 use super::stored::Stored;
 use crate::redacted::debug_only;
+use crate::subscriber::LONGEST;
 
 /// A message as it lies in the outbox table.
 ///
@@ -46,6 +47,25 @@ pub struct Row {
 }
 
 impl Row {
+    /// Published at this time, due at once, and claimed by nobody yet.
+    pub(crate) fn fresh(id: i64, queue: String, payload: Bytes, at: SystemTime) -> Self {
+        Self {
+            id,
+            queue,
+            payload,
+            attempts_count: 0,
+            deliveries_count: 0,
+            created_at: at,
+            next_attempt_at: at,
+            first_attempt_at: None,
+            last_attempt_at: None,
+            acquired_at: None,
+            acquired_token: None,
+            timer_id: None,
+            headers: None,
+        }
+    }
+
     /// The headers.
     ///
     /// # Errors
@@ -197,6 +217,5 @@ pub(crate) fn to_micros(time: SystemTime) -> i64 {
 
 /// A delay in microseconds, at most ten years: the databases fail on more.
 pub(crate) fn delay_micros(delay: Duration) -> i64 {
-    const TEN_YEARS: i64 = 10 * 365 * 24 * 3600 * 1_000_000;
-    i64::try_from(delay.as_micros()).map_or(TEN_YEARS, |us| us.min(TEN_YEARS))
+    i64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(i64::MAX)
 }

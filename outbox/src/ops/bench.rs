@@ -12,6 +12,7 @@ use super::{Operator, on_desk};
 use crate::app::App;
 use crate::error::{Error, Result};
 use crate::extract::Context;
+use crate::ops::failed::failed;
 use crate::publish::Outgoing;
 use crate::subscriber::Subscriber;
 
@@ -174,8 +175,12 @@ impl Bench {
         }
         let payload = bytes::Bytes::from(vec![b'x'; self.load.payload_bytes]);
         let message = || Outgoing::raw(&self.queue, payload.clone());
-        let batch = (0..messages).map(|_| message()).collect();
-        on_desk!(self.operator, desk => desk.publish_load(&self.app.publisher(), batch).await)
+        let batch: Vec<_> = (0..messages).map(|_| message()).collect();
+        on_desk!(self.operator, desk => {
+            let mut tx = desk.writing("publish").await?;
+            self.app.publisher().publish_batch(&mut tx, batch).await?;
+            Ok(tx.commit().await.map_err(failed("publish"))?)
+        })
     }
 
     /// From the first run of the handler to the last.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Desk, Operator, on_desk};
+use super::{Operator, on_desk};
 use crate::error::Result;
 use crate::ops::failed::failed;
 use crate::publish::{Outgoing, Published, Publisher, check_name};
@@ -56,21 +56,11 @@ impl Operator {
     /// A dropped call has published the message or not.
     pub async fn publish(&self, message: Outgoing) -> Result<Published> {
         let table = Publisher::new(self.names.clone());
-        Ok(match &self.desk {
-            #[cfg(feature = "postgres")]
-            Desk::Postgres(desk) => {
-                let mut tx = desk.writing("publish").await?;
-                let published = table.send(&mut tx, message).await?;
-                tx.commit().await.map_err(failed("publish"))?;
-                published
-            }
-            #[cfg(feature = "sqlite")]
-            Desk::Sqlite(desk) => {
-                let mut tx = desk.writing("publish").await?;
-                let published = table.send(&mut tx, message).await?;
-                tx.commit().await.map_err(failed("publish"))?;
-                published
-            }
+        on_desk!(self, desk => {
+            let mut tx = desk.writing("publish").await?;
+            let published = table.send(&mut tx, message).await?;
+            tx.commit().await.map_err(failed("publish"))?;
+            Ok(published)
         })
     }
 

@@ -100,10 +100,11 @@ pub struct Rates {
     #[serde(serialize_with = "json::seconds", rename = "over_seconds")]
     pub over: Duration,
     /// Messages published a second, by the ids that were given out: a publish that was
-    /// rolled back counts. `None` if they cannot be known.
+    /// rolled back counts, and one of a named timer that was there already. `None` if they
+    /// cannot be known.
     pub published_per_second: Option<f64>,
     /// Rows that left a second, in whatever way: what was published less what there is
-    /// more. `None` if one of the counts was bounded, or queues were named, or not all were
+    /// more, so an id without a row counts here, too. `None` if one of the counts was bounded, or queues were named, or not all were
     /// counted.
     pub ended_per_second: Option<f64>,
     /// Of each queue of the later sample.
@@ -220,8 +221,10 @@ impl Sample {
         let grown = exact.then(|| Some(self.rows()? - earlier.rows()?)).flatten();
         let queues = self.queues.iter().map(|now| {
             let before = earlier.queues.iter().find(|one| one.queue == now.queue);
-            let rows = before.map_or(Some(0), QueueSample::rows);
-            let letters = before.map_or(Some(0), QueueSample::letters);
+            // One that was not listed may have been left out.
+            let none = (!earlier.more_queues).then_some(0);
+            let rows = before.map_or(none, QueueSample::rows);
+            let letters = before.map_or(none, QueueSample::letters);
             let more = |now: Option<i64>, before: Option<i64>| Some(a_second(now? - before?));
             QueueRates {
                 queue: now.queue.clone(),

@@ -136,6 +136,39 @@ pub(crate) mod sealed {
         }
     }
 
+    /// So that a fn which got one as `tx: &mut ..` may hand on `&mut tx`, too.
+    #[diagnostic::do_not_recommend]
+    impl<T: Transaction + ?Sized> Transaction for &mut T {
+        fn insert(
+            &mut self,
+            statements: &Statements,
+            message: Prepared,
+        ) -> impl Future<Output = Result<Published, StoreError>> + Send {
+            T::insert(self, statements, message)
+        }
+
+        fn insert_batch(
+            &mut self,
+            statements: &Statements,
+            messages: Vec<Prepared>,
+        ) -> impl Future<Output = Result<Vec<Published>, StoreError>> + Send {
+            T::insert_batch(self, statements, messages)
+        }
+
+        fn cancel_timer(
+            &mut self,
+            statements: &Statements,
+            queue: &str,
+            timer_id: &str,
+        ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+            T::cancel_timer(self, statements, queue, timer_id)
+        }
+
+        fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
+            T::settles(self, queue, timer_id)
+        }
+    }
+
     pub trait Connection: Send {
         fn pending(
             &mut self,

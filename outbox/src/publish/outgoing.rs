@@ -16,6 +16,7 @@ use crate::telemetry::Trace;
 
 /// What to do when a live row of the queue already has the timer name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TimerConflict {
     /// Write nothing; the result is `Duplicate`.
     #[default]

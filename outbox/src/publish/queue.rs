@@ -11,7 +11,7 @@ use crate::message::{Codec, Encoded, Json};
 use crate::subscriber::IntoQueues;
 
 /// A queue whose messages are `T`: publishing and handling another type does not
-/// compile. It stands wherever a queue is named.
+/// compile. It stands where values are published to a queue by name, and in `#[subscriber]`.
 ///
 /// # Examples
 /// ```
@@ -103,8 +103,8 @@ impl<T> fmt::Debug for Queue<T> {
 /// What a handler whose payload is `P` can read.
 #[diagnostic::on_unimplemented(
     message = "a handler of `{P}` cannot read the queue `{Self}`",
-    label = "holds messages of another type",
-    note = "a queue is a string, an array of strings, or a `Queue<P>` of the handler's payload"
+    label = "not a queue of such messages",
+    note = "a queue is a string, an array of strings, or a `Queue<P>` of the handler's payload, by value"
 )]
 pub trait QueueOf<P: ?Sized> {
     /// The names.

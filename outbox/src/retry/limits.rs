@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::FailedAttempt;
-
-/// Delays are cut here whatever the settings say: the databases cannot add more.
-const CEILING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+use crate::subscriber::LONGEST;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Limits {
@@ -26,7 +24,7 @@ impl Limits {
         if self.max_attempts.is_some_and(|max| failed.attempts >= max) {
             return None;
         }
-        let ceiling = ceiling.map_or(CEILING, |limit| limit.min(CEILING));
+        let ceiling = ceiling.map_or(LONGEST, |limit| limit.min(LONGEST));
         // NaN and infinity (an overflowing power) end at the ceiling as well.
         let cut = |seconds: f64| {
             let below = seconds < ceiling.as_secs_f64();

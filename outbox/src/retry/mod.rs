@@ -3,6 +3,7 @@
 mod limits;
 mod strategies;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use strategies::{Constant, Delays, Exponential, Linear, NoRetry};
@@ -43,6 +44,23 @@ pub trait RetryStrategy: Send + Sync + 'static {
         Ok(())
     }
 }
+
+macro_rules! pointed_to {
+    ($($pointer:ident)+) => {$(
+        /// One that is chosen when the program starts.
+        impl<S: RetryStrategy + ?Sized> RetryStrategy for $pointer<S> {
+            fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration> {
+                (**self).next_delay(failed)
+            }
+
+            fn check(&self) -> Result<(), String> {
+                (**self).check()
+            }
+        }
+    )+};
+}
+
+pointed_to! { Box Arc }
 
 /// What a strategy may look at.
 #[derive(Debug)]

@@ -207,6 +207,14 @@ mod tests {
     }
 
     #[test]
+    fn who_says_nothing_has_ten_attempts_and_waits_five_minutes_at_most() {
+        let strategy = Exponential { initial: Duration::from_secs(3600), ..Exponential::default() };
+        let seen: Vec<_> = (1..20).map_while(|n| delay(&strategy, n)).collect();
+        assert_eq!(seen.len(), 9);
+        assert!(seen.iter().all(|delay| *delay == Duration::from_secs(300)), "{seen:?}");
+    }
+
+    #[test]
     fn max_attempts_gives_exactly_that_many_runs() {
         let strategy = Constant::new(Duration::from_secs(1)).max_attempts(3);
         let runs = 1 + (1..100).take_while(|&n| delay(&strategy, n).is_some()).count();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::dlq::{Letter, Opened, Place, Problem, Status, StatusError, Unmarked};
+use crate::dlq::{Groups, Letter, Opened, Place, Problem, Status, StatusError, Unmarked};
 use crate::ops::doctor::Kept;
 use crate::ops::{self, Counted, QueueInfo, QueueSample};
 
@@ -120,6 +120,13 @@ pub(crate) fn totals_and_problem<R: Columns>(row: &R) -> sqlx::Result<(u64, u64,
         })
     })?;
     Ok((row.count(0)?, row.count(1)?, problem))
+}
+
+/// Of all that these rows say.
+pub(crate) fn groups(rows: Vec<(u64, u64, Option<Problem>)>) -> Groups {
+    let (letters, count) = rows.last().map_or((0, 0), |(letters, count, _)| (*letters, *count));
+    let problems = rows.into_iter().filter_map(|(.., problem)| problem).collect();
+    Groups { letters, count, problems }
 }
 
 pub(crate) fn unmarked<R: Columns>(row: &R) -> sqlx::Result<Unmarked> {

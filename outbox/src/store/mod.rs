@@ -72,8 +72,9 @@ pub struct Claim {
     pub token: Uuid,
     /// Begins behind this place: rows before it are left alone.
     pub after: Option<Position>,
-    /// Of rows delivered more often an abandoned claim makes such that were not: given
-    /// back, they no longer tell that their leases ran out.
+    /// If the claim is lost and its rows are given back, none of them counts more deliveries
+    /// than this allows: they no longer tell that their leases ran out, and would be condemned
+    /// without a run.
     pub max_deliveries: Option<u64>,
     /// What it will find, as far as anybody knows: it makes no difference but to the time
     /// that it takes.
@@ -164,21 +165,8 @@ pub struct Claimed {
 impl Claimed {
     /// Of queue `q`, due and claimed at these times, settled before.
     pub(crate) fn of_test(id: i64, due: SystemTime, at: SystemTime, payload: bytes::Bytes) -> Self {
-        let row = Row {
-            id,
-            queue: "q".into(),
-            payload,
-            attempts_count: 0,
-            deliveries_count: 1,
-            created_at: due,
-            next_attempt_at: due,
-            first_attempt_at: None,
-            last_attempt_at: None,
-            acquired_at: Some(at),
-            acquired_token: None,
-            timer_id: None,
-            headers: None,
-        };
+        let fresh = Row::fresh(id, "q".into(), payload, due);
+        let row = Row { deliveries_count: 1, acquired_at: Some(at), ..fresh };
         Self { row: Box::new(row), before: Before::Settled }
     }
 }

@@ -13,6 +13,7 @@ use tracing::error;
 
 use super::verdict::{Judged, Verdict, verdict_of};
 use crate::error::BoxError;
+use crate::message::DecodeError;
 use crate::redacted::debug_only;
 use crate::telemetry::TARGET;
 
@@ -50,9 +51,10 @@ impl HandlerError {
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 
-    /// An error of a named kind.
+    /// An error of a named kind. What the error says of its message counts, as of one that a
+    /// handler returns.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
-        Self { kind: kind.into(), source: Source::of(source.into()), verdict: None }
+        Self { kind: kind.into(), ..Self::read(source.into(), |_| "") }
     }
 
     /// Of a panic.
@@ -92,12 +94,17 @@ impl HandlerError {
     /// The error of a handler, with what it says of itself. Its kind is that of a
     /// [`Failure`](crate::Failure), or the name of its type.
     pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
-        let source = match Self::known(error.into()) {
+        Self::read(error.into(), kind_of::<E>)
+    }
+
+    /// Its kind is this if it says none.
+    fn read(source: BoxError, kind: fn(&(dyn Error + 'static)) -> &'static str) -> Self {
+        let source = match Self::known(source) {
             Ok(known) => return known,
             Err(source) => source,
         };
         let said = verdict_of(&*source);
-        let kind = said.map_or_else(type_name::<E>, |(_, kind)| kind);
+        let kind = said.map_or_else(|| kind(&*source), |(_, kind)| kind);
         let source = match source.downcast::<Judged>() {
             Ok(judged) => judged.into_inner(),
             Err(source) => source,
@@ -167,8 +174,8 @@ impl fmt::Display for HandlerError {
     }
 }
 
-/// So that `?` works on every error, as in a handler. It is no `Error` itself for
-/// that reason; as a boxed one it shows what it shows.
+/// So that `?` works on every error, as in a handler. It is no `Error` itself for that
+/// reason; boxed, it prints as the error that it was made of.
 impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self::of(error)
@@ -200,6 +207,11 @@ impl Error for Boxed {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.source()
     }
+}
+
+/// Of an error that says none.
+pub(super) fn kind_of<E>(error: &(dyn Error + 'static)) -> &'static str {
+    if error.is::<DecodeError>() { HandlerError::DECODE } else { type_name::<E>() }
 }
 
 /// The name of a type, without its path and parameters.

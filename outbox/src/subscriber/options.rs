@@ -37,7 +37,7 @@ const MAX_WORKERS: usize = 10_000;
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Keeps sums with a point in time from overflowing.
+/// No delay or time is longer: sums with a point in time would overflow, here or in a database.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[derive(Clone)]

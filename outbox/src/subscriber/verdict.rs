@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::failure::type_name;
+use super::failure::kind_of;
 use crate::error::BoxError;
 
 /// What an error means for the message that was being handled.
@@ -112,7 +112,9 @@ struct Mark {
 
 impl Judged {
     fn new<E: Into<BoxError>>(error: E, verdict: Verdict) -> Self {
-        Self(Mark { error: error.into(), verdict, kind: type_name::<E>() })
+        let error = error.into();
+        let kind = kind_of::<E>(&*error);
+        Self(Mark { error, verdict, kind })
     }
 
     /// The error itself.

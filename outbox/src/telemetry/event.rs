@@ -106,8 +106,8 @@ pub enum Event {
         /// How long the handler ran.
         duration: Option<Duration>,
     },
-    /// A claimed row was given back unstarted, because its lease ran out while it waited
-    /// for a worker.
+    /// A claimed row was given back unstarted: less than a third of its lease was left when a
+    /// worker had time for it, or for as long as a lease there was no thread for a plain fn.
     #[non_exhaustive]
     WaitedTooLong {
         /// The first queue of the subscriber.
@@ -131,7 +131,8 @@ pub enum Event {
     /// those that handlers returned were written with their acks.
     #[non_exhaustive]
     Published {
-        /// A batch is told of once for each; one that was refused, for that of its first message.
+        /// The queue. Of a batch each queue has an event; one that was refused has a single
+        /// event, for the queue of its first message.
         queue: Arc<str>,
         /// Rows that were inserted, or put off if they are named timers.
         count: usize,

@@ -1,4 +1,4 @@
-//! The events of REFERENCE: each a structured log line, without a payload, a
+//! What is told of each delivery: each event a structured log line, without a payload, a
 //! header value or the text of an error.
 
 use std::borrow::Cow;

@@ -70,8 +70,9 @@ pub struct SubscriberStats {
     pub lease_lost: u64,
     /// Handlers dropped by a drain whose time was over.
     pub abandoned: u64,
-    /// Claimed rows that were given back unstarted because less than a third of their
-    /// leases was left when a worker had time for them.
+    /// Claimed rows that were given back unstarted, because less than a third of their
+    /// leases was left when a worker had time for them, or because for as long as a lease
+    /// there was no thread for a plain fn.
     pub waited_too_long: u64,
     /// How long handlers ran, all together; a batch counts for each of its messages, and
     /// what was acked first not at all.

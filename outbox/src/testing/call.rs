@@ -30,7 +30,7 @@ pub struct Call {
     /// What came of it.
     pub ending: Ending,
     /// The kind of the handler's error, as a dead letter would have it: `panic`, `decode`, the name
-    /// of its type. In a simulation not that of a panic or a timeout.
+    /// of its type. In a simulation not that of a panic or a timeout; otherwise none under `AckFirst`.
     pub error_kind: Option<String>,
 }
 

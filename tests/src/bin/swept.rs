@@ -1,6 +1,7 @@
 //! A process whose writes are made to fail: `swept URL FLOW FIRST [BUSY]`. It goes through
 //! the flow three times, or twice if it is a long one, numbered from `FIRST`, and tells how
-//! each ended. `BUSY`: it waits for no lock. Another connection has it at first: `call`, when
+//! each ended: well; with an error that its caller was told; or `stuck`, in an app that is
+//! to get over it. `BUSY`: it waits for no lock. Another connection has it at first: `call`, when
 //! the call is made; `handler`, when a handler ends; or nobody has: `impatient`.
 
 use std::collections::BTreeSet;
@@ -9,10 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use outbox::dlq::{Filter, Replay};
 use outbox::ops::Operator;
 use outbox::retry::Constant;
-use outbox::{App, Context, FromContext, Outcome, Outgoing, Publisher, Subscriber, TableNames, Tx};
+use outbox::{
+    App, Context, FromContext, Outcome, Outgoing, Publisher, RunningApp, Subscriber, TableNames, Tx,
+};
 use outbox_tests::wait::PATIENCE;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Sqlite};
@@ -46,13 +50,24 @@ async fn main() -> anyhow::Result<()> {
         match run(&pool, &other, flow, n).await {
             Ok(()) => println!("ended {n}"),
             Err(why) => {
-                println!("failed {n}: {why:#}");
+                let how = if why.is::<Stuck>() { "stuck" } else { "failed" };
+                println!("{how} {n}: {why:#}");
                 // By then a lock that somebody has is free.
                 sleep(LEASE / 5).await;
             }
         }
     }
     Ok(())
+}
+
+/// What an app does not get over: no caller was told that anything failed.
+#[derive(Debug)]
+struct Stuck(&'static str);
+
+impl std::fmt::Display for Stuck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
 }
 
 async fn run(pool: &SqlitePool, other: &Other, flow: &str, n: i64) -> anyhow::Result<()> {
@@ -146,17 +161,24 @@ async fn start(pool: &SqlitePool, n: i64) -> anyhow::Result<()> {
     outbox::publish(&mut tx, "q", &n).await?;
     tx.commit().await?;
     settled(pool).await?;
-    Ok(running.stop().await?)
+    stopped(running).await
 }
 
 /// Waits until every message of the queue is settled.
 async fn settled(pool: &SqlitePool) -> anyhow::Result<()> {
     let end = Instant::now() + PATIENCE / 2;
     while count(pool, "queue = 'q'").await.is_none_or(|left| left > 0) {
-        anyhow::ensure!(Instant::now() < end, "not settled in time");
+        if Instant::now() > end {
+            let left = count(pool, "queue = 'q'").await;
+            return Err(anyhow::anyhow!("{left:?} rows").context(Stuck("not settled in time")));
+        }
         sleep(SOON).await;
     }
     Ok(())
+}
+
+async fn stopped(running: RunningApp) -> anyhow::Result<()> {
+    running.stop().await.context(Stuck("the drain failed"))
 }
 
 /// Rows of which this holds. `None` if they cannot be read just now.
@@ -200,15 +222,17 @@ async fn work(pool: &SqlitePool, other: &Other, flow: &str) -> anyhow::Result<()
     let app = App::sqlite(pool.clone()).names(names()).only([subscriber]);
     let mut running = app.start().await?;
     if drains {
-        timeout(PATIENCE / 2, begun.notified()).await?;
-        let (stopped, ()) = tokio::join!(running.stop(), async { gate.add_permits(100) });
-        stopped?;
+        let begins = timeout(PATIENCE / 2, begun.notified()).await;
+        begins.context(Stuck("no handler has begun"))?;
+        let (drained, ()) = tokio::join!(stopped(running), async { gate.add_permits(100) });
+        drained?;
         let held = count(pool, "acquired_token IS NOT NULL").await;
-        anyhow::ensure!(held == Some(0), "{held:?} leases are left behind");
+        let left = || anyhow::anyhow!("{held:?}").context(Stuck("leases are left behind"));
+        (held == Some(0)).then_some(()).ok_or_else(left)?;
         running = app.start().await?;
     }
     settled(pool).await?;
-    Ok(running.stop().await?)
+    stopped(running).await
 }
 
 /// True when it is asked for the first time.

@@ -102,12 +102,12 @@ async fn a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back(db: &Db
     assert_eq!((probe.finished(), probe.dropped()), (0, 1));
     assert!(run.context.cancelled().is_cancelled());
     let seconds = limit.as_secs_f64().to_string();
-    let told = capture::lines().into_iter().filter(|line| {
+    let told = capture::count(|line| {
         line.event() == Some("drain_timeout")
             && line.get("drain_timeout_seconds") == Some(&seconds)
             && line.get("handlers") == Some("1")
     });
-    assert_eq!(told.count(), 1);
+    assert_eq!(told, 1);
     let closed = capture::names(&queue);
     assert_eq!(closed.iter().filter(|name| *name == "dispatch_abandoned").count(), 1, "{closed:?}");
     assert_eq!((db.rows().await, db.leased().await), (1, 0));

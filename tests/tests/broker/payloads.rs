@@ -37,7 +37,7 @@ async fn seen(message: Outgoing) -> Vec<String> {
 
 #[tokio::test]
 async fn text_plain_as_python_writes_it_is_a_string() {
-    for kind in ["text/plain", "text/plain; charset=utf-8"] {
+    for kind in ["text/plain", "text/plain; charset=utf-8", " Text/Plain"] {
         let message = Outgoing::raw("text", "naïve ☃").content_type(kind);
         assert_eq!(seen(message).await, ["naïve ☃"]);
     }
@@ -126,6 +126,19 @@ async fn items(item: Item<'_>, ctx: outbox::Context, State(texts): State<Texts>)
     // Not copied: it lies in the row's own bytes.
     let within = ctx.payload().as_ptr_range().contains(&item.name.as_ptr());
     texts.lock().unwrap().push(format!("{} {} {within}", item.name, item.prices.len()));
+}
+
+/// JSON escapes what a `&str` cannot borrow: it depends on the text.
+#[tokio::test]
+async fn a_field_that_cannot_borrow_an_escaped_text_says_so() {
+    let texts = Texts::default();
+    let broker = TestBroker::with([items::subscriber()]).state(Arc::clone(&texts));
+    let item = r#"{"name": "ca\u0066\u00e9", "prices": []}"#;
+    broker.publish_with(Outgoing::raw("items", item)).await.unwrap();
+    let letter = only_letter(&broker);
+    let why = letter.last_exception.unwrap();
+    assert!(why.contains("take `Cow<str>`") && why.contains("in name"), "{why}");
+    assert!(texts.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -164,3 +164,59 @@ async fn a_mark_on_an_error_that_has_a_kind_keeps_that_and_its_text() {
         assert_eq!(letter.last_exception.as_deref(), Some("\"no stock\""));
     }
 }
+
+struct Tenant;
+
+impl outbox::FromContext for Tenant {
+    type Rejection = MailError;
+
+    async fn from_context(_: &outbox::Context) -> Result<Self, MailError> {
+        Err(MailError::Address("none"))
+    }
+}
+
+struct Open;
+
+impl outbox::FromContext for Open {
+    type Rejection = Judged;
+
+    async fn from_context(_: &outbox::Context) -> Result<Self, Judged> {
+        Err("closed").or_snooze(60 * SECOND).map(|()| Self)
+    }
+}
+
+#[outbox::subscriber("q", retry = NoRetry)]
+async fn of_a_tenant(_: i64, _: Tenant) {}
+
+#[outbox::subscriber("q", retry = NoRetry)]
+async fn while_it_is_open(_: i64, _: Open) {}
+
+#[tokio::test]
+async fn the_word_of_a_rejection_counts() {
+    let broker = TestBroker::with([of_a_tenant::subscriber()]);
+    broker.publish("q", &7).await.unwrap();
+    let letter = only_letter(&broker);
+    assert_eq!(letter.failure_reason, FailureReason::Rejected);
+    assert_eq!(letter.error_kind.as_deref(), Some("extract"));
+    let broker = TestBroker::with([while_it_is_open::subscriber()]);
+    broker.publish("q", &7).await.unwrap();
+    assert_eq!(broker.calls("while_it_is_open")[0].ending, Ending::Snoozed(60 * SECOND));
+}
+
+/// A layer names the kind anew.
+#[tokio::test]
+async fn an_error_of_another_kind_says_what_it_said_before() {
+    for (error, expected) in [
+        (MailError::Night, Ending::Snoozed(3600 * SECOND)),
+        (MailError::Address("x"), Ending::Terminal(FailureReason::Rejected)),
+    ] {
+        let named = it(move || Err::<(), _>(error)).retry(NoRetry).layer(
+            async |ctx: outbox::Context, next: outbox::Next| {
+                next.run(ctx).await.map_err(|error| HandlerError::new("billing", error))
+            },
+        );
+        assert_eq!(first_ending(named).await.1, expected);
+        let new = move || Err::<(), _>(HandlerError::new("billing", error));
+        assert_eq!(first_ending(it(new).retry(NoRetry)).await.1, expected);
+    }
+}

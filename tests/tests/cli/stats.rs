@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
-use outbox_tests::wait::soon;
+use outbox_tests::wait::{eventually, soon};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -76,13 +76,14 @@ async fn a_watch_prints_a_line_a_sample_and_ends_well_on_an_interrupt(db: &Db) {
     };
     assert!(next().await["rates"].is_null());
     db.publish("q", 2).await;
-    while next().await["queues"][0]["waiting"] != 2 {}
+    eventually("both are counted", async || next().await["queues"][0]["waiting"] == 2).await;
     assert!(next().await["rates"]["over_seconds"].as_f64().unwrap() >= 0.05);
     let id = program.id().unwrap().to_string();
     let interrupt = format!("kill -INT {id}");
     let kill = Command::new("/bin/sh").args(["-c", &interrupt]).status();
     assert!(kill.await.unwrap().success());
-    while soon("the end", lines.next_line()).await.unwrap().is_some() {}
+    let ended = async { while lines.next_line().await.unwrap().is_some() {} };
+    soon("the end", ended).await;
     assert_eq!(soon("it ends", program.wait()).await.unwrap().code(), Some(0));
 }
 

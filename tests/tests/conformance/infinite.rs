@@ -106,6 +106,21 @@ async fn what_cannot_be_counted_further_stops_nothing_in_a_file(b: Sqlite) {
     assert!(b.taken(&b.claim_of(&["q"], 10)).await.next.is_some());
 }
 
+/// Or it would look as if it had waited since 1970.
+async fn what_was_always_due_in_a_file_has_no_age(b: Sqlite) {
+    b.put_many("q", 2).await;
+    let first = "SELECT min(id) FROM outbox";
+    b.execute(&format!(
+        "UPDATE outbox SET next_attempt_at = -9223372036854775808 WHERE id = ({first})"
+    ))
+    .await;
+    let depth = async || b.store().depths(&["q".to_owned()], 100).await.unwrap().remove(0);
+    let both = depth().await;
+    assert!(both.due == 2 && both.oldest_age < Duration::from_secs(60), "{both:?}");
+    b.execute("DELETE FROM outbox WHERE next_attempt_at > 0").await;
+    assert_eq!((depth().await.due, depth().await.oldest_age), (1, Duration::ZERO));
+}
+
 /// What is leased is not to be lost for what comes after it.
 async fn a_look_ahead_that_fails_keeps_no_row_back(b: Sqlite) {
     let id = b.put("q").await;
@@ -126,6 +141,7 @@ mod in_a_file {
     cases! {
         sqlite only, "the others have their own":
         what_cannot_be_counted_further_stops_nothing_in_a_file,
+        what_was_always_due_in_a_file_has_no_age,
         a_look_ahead_that_fails_keeps_no_row_back,
     }
 }

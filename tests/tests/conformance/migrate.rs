@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox::schema::{Database, migrate_tables, sql, validate_schema};
 use outbox::testing::store::Store;
 use outbox::{Error, TableNames};
+use outbox_tests::wait::eventually;
 
 use super::names::{every_statement_works, everything_works};
 use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps};
@@ -149,9 +150,7 @@ async fn a_migration_that_waits_for_a_writer_lets_others_go_on(b: Postgres) {
     let (users, names) = (pool.clone(), b.names().clone());
     let migrating = tokio::spawn(async move { migrate_tables(&users, &names).await });
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass";
-    while b.number(waits).await == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually("it waits for the writer", async || b.number(waits).await > 0).await;
     tokio::time::timeout(Duration::from_secs(20), b.put("q")).await.expect("it is published");
     assert!(!migrating.is_finished());
     writer.rollback().await.unwrap();
@@ -164,13 +163,13 @@ async fn a_migration_that_waits_for_too_long_says_for_what(b: Postgres) {
     let pool = impatient(&b, "20ms").await;
     let mut writer = b.pool().begin().await.unwrap();
     sqlx::query("LOCK TABLE outbox IN ROW EXCLUSIVE MODE").execute(&mut *writer).await.unwrap();
-    let refused = loop {
-        let refused = migrate_tables(&pool, b.names()).await.unwrap_err().to_string();
+    let mut refused = String::new();
+    eventually("no other migration runs", async || {
+        refused = migrate_tables(&pool, b.names()).await.unwrap_err().to_string();
         // That of another test, in another schema of the database.
-        if !refused.contains("another migration runs") {
-            break refused;
-        }
-    };
+        !refused.contains("another migration runs")
+    })
+    .await;
     assert!(refused.contains("a transaction that has used a table of `outbox`"), "{refused}");
     writer.rollback().await.unwrap();
     pool.close().await;

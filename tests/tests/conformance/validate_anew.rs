@@ -76,6 +76,34 @@ async fn times_of_another_kind_stay_the_same_times(b: Sqlite) {
     }
 }
 
+/// As tools leave it that make a table anew for a column of their own.
+async fn a_table_that_takes_any_value_or_uses_ids_again_is_told_of(b: Sqlite) {
+    b.put("q").await;
+    redefine(&b, "outbox", |made| made.replace(" STRICT", "")).await;
+    b.execute("UPDATE outbox SET created_at = '2027-06-01 00:00:00'").await;
+    let found = differences(&b, true).await;
+    assert!(found[0].fatal && found[0].what.starts_with("outbox is not STRICT"), "{found:#?}");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    mend(&b, &found).await;
+    assert_eq!(b.number("SELECT created_at FROM outbox").await, 1_811_808_000_000_000);
+    empty(&b).await;
+    for table in ["outbox", "outbox_dlq"] {
+        let again = |made: &str| made.replace(" AUTOINCREMENT", "");
+        let (rows, letters) = fill(&b).await;
+        redefine(&b, table, again).await;
+        let found = differences(&b, true).await;
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(!found[0].fatal && found[0].what.starts_with(table), "{found:#?}");
+        assert!(found[0].what.contains("lacks AUTOINCREMENT"), "{found:#?}");
+        mend(&b, &found).await;
+        empty(&b).await;
+        let (more, others) = fill(&b).await;
+        assert!(more[0].id > rows.last().unwrap().id, "{table}");
+        assert!(others[0].id > letters.last().unwrap().id, "{table}");
+        empty(&b).await;
+    }
+}
+
 async fn a_time_that_cannot_be_read_is_not_taken_for_now(b: Sqlite) {
     b.put("q").await;
     redefine(&b, "outbox", |made| {
@@ -165,6 +193,7 @@ async fn a_file_with_another_encoding_is_refused(b: Sqlite) {
 cases! {
     sqlite only, "SQLite alters no column in place":
     a_table_made_anew_uses_no_id_again,
+    a_table_that_takes_any_value_or_uses_ids_again_is_told_of,
     what_a_mend_cannot_copy_is_still_there,
     times_of_another_kind_stay_the_same_times,
     a_time_that_cannot_be_read_is_not_taken_for_now,

@@ -154,6 +154,13 @@ async fn a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped(
     woken(&mut wakes, &queue).await;
 }
 
+/// As an old primary whose address now leads to another server.
+async fn a_server_that_takes_no_writes_is_not_listened_to(b: Postgres) {
+    let fenced = b.with_settings([("default_transaction_read_only", "on")]);
+    let told = fenced.store().listen().await.err().map(|error| error.to_string());
+    assert!(told.as_ref().is_some_and(|why| why.contains("takes no writes")), "{told:?}");
+}
+
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -175,5 +182,6 @@ mod channel {
         the_channel_is_the_table_s_name_as_it_is,
         any_wake_of_another_program_is_only_a_hint,
         a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped,
+        a_server_that_takes_no_writes_is_not_listened_to,
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use outbox::ops::doctor::{Report, Severity};
 use outbox::{Context, Outgoing, Subscriber, subscriber};
 use outbox_tests::db::Db;
+use outbox_tests::{on_both, on_postgres};
 use serde::{Deserialize, Serialize};
 
 use crate::{by, examine, limits, one};
@@ -152,6 +153,22 @@ async fn without_a_table_of_dead_letters_rows_are_tried(db: &Db) {
     one(&report, "payloads", Severity::Error);
 }
 
+/// As Python makes it.
+async fn where_no_letter_tells_its_status_rows_are_tried(db: &Db) {
+    for index in ["status", "open", "group"] {
+        db.exec(format!("DROP INDEX outbox_dlq_{index}_idx")).await;
+    }
+    db.exec("ALTER TABLE outbox_dlq DROP COLUMN status").await;
+    db.send(json("orders", "{}")).await;
+    let app = db.named(outbox::TableNames::default()).app().only([confirm::subscriber()]);
+    let report = examine(app, limits()).await;
+    let found = one(&report, "payloads", Severity::Error);
+    assert!(found.what.contains("cannot be read by the subscriber `confirm`"), "{found:#?}");
+    let errors: Vec<_> =
+        report.findings.iter().filter(|it| it.severity == Severity::Error).collect();
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+}
+
 async fn a_limit_and_what_it_leaves_out_are_told(db: &Db) {
     let many = (0..1203).map(|id| Outgoing::new("orders", &Order { id, amount: 1 }));
     db.send_all(many).await;
@@ -206,7 +223,7 @@ async fn headers_that_are_no_object_do_not_decode(db: &Db) {
     one(&report, "payloads", Severity::Error);
 }
 
-outbox_tests::on_both!(
+on_both!(
     rows_that_this_program_cannot_read_are_told_by_queue_and_reason,
     no_handler_runs_and_nothing_is_written,
     every_kind_of_handler_is_tried,
@@ -218,3 +235,5 @@ outbox_tests::on_both!(
     a_handler_made_by_hand_is_tried_once_it_says_what_it_reads,
     headers_that_are_no_object_do_not_decode,
 );
+
+on_postgres!(where_no_letter_tells_its_status_rows_are_tried);

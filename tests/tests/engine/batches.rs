@@ -105,8 +105,8 @@ async fn a_row_that_is_claimed_twice_for_a_batch_is_settled_as_was_said_of_it(db
     assert_eq!((size.load(Ordering::SeqCst), db.letters().await), (2, 1));
 }
 
-/// The first runs tell how slow they are; then no row waits longer than half a
-/// lease.
+/// The first runs tell how slow they are; then no row waits for longer than a tenth of a
+/// second, and none is claimed before a worker ends.
 async fn no_more_rows_are_held_than_slow_handlers_will_reach(db: &Db) {
     capture::start();
     let queue = outbox_tests::backend::unique("slow");
@@ -125,14 +125,19 @@ async fn no_more_rows_are_held_than_slow_handlers_will_reach(db: &Db) {
     db.drained().await;
     db.send_all((0..40_i64).map(|n| Outgoing::new(queue.as_str(), &n))).await;
     let mut most = 0;
-    while db.rows().await > 25 {
-        let free = db.int("SELECT count(*) FROM outbox WHERE acquired_token IS NULL").await;
+    eventually("they are handled", async || {
         // Of all that are not free: what has ended is only to be acked.
-        most = most.max(4 + 40 - free - ended.load(Ordering::SeqCst));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    // Two run, and four are reached within a second.
-    assert!((2..=6).contains(&most), "{most} rows were held");
+        let gone = ended.load(Ordering::SeqCst);
+        let free = db.int("SELECT count(*) FROM outbox WHERE acquired_token IS NULL").await;
+        let held = 4 + 40 - free - gone;
+        // One that ends in between may be looked at twice.
+        let settled = gone == ended.load(Ordering::SeqCst);
+        most = if settled { most.max(held) } else { most };
+        free <= 25
+    })
+    .await;
+    // Two run, and two more are there for the workers when these end.
+    assert!((2..=4).contains(&most), "{most} rows were held");
     let deliveries = db.int("SELECT max(deliveries_count) FROM outbox").await;
     assert!(deliveries <= 1, "no row was held in vain: {deliveries}");
     let _ = running.stop().await;

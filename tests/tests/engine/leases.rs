@@ -160,11 +160,9 @@ async fn a_result_that_comes_after_the_lease_was_stolen_is_dropped(db: &Db) {
 
 /// How many rows of a subscriber waited for too long, as it is told.
 fn skips(subscriber: &str) -> usize {
-    let told = |line: &&capture::Line| {
-        line.get("subscriber") == Some(subscriber)
-            && line.get("message").is_some_and(|text| text.contains("was not started"))
-    };
-    capture::lines().iter().filter(told).count()
+    capture::count(|line| {
+        line.get("subscriber") == Some(subscriber) && line.says("message", "was not started")
+    })
 }
 
 /// The first message keeps the only worker busy, and keeps its lease; that of the

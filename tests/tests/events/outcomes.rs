@@ -94,7 +94,7 @@ async fn a_timeout(db: &Db) {
 async fn a_payload_that_does_not_decode(db: &Db) {
     let q = queue();
     let text = handler(&q, |context| async move { context.decode::<String>().map(drop) });
-    is_retried(db, &q, text, "DecodeError").await;
+    is_retried(db, &q, text, "decode").await;
 }
 
 async fn an_error_without_a_retry(db: &Db) {

@@ -55,7 +55,7 @@ fn counting(runs: &Runs) -> Subscriber {
         *runs.lock().unwrap().entry(n).or_default() += 1;
         sleep(Duration::from_millis(20 + n.unsigned_abs() % 41))
     };
-    Subscriber::new("counting", "q", count).max_workers(40).fetch_batch(100)
+    Subscriber::new("the other way round", "q", count).max_workers(40).fetch_batch(100)
 }
 
 async fn who_writes_rows_the_other_way_round_is_never_the_one_that_gives_way_and_no_message_is_lost(
@@ -79,11 +79,11 @@ async fn who_writes_rows_the_other_way_round_is_never_the_one_that_gives_way_and
     };
     let (sent, written) = tokio::join!(produce, admin(db, end));
     db.drained().await;
-    let gave_way = capture::lines().into_iter().filter(|line| {
-        line.get("message").is_some_and(|text| text.contains("settling failed; trying again"))
-            && line.get("error").is_some_and(|text| text.contains("lock timeout"))
+    let gave_way = capture::count(|line| {
+        line.get("subscriber") == Some("the other way round")
+            && line.says("message", "settling failed; trying again")
+            && line.says("error", "lock timeout")
     });
-    let gave_way = gave_way.count();
     println!("{sent} messages, {written} writes, the app gave way {gave_way} times");
     assert!(written > 0 && gave_way > 0, "{written} writes, {gave_way} times");
     let runs = std::mem::take(&mut *runs.lock().unwrap());

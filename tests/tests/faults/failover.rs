@@ -91,12 +91,9 @@ pub async fn produce(pool: &PgPool, queue: &str, n: i64) -> anyhow::Result<()> {
 
 /// How many claims of a subscriber a standby has refused.
 pub fn refused(subscriber: &str) -> usize {
-    let lines = capture::lines();
-    let told = |line: &&capture::Line| {
-        line.get("subscriber") == Some(subscriber)
-            && line.get("error").is_some_and(|text| text.contains("read-only transaction"))
-    };
-    lines.iter().filter(told).count()
+    capture::count(|line| {
+        line.get("subscriber") == Some(subscriber) && line.says("error", "read-only transaction")
+    })
 }
 
 /// How many it may refuse in that time.

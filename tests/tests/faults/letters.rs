@@ -57,12 +57,10 @@ async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_att
     // Rows of the same ids fail on the other database meanwhile.
     let why = if db.is_postgres() { "does not exist" } else { "no such table" };
     let refused = || {
-        let lines = capture::lines();
-        let told = |line: &&capture::Line| {
-            line.get("error").is_some_and(|text| text.contains(why))
+        capture::count(|line| {
+            line.says("error", why)
                 && line.get("row_id").is_some_and(|id| ids.iter().any(|it| it == id))
-        };
-        lines.iter().filter(told).count()
+        })
     };
     [&first, &second, &third].iter().for_each(|probe| probe.let_end(10_000));
     sleep(4 * TTL).await;

@@ -31,6 +31,7 @@ mod sqlite;
 mod stopped;
 mod texts;
 mod transactions;
+mod unread;
 mod wal;
 #[path = "../counters/wire.rs"]
 #[allow(dead_code)] // the counters need more of it

@@ -135,6 +135,12 @@ async fn the_metrics_of_a_run_without_crashes_are_what_the_tables_saw(db: &Db) {
     assert_eq!(metric("outbox_received_size_bytes_count"), dispatched);
     let judged = dispatched.into_iter().filter(|(queue, _)| *queue != ["first"]).collect();
     assert_eq!(metric("outbox_process_duration_seconds_count"), judged);
+    let ended = told.by("outbox_process_duration_seconds_count", &["outcome", "queue"], prefix);
+    for outcome in ["retried", "snoozed"] {
+        let of = ended.iter().filter(|(key, _)| key[0] == outcome);
+        let of: Counts = of.map(|(key, count)| (key[1..].to_vec(), *count)).collect();
+        assert_eq!(of, metric(&format!("outbox_{outcome}_total")), "{outcome}");
+    }
     let reasons = told.by("outbox_terminal_total", &["reason"], prefix);
     assert_eq!(reasons.len(), 4, "every reason: {reasons:?}");
     for nothing in [

@@ -13,6 +13,7 @@ use super::{EXPORTER, scrape};
 
 on_both!(
     the_gauges_tell_what_is_in_the_tables,
+    without_a_table_of_dead_letters_the_others_are_told,
     without_the_setting_no_queue_is_looked_into,
     handlers_that_run_are_told_by_their_queue,
 );
@@ -62,6 +63,22 @@ async fn the_gauges_tell_what_is_in_the_tables(db: &Db) {
     probe.let_end(3);
     eventually("the rest is told", async || told(&busy) == [1.0, 0.0, 0.0, 0.0, 1.0]).await;
     running.stop().await.unwrap();
+}
+
+/// Rows pile up then, and somebody is to be told.
+async fn without_a_table_of_dead_letters_the_others_are_told(db: &Db) {
+    std::sync::LazyLock::force(&EXPORTER);
+    let queue = unique("alone");
+    let app = db.app().only([gated("it", &queue).0.max_workers(1)]);
+    let running = app.queue_gauges(SECOND).start().await.unwrap();
+    let backlog = |rows: f64| gauge(&queue, "outbox_backlog") == Some(rows);
+    eventually("it is looked at", async || backlog(0.0)).await;
+    assert_eq!(gauge(&queue, "outbox_dead_letters"), Some(0.0));
+    db.exec("ALTER TABLE outbox_dlq RENAME TO elsewhere").await;
+    let later = |n: i64| Outgoing::new(&queue, &n).delay(3600 * SECOND);
+    db.send_all((0..3).map(later)).await;
+    eventually("they are told", async || backlog(3.0)).await;
+    let _ = running.stop().await;
 }
 
 async fn without_the_setting_no_queue_is_looked_into(db: &Db) {

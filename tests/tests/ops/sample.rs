@@ -58,6 +58,7 @@ async fn a_row_that_was_always_due_is_counted(db: &Db) {
     db.exec(format!("UPDATE outbox SET next_attempt_at = {always}")).await;
     let [q] = &sample(db, SampleOptions::default()).await[..] else { panic!() };
     assert_eq!((q.waiting, q.due), (1, 1));
+    assert!(q.oldest.is_none_or(|age| age < Duration::from_secs(3600)), "{q:?}");
 }
 
 async fn counts_stop_at_the_bound_and_say_so(db: &Db) {
@@ -83,7 +84,7 @@ async fn counts_stop_at_the_bound_and_say_so(db: &Db) {
 async fn rates_are_the_changes_between_two_samples(db: &Db) {
     let operator = operator(db);
     db.publish("q", 0).await;
-    let before = operator.sample(&SampleOptions::default()).await.unwrap();
+    let mut before = operator.sample(&SampleOptions::default()).await.unwrap();
     for n in 0..10 {
         db.publish("q", n).await;
     }
@@ -95,6 +96,12 @@ async fn rates_are_the_changes_between_two_samples(db: &Db) {
     assert_eq!((rates.published_per_second, rates.ended_per_second), (Some(5.0), Some(2.0)));
     let [q] = &rates.queues[..] else { panic!("{rates:?}") };
     assert_eq!((q.growth_per_second, q.dead_letters_per_second), (Some(3.0), Some(0.5)));
+    before.queues.clear();
+    let growth =
+        |before: &outbox::ops::Sample| after.rates_since(before).queues[0].growth_per_second;
+    assert_eq!(growth(&before), Some(3.5), "it is new");
+    before.more_queues = true;
+    assert_eq!(growth(&before), None, "or was not listed");
 }
 
 /// What is published is counted by the ids of the whole table.

@@ -102,6 +102,10 @@ async fn a_row_snoozed_often_is_not_delivered_too_often(stage: &Stage) {
 async fn a_panic_is_an_error_with_its_message(stage: &Stage) {
     let panicking = || it(|_| -> () { panic!("out of ink") });
     assert_eq!(stage.first(panicking(), seven()).await.row(), left(1, 1, 1));
+    stage.clear().await;
+    let dead = stage.first(panicking().retry(NoRetry), seven()).await.letter();
+    assert_eq!(dead.kind.as_deref(), Some("panic"));
+    assert!(dead.exception.unwrap().contains("out of ink"));
 }
 
 async fn a_timeout_is_an_error_of_its_kind(stage: &Stage) {
@@ -117,6 +121,9 @@ async fn text(_: String) {}
 
 async fn an_undecodable_payload_is_an_error_of_its_kind(stage: &Stage) {
     assert_eq!(stage.first(text::subscriber(), seven()).await.row(), left(1, 1, 1));
+    stage.clear().await;
+    let dead = stage.first(text::subscriber().retry(NoRetry), seven()).await.letter();
+    assert_eq!((&*dead.reason, dead.kind.as_deref()), ("retry_terminal", Some("decode")));
 }
 
 async fn a_row_delivered_too_often_is_terminal_without_a_run(stage: &Stage) {

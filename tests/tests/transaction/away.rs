@@ -7,11 +7,12 @@ use outbox::retry::NoRetry;
 use outbox::{AckPolicy, App, Next, Stats, Subscriber, SubscriberStats, TableNames};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::proxy::Proxy;
-use outbox_tests::wait::{eventually, soon};
+use outbox_tests::wait::{PATIENCE, eventually, eventually_within, soon};
 use outbox_tests::{capture, on_both, on_postgres};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteJournalMode, SqlitePoolOptions};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::handlers::{Then, subscriber};
 use super::*;
@@ -24,6 +25,7 @@ on_both!(
 on_postgres!(
     an_ack_or_a_commit_that_the_server_undoes_puts_its_message_off,
     a_commit_that_never_arrives_puts_its_message_off,
+    a_commit_without_an_answer_keeps_its_worker_for_half_a_minute,
 );
 
 outbox_tests::cases!(sqlite in sqlite_only:
@@ -180,6 +182,36 @@ async fn a_commit_that_never_arrives_puts_its_message_off(db: &Db) {
     running.stop().await.unwrap();
 }
 
+/// The server has it still, and its locks.
+async fn a_commit_without_an_answer_keeps_its_worker_for_half_a_minute(db: &Db) {
+    with_domain(db).await;
+    let proxy = Proxy::before(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let alone = strict(db, Then::Return).max_workers(1).lease_ttl(10 * SECOND);
+    let app = App::postgres(pool).names(db.names.clone()).only([alone]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    proxy.freeze_at_commit();
+    db.publish("q", 7).await;
+    eventually("it runs", async || count(&stats).dispatched == 1).await;
+    let begun = Instant::now();
+    db.publish("q", 8).await;
+    eventually_within(2 * PATIENCE, "the next one is done", async || done(db).await == 1).await;
+    let waited = begun.elapsed().as_secs();
+    assert!((25..45).contains(&waited), "{waited} s");
+    let left = db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await;
+    let spent = count(&stats);
+    assert_eq!((left, spent.retried, spent.terminal()), (1, 0, 0), "{spent:?}");
+    db.exec(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND state = 'idle in transaction'",
+    )
+    .await;
+    eventually_within(2 * PATIENCE, "so is the first", async || done(db).await == 2).await;
+    running.stop().await.unwrap();
+    assert_eq!(db.letters().await, 0);
+}
+
 /// The same file, for which nobody waits longer than this.
 fn opened(db: &Db, mode: SqliteJournalMode, wait: Duration) -> Db {
     let Pool::Sqlite(pool) = &db.pool else { panic!("this is PostgreSQL") };
@@ -192,10 +224,11 @@ fn opened(db: &Db, mode: SqliteJournalMode, wait: Duration) -> Db {
 /// Waits for the warning: what is written for a message waits for the file too.
 async fn is_told_of(what: &str) {
     let told = |line: &capture::Line| {
-        line.get("message").is_some_and(|text| text.contains("did not begin or did not commit"))
-            && line.get("error").is_some_and(|text| text.contains(what) && text.contains("lock"))
+        line.says("message", "did not begin or did not commit")
+            && line.says("error", what)
+            && line.says("error", "lock")
     };
-    eventually(what, async || capture::lines().iter().any(told)).await;
+    eventually(what, async || capture::count(told) > 0).await;
 }
 
 /// The engine may be in its own way once more: whoever begins again is let go.

@@ -17,6 +17,13 @@ async fn own(_: u64) {}
 #[outbox::subscriber("q", retry = Exponential::new(Duration::from_secs(1)).jitter(0.1))]
 async fn built(_: u64) {}
 
+fn chosen() -> Box<dyn RetryStrategy> {
+    if cfg!(unix) { Box::new(Twice(2)) } else { Box::new(NoRetry) }
+}
+
+#[outbox::subscriber("q", retry = chosen())]
+async fn boxed(_: u64) {}
+
 #[outbox::subscriber("q", retry = retry::Delays([Duration::from_secs(1), "2s"]))]
 async fn delays(_: u64) {}
 

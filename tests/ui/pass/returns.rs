@@ -21,4 +21,14 @@ async fn any_error(id: u64) -> anyhow::Result<()> {
 #[subscriber("q")]
 async fn hidden(_: u64) -> impl IntoOutcome {}
 
+#[subscriber("q")]
+async fn hidden_error(_: u64) -> Result<(), impl std::error::Error + Send + Sync + 'static> {
+    Ok::<_, std::io::Error>(())
+}
+
+#[subscriber("q")]
+async fn hidden_inside(_: u64) -> Result<impl IntoOutcome, String> {
+    Ok(Outcome::Ack)
+}
+
 fn main() {}

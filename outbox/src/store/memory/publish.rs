@@ -184,19 +184,10 @@ impl Tables {
         self.last_id += 1;
         let id = self.last_id;
         let row = Row {
-            id,
-            queue: message.queue,
-            payload: message.payload,
-            attempts_count: 0,
-            deliveries_count: 0,
-            created_at: now,
             next_attempt_at,
-            first_attempt_at: None,
-            last_attempt_at: None,
-            acquired_at: None,
-            acquired_token: None,
             timer_id: message.timer_id,
             headers: Some(message.headers.into()),
+            ..Row::fresh(id, message.queue, message.payload, now)
         };
         self.rows.insert(id, Stored { row, locked_by: tx });
         (Published::Inserted(id), Some(Undo { id, before: None }))

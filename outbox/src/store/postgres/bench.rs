@@ -3,7 +3,6 @@
 use super::desk::PgDesk;
 use super::query;
 use crate::error::{Result, StoreError};
-use crate::publish::{Outgoing, Publisher};
 use crate::store::statements;
 
 statements! {
@@ -11,18 +10,6 @@ statements! {
 }
 
 impl PgDesk {
-    /// In one transaction.
-    pub(crate) async fn publish_load(
-        &self,
-        publisher: &Publisher,
-        messages: Vec<Outgoing>,
-    ) -> Result<()> {
-        let failed = StoreError::of("publish");
-        let mut tx = self.writing("publish").await?;
-        publisher.publish_batch(&mut tx, messages).await?;
-        Ok(tx.commit().await.map_err(failed)?)
-    }
-
     /// How many rows of the queue it deleted.
     pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
         let statement = query(&Sql::new(&self.names).bench_clean).bind(queue.to_owned()).bind(rows);

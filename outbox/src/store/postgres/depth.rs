@@ -17,11 +17,12 @@ const ACTION: &str = "look into the queues";
 /// where all are busy all the time, it takes its turn after this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The statement, for tables with or without dead letters.
-pub(super) fn sample_sql(names: &TableNames) -> Arc<str> {
-    let kept = |line: &&str| names.dlq().is_some() || !line.contains("\"outbox_dlq\"");
-    let text: String = include_str!("sql/depth.sql").split_inclusive('\n').filter(kept).collect();
-    names.sql(&text)
+/// The statement, with dead letters if they are kept; and without.
+pub(super) fn sample_sql(names: &TableNames) -> (Option<Arc<str>>, Arc<str>) {
+    let text = include_str!("sql/depth.sql");
+    let kept = |line: &&str| !line.contains("\"outbox_dlq\"");
+    let without: String = text.split_inclusive('\n').filter(kept).collect();
+    (names.dlq().map(|_| names.sql(text)), names.sql(&without))
 }
 
 impl PgStore {
@@ -36,25 +37,41 @@ impl PgStore {
         {
             sleep(Duration::from_millis(20)).await;
         }
+        let (with, without) = &self.0.sample;
+        if let Some(with) = with
+            && let Ok(rows) = self.sampled(with, queues, most).await
+        {
+            return rows.iter().map(|row| depth(row, true)).collect();
+        }
+        // Without their table the others are counted all the same.
+        let rows = self.sampled(without, queues, most).await?;
+        rows.iter().map(|row| depth(row, false)).collect()
+    }
+
+    async fn sampled(
+        &self,
+        sql: &Arc<str>,
+        queues: &[String],
+        most: usize,
+    ) -> Result<Vec<PgRow>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let statement = query(&self.0.sample).bind(queues.to_vec()).bind(most);
-        let look = self.bounded(ACTION, |connection| Box::pin(statement.fetch_all(connection)));
-        let rows = look.await?;
-        let dead_letters = self.0.names.dlq().is_some();
-        let depths: Result<_, _> = rows.iter().map(|row| depth(row, dead_letters)).collect();
-        depths.map_err(StoreError::of(ACTION))
+        let statement = query(sql).bind(queues.to_vec()).bind(most);
+        self.bounded(ACTION, |connection| Box::pin(statement.fetch_all(connection))).await
     }
 }
 
-fn depth(row: &PgRow, dead_letters: bool) -> Result<Depth, sqlx::Error> {
-    Ok(Depth {
-        queue: row.try_get(0)?,
-        backlog: count(row, 1)?,
-        due: count(row, 2)?,
-        leased: count(row, 3)?,
-        oldest_age: Duration::try_from_secs_f64(row.try_get(4)?).unwrap_or_default(),
-        dead_letters: dead_letters.then(|| count(row, 5)).transpose()?,
-    })
+fn depth(row: &PgRow, dead_letters: bool) -> Result<Depth, StoreError> {
+    let read = || {
+        Ok(Depth {
+            queue: row.try_get(0)?,
+            backlog: count(row, 1)?,
+            due: count(row, 2)?,
+            leased: count(row, 3)?,
+            oldest_age: Duration::try_from_secs_f64(row.try_get(4)?).unwrap_or_default(),
+            dead_letters: dead_letters.then(|| count(row, 5)).transpose()?,
+        })
+    };
+    read().map_err(StoreError::of(ACTION))
 }
 
 fn count(row: &PgRow, at: usize) -> Result<usize, sqlx::Error> {

@@ -195,9 +195,14 @@ impl PgDesk {
         Ok([Some(rows), letters])
     }
 
+    /// A table that Python made has none whose end is known: `check` says what it lacks.
     async fn has_letters(&self) -> Result<bool> {
         let table = self.names.qualified(&self.names.dlq_or_default());
-        let there = sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(table);
+        let there = sqlx::query(
+            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1)
+                AND attname = 'status' AND NOT attisdropped)",
+        )
+        .bind(table);
         self.ask_one(there, |row| row.flag(0)).await
     }
 

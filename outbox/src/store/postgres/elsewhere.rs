@@ -8,11 +8,13 @@ use tokio::time::timeout;
 use super::{CONNECT_LIMIT, PgDesk};
 
 impl PgDesk {
-    /// What speaks against a start. A connection of the pool is asked if one is idle, as it is
-    /// where somebody has migrated or connected before.
+    /// What speaks against a start. A connection of the pool is asked if there are any, as
+    /// where somebody has migrated or connected before: one may be on its way back.
     pub(crate) async fn lies_elsewhere(&self, engines: &mut PgConnection) -> Option<String> {
-        let mut users =
-            if self.names.schema().is_none() { self.pool().try_acquire()? } else { return None };
+        if self.names.schema().is_some() || self.pool().size() == 0 {
+            return None;
+        }
+        let mut users = timeout(CONNECT_LIMIT, self.pool().acquire()).await.ok()?.ok()?;
         let table = self.names.qualified(self.names.table());
         let both = async {
             let of_pool = schema_of(&mut users, &table).await?;

@@ -15,7 +15,7 @@ use crate::dlq::{Filter, Groups, Letter, Opened, Place, Status, Unmarked, narrow
 use crate::error::StoreError;
 use crate::ops::failed::failed;
 use crate::store::answers::{
-    Columns as _, id_and_status, letter, opened, totals_and_problem, unmarked,
+    self, Columns as _, id_and_status, letter, opened, totals_and_problem, unmarked,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -102,13 +102,7 @@ impl PgDesk {
 
     pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
         let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
-        let rows = self.read("group dead letters", groups, totals_and_problem).await?;
-        let mut groups = Groups { letters: 0, count: 0, problems: Vec::new() };
-        for (letters, count, problem) in rows {
-            (groups.letters, groups.count) = (letters, count);
-            groups.problems.extend(problem);
-        }
-        Ok(groups)
+        Ok(answers::groups(self.read("group dead letters", groups, totals_and_problem).await?))
     }
 
     pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {

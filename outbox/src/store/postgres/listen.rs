@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::Row as _;
 use sqlx::postgres::{PgListener, PgPool};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
@@ -58,17 +59,18 @@ impl PgWakes {
 
     /// Notifies itself and waits for it: LISTEN through a transaction-mode
     /// pooler answers "ok" and never delivers. Wakes read meanwhile are dropped,
-    /// so the caller fetches afterwards.
+    /// so the caller fetches afterwards. An old primary that takes no writes any more still
+    /// delivers its own.
     async fn probe(&mut self) -> Result<(), StoreError> {
         let text = format!("{PROBE}{}", Uuid::new_v4());
         let (channel, payload) = (self.channel.clone(), text.clone());
         let listener = &mut self.listener;
         let echo = async {
-            sqlx::query("SELECT pg_notify($1, $2)")
-                .bind(channel)
-                .bind(payload)
-                .execute(&mut *listener)
-                .await?;
+            let notify = "SELECT pg_notify($1, $2), current_setting('transaction_read_only')::bool";
+            let notify = sqlx::query(notify).bind(channel).bind(payload);
+            if notify.fetch_one(&mut *listener).await?.try_get(1)? {
+                return Err(sqlx::Error::Protocol("the server takes no writes".into()));
+            }
             loop {
                 match listener.try_recv().await? {
                     Some(heard) if heard.payload() == text => return Ok(true),

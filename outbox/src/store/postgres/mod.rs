@@ -83,13 +83,19 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// the time after which a session that waits looks for a deadlock: of two that wait for each
 /// other the engine gives way, and not the transaction of a user. (Unless that has waited for
 /// the other half before: where a batch waits for several rows, one after the other.)
+///
+/// And what the server has sent and nobody takes, as when the process was stopped or its
+/// machine is gone, ends the session after half a minute, unless that was set: a claim whose
+/// rows are on their way has locked them, and commits when they have all been taken.
 const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
     SELECT set_config('lock_timeout', extract(epoch FROM half) * 1000 || 'ms', false)
     FROM (SELECT greatest(least(current_setting('deadlock_timeout')::interval / 2, '5s'), '1ms')
         AS half) AS patience
-    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half";
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half;
+    SELECT set_config('tcp_user_timeout', '30s', false)
+    WHERE current_setting('tcp_user_timeout') = '0'";
 
 /// Beside that, where settles are not waited for.
 const ASYNC: &str = "SET synchronous_commit = off";
@@ -131,7 +137,7 @@ struct Inner {
     vacuum: Vacuum,
     names: TableNames,
     sql: Pausable<EngineSql>,
-    sample: Arc<str>,
+    sample: (Option<Arc<str>>, Arc<str>),
 }
 
 impl PgStore {

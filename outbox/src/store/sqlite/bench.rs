@@ -3,7 +3,6 @@
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::{Result, StoreError};
-use crate::publish::{Outgoing, Publisher};
 use crate::store::statements;
 
 statements! {
@@ -11,17 +10,6 @@ statements! {
 }
 
 impl SqliteDesk {
-    /// In one transaction.
-    pub(crate) async fn publish_load(
-        &self,
-        publisher: &Publisher,
-        messages: Vec<Outgoing>,
-    ) -> Result<()> {
-        let mut tx = self.writing("measure").await?;
-        publisher.publish_batch(&mut tx, messages).await?;
-        Ok(tx.commit().await.map_err(StoreError::of("publish"))?)
-    }
-
     /// How many rows of the queue it deleted.
     pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
         let failed = StoreError::of("clean up");

@@ -27,8 +27,10 @@ impl SqliteStore {
                 oldest_age: Duration::from_micros(count(&row, 3)? as u64),
                 dead_letters: None,
             };
-            if self.0.names.dlq().is_some() {
-                let row = self.sampled(&self.0.sql.depth_dlq, queue, most).await?;
+            // Without their table the others are counted all the same.
+            if self.0.names.dlq().is_some()
+                && let Ok(row) = self.sampled(&self.0.sql.depth_dlq, queue, most).await
+            {
                 depth.dead_letters = Some(count(&row, 0)?);
             }
             depths.push(depth);

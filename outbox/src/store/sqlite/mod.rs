@@ -194,7 +194,13 @@ impl Store for SqliteStore {
     }
 
     async fn ping(&self) -> super::Result<()> {
-        self.0.reader.execute("SELECT 1").await.map(drop).map_err(StoreError::of("ping"))
+        // `SELECT 1` would not look at the file.
+        self.0
+            .reader
+            .execute("PRAGMA schema_version")
+            .await
+            .map(drop)
+            .map_err(StoreError::of("ping"))
     }
 
     async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {

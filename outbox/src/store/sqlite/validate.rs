@@ -40,6 +40,7 @@ pub(super) async fn validate(
     let mut table = Table::read(&mut connection, names.table()).await?;
     if table.exists(names, &mut found) {
         table.compare(&OUTBOX);
+        table.words(true);
         let sql =
             names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)");
         let name = format!("{}_due_idx", names.table());
@@ -65,6 +66,7 @@ pub(super) async fn validate(
     let mut table = Table::read(&mut connection, dlq).await?;
     if table.exists(names, &mut found) {
         table.compare(&DLQ);
+        table.words(false);
         for (name, columns, rows) in [
             ("queue_failed", "queue,failed_at", ""),
             ("status", "status,failed_at,id", ""),
@@ -87,6 +89,7 @@ struct Table<'a> {
     name: &'a str,
     /// Its `CREATE TABLE`.
     sql: String,
+    strict: bool,
     columns: Vec<Actual>,
     indexes: Vec<Index>,
     /// Whether it is fatal, what it is, and the SQL against it; without such the
@@ -119,6 +122,8 @@ impl<'a> Table<'a> {
         let made =
             rows("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE")
                 .await?;
+        let strict =
+            rows("SELECT strict FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE").await?;
         let columns = rows(
             "SELECT name, type, \"notnull\" OR pk > 0, dflt_value, pk > 0 \
              FROM pragma_table_info(?1)",
@@ -135,6 +140,7 @@ impl<'a> Table<'a> {
         Ok(Self {
             name,
             sql: made.first().map(|row| row.get(0)).unwrap_or_default(),
+            strict: strict.first().is_some_and(|row| row.get(0)),
             columns: columns
                 .iter()
                 .map(|row| Actual {
@@ -209,6 +215,19 @@ impl<'a> Table<'a> {
             let what =
                 format!("has a further column {name} without a default, which makes inserts fail");
             self.add(true, what, None);
+        }
+    }
+
+    /// What tools leave out that make a table anew for a column of their own.
+    fn words(&mut self, claimed: bool) {
+        if !self.strict {
+            let what = "is not STRICT: a value of another type in a row would stop its queue";
+            self.add(claimed, what.into(), None);
+        }
+        let keyed = self.columns.iter().any(|actual| actual.key && actual.name == "id");
+        if keyed && !bare(&self.sql).contains("autoincrement") {
+            let what = "lacks AUTOINCREMENT: ids of rows that are gone would be used again";
+            self.add(false, what.into(), None);
         }
     }
 
@@ -313,7 +332,7 @@ impl<'a> Table<'a> {
                 from.push(column);
                 continue;
             };
-            let value = if kind.eq_ignore_ascii_case(ours.sqlite) {
+            let value = if self.strict && kind.eq_ignore_ascii_case(ours.sqlite) {
                 column.clone()
             } else if name == "acquired_at" {
                 // One that cannot be read is over.

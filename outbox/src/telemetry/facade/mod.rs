@@ -147,7 +147,7 @@ mod tests {
     fn kinds_of_errors_make_fifty_series_and_no_more() {
         let kinds: Vec<_> = (0..1000).map(|n| format!("kind {n}")).collect();
         let mut seen = BTreeSet::new();
-        assert_eq!(kinds.iter().filter(|kind| admits(&mut seen, kind)).count(), KINDS);
+        assert_eq!(kinds.iter().filter(|kind| admits(&mut seen, kind)).count(), 50);
         assert!(admits(&mut seen, "kind 0") && !admits(&mut seen, "kind 999"));
     }
 

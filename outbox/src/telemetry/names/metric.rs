@@ -79,7 +79,7 @@ metrics! {
     EXCEPTIONS: Counter count "outbox_exceptions_total" ["queue", "subscriber", "exception_type"]
         "Errors of handlers, by their kind."
     WAITED_TOO_LONG: Counter count "outbox_waited_too_long_total" ["queue", "subscriber"]
-        "Claimed rows given back unstarted, because their leases ran out first."
+        "Claimed rows given back unstarted, because too little of their leases was left or no thread was free."
     DRAIN_TIMEOUTS: Counter count "outbox_drain_timeout_total" ["queue", "subscriber"]
         "Drains whose time was over before every handler had ended."
     PUBLISHED: Counter count "outbox_published_messages_total" ["queue"]

@@ -25,7 +25,7 @@ WHERE op = 'claim' AND token_before IS NOT NULL
     AND claimed_at < held_since + {lease} * interval '1 millisecond'
 UNION ALL
 SELECT 'L3: the token ' || token_after || ' came back'
-FROM audit WHERE op = 'claim' GROUP BY token_after, id HAVING count(*) > 1
+FROM audit WHERE op = 'claim' GROUP BY token_after HAVING count(DISTINCT xid) > 1
 UNION ALL
 SELECT 'L5: the row ' || id || ' was deleted with no lease'
 FROM audit WHERE op = 'delete' AND queue = 'q' AND token_before IS NULL AND {leased_deletes}

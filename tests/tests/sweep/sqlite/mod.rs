@@ -133,6 +133,8 @@ async fn play(flow: &'static Flow, fault: Option<Fault>) -> (bool, Calls) {
     let file = db.url.clone();
     db.shut().await;
     let Ended { mut lines, struck, calls } = swept(&file, flow.name, 1, fault).await;
+    let stuck = lines.iter().any(|line| line.starts_with("stuck"));
+    assert!(!stuck, "the app did not get over {fault:?}: {lines:?}");
     let failed = lines.iter().filter(|line| line.starts_with("failed")).count();
     assert!(failed <= usize::from(struck), "one fault, one failure: {fault:?}: {lines:?}");
     if lines.last().is_some_and(|line| line.starts_with("failed")) {

@@ -1,0 +1,40 @@
+//! Tests with statements that are too large for the database.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::later::{Later, settle};
+use super::locked::claimed_for_long;
+use super::unanswered::{Claims, Unanswered, acked, acks, claimed, holding, publishing, reader};
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
+    let store = holding(9).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = claimed(&store, 9).await;
+    let batch = publishing(&jobs, &reader(&shared, "q", &Arc::default()), &[1 << 20; 9]);
+    assert_eq!(settle(&shared.store, batch).await, 9);
+    let rows = store.rows();
+    assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
+}
+
+/// Not even a look at what is locked has an answer then.
+#[tokio::test(start_paused = true)]
+async fn a_batch_for_which_the_server_has_no_time_is_written_in_parts() {
+    let store = holding(100).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.most.store(10, Ordering::SeqCst);
+    let jobs = claimed_for_long(&store, 100).await;
+    let batch = acked(&jobs, &reader(&shared, "q", &Arc::default()));
+    assert_eq!((settle(&shared.store, batch).await, store.rows().len()), (100, 0));
+}
+
+/// They hold what their handlers returned, and workers go on as long as there is room.
+#[tokio::test(start_paused = true)]
+async fn results_that_wait_for_a_lock_are_as_many_as_there_is_memory_for() {
+    let mut later = Later::new(tokio_util::sync::CancellationToken::new());
+    for full in [false, true] {
+        later.add(acks(&[20 << 20]));
+        assert_eq!(later.is_full(), full);
+    }
+}
