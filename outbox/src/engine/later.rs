@@ -88,18 +88,18 @@ impl Later {
     }
 }
 
-/// Writes a batch, one statement a kind, and closes each delivery when its write
-/// has landed. Returns how many landed.
-///
-/// # Cancel safety
-/// A dropped call may have written any part; what it has not comes back when its
-/// lease runs out.
+/// Writes a batch until its leases are over.
 #[cfg(feature = "testing")]
 pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
     settle_until(store, batch, CancellationToken::new()).await
 }
 
-/// As that, until `over`.
+/// Writes a batch, one statement a kind, and closes each delivery when its write has landed.
+/// What has not when it is `over` is left to another claim. Returns how many landed.
+///
+/// # Cancel safety
+/// A dropped call may have written any part; what it has not comes back when its
+/// lease runs out.
 pub(super) async fn settle_until<S: Store>(
     store: &S,
     batch: Vec<Settling>,

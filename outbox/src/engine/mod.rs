@@ -38,6 +38,7 @@ mod look;
 mod lost;
 mod pulse;
 mod quiet;
+mod reader;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod rehearse;
 mod results;
@@ -62,22 +63,21 @@ mod write;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
-use crate::extract::{Common, States};
+use crate::extract::States;
 use crate::publish::Publisher;
 use crate::store::Store;
 use crate::subscriber::{ErrorRenderer, Few, Subscriber};
-use crate::telemetry::{Sinks, Stats, TARGET, Teller};
+use crate::telemetry::{Sinks, Stats, TARGET};
 
 #[cfg(feature = "testing")]
 pub(crate) use extend::keep as keep_leases;
-use inbox::Inbox;
 #[cfg(feature = "testing")]
 pub(crate) use inbox::Job;
 pub(crate) use invoke::deliver;
@@ -88,16 +88,11 @@ use pulse::Pulse;
 #[cfg(test)]
 pub(crate) use pulse::Reading;
 use quiet::Quiet;
+pub(crate) use reader::Reader;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use rehearse::{Rehearsed, rehearse};
 use results::{Results, Sender};
-pub(crate) use settle::Settlement;
-#[cfg(not(feature = "testing"))]
-use settle::Settling;
-#[cfg(feature = "testing")]
-pub(crate) use settle::Settling;
-use signal::Signal;
-use sleep::Sleep;
+pub(crate) use settle::{Settlement, Settling};
 #[cfg(test)]
 pub(crate) use vitals::LoopState;
 pub(crate) use vitals::Vital;
@@ -147,47 +142,6 @@ impl<S: Store> Shared<S> {
             cut_off: CancellationToken::new(),
             over: CancellationToken::new(),
         }
-    }
-}
-
-/// One subscriber with its runtime state.
-pub(crate) struct Reader {
-    pub(crate) subscriber: Subscriber,
-    pub(crate) common: Arc<Common>,
-    pub(crate) inbox: Inbox,
-    pub(crate) signal: Signal,
-    sleep: Sleep,
-    pub(crate) teller: Teller,
-    pulse: Arc<Pulse>,
-}
-
-impl Reader {
-    /// `changed` makes the claimer look at it.
-    pub(crate) fn new<S>(
-        subscriber: Subscriber,
-        shared: &Shared<S>,
-        states: &States,
-        counts: &Stats,
-        changed: &Arc<Notify>,
-    ) -> Self {
-        let teller = Teller::of(&subscriber, counts, &shared.sinks);
-        let pulse = Arc::clone(&shared.pulse);
-        let options = &subscriber.options;
-        let runs = options.max_workers.saturating_mul(options.batch.size);
-        let ahead = options.fetch_batch.max(options.batch.size);
-        let size = options.batch.size;
-        let inbox = Inbox::new(runs, ahead, size, options.lease_ttl, changed);
-        let threads = options.max_workers.min(Semaphore::MAX_PERMITS);
-        let common = Common {
-            subscriber: subscriber.name(),
-            states: states.overlaid(&subscriber.states),
-            publisher: shared.publisher.clone(),
-            ack: options.ack,
-            threads: Arc::new(Semaphore::new(threads)),
-        };
-        let signal = Signal::new(changed);
-        let sleep = Sleep::new(&shared.sleep);
-        Self { subscriber, common: Arc::new(common), inbox, signal, sleep, teller, pulse }
     }
 }
 

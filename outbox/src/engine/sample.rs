@@ -44,12 +44,12 @@ pub(super) async fn run<S: Store>(
         Sinks::depths(&depths);
         let counted = |one: &Depth| one.dead_letters.is_some();
         let lacks = shared.store.keeps_dead_letters() && !depths.iter().all(counted);
-        if lacks && !std::mem::replace(&mut blind, lacks) {
+        let was = std::mem::replace(&mut blind, lacks);
+        if lacks && !was {
             warn!(
                 target: TARGET,
                 "the gauge of dead letters stands still: their table cannot be read"
             );
         }
-        blind = lacks;
     }
 }

@@ -264,7 +264,7 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
     settle_rest(store, later).await;
 }
 
-/// As [`settle`], but for rows that somebody else has locked.
+/// Writes a batch, but for rows that somebody else has locked: those are left to `later`.
 pub(super) async fn settle_some<S: Store>(
     store: &S,
     batch: Vec<Settling>,

@@ -146,8 +146,7 @@ async fn divide<S: Store>(
 ) -> [Part; 2] {
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
-    let free = async { if whole { free(store, &rows).await } else { None } };
-    let free = later.unless_over(free).await.flatten();
+    let free = if whole { later.unless_over(free(store, &rows)).await.flatten() } else { None };
     // Such a server may never have enough time for so many.
     whole &= free.is_some() || !failed.took_too_long;
     if let Some(free) = free {

@@ -163,9 +163,9 @@ impl Context {
     }
 
     /// Cancelled when the lease is lost, the drain's time is over, or the run has panicked or
-    /// has taken longer than its `timeout`. The handler's future is dropped then; a task it spawned should watch this, and so should a
-    /// plain fn. Cancelled also when a layer waits for the handler no longer; that of a batch
-    /// goes on for the other messages.
+    /// has taken longer than its `timeout`. The handler's future is dropped then; a task it
+    /// spawned should watch this, and so should a plain fn. Cancelled also when a layer waits
+    /// for the handler no longer; that of a batch goes on for the other messages.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         self.delivery.watch.cancelled()

@@ -104,8 +104,8 @@ pub struct Rates {
     /// cannot be known.
     pub published_per_second: Option<f64>,
     /// Rows that left a second, in whatever way: what was published less what there is
-    /// more, so an id without a row counts here, too. `None` if one of the counts was bounded, or queues were named, or not all were
-    /// counted.
+    /// more, so an id without a row counts here, too. `None` if one of the counts was bounded,
+    /// or queues were named, or not all were counted.
     pub ended_per_second: Option<f64>,
     /// Of each queue of the later sample.
     pub queues: Vec<QueueRates>,

@@ -187,6 +187,8 @@ fn positive(name: &str, value: Duration) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn delay(strategy: &dyn RetryStrategy, attempts: u64) -> Option<Duration> {
@@ -204,6 +206,17 @@ mod tests {
         let listed = Delays::new([second, 9 * second]);
         assert_eq!((delay(&listed, 2), delay(&listed, 3)), (Some(9 * second), None));
         assert_eq!(delay(&NoRetry, 1), None);
+    }
+
+    #[test]
+    fn a_strategy_that_is_pointed_to_is_asked_itself() {
+        let wrong = Exponential::new(Duration::ZERO);
+        let chosen: [Box<dyn RetryStrategy>; 2] = [Box::new(wrong), Box::new(Arc::new(wrong))];
+        for one in &chosen {
+            assert!(RetryStrategy::check(one).is_err());
+        }
+        let listed: Box<dyn RetryStrategy> = Box::new(Delays::new([Duration::from_secs(9)]));
+        assert_eq!((delay(&listed, 1), delay(&listed, 2)), (Some(Duration::from_secs(9)), None));
     }
 
     #[test]

@@ -11,6 +11,7 @@ on_both!(
     a_publish_tells_how_many_rows_it_wrote,
     a_refused_publish_is_told_with_its_kind,
     a_failed_statement_is_told,
+    a_fn_that_was_given_a_transaction_hands_it_on,
 );
 
 fn published(queue: &str) -> Vec<Line> {
@@ -73,4 +74,29 @@ async fn a_failed_statement_is_told(db: &Db) {
     let told = published(&q);
     assert_eq!(told.len(), 2, "{told:?}");
     told.iter().for_each(|line| is_error(line, "Store"));
+}
+
+async fn hand_on<T: outbox::Transaction>(mut tx: &mut T, db: &Db, queue: &str) {
+    let publisher = Publisher::new(db.names.clone());
+    publisher.publish(&mut tx, queue, &1).await.unwrap();
+    let both = [2, 3].map(|n| Outgoing::new(queue, &n).timer_id(n.to_string()));
+    publisher.publish_batch(&mut tx, both).await.unwrap();
+    assert!(publisher.cancel_timer(&mut tx, queue, "3").await.unwrap());
+}
+
+async fn a_fn_that_was_given_a_transaction_hands_it_on(db: &Db) {
+    let q = queue();
+    match &db.pool {
+        Pool::Postgres(pool) => {
+            let mut tx = pool.begin().await.unwrap();
+            hand_on(&mut tx, db, &q).await;
+            tx.commit().await.unwrap();
+        }
+        Pool::Sqlite(pool) => {
+            let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+            hand_on(&mut tx, db, &q).await;
+            tx.commit().await.unwrap();
+        }
+    }
+    assert_eq!(db.rows().await, 2);
 }

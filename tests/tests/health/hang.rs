@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use outbox::App;
 use outbox::health::Report;
+use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
 use outbox_tests::proxy::Proxy;
+use outbox_tests::server::scratch;
 use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -76,4 +79,27 @@ async fn a_listener_that_is_lost_is_told_and_the_app_stays_ready(db: &Db) {
     db.allow_connections(true).await;
     eventually("it listens again", async || health.glance().listener_up == Some(true)).await;
     running.stop().await.unwrap();
+}
+
+/// One with a rollback journal: in the others readers go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_somebody_keeps_for_himself_gives_no_sign_of_life() {
+    let file = scratch().join(unique("kept"));
+    let options = SqliteConnectOptions::new().filename(&file).create_if_missing(true);
+    let options = options.journal_mode(SqliteJournalMode::Delete);
+    let pool = SqlitePoolOptions::new().connect_lazy_with(options.busy_timeout(SOON / 100));
+    outbox::migrate(&pool).await.unwrap();
+    let running = App::sqlite(pool.clone()).only([free("it", "q").0]).start().await.unwrap();
+    running.ping().await.unwrap();
+    let mut other = pool.acquire().await.unwrap();
+    let mut keep = async || sqlx::query("BEGIN EXCLUSIVE").execute(&mut *other).await.is_ok();
+    eventually("nobody else reads it", async || keep().await).await;
+    let told = running.ping().await.unwrap_err().to_string();
+    assert!(told.contains("locked"), "{told}");
+    sqlx::query("ROLLBACK").execute(&mut *other).await.unwrap();
+    eventually("it is there again", async || running.ping().await.is_ok()).await;
+    running.stop().await.unwrap();
+    drop(other);
+    pool.close().await;
+    std::fs::remove_file(file).unwrap();
 }

@@ -1,0 +1,55 @@
+//! A subscriber, and what its loops share.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::Shared;
+use super::inbox::Inbox;
+use super::pulse::Pulse;
+use super::signal::Signal;
+use super::sleep::Sleep;
+use crate::extract::{Common, States};
+use crate::subscriber::Subscriber;
+use crate::telemetry::{Stats, Teller};
+
+/// One subscriber with its runtime state.
+pub(crate) struct Reader {
+    pub(crate) subscriber: Subscriber,
+    pub(crate) common: Arc<Common>,
+    pub(crate) inbox: Inbox,
+    pub(crate) signal: Signal,
+    pub(super) sleep: Sleep,
+    pub(crate) teller: Teller,
+    pub(super) pulse: Arc<Pulse>,
+}
+
+impl Reader {
+    /// `changed` makes the claimer look at it.
+    pub(crate) fn new<S>(
+        subscriber: Subscriber,
+        shared: &Shared<S>,
+        states: &States,
+        counts: &Stats,
+        changed: &Arc<Notify>,
+    ) -> Self {
+        let teller = Teller::of(&subscriber, counts, &shared.sinks);
+        let pulse = Arc::clone(&shared.pulse);
+        let options = &subscriber.options;
+        let runs = options.max_workers.saturating_mul(options.batch.size);
+        let ahead = options.fetch_batch.max(options.batch.size);
+        let size = options.batch.size;
+        let inbox = Inbox::new(runs, ahead, size, options.lease_ttl, changed);
+        let threads = options.max_workers.min(Semaphore::MAX_PERMITS);
+        let common = Common {
+            subscriber: subscriber.name(),
+            states: states.overlaid(&subscriber.states),
+            publisher: shared.publisher.clone(),
+            ack: options.ack,
+            threads: Arc::new(Semaphore::new(threads)),
+        };
+        let signal = Signal::new(changed);
+        let sleep = Sleep::new(&shared.sleep);
+        Self { subscriber, common: Arc::new(common), inbox, signal, sleep, teller, pulse }
+    }
+}
