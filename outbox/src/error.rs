@@ -178,12 +178,17 @@ struct Explained {
 /// What PostgreSQL cannot know of an error.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn cause(code: &str) -> Option<&'static str> {
-    // A prepared statement that is there already, or is not: in another session.
-    matches!(code, "42P05" | "26000").then_some(
-        "the connections go through a pooler in transaction mode: connect to the server \
-         itself, or to a pool in session mode; who only publishes may set OUTBOX_PREPARED=false \
-         (`TableNames::unprepared`)",
-    )
+    Some(match code {
+        // A prepared statement that is there already, or is not: in another session.
+        "42P05" | "26000" => {
+            "the connections go through a pooler in transaction mode: connect to the server \
+             itself, or to a pool in session mode; who only publishes may set OUTBOX_PREPARED=false \
+             (`TableNames::unprepared`)"
+        }
+        "42P01" => "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables",
+        "42501" => "`outbox migrate --print-grants` prints what each role needs",
+        _ => return None,
+    })
 }
 
 /// Whether the database says by it that it has not done what it was asked for, each

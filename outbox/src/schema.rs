@@ -105,9 +105,9 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 /// ```
 ///
 /// # Errors
-/// When the environment names no usable table, or the database refuses. On PostgreSQL also
-/// when another transaction keeps a table locked for a minute, or another migration runs as
-/// long.
+/// When the environment names no usable table, or the database refuses. Also when another
+/// transaction keeps a table locked for a minute, or another migration runs as long; on SQLite,
+/// when somebody writes as long.
 ///
 /// # Cancel safety
 /// A dropped call leaves everything or nothing.
@@ -128,8 +128,10 @@ pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()>
 
 /// Compares the tables with what the library needs: columns, types, nullability,
 /// indexes, the lease CHECK, PostgreSQL's encoding, and with `autovacuum` its vacuum
-/// settings; of the outbox and, if `names` has one, of the dead-letter table. Extra
-/// columns and indexes are fine.
+/// settings; whether they are partitioned or inherited from, and the table of pauses; on SQLite
+/// also that the outbox is STRICT and counts its ids up. Of the outbox and, if `names` has one,
+/// of the dead-letter table. Extra indexes are fine, and extra columns that may be NULL or have
+/// a default.
 ///
 /// # Errors
 /// [`Error::Schema`](crate::Error::Schema) with every difference at once and the
@@ -189,7 +191,13 @@ impl SchemaMismatch {
         let making = format!("CREATE TABLE IF NOT EXISTS {table} (");
         let mend = every.split_once(&making).and_then(|(_, columns)| columns.split_once(";\n"));
         let mend = mend.map_or(String::new(), |(columns, _)| making + columns);
-        self.add(false, format!("the table {table} does not exist: queues cannot be paused"), mend);
+        self.add(
+            false,
+            format!(
+                "the table {table} does not exist: queues cannot be paused, and `why` needs it"
+            ),
+            mend,
+        );
     }
 
     pub(crate) fn add(&mut self, fatal: bool, what: impl Into<String>, mend: impl Into<String>) {

@@ -56,6 +56,8 @@ mod lease;
 mod locked_rows;
 #[path = "conformance/migrate.rs"]
 mod migrate;
+#[path = "conformance/migrate_locks.rs"]
+mod migrate_locks;
 #[path = "conformance/names.rs"]
 mod names;
 #[path = "conformance/names_refused.rs"]

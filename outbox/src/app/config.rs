@@ -50,6 +50,11 @@ fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
     let database = match url.split(':').next() {
         Some("postgres" | "postgresql") => postgres(url),
         Some("sqlite") => sqlite(url),
+        Some(scheme) if scheme.contains('+') => {
+            Err("`DATABASE_URL` names a driver of another language: leave out the `+` and what is \
+             behind it, up to the colon"
+                .into())
+        }
         _ => Err("`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`".into()),
     };
     database.unwrap_or_else(|mistake| {
@@ -66,7 +71,7 @@ fn postgres(url: &str) -> Result<Database, String> {
             format!(
                 "`DATABASE_URL` is no PostgreSQL URL: {}; write \
                  `postgres://user:password@host/database`, and in a password `%2F` for `/`, \
-                 `%3F` for `?`, `%23` for `#` and `%25` for `%`",
+                 `%3F` for `?`, `%23` for `#`, `%40` for `@` and `%25` for `%`",
                 cause(&error)
             )
         })),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{App, Database, RunningApp};
+use super::{App, Database, RunningApp, misspelt};
 use crate::engine::{Engine, Settings, Shared};
 use crate::error::{Error, Result};
 use crate::extract::{Lender, States};
@@ -33,6 +33,9 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let database = app.database.with_pool(transactions);
     let states = app.states_on(&database);
     reasons.extend(problems(&subscribers, &states));
+    if app.database.is_given() {
+        misspelt::warn_of_names(&app.names);
+    }
     let (names, start) = (app.names.clone(), Start { app, states, subscribers });
     match database {
         #[cfg(feature = "postgres")]
@@ -122,6 +125,17 @@ impl Database {
         }
     }
 
+    /// By the program, whatever the environment says.
+    fn is_given(&self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => true,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => true,
+            _ => false,
+        }
+    }
+
     /// Where handlers' transactions come from.
     fn lender(&self) -> Option<Lender> {
         match self {
@@ -170,7 +184,8 @@ impl Start<'_> {
         let render = Arc::clone(&app.render);
         Sinks::begin();
         app.sinks.serve_process();
-        let shared = Shared::new(store, render, app.publisher(), app.sinks.clone());
+        let mut shared = Shared::new(store, render, app.publisher(), app.sinks.clone());
+        shared.logs_errors = app.logs_errors;
         let settings = Settings {
             drain_timeout: app.drain_timeout,
             // Nobody could see what they find.

@@ -1,5 +1,7 @@
 //! Variables of the environment that are probably meant for us and are not read.
 
+use crate::store::names::{TableNames, variable};
+
 const READ: [&str; 8] = [
     "OUTBOX_TABLE",
     "OUTBOX_SCHEMA",
@@ -26,6 +28,26 @@ pub(super) fn warn() {
     }
 }
 
+/// Warns where the environment names other tables than an app that was given its pool: what
+/// is published by `outbox::publish` lies there, and nobody reads it.
+pub(super) fn warn_of_names(names: &TableNames) {
+    if let Some(other) = unheeded(names, TableNames::from_lookup(variable)) {
+        tracing::warn!(
+            target: crate::telemetry::TARGET,
+            "the environment names the table {other}, where `outbox::publish` writes; this app reads \
+             {}: `.names(TableNames::from_env()?)` takes the environment's",
+            names.qualified(names.table())
+        );
+    }
+}
+
+fn unheeded<E>(names: &TableNames, (of, _): (TableNames, E)) -> Option<String> {
+    let place = |names: &TableNames| names.qualified(names.table());
+    // Whoever has named them means them.
+    let is_default = place(names) == place(&TableNames::default());
+    (is_default && place(&of) != place(names)).then(|| place(&of))
+}
+
 fn meant(name: &str) -> Option<&'static str> {
     let ours = |rest: &&str| !rest.is_empty() && !READ.contains(&name);
     name.strip_prefix("OUTBOX_").filter(ours)?;
@@ -38,6 +60,15 @@ fn meant(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_of_the_environment_that_the_app_does_not_read_is_noticed() {
+        let of = |table: &str| (TableNames::new(table).unwrap(), ());
+        let default = TableNames::default();
+        assert_eq!(unheeded(&default, of("events")).as_deref(), Some("\"events\""));
+        assert_eq!(unheeded(&default, of("outbox")), None);
+        assert_eq!(unheeded(&TableNames::new("jobs").unwrap(), of("events")), None);
+    }
 
     #[test]
     fn what_is_misspelt_or_cut_short_is_noticed_and_a_variable_of_others_is_not() {

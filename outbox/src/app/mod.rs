@@ -68,6 +68,7 @@ pub struct App {
     drain_timeout: Duration,
     async_settles: bool,
     pub(crate) render: Arc<ErrorRenderer>,
+    logs_errors: bool,
     startup: Vec<Hook>,
     shutdown: Vec<Hook>,
     /// What was wrong with the environment or with a builder call.
@@ -137,6 +138,7 @@ impl App {
             drain_timeout: DRAIN_TIMEOUT,
             async_settles: false,
             render: Arc::new(debug_chain),
+            logs_errors: false,
             startup: Vec::new(),
             shutdown: Vec::new(),
             mistakes: Vec::new(),
@@ -148,7 +150,8 @@ impl App {
     }
 
     /// An app on the server of this pool. The engine opens at most five
-    /// connections of its own, with the pool's settings: those that `set_connect_options`
+    /// connections of its own (and up to four more while handlers block the runtime), with the
+    /// pool's settings: those that `set_connect_options`
     /// gave it last, so that a password or token may be replaced.
     #[cfg(feature = "postgres")]
     #[must_use]

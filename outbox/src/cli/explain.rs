@@ -11,11 +11,8 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
     let told = error.to_string();
     match driver(&**error) {
         Some(sqlx::Error::Database(refused)) => match refused.code().as_deref() {
-            // PostgreSQL: undefined table, insufficient privilege.
-            Some("42P01") => format!("{told}; `outbox migrate` makes the tables"),
-            Some("42501") => {
-                format!("{told}; `outbox migrate --print-grants` prints what each role needs")
-            }
+            // They have been explained.
+            Some("42P01" | "42501") => told,
             // Lock not available.
             Some("55P03") => match locks(app).await {
                 Some(locks) => format!("{told}; {locks}"),

@@ -47,7 +47,8 @@ use crate::publish::PublishError;
 /// Transactional messaging: look at what waits and what failed, and mend it.
 ///
 /// The environment names the tables: DATABASE_URL (unset: the SQLite file `outbox.db`
-/// here), OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE.
+/// here), OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE. A wrong value of another variable of
+/// ours fails every command, too.
 ///
 /// Exit codes: 0 done, 1 failed or something bad was found, 2 wrong arguments, 3 nobody
 /// agreed.

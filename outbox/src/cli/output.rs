@@ -150,7 +150,8 @@ fn fit(table: &mut Table, line: u16) {
     const PADDING: u16 = 2;
     let widths = table.column_max_content_widths();
     let Some((_, before)) = widths.split_last() else { return };
-    let before = before.iter().fold(0_u16, |sum, one| sum.saturating_add(one + PADDING));
+    let before =
+        before.iter().fold(0_u16, |sum, one| sum.saturating_add(*one).saturating_add(PADDING));
     let mut left = line - before % line;
     if left < LEAST {
         left += line;

@@ -30,7 +30,8 @@ pub struct Canary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CanaryOutcome {
-    /// Their rows are gone, and are no letters again.
+    /// Their rows are gone, and are no letters again: handled, as long as everybody who reads
+    /// the queue keeps its letters in this table. Who keeps none deletes what fails for good.
     pub handled: u64,
     /// They are letters again.
     pub failed: u64,

@@ -30,6 +30,7 @@ pub(super) async fn run<S: Store>(
             continue;
         }
         run.end();
+        run.let_go();
         let Run { mut settling, context, .. } = run;
         // No handler has run yet.
         settling.report.duration = None;
@@ -60,6 +61,7 @@ pub(super) async fn run<S: Store>(
                 "a handler put off or refused a message that was acked first; it is gone"
             ),
             Err(error) => {
+                shared.log_error(reader, &context.delivery().row, &error);
                 reader.teller.failed_after_ack(context.queue(), error.kind());
                 warn!(
                     target: TARGET, subscriber, row_id, exception_type = error.kind(),

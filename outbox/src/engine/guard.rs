@@ -32,8 +32,9 @@ pub(super) async fn guarded(
             let text = format!("it did not begin within the handler's {limit:?}");
             return Err(HandlerError::put_off(text));
         }
-        // Time in which there was no thread to run on is not the handler's.
-        let waited = thread.map_or(Duration::ZERO, Thread::waited);
+        // Time in which there was no thread to run on, or no transaction, is not the handler's.
+        let began = contexts.iter().map(|context| context.delivery().began_in()).max();
+        let waited = thread.map_or(Duration::ZERO, Thread::waited) + began.unwrap_or_default();
         if waited <= granted {
             let text = format!("the handler took longer than its timeout of {limit:?}");
             return Err(HandlerError::new(HandlerError::TIMEOUT, text));

@@ -10,11 +10,12 @@ use tracing::{Instrument, warn};
 
 use super::guard::guarded;
 use super::invoke::{Run, case};
-use super::judge::Ruling;
+use super::judge::{Ruling, rendered};
 use super::settle::{Settlement, Settling};
 use super::threads::Place;
 use super::{Few, Reader, Shared, at_most_once, transaction};
 use crate::extract::{Context, Lent};
+use crate::message::Row;
 use crate::planted::planted;
 use crate::store::Store;
 use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome};
@@ -42,7 +43,7 @@ pub(super) async fn handle<S: Store>(
     }
     let ended = pin!(run(shared, reader, &runs)).await;
     for run in &mut runs {
-        run.named().await;
+        run.named(shared).await;
     }
     let mut rulings: Few<Ruling> = match ended {
         Ended::Results(results) => {
@@ -61,11 +62,18 @@ pub(super) async fn handle<S: Store>(
     runs.iter_mut().for_each(Run::end);
     // The run has one, whichever of its messages it was made from.
     let loan = runs.first().and_then(|run| run.context.delivery().loan.get().cloned());
+    let begun = loan.as_ref().filter(|loan| loan.is_sole_writer()).map(|_| Instant::now());
     let mut committed = false;
     if let Some(lent) = loan.as_ref().and_then(|loan| loan.lent.get()) {
         let end = end_transaction(&**lent, shared, reader, &mut runs, &mut rulings);
         committed = Box::pin(end).await;
         tell_put_off(reader, &rulings);
+    }
+    runs.iter_mut().for_each(Run::let_go);
+    if let Some(begun) = begun {
+        // Nobody else could write: its leases have begun anew.
+        let ttl = reader.subscriber.options.lease_ttl;
+        runs.iter_mut().for_each(|run| run.settling.until(begun + ttl));
     }
     let mut settled = Few::new();
     for (Run { mut settling, context, claimed_at, .. }, ruling) in runs.into_iter().zip(rulings) {
@@ -73,12 +81,29 @@ pub(super) async fn handle<S: Store>(
             settling.committed();
             continue;
         }
-        settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
         let row = &context.delivery().row;
+        if let Some(error) = &ruling.error {
+            shared.log_error(reader, row, error);
+        }
+        settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
         settling.ruled_on(ruling.settlement, row, claimed_at, &shared.render);
         settled.push(settling);
     }
     settled
+}
+
+impl<S> Shared<S> {
+    /// Where the app wants the texts of errors in its log.
+    pub(super) fn log_error(&self, reader: &Reader, row: &Row, error: &HandlerError) {
+        if !self.logs_errors || error.is_put_off() {
+            return;
+        }
+        let text = rendered(&*self.render, error).unwrap_or_default();
+        warn!(
+            target: TARGET, subscriber = reader.subscriber.name(), queue = row.queue, row_id = row.id,
+            attempt = row.attempts_count + 1, exception_type = error.kind(), "a handler failed: {text}"
+        );
+    }
 }
 
 /// A database that cannot begin or commit shows in no count of failures.
@@ -103,7 +128,6 @@ async fn end_transaction<S: Store>(
     runs: &mut [Run<'_>],
     rulings: &mut [Ruling],
 ) -> bool {
-    let begun = Instant::now();
     let leases: Vec<_> = runs.iter().map(|run| run.settling.lease).collect();
     let written = transaction::written(
         runs.iter().zip(&*rulings).map(|(run, ruling)| (run.context.work().stage(), ruling)),
@@ -116,10 +140,6 @@ async fn end_transaction<S: Store>(
             let row = &run.context.delivery().row;
             *ruling = case(shared, reader, row, run.claimed_at).refused(failed.clone());
         }
-    }
-    for run in runs.iter_mut().filter(|run| run.context.delivery().is_sole_writer()) {
-        // Its lease has begun anew.
-        run.settling.until(begun + reader.subscriber.options.lease_ttl);
     }
     committed.unwrap_or(false)
 }

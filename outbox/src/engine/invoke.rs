@@ -86,16 +86,18 @@ impl Run<'_> {
 
     /// Waits until it is known under which token the lease is, if that was to change. A
     /// transaction that is the only one to write lets nobody change it.
-    pub(super) async fn named(&mut self) {
-        let Some(solitude) = &self.solitude else { return };
-        if solitude.outlasts_the_run() {
-            return;
-        }
+    pub(super) async fn named<S: Store>(&mut self, shared: &Shared<S>) {
+        let solitude = self.solitude.as_ref().filter(|solitude| !solitude.outlasts_the_run());
+        let Some(solitude) = solitude else { return };
         if !self.context.delivery().is_sole_writer() {
             tokio::select! {
                 biased;
                 () = solitude.ended() => {}
                 () = self.context.delivery().watch.lost() => {}
+                // Then nobody may be left who would change it.
+                () = shared.cut_off.cancelled() => {
+                    solitude.look(&shared.store, self.settling.lease.id).await;
+                }
             }
         }
         if solitude.is_over() {
@@ -105,10 +107,15 @@ impl Run<'_> {
 
     /// Its handler has ended, or was given up.
     pub(super) fn end(&mut self) {
-        self.settling.until(self.context.lease_deadline());
-        self.holding = None;
         drop(self.context.delivery().collected());
         self.settling.report.ended();
+    }
+
+    /// Its lease is extended no more. A transaction that is slow to end has to be waited for
+    /// before, or another claim has the row.
+    pub(super) fn let_go(&mut self) {
+        self.settling.until(self.context.lease_deadline());
+        self.holding = None;
     }
 }
 

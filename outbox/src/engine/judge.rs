@@ -171,7 +171,7 @@ impl Case<'_> {
         note: Option<Text>,
     ) -> Settlement {
         let error_kind = error.map(|error| storable(error.kind.clone(), MAX_KIND_BYTES));
-        let last_exception = error.and_then(|error| self.rendered(error));
+        let last_exception = error.and_then(|error| rendered(self.render, error));
         let note =
             note.filter(|note| !note.is_empty()).map(|note| storable(note, MAX_EXCEPTION_BYTES));
         let message = last_exception.as_deref().or(note.as_deref()).unwrap_or_default();
@@ -181,19 +181,18 @@ impl Case<'_> {
         Settlement::Dead(Box::new(cause))
     }
 
-    pub(super) fn rendered(&self, error: &HandlerError) -> Option<Text> {
-        let render = AssertUnwindSafe(|| (self.render)(error.error()));
-        let text = catch_unwind(render)
-            .unwrap_or_else(|_| Some("the error could not be shown: its renderer panicked".into()));
-        text.map(|text| storable(text, MAX_EXCEPTION_BYTES))
-    }
-
     /// By the database's clock: the claim's time and what has passed since.
     fn since_first_failure(&self) -> Duration {
         let Some(first) = self.row.first_attempt_at else { return Duration::ZERO };
         let claimed = self.row.acquired_at.unwrap_or(first);
         claimed.duration_since(first).unwrap_or_default() + self.claimed_at.elapsed()
     }
+}
+
+pub(super) fn rendered(render: &ErrorRenderer, error: &HandlerError) -> Option<Text> {
+    let text = catch_unwind(AssertUnwindSafe(|| render(error.error())))
+        .unwrap_or_else(|_| Some("the error could not be shown: its renderer panicked".into()));
+    text.map(|text| storable(text, MAX_EXCEPTION_BYTES))
 }
 
 fn snooze(delay: Duration) -> Settlement {

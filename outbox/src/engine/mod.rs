@@ -106,6 +106,8 @@ const WRITES: usize = 2;
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
     pub(crate) render: Arc<ErrorRenderer>,
+    /// Whether the texts of errors go to the log.
+    pub(crate) logs_errors: bool,
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Arc<Quiet>,
@@ -132,6 +134,7 @@ impl<S: Store> Shared<S> {
         Self {
             store,
             render,
+            logs_errors: false,
             publisher,
             leases: Leases::telling(sinks.clone()),
             quiet: Arc::default(),

@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::guard::guarded;
-use super::judge::{Case, Ruling};
+use super::judge::{Case, Ruling, rendered};
 use super::settle::Settlement;
 use crate::extract::{Common, Context, Delivery, States};
 use crate::message::Row;
@@ -62,7 +62,7 @@ pub(crate) async fn rehearse(
     let case = Case { row: &context.delivery().row, options, render, claimed_at };
     let Ruling { mut settlement, error } = case.rule(&context, result);
     let error = error.map(|error| {
-        let text = case.rendered(&error).unwrap_or_default();
+        let text = rendered(render, &error).unwrap_or_default();
         (error.kind().to_owned(), text.into_owned())
     });
     let undone = match context.delivery().loan().lent.get() {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::store::new_token;
+use crate::store::{Lease, Store, new_token};
 
 /// A row is alone for half of its lease at first, within these.
 const SHORTEST: Duration = Duration::from_secs(5);
@@ -21,6 +21,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 const DOUBLINGS: u64 = 6;
 /// Between tries while the database is away.
 const AGAIN: Duration = Duration::from_secs(1);
+/// As long as a drain has left for what it is told.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// How long a row runs alone, that has come back so often since it was first alone.
 pub(super) fn lasts(lease_ttl: Duration, again: u64) -> Duration {
@@ -67,6 +69,16 @@ impl Solitude {
             if timeout(AGAIN, self.ended.cancelled()).await.is_ok() {
                 return;
             }
+        }
+    }
+
+    /// Whether the lease has gone on, if the database says so in time.
+    pub(super) async fn look<S: Store>(&self, store: &S, id: i64) {
+        let other = [Lease { id, token: self.token }];
+        if let Ok(Ok(held)) = timeout(LAST_LOOK, store.held(&other)).await
+            && held == [true]
+        {
+            self.has_ended();
         }
     }
 

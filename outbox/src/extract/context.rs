@@ -143,7 +143,8 @@ impl Context {
         deliveries << 42 | millis.clamp(0, (1 << 42) - 1)
     }
 
-    /// When the message was published, or its timer last moved, by the database's clock.
+    /// When the message was published, or its timer last moved (but by a Python service, which
+    /// leaves it), by the database's clock.
     #[must_use]
     pub fn created_at(&self) -> SystemTime {
         self.delivery.row.created_at

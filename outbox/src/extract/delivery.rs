@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -95,6 +96,10 @@ impl Delivery {
     /// Whether its handler waits for its transaction.
     pub(crate) fn is_beginning(&self) -> bool {
         self.loan.get().is_some_and(|loan| loan.is_beginning())
+    }
+
+    pub(crate) fn began_in(&self) -> Duration {
+        self.loan.get().map_or(Duration::ZERO, |loan| loan.began_in())
     }
 
     /// Whether its handler has asked for a transaction.

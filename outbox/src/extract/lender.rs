@@ -1,6 +1,9 @@
 //! How transactions that are lent begin and end: what a database does for `Tx`.
 
-use sqlx::{Database, Transaction};
+use std::ops::DerefMut;
+use std::time::Duration;
+
+use sqlx::Database;
 
 use super::lent::Ended;
 use super::lent::Lender;
@@ -13,7 +16,9 @@ pub trait Lends: sealed::Lends {}
 impl<DB: sealed::Lends> Lends for DB {}
 
 pub(crate) mod sealed {
-    use super::{Database, Ended, Handled, Lease, Lender, Open, Publisher, StoreError};
+    use super::{
+        Database, DerefMut, Duration, Ended, Handled, Lease, Lender, Open, Publisher, StoreError,
+    };
 
     #[diagnostic::on_unimplemented(
         message = "`Tx<{Self}>` cannot be lent",
@@ -21,6 +26,12 @@ pub(crate) mod sealed {
         note = "write `Tx<sqlx::Postgres>` or `Tx<sqlx::Sqlite>`"
     )]
     pub trait Lends: Database {
+        /// How long it may take to undo one.
+        const UNDO_LIMIT: Duration;
+
+        /// One that has begun.
+        type Transaction: DerefMut<Target = Self::Connection> + Send;
+
         /// Begins one.
         fn open(
             lender: &Lender,
@@ -46,8 +57,8 @@ pub(crate) mod sealed {
 }
 
 /// An open transaction.
-pub struct Open<DB: Database> {
-    pub(crate) tx: Transaction<'static, DB>,
+pub struct Open<DB: Lends> {
+    pub(crate) tx: DB::Transaction,
     /// Its place among the writers.
     #[cfg(feature = "sqlite")]
     pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -59,7 +70,7 @@ pub struct Open<DB: Database> {
     pub(crate) elsewhere: Option<super::Elsewhere>,
 }
 
-impl<DB: Database> Open<DB> {
+impl<DB: Lends> Open<DB> {
     /// Whether nobody else can write to the row that is settled while it is open.
     pub(super) fn is_sole_writer(&self) -> bool {
         #[cfg(feature = "sqlite")]

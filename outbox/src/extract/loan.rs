@@ -1,7 +1,10 @@
 //! What the engine lends to a run: a transaction, and a thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Lent;
 use super::thread::Thread;
@@ -17,8 +20,8 @@ pub(crate) struct Loan {
     /// True while that transaction is open and nobody else can write, as on SQLite:
     /// the leases of the run can neither be extended nor taken over until it ends.
     sole_writer: AtomicBool,
-    /// True while the handler waits for it, having done nothing yet.
-    begins: AtomicBool,
+    /// Since when the handler waits for it, having done nothing yet; and for how long it has.
+    begins: Mutex<(Option<Instant>, Duration)>,
     /// Queue and name of each timer among the messages of a batch.
     timers: OnceLock<Vec<(String, String)>>,
     /// Of a rehearsal: what was published in the transaction.
@@ -49,12 +52,21 @@ impl Loan {
 
     /// True until what it returns is dropped.
     pub(crate) fn begin(&self) -> Beginning<'_> {
-        self.begins.store(true, Ordering::SeqCst);
+        self.begins().0 = Some(Instant::now());
         Beginning(self)
     }
 
     pub(crate) fn is_beginning(&self) -> bool {
-        self.begins.load(Ordering::SeqCst)
+        self.begins().0.is_some()
+    }
+
+    /// How long it took to begin.
+    pub(crate) fn began_in(&self) -> Duration {
+        self.begins().1
+    }
+
+    fn begins(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
+        self.begins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_sole_writer(&self) -> bool {
@@ -67,6 +79,7 @@ pub(crate) struct Beginning<'a>(&'a Loan);
 
 impl Drop for Beginning<'_> {
     fn drop(&mut self) {
-        self.0.begins.store(false, Ordering::SeqCst);
+        let mut begins = self.0.begins();
+        begins.1 = begins.0.take().map_or(begins.1, |since| since.elapsed());
     }
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sqlx::{Database, Transaction};
 use tokio::time::timeout;
 
 use super::lender::{Lends, Open};
@@ -23,7 +22,7 @@ use crate::subscriber::HandlerError;
 const COMMIT_LIMIT: Duration = Duration::from_secs(30);
 
 #[doc = include_str!("../docs/tx.md")]
-pub struct Tx<DB: Database> {
+pub struct Tx<DB: Lends> {
     /// `None` only while it is dropped.
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
@@ -35,9 +34,9 @@ pub struct Tx<DB: Database> {
 }
 
 /// Where the transaction goes when the handler is done with it.
-struct Home<DB: Database>(Mutex<Place<DB>>);
+struct Home<DB: Lends>(Mutex<Place<DB>>);
 
-enum Place<DB: Database> {
+enum Place<DB: Lends> {
     /// It did not begin, or is ended.
     Nowhere,
     /// The handler has it.
@@ -45,16 +44,19 @@ enum Place<DB: Database> {
     Here(Open<DB>),
 }
 
-impl<DB: Database> Home<DB> {
+impl<DB: Lends> Home<DB> {
     fn put(&self, place: Place<DB>) -> Place<DB> {
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), place)
     }
 }
 
-impl<DB: Database> Drop for Tx<DB> {
+impl<DB: Lends> Drop for Tx<DB> {
     fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.home.put(Place::Here(open));
+        let Some(open) = self.open.take() else { return };
+        let mut place = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // From a handler that has returned and kept it nobody takes it any more.
+        if let Place::Lent = *place {
+            *place = Place::Here(open);
         }
     }
 }
@@ -62,7 +64,7 @@ impl<DB: Database> Drop for Tx<DB> {
 /// Invariant: the transaction is there until the drop.
 const HERE: &str = "a transaction is lent until it is dropped";
 
-impl<DB: Database> Deref for Tx<DB> {
+impl<DB: Lends> Deref for Tx<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &DB::Connection {
@@ -70,7 +72,7 @@ impl<DB: Database> Deref for Tx<DB> {
     }
 }
 
-impl<DB: Database> DerefMut for Tx<DB> {
+impl<DB: Lends> DerefMut for Tx<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         &mut self.open.as_mut().expect(HERE).tx
     }
@@ -122,7 +124,7 @@ publishes!(sqlx::Postgres);
 #[cfg(feature = "sqlite")]
 publishes!(sqlx::Sqlite);
 
-impl<DB: Database> Tx<DB> {
+impl<DB: Lends> Tx<DB> {
     /// Keeps what is published, if nothing of it will last, or not in these tables.
     fn keep(&mut self, messages: &[Prepared]) {
         if let Some(kept) = &self.rehearsed {
@@ -144,12 +146,12 @@ impl<DB: Database> Tx<DB> {
         false
     }
 
-    fn transaction(&mut self) -> &mut Transaction<'static, DB> {
+    fn transaction(&mut self) -> &mut DB::Transaction {
         &mut self.open.as_mut().expect(HERE).tx
     }
 }
 
-impl<DB: Database> fmt::Debug for Tx<DB> {
+impl<DB: Lends> fmt::Debug for Tx<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx").finish_non_exhaustive()
     }
@@ -238,7 +240,7 @@ impl<DB: Lends> Lent for Home<DB> {
 
     fn roll_back<'a>(&'a self, publisher: &'a Publisher, leases: &'a [Lease]) -> BoxFuture<'a, ()> {
         let Place::Here(open) = self.put(Place::Nowhere) else { return Box::pin(ready(())) };
-        let run = timeout(COMMIT_LIMIT, DB::roll_back(open, publisher, leases));
+        let run = timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, leases));
         // A failure is one of the connection, which is then closed.
         Box::pin(async move { drop(run.await) })
     }

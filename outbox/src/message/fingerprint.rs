@@ -52,6 +52,8 @@ impl Fingerprint {
 /// What `Debug` puts in quotes because it is the message itself stays, and so do names
 /// in backticks.
 fn words(message: &str) -> String {
+    // The frames of a stack are other ones with each compiler, and there in some processes only.
+    let message = message.split("\n\nStack backtrace:").next().unwrap_or(message);
     let text = String::with_capacity(message.len().min(MOST));
     let mut words = Words { text, value: None };
     words.read(message);
@@ -244,6 +246,7 @@ mod tests {
         alike(&["ids [1, 2, 3]", "ids [4]"]);
         alike(&["took  7 ms", "took 8\nms"]);
         alike(&["order17 late", "order4 late"]);
+        alike(&["order 7 is late", "order 8 is late\n\nStack backtrace:\n   0: std::backtrace"]);
     }
 
     #[test]

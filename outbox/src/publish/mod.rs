@@ -80,6 +80,11 @@ pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
 
 /// A transaction that messages can be published in: sqlx's, of PostgreSQL or
 /// SQLite. On SQLite begin it with `outbox::sqlite::begin`.
+#[diagnostic::on_unimplemented(
+    message = "a message is published in a transaction, and `{Self}` is none",
+    label = "not a transaction",
+    note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`, not `&mut *tx`"
+)]
 pub trait Transaction: sealed::Transaction {}
 impl<T: sealed::Transaction> Transaction for T {}
 
@@ -107,7 +112,7 @@ pub(crate) mod sealed {
     #[diagnostic::on_unimplemented(
         message = "a message is published in a transaction, and `{Self}` is none",
         label = "not a transaction",
-        note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
+        note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`, not `&mut *tx`"
     )]
     pub trait Transaction: Send {
         fn insert(

@@ -159,7 +159,8 @@ impl Outgoing {
     }
 
     /// Says how the payload is encoded: `text/…` is read as text, MessagePack and CBOR with their
-    /// features, everything else as JSON.
+    /// features, everything else as JSON. Python services know `text/plain` and what begins with
+    /// `application/json` only.
     pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Self {
         self.content_type = Some(content_type.into());
         self.content_type_given = true;

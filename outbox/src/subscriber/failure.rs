@@ -54,7 +54,7 @@ impl HandlerError {
     /// An error of a named kind. What the error says of its message counts, as of one that a
     /// handler returns.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
-        Self { kind: kind.into(), ..Self::read(source.into(), |_| "") }
+        Self { kind: kind.into(), ..Self::read(source.into(), |_| "".into()) }
     }
 
     /// Of a panic.
@@ -98,21 +98,22 @@ impl HandlerError {
     }
 
     /// Its kind is this if it says none.
-    fn read(source: BoxError, kind: fn(&(dyn Error + 'static)) -> &'static str) -> Self {
+    fn read(source: BoxError, kind: fn(&(dyn Error + 'static)) -> Cow<'static, str>) -> Self {
         let source = match Self::known(source) {
             Ok(known) => return known,
             Err(source) => source,
         };
-        let said = verdict_of(&*source);
-        let kind = said.map_or_else(|| kind(&*source), |(_, kind)| kind);
+        let (verdict, kind) = match verdict_of(&*source) {
+            Some((verdict, kind)) => (Some(verdict), kind),
+            None => (None, kind(&*source)),
+        };
         let source = match source.downcast::<Judged>() {
             Ok(judged) => judged.into_inner(),
             Err(source) => source,
         };
-        let verdict = said.map(|(verdict, _)| verdict);
         match Self::known(source) {
             Ok(known) => Self { verdict, ..known },
-            Err(source) => Self { kind: kind.into(), source: Source::of(source), verdict },
+            Err(source) => Self { kind, source: Source::of(source), verdict },
         }
     }
 
@@ -210,15 +211,27 @@ impl Error for Boxed {
 }
 
 /// Of an error that says none.
-pub(super) fn kind_of<E>(error: &(dyn Error + 'static)) -> &'static str {
-    if error.is::<DecodeError>() { HandlerError::DECODE } else { type_name::<E>() }
+pub(super) fn kind_of<E>(error: &(dyn Error + 'static)) -> Cow<'static, str> {
+    if error.is::<DecodeError>() { HandlerError::DECODE.into() } else { type_name::<E>() }
 }
 
-/// The name of a type, without its path and parameters.
-pub(super) fn type_name<T>() -> &'static str {
-    let path = std::any::type_name::<T>();
+/// The name of a type, without its path and parameters; of one that is called `Error`, as many
+/// are, also what it belongs to: `io::Error`, `sqlx::Error`.
+pub(super) fn type_name<T>() -> Cow<'static, str> {
+    named(std::any::type_name::<T>())
+}
+
+fn named(path: &'static str) -> Cow<'static, str> {
     let plain = path.split('<').next().unwrap_or(path);
-    plain.rsplit("::").next().unwrap_or(plain)
+    let (owner, name) = plain.rsplit_once("::").unwrap_or(("", plain));
+    // A crate may be cut into several, and a module be called as what is in it.
+    let owner = owner.strip_suffix("::error").unwrap_or(owner);
+    let owner = owner.rsplit("::").next().unwrap_or(owner).trim_end_matches("_core");
+    if name == "Error" && !owner.is_empty() {
+        format!("{owner}::Error").into()
+    } else {
+        name.into()
+    }
 }
 
 /// Turns an error into the text of `last_exception`; `None` stores none.
@@ -261,6 +274,20 @@ pub(crate) fn storable<'a>(text: impl Into<Cow<'a, str>>, limit: usize) -> Cow<'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_that_is_called_error_says_whose_it_is() {
+        for (path, name) in [
+            ("std::io::error::Error", "io::Error"),
+            ("sqlx_core::error::Error", "sqlx::Error"),
+            ("anyhow::Error", "anyhow::Error"),
+            ("shop::mail::MailError", "MailError"),
+            ("alloc::string::String", "String"),
+            ("alloc::boxed::Box<dyn core::error::Error>", "Box"),
+        ] {
+            assert_eq!(named(path), name);
+        }
+    }
 
     #[test]
     fn stored_text_has_no_nul_and_ends_on_a_character() {

@@ -1,5 +1,6 @@
 //! Errors that say what they mean for their message.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -47,11 +48,13 @@ pub struct KnownFailure(pub fn(&(dyn Error + 'static)) -> Option<(Verdict, &'sta
 inventory::collect!(KnownFailure);
 
 /// The first word in the chain of an error.
-pub(super) fn verdict_of(error: &(dyn Error + 'static)) -> Option<(Verdict, &'static str)> {
+pub(super) fn verdict_of(error: &(dyn Error + 'static)) -> Option<(Verdict, Cow<'static, str>)> {
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
-        let marked = error.downcast_ref::<Mark>().map(|mark| (mark.verdict, mark.kind));
+        let marked = error.downcast_ref::<Mark>().map(|mark| (mark.verdict, mark.kind.clone()));
         marked.or_else(|| {
-            inventory::iter::<KnownFailure>().find_map(|KnownFailure(read)| read(error))
+            let known =
+                inventory::iter::<KnownFailure>().find_map(|KnownFailure(read)| read(error));
+            known.map(|(verdict, kind)| (verdict, kind.into()))
         })
     })
 }
@@ -107,7 +110,7 @@ pub struct Judged(Mark);
 struct Mark {
     error: BoxError,
     verdict: Verdict,
-    kind: &'static str,
+    kind: Cow<'static, str>,
 }
 
 impl Judged {

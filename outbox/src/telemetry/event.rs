@@ -93,7 +93,7 @@ pub enum Event {
         delivery: Delivery,
         /// How long the handler ran.
         duration: Option<Duration>,
-        /// What was to be written: `retry` or `terminal`.
+        /// What was to be written: `retry`, of a snooze too, or `terminal`, of an ack too.
         phase: &'static str,
         /// True when an earlier try without an answer may have landed.
         unknown: bool,
@@ -173,7 +173,8 @@ pub struct Delivery {
 }
 
 impl Event {
-    /// Its name, as it stands in the field `event` of log lines.
+    /// Its name, as it stands in the field `event` of log lines; those of `WaitedTooLong`,
+    /// `LeaseExtensionFailed` and `Listener` have no such field.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -1,9 +1,10 @@
 //! A dead-letter table that fails shows as growth, never as loss.
 
 use outbox::Outgoing;
+use outbox::schema::Database;
 use outbox::testing::store::Store;
 
-use crate::bench::{Bench, Steps, TTL, death};
+use crate::bench::{Bench, SqlBench, Steps, TTL, death};
 
 async fn a_missing_table_leaves_the_row_and_its_lease<B: Bench>(b: B) {
     b.put("q").await;
@@ -96,6 +97,44 @@ async fn without_a_table_its_absence_is_no_error<B: Bench>(b: B) {
     let lease = without.take("q").await;
     assert_eq!(without.store().bury(&[death(lease)]).await.unwrap(), [true]);
     b.assert_empty().await;
+}
+
+/// As somebody's filter against duplicates does. The row is the only copy.
+async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
+    for queue in ["x", "poison", "y"] {
+        b.send(Outgoing::new(queue, &1)).await;
+    }
+    let claimed = b.claim(&["x", "poison", "y"], 3).await;
+    let deaths: Vec<_> = claimed.iter().map(|one| death(crate::bench::lease(one))).collect();
+    let before = b.rows().await;
+    b.execute(match B::DATABASE {
+        Database::Postgres => {
+            "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 RETURN CASE NEW.queue WHEN 'poison' THEN NULL ELSE NEW END; END $$;
+             CREATE TRIGGER leave_out BEFORE INSERT ON outbox_dlq
+                 FOR EACH ROW EXECUTE FUNCTION leave_out()"
+        }
+        _ => {
+            "CREATE TRIGGER leave_out BEFORE INSERT ON outbox_dlq WHEN NEW.queue = 'poison'
+                 BEGIN SELECT RAISE(IGNORE); END"
+        }
+    })
+    .await;
+    let error = b.store().bury(&deaths).await.unwrap_err();
+    assert!(!error.transient && error.to_string().contains("trigger"), "{error}");
+    assert_eq!(b.rows().await, before);
+    assert!(b.letters().await.is_empty());
+    assert_eq!(b.store().bury(&deaths[..1]).await.unwrap(), [true]);
+    assert_eq!(b.letters().await.len(), 1);
+}
+
+mod on_databases {
+    use super::*;
+
+    cases! {
+        databases only, "memory has no triggers":
+        a_letter_that_a_trigger_leaves_out_is_not_lost,
+    }
 }
 
 cases! {

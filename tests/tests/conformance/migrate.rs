@@ -1,11 +1,8 @@
 //! Making the tables.
 
-use std::time::Duration;
-
 use outbox::schema::{Database, migrate_tables, sql, validate_schema};
 use outbox::testing::store::Store;
 use outbox::{Error, TableNames};
-use outbox_tests::wait::eventually;
 
 use super::names::{every_statement_works, everything_works};
 use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps};
@@ -133,46 +130,6 @@ async fn an_index_of_due_rows_is_not_made_anew(b: Postgres) {
     migrate_tables(b.pool(), b.names()).await.unwrap();
     validate_schema(b.pool(), b.names(), true).await.unwrap();
     every_statement_works(&b).await;
-}
-
-/// As `b`, for a migration that has something to make, with this `lock_timeout`.
-async fn impatient(b: &Postgres, after: &str) -> sqlx::PgPool {
-    b.execute("DELETE FROM _outbox_migrations; DROP TABLE outbox_paused").await;
-    let options = (*b.pool().connect_options()).clone().options([("lock_timeout", after)]);
-    sqlx::PgPool::connect_with(options).await.unwrap()
-}
-
-/// Who wants to publish waits behind one who waits to change the table.
-async fn a_migration_that_waits_for_a_writer_lets_others_go_on(b: Postgres) {
-    let pool = impatient(&b, "0").await;
-    let mut writer = b.pool().begin().await.unwrap();
-    sqlx::query("LOCK TABLE outbox IN ROW EXCLUSIVE MODE").execute(&mut *writer).await.unwrap();
-    let (users, names) = (pool.clone(), b.names().clone());
-    let migrating = tokio::spawn(async move { migrate_tables(&users, &names).await });
-    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass";
-    eventually("it waits for the writer", async || b.number(waits).await > 0).await;
-    tokio::time::timeout(Duration::from_secs(20), b.put("q")).await.expect("it is published");
-    assert!(!migrating.is_finished());
-    writer.rollback().await.unwrap();
-    migrating.await.unwrap().unwrap();
-    pool.close().await;
-    validate_schema(b.pool(), b.names(), true).await.unwrap();
-}
-
-async fn a_migration_that_waits_for_too_long_says_for_what(b: Postgres) {
-    let pool = impatient(&b, "20ms").await;
-    let mut writer = b.pool().begin().await.unwrap();
-    sqlx::query("LOCK TABLE outbox IN ROW EXCLUSIVE MODE").execute(&mut *writer).await.unwrap();
-    let mut refused = String::new();
-    eventually("no other migration runs", async || {
-        refused = migrate_tables(&pool, b.names()).await.unwrap_err().to_string();
-        // That of another test, in another schema of the database.
-        !refused.contains("another migration runs")
-    })
-    .await;
-    assert!(refused.contains("a transaction that has used a table of `outbox`"), "{refused}");
-    writer.rollback().await.unwrap();
-    pool.close().await;
 }
 
 /// PostgreSQL makes a table in the first schema of the path, whatever is in the others.
@@ -347,8 +304,6 @@ mod on_postgres {
         the_sql_may_name_a_schema,
         a_schema_that_does_not_exist_is_an_error,
         an_index_of_due_rows_is_not_made_anew,
-        a_migration_that_waits_for_a_writer_lets_others_go_on,
-        a_migration_that_waits_for_too_long_says_for_what,
         tables_that_the_path_finds_are_not_made_before_them,
         tables_that_python_made_are_adopted,
         tables_that_python_made_work_as_they_are,

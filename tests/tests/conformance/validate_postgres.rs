@@ -117,6 +117,14 @@ async fn autovacuum_may_not_be_off(b: Postgres) {
     expect(&b, &[]).await;
 }
 
+/// Its messages have been committed.
+async fn a_table_that_a_crash_empties_is_told_of(b: Postgres) {
+    for table in ["outbox", "outbox_dlq"] {
+        let breaking = format!("ALTER TABLE {table} SET UNLOGGED");
+        mended(&b, &breaking, &[("UNLOGGED", false)]).await;
+    }
+}
+
 async fn tables_in_a_schema_are_mended(b: Postgres) {
     let schema = format!("{} 'odd' \"", b.schema());
     b.execute(&format!("CREATE SCHEMA {}", quoted(&schema))).await;
@@ -191,6 +199,7 @@ cases! {
     autovacuum_settings_are_looked_at_on_request,
     a_share_of_the_table_is_no_threshold,
     autovacuum_may_not_be_off,
-    tables_in_a_schema_are_mended,
+    a_table_that_a_crash_empties_is_told_of,
+        tables_in_a_schema_are_mended,
     tables_that_python_made_are_mended,
 }

@@ -12,7 +12,7 @@ async fn good_tables_have_no_error_and_every_check_is_made(db: &Db) {
     assert!(report.checks.iter().all(|check| check.said.is_some()), "{report:#?}");
     let names: Vec<_> = report.checks.iter().map(|check| check.name).collect();
     let own: &[&str] = if db.is_postgres() {
-        &["connections", "pooler", "listen", "notify", "snapshots", "locks", "vacuum"]
+        &["connections", "pooler", "listen", "notify", "snapshots", "locks", "vacuum", "path"]
     } else {
         &["integrity", "journal", "busy", "writing", "file", "wal"]
     };

@@ -6,6 +6,7 @@ mod batches;
 mod blocking;
 mod clock;
 mod commits;
+mod ending;
 mod endless;
 mod lanes;
 mod large;

@@ -5,14 +5,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
-use outbox::{Outcome, Outgoing, Publisher, Subscriber};
+use outbox::{AckPolicy, Outcome, Outgoing, Publisher, Subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both};
 
 use super::{closings, queue};
 
-on_both!(no_line_holds_a_payload_or_a_header_value);
+on_both!(
+    no_line_holds_a_payload_or_a_header_value,
+    the_text_of_an_error_is_in_the_log_where_it_is_wanted,
+);
 
 /// Part of every payload and header value here.
 const CANARY: &str = "canary-8c1f";
@@ -71,6 +74,33 @@ async fn no_line_holds_a_payload_or_a_header_value(db: &Db) {
     assert!(levels > 0, "the driver's lines are looked at as well");
     let debug = format!("{:?}", message("q"));
     assert!(!debug.contains(CANARY), "{debug}");
+}
+
+/// As a dead letter would keep it, for each run.
+async fn the_text_of_an_error_is_in_the_log_where_it_is_wanted(db: &Db) {
+    for (wanted, ack) in [
+        (false, AckPolicy::NackOnError),
+        (true, AckPolicy::NackOnError),
+        (true, AckPolicy::AckFirst),
+    ] {
+        let queue = queue();
+        let says = format!("no host for {queue}");
+        let error = says.clone();
+        let fails = Subscriber::new("fails", &*queue, move |_| {
+            let error = error.clone();
+            async move { Err::<(), _>(error) }
+        });
+        let fails = fails.retry(Constant::new(Duration::from_millis(1)).max_attempts(2)).ack(ack);
+        let app = db.app().log_errors(wanted).error_renderer(|error| Some(format!("<{error}>")));
+        let running = app.only([fails]).start().await.unwrap();
+        db.publish(&queue, 7).await;
+        db.drained().await;
+        running.stop().await.unwrap();
+        let runs = if ack == AckPolicy::AckFirst { 1 } else { 2 };
+        let told = format!("a handler failed: <{says}>");
+        let lines = capture::count(|line: &capture::Line| line.says("message", &told));
+        assert_eq!(lines, if wanted { runs } else { 0 }, "{ack:?}");
+    }
 }
 
 /// The database's own words then show the row, as far as anybody asks for them.

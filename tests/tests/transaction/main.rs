@@ -5,6 +5,7 @@ mod away;
 mod batches;
 mod broker;
 mod handlers;
+mod hung;
 mod layers;
 mod lost;
 mod results;

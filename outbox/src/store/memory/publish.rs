@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{MemoryStore, Stored, Tables};
 use crate::error::StoreError;
 use crate::message::Row;
+use crate::message::row::{from_micros, to_micros};
 use crate::publish::{Due, Prepared, Published, sealed};
 use crate::store::Lease;
 
@@ -155,7 +156,8 @@ impl Tables {
         let next_attempt_at = match message.due {
             Due::Now => self.now,
             Due::In(delay) => self.after(delay),
-            Due::At(time) => time,
+            // As exact as databases are.
+            Due::At(time) => from_micros(to_micros(time)),
         };
         let now = self.now;
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));

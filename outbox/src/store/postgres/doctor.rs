@@ -19,7 +19,7 @@ use crate::store::statements;
 
 statements! {
     struct Sql in "sql/doctor" {
-        connections, snapshots, vacuum, waiting,
+        connections, open_schemas, snapshots, vacuum, waiting,
         waiting_letters, extent, extent_letters, rows, letters,
     }
 }
@@ -79,6 +79,10 @@ impl PgDesk {
             })
         };
         self.ask_one(query(&self.sql().connections), read).await
+    }
+
+    pub(crate) async fn open_schemas(&self) -> Result<Vec<String>> {
+        self.ask(query(&self.sql().open_schemas), |row| row.try_get(0)).await
     }
 
     pub(crate) async fn notify_usage(&self) -> Result<f64> {

@@ -1,11 +1,14 @@
 //! Transactions that are lent to handlers.
 
+use std::time::Duration;
+
+use sqlx::Postgres;
 use sqlx::postgres::PgPool;
-use sqlx::{Postgres, Transaction};
 use tokio::time::timeout;
 
 use super::CONNECT_LIMIT;
 use super::runs::Runs;
+use super::transaction::PgTransaction;
 use crate::error::{StoreError, takes_no_writes};
 use crate::extract::{Ended, Lender, Open, lends};
 use crate::publish::{Publisher, Tally};
@@ -20,10 +23,10 @@ const TRIES: usize = 3;
 
 /// Begins one where it can write. The row was claimed from a server that takes writes, so a
 /// connection to one that does not is a stale one.
-async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+async fn begin(pool: &PgPool) -> Result<PgTransaction, sqlx::Error> {
     let mut tried = 1;
     loop {
-        match pool.begin_with(BEGIN).await {
+        match PgTransaction::begin(pool, BEGIN).await {
             Err(refused) if tried < TRIES && takes_no_writes(&refused) => {
                 tried += 1;
                 close_stale(pool).await;
@@ -49,6 +52,11 @@ async fn close_stale(pool: &PgPool) {
 }
 
 impl lends::Lends for Postgres {
+    /// One that takes longer is undone by its server, because the connection is closed.
+    const UNDO_LIMIT: Duration = Duration::from_secs(5);
+
+    type Transaction = PgTransaction;
+
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let tx = begin(lender.as_postgres()?).await.map_err(StoreError::of("begin"))?;
         Ok(Open {
@@ -69,28 +77,45 @@ impl lends::Lends for Postgres {
         _: &[Lease],
     ) -> Result<Ended, StoreError> {
         let Open { mut tx, .. } = open;
-        let mut acked = vec![false; acks.len()];
-        for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
-            let ack = runs.bound(publisher.statements().postgres.ack());
-            let row = ack.fetch_one(&mut *tx).await;
-            row.and_then(|row| runs.note(&row, &mut acked)).map_err(unacked)?;
-        }
-        if acked.contains(&false) {
-            tx.rollback().await.map_err(StoreError::of("roll back"))?;
-            return Ok(Ended::LeaseLost);
-        }
         let mut tally = Tally::begin();
-        for handled in acks {
-            publisher.insert(&mut tx, handled.messages, &mut tally).await?;
+        match write(&mut tx, publisher, acks, &mut tally).await {
+            Ok(true) => {
+                tx.commit().await.map_err(StoreError::of("commit"))?;
+                publisher.told(tally);
+                Ok(Ended::Committed)
+            }
+            undone => {
+                let rolled_back = tx.rollback().await.map_err(StoreError::of("roll back"));
+                undone.and(rolled_back).map(|()| Ended::LeaseLost)
+            }
         }
-        tx.commit().await.map_err(StoreError::of("commit"))?;
-        publisher.told(tally);
-        Ok(Ended::Committed)
     }
 
     async fn roll_back(open: Open<Self>, _: &Publisher, _: &[Lease]) -> Result<(), StoreError> {
         open.tx.rollback().await.map_err(StoreError::of("roll back"))
     }
+}
+
+/// Acks and publishes; `false` when a lease is another's.
+async fn write(
+    tx: &mut PgTransaction,
+    publisher: &Publisher,
+    acks: &[Handled<'_>],
+    tally: &mut Tally,
+) -> Result<bool, StoreError> {
+    let mut acked = vec![false; acks.len()];
+    for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
+        let ack = runs.bound(publisher.statements().postgres.ack());
+        let row = ack.fetch_one(&mut **tx).await;
+        row.and_then(|row| runs.note(&row, &mut acked)).map_err(unacked)?;
+    }
+    if acked.contains(&false) {
+        return Ok(false);
+    }
+    for handled in acks {
+        publisher.insert(tx, handled.messages, tally).await?;
+    }
+    Ok(true)
 }
 
 /// A transaction in which a statement had failed before, though the handler said nothing

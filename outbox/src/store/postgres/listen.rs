@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sqlx::Row as _;
 use sqlx::postgres::{PgListener, PgPool};
+use sqlx::{Executor as _, Row as _};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
@@ -17,6 +17,10 @@ use crate::store::{Wake, Wakes};
 const PROBE_EVERY: Duration = Duration::from_secs(60);
 /// How long a connection or a probe may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Less than that: a session that waits for a lock does not notice that its client is gone, and
+/// whoever may connect can keep those of sleepers for ever.
+const PATIENCE: &str = "SELECT set_config('lock_timeout', '4s', false)
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '4s'";
 /// No queue is named so: queue names hold no control characters by custom, and
 /// a false match would cost one probe, not a message.
 const PROBE: &str = "\u{1}probe ";
@@ -39,6 +43,7 @@ impl PgWakes {
             let mut listener = PgListener::connect_with(pool).await?;
             // A reconnect in here would hide that wakes were missed.
             listener.eager_reconnect(false);
+            (&mut listener).execute(PATIENCE).await?;
             listener.listen(&channel).await?;
             Ok(listener)
         };

@@ -25,6 +25,7 @@ mod schema;
 mod settle;
 mod sleepers;
 mod time;
+mod transaction;
 mod vacuum;
 mod validate;
 mod why;

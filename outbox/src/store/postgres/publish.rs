@@ -11,6 +11,7 @@ use sqlx::postgres::{PgConnection, PgRow, Postgres};
 use super::claim::read;
 use super::sleepers::{Locks, notified};
 use super::time::PgTime;
+use super::transaction::PgTransaction;
 use super::{Statement, query};
 use crate::error::StoreError;
 use crate::message::Row;
@@ -69,113 +70,147 @@ impl Due {
     }
 }
 
-impl sealed::Transaction for sqlx::Transaction<'_, Postgres> {
-    async fn insert(
-        &mut self,
-        statements: &sealed::Statements,
-        message: Prepared,
-    ) -> Result<Published, StoreError> {
-        let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
-        let lock = locks.map(|locks| locks.of_queue(&message.queue));
-        let at_once = message.timer_id.is_none() && message.due == Due::Now;
-        let text = match (&message.timer_id, message.extend) {
-            (None, _) if at_once => &sql.insert,
-            (None, _) => &sql.insert_due,
-            (Some(_), false) => &sql.insert_timer,
-            (Some(_), true) => &sql.insert_timer_extend,
-        };
-        let mut statement = own
-            .query_for(text, message.timer_id.is_some() && message.extend)
-            .bind(message.queue)
-            .bind(&*message.payload)
-            .bind(message.headers)
-            .bind(channel.as_deref())
-            .bind(lock);
-        if !at_once {
-            statement = statement.bind(message.due.at()).bind(message.due.delay());
-        }
-        if let Some(timer_id) = message.timer_id {
-            statement = statement.bind(timer_id);
-        }
-        if planted("publish-outside") {
-            sqlx::query("COMMIT").execute(&mut **self).await.map_err(StoreError::of("publish"))?;
-        }
-        let row = statement.fetch_optional(&mut **self).await.map_err(StoreError::of("publish"))?;
-        let Some(row) = row else { return Ok(Published::Duplicate) };
-        published(&row, 1).map_err(StoreError::of("publish"))
-    }
-
-    async fn insert_batch(
-        &mut self,
-        statements: &sealed::Statements,
-        messages: Vec<Prepared>,
-    ) -> Result<Vec<Published>, StoreError> {
-        let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
-        let Some(first) = messages.first() else { return Ok(Vec::new()) };
-        let like_first =
-            |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
-        let payloads: Vec<_> = messages.iter().map(|m| &*m.payload).collect();
-        let headers: Vec<_> = messages.iter().map(|m| &*m.headers).collect();
-        let published = if messages.iter().all(like_first) {
-            let statement = own
-                .query(&sql.insert_batch)
-                .bind(&*first.queue)
-                .bind(payloads)
-                .bind(headers)
-                .bind(first.due.at())
-                .bind(first.due.delay())
-                .bind(channel.as_deref())
-                .bind(locks.map(|locks| locks.of_queue(&first.queue)));
-            // Read as they come: a row for each id is larger than the id.
-            let ids = statement.fetch(&mut **self).and_then(|row| ready(row.try_get::<i64, _>(0)));
-            ids.try_collect().await.map(inserted)
-        } else {
-            let timers = messages.iter().any(|m| m.timer_id.is_some());
-            let extend = messages.iter().any(|m| m.extend);
-            let text = match (timers, extend) {
-                (false, _) => &sql.insert_batch_queues,
-                (true, false) => &sql.insert_batch_timers,
-                (true, true) => &sql.insert_batch_mixed,
-            };
-            let statement = own
-                .query_for(text, extend)
-                .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
-                .bind(payloads)
-                .bind(headers)
-                .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
-                .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
-                .bind(channel.as_deref())
-                .bind(locks.map(|locks| locks.start));
-            if timers {
-                let names = messages.iter().map(|m| m.timer_id.as_deref());
-                let mut statement = statement.bind(names.collect::<Vec<_>>());
-                if extend {
-                    let extend = messages.iter().map(|m| m.extend);
-                    statement = statement.bind(extend.collect::<Vec<_>>());
-                }
-                let rows = statement.fetch_all(&mut **self).await;
-                rows.and_then(|rows| in_order(&messages, &rows))
-            } else {
-                let row = statement.fetch_one(&mut **self).await;
-                let ids = row.and_then(|row| row.try_get::<Option<_>, _>(0));
-                ids.map(|ids| inserted(ids.unwrap_or_default()))
+/// In a transaction of the caller's, or one that was lent.
+macro_rules! publishes {
+    ($transaction:ty) => {
+        impl sealed::Transaction for $transaction {
+            async fn insert(
+                &mut self,
+                statements: &sealed::Statements,
+                message: Prepared,
+            ) -> Result<Published, StoreError> {
+                insert(self, statements, message).await
             }
-        };
-        published.map_err(StoreError::of("publish a batch"))
-    }
 
-    async fn cancel_timer(
-        &mut self,
-        statements: &sealed::Statements,
-        queue: &str,
-        timer_id: &str,
-    ) -> Result<bool, StoreError> {
-        let own = &statements.postgres;
-        let statement = own.query(&own.sql.cancel_timer);
-        let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
-        let row = row.fetch_optional(&mut **self).await;
-        Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
+            async fn insert_batch(
+                &mut self,
+                statements: &sealed::Statements,
+                messages: Vec<Prepared>,
+            ) -> Result<Vec<Published>, StoreError> {
+                insert_batch(self, statements, messages).await
+            }
+
+            async fn cancel_timer(
+                &mut self,
+                statements: &sealed::Statements,
+                queue: &str,
+                timer_id: &str,
+            ) -> Result<bool, StoreError> {
+                cancel_timer(self, statements, queue, timer_id).await
+            }
+        }
+    };
+}
+
+publishes!(sqlx::Transaction<'_, Postgres>);
+publishes!(PgTransaction);
+
+async fn insert(
+    connection: &mut PgConnection,
+    statements: &sealed::Statements,
+    message: Prepared,
+) -> Result<Published, StoreError> {
+    let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
+    let lock = locks.map(|locks| locks.of_queue(&message.queue));
+    let at_once = message.timer_id.is_none() && message.due == Due::Now;
+    let text = match (&message.timer_id, message.extend) {
+        (None, _) if at_once => &sql.insert,
+        (None, _) => &sql.insert_due,
+        (Some(_), false) => &sql.insert_timer,
+        (Some(_), true) => &sql.insert_timer_extend,
+    };
+    let mut statement = own
+        .query_for(text, message.timer_id.is_some() && message.extend)
+        .bind(message.queue)
+        .bind(&*message.payload)
+        .bind(message.headers)
+        .bind(channel.as_deref())
+        .bind(lock);
+    if !at_once {
+        statement = statement.bind(message.due.at()).bind(message.due.delay());
     }
+    if let Some(timer_id) = message.timer_id {
+        statement = statement.bind(timer_id);
+    }
+    if planted("publish-outside") {
+        sqlx::query("COMMIT").execute(&mut *connection).await.map_err(StoreError::of("publish"))?;
+    }
+    let row =
+        statement.fetch_optional(&mut *connection).await.map_err(StoreError::of("publish"))?;
+    let Some(row) = row else { return Ok(Published::Duplicate) };
+    published(&row, 1).map_err(StoreError::of("publish"))
+}
+
+async fn insert_batch(
+    connection: &mut PgConnection,
+    statements: &sealed::Statements,
+    messages: Vec<Prepared>,
+) -> Result<Vec<Published>, StoreError> {
+    let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
+    let Some(first) = messages.first() else { return Ok(Vec::new()) };
+    let like_first =
+        |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
+    let payloads: Vec<_> = messages.iter().map(|m| &*m.payload).collect();
+    let headers: Vec<_> = messages.iter().map(|m| &*m.headers).collect();
+    let published = if messages.iter().all(like_first) {
+        let statement = own
+            .query(&sql.insert_batch)
+            .bind(&*first.queue)
+            .bind(payloads)
+            .bind(headers)
+            .bind(first.due.at())
+            .bind(first.due.delay())
+            .bind(channel.as_deref())
+            .bind(locks.map(|locks| locks.of_queue(&first.queue)));
+        // Read as they come: a row for each id is larger than the id.
+        let ids = statement.fetch(&mut *connection).and_then(|row| ready(row.try_get::<i64, _>(0)));
+        ids.try_collect().await.map(inserted)
+    } else {
+        let timers = messages.iter().any(|m| m.timer_id.is_some());
+        let extend = messages.iter().any(|m| m.extend);
+        let text = match (timers, extend) {
+            (false, _) => &sql.insert_batch_queues,
+            (true, false) => &sql.insert_batch_timers,
+            (true, true) => &sql.insert_batch_mixed,
+        };
+        let statement = own
+            .query_for(text, extend)
+            .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
+            .bind(payloads)
+            .bind(headers)
+            .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
+            .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
+            .bind(channel.as_deref())
+            .bind(locks.map(|locks| locks.start));
+        if timers {
+            let names = messages.iter().map(|m| m.timer_id.as_deref());
+            let mut statement = statement.bind(names.collect::<Vec<_>>());
+            if extend {
+                let extend = messages.iter().map(|m| m.extend);
+                statement = statement.bind(extend.collect::<Vec<_>>());
+            }
+            let rows = statement.fetch_all(&mut *connection).await;
+            rows.and_then(|rows| in_order(&messages, &rows))
+        } else {
+            let row = statement.fetch_one(&mut *connection).await;
+            let ids = row.and_then(|row| row.try_get::<Option<_>, _>(0));
+            ids.map(|ids| inserted(ids.unwrap_or_default()))
+        }
+    };
+    published.map_err(StoreError::of("publish a batch"))
+}
+
+async fn cancel_timer(
+    connection: &mut PgConnection,
+    statements: &sealed::Statements,
+    queue: &str,
+    timer_id: &str,
+) -> Result<bool, StoreError> {
+    let own = &statements.postgres;
+    let statement = own.query(&own.sql.cancel_timer);
+    let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
+    let row = row.fetch_optional(&mut *connection).await;
+    Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
 }
 
 impl sealed::Connection for PgConnection {

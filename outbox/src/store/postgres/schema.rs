@@ -20,14 +20,27 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0003_operations.sql"),
 ];
 
-/// Of the statements, those that would make the index of due rows anew where it is there: it
-/// takes as long as the table is large, and nobody publishes or claims meanwhile.
+/// Of the statements, those that make an index of the outbox: it takes as long as the table is
+/// large, and nobody publishes or claims meanwhile. This one the next makes anew.
+const FIRST_DUE: &str = "CREATE INDEX IF NOT EXISTS \"outbox_due_idx\" ON \"outbox\" \
+    (queue, next_attempt_at, id);\n";
 const DUE: &str = "DROP INDEX IF EXISTS \"outbox_due_idx\";
 CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
     WHERE next_attempt_at IS NOT NULL;
 ";
-const HAS_DUE: &str = "SELECT EXISTS (SELECT FROM pg_index \
-    WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = 3 AND indpred IS NOT NULL)";
+/// Where it is there, it would still lock the table, until all is done.
+const TIMERS: &str = "CREATE UNIQUE INDEX IF NOT EXISTS \"outbox_timer_id_uq\" ON \"outbox\" \
+    (queue, timer_id)\n    WHERE timer_id IS NOT NULL;\n";
+/// Whether an index is there, and as it has to be.
+const INDEX: &str = "SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_index \
+    WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = $2 AND indpred IS NOT NULL)";
+const THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
+/// All that a migration will hold, at first and in the order of who buries a message there: one
+/// that took more as it goes on would wait for statements that wait for it, for a lock or after
+/// minutes of work. Nobody is kept from reading the outbox, but to drop an index.
+const LOCK_LETTERS: &str = "LOCK TABLE \"outbox_dlq\" IN ACCESS EXCLUSIVE MODE";
+const LOCK: &str = "LOCK TABLE \"outbox\" IN SHARE ROW EXCLUSIVE MODE";
+const LOCK_ALL: &str = "LOCK TABLE \"outbox\" IN ACCESS EXCLUSIVE MODE";
 /// New tables go where those are that are there, not before them in the path.
 pub(super) const WHERE_THEY_ARE: &str = "SELECT set_config('search_path', \
         quote_ident(n.nspname) || ', ' || current_setting('search_path'), true) \
@@ -118,19 +131,34 @@ fn is(failed: &StoreError, code: &str) -> bool {
     error.is_some_and(|error| has_code(error, &[code]))
 }
 
-/// Lets new tables come to lie beside the old ones, and says what is not to be made anew.
-async fn made_already(
+/// Lets new tables come to lie beside the old ones, locks those that get an index, and says
+/// which statements are not to be run.
+async fn prepare(
     tx: &mut PgConnection,
     names: &TableNames,
-) -> Result<Option<String>, StoreError> {
+) -> Result<Vec<&'static str>, sqlx::Error> {
+    let [table, letters, _] = names.tables().map(|table| names.qualified(&table));
     if names.schema().is_none() {
-        let there = sqlx::query(WHERE_THEY_ARE).bind(names.qualified(names.table()));
-        there.execute(&mut *tx).await.map_err(StoreError::of("migrate"))?;
+        sqlx::query(WHERE_THEY_ARE).bind(&table).execute(&mut *tx).await?;
     }
-    let due = names.qualified(&format!("{}_due_idx", names.table()));
-    let has_due = sqlx::query_scalar(HAS_DUE).bind(due);
-    let has_due: bool = has_due.fetch_one(tx).await.map_err(StoreError::of("migrate"))?;
-    Ok(has_due.then(|| names.sql(DUE).to_string()))
+    let index = async |tx: &mut PgConnection, suffix, columns: i16| {
+        let name = names.qualified(&[names.table(), suffix].concat());
+        sqlx::query_as::<_, (bool, bool)>(INDEX).bind(name).bind(columns).fetch_one(tx).await
+    };
+    let (some_due, due) = index(tx, "_due_idx", 3).await?;
+    let (_, timers) = index(tx, "_timer_id_uq", 2).await?;
+    let there = async |tx: &mut PgConnection, table: &String| {
+        sqlx::query_scalar::<_, bool>(THERE).bind(table).fetch_one(tx).await
+    };
+    if there(tx, &table).await? && !(due && timers) {
+        if there(tx, &letters).await? {
+            tx.execute(AssertSqlSafe(names.sql(LOCK_LETTERS))).await?;
+        }
+        let lock = if some_due && !due { LOCK_ALL } else { LOCK };
+        tx.execute(AssertSqlSafe(names.sql(lock))).await?;
+    }
+    let made = [(true, FIRST_DUE), (due, DUE), (timers, TIMERS)];
+    Ok(made.into_iter().filter(|(made, _)| *made).map(|(_, statement)| statement).collect())
 }
 
 /// Runs the migrations in one transaction, under a lock that ends with it: a
@@ -151,10 +179,11 @@ async fn try_to_migrate(
         .await
         .map_err(failed("migrate"))?;
     *is_alone = true;
-    let made = made_already(&mut tx, names).await?;
+    let made = prepare(&mut tx, names).await.map_err(failed("migrate"))?;
     let without = |text: &str| {
-        let kept = made.as_ref().map_or_else(|| text.to_owned(), |made| text.replace(made, ""));
-        AssertSqlSafe(kept)
+        let left =
+            made.iter().fold(text.to_owned(), |text, made| text.replace(&*names.sql(made), ""));
+        AssertSqlSafe(left)
     };
     for migration in migrator.migrations.to_mut() {
         migration.sql = without(migration.sql.as_str()).into_sql_str();
@@ -177,4 +206,17 @@ async fn try_to_migrate(
         sqlx::raw_sql(without(&sql(names))).execute(&mut *tx).await.map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that is written otherwise would be run all the same.
+    #[test]
+    fn what_may_be_left_out_stands_in_the_migrations() {
+        for statement in [FIRST_DUE, DUE, TIMERS] {
+            assert_eq!(MIGRATIONS.concat().matches(statement).count(), 1, "{statement}");
+        }
+    }
 }

@@ -15,6 +15,9 @@ use crate::message::row::{from_micros, to_micros};
 
 /// Microseconds from 1970 to 2000.
 const EPOCH_2000: i64 = 946_684_800_000_000;
+/// What the server can tell from its infinities, since 2000: 4713 BC, and the end of 294276.
+const EARLIEST: i64 = -211_813_488_000_000_000;
+const END: i64 = 9_223_371_331_200_000_000;
 
 /// Of the type and of arrays of it, on every server. By their names each connection
 /// would look them up.
@@ -49,7 +52,11 @@ impl<'r> Decode<'r, Postgres> for PgTime {
 
 impl Encode<'_, Postgres> for PgTime {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        let micros = to_micros(self.0).saturating_sub(EPOCH_2000);
+        let micros = match to_micros(self.0).saturating_sub(EPOCH_2000) {
+            early if early < EARLIEST => i64::MIN,
+            late if late >= END => i64::MAX,
+            micros => micros,
+        };
         buffer.extend(micros.to_be_bytes());
         Ok(IsNull::No)
     }

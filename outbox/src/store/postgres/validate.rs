@@ -55,6 +55,7 @@ pub(super) async fn validate(
         if autovacuum {
             vacuum_settings(connection, &table, &mut found).await?;
         }
+        logged(connection, &table, &mut found).await?;
     }
     let table = names.qualified(&names.paused());
     let readable =
@@ -76,6 +77,7 @@ pub(super) async fn validate(
     if columns(connection, names, &table, &DLQ, &mut found).await? {
         let key: &'static [&'static str] =
             if is_cut(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
+        logged(connection, &table, &mut found).await?;
         let indexes = indexes(connection, &table).await?;
         for expected in [
             Index::primary_key(&table, key),
@@ -103,6 +105,20 @@ async fn encoding(
         let what = format!("the database has the encoding {encoding}, not UTF8");
         let mend = "-- pg_dump; CREATE DATABASE .. ENCODING 'UTF8' TEMPLATE template0; pg_restore";
         found.add(true, what, mend);
+    }
+    Ok(())
+}
+
+/// A crash of the server empties a table that is not logged.
+async fn logged(
+    connection: &mut PgConnection,
+    table: &str,
+    found: &mut SchemaMismatch,
+) -> Result<(), sqlx::Error> {
+    let unlogged = "SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass($1)";
+    if sqlx::query_scalar(unlogged).bind(table).fetch_one(connection).await? {
+        let what = format!("{table} is UNLOGGED: a crash of the server empties it");
+        found.add(false, what, format!("ALTER TABLE {table} SET LOGGED;"));
     }
     Ok(())
 }

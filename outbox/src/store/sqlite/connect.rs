@@ -81,7 +81,7 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     })?)
 }
 
-fn is_busy(error: &sqlx::Error) -> bool {
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return false };
     let code = error.code().and_then(|code| code.parse::<u32>().ok());
     // The rest tells why.

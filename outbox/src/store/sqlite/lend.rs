@@ -68,6 +68,11 @@ impl SqliteLender {
 }
 
 impl lends::Lends for Sqlite {
+    /// A statement that was given up goes on until it has ended.
+    const UNDO_LIMIT: Duration = Duration::from_secs(30);
+
+    type Transaction = sqlx::Transaction<'static, Sqlite>;
+
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.as_sqlite()?;
         if let Some(Apart { names, made, .. }) = &lender.elsewhere {

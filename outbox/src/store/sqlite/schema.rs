@@ -1,9 +1,13 @@
 //! Making the tables.
 
-use sqlx::sqlite::SqlitePool;
-use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+use std::time::{Duration, Instant};
 
-use super::connect::begin_writing;
+use sqlx::migrate::{Migrate as _, MigrateError};
+use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+use tokio::time::sleep;
+
+use super::connect::{begin_writing, is_busy};
 use super::validate::validate;
 use crate::error::StoreError;
 use crate::schema::{SchemaMismatch, migrator, sealed};
@@ -41,10 +45,24 @@ impl sealed::Pool for SqlitePool {
     }
 }
 
+/// So long it waits for whoever writes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between tries, beside what the pool's connections wait by themselves.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// Runs the migrations in one transaction that has the write lock.
 pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(), StoreError> {
     let failed = StoreError::of;
-    let mut tx = begin_writing(pool).await.map_err(failed("migrate"))?;
+    if is_done(pool, names).await {
+        return Ok(());
+    }
+    let begun = Instant::now();
+    let mut tx = loop {
+        match begin_writing(pool).await {
+            Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => sleep(AGAIN).await,
+            begun => break begun.map_err(failed("migrate"))?,
+        }
+    };
     let letters = names.dlq_or_default();
     let linked = "SELECT count(*) > 0 FROM pragma_table_info(?1) WHERE name = 'replayed_id'";
     let linked = sqlx::query_scalar(linked).bind(letters).fetch_one(&mut *tx).await;
@@ -62,22 +80,44 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
     ran.map_err(|error| StoreError::new("migrate", error, false))?;
     // Applied before, for other tables with the same record, or they were dropped
     // since. The statements can be repeated.
-    let [table, letters, paused] = names.tables();
-    let made: bool = sqlx::query_scalar(
-        "SELECT count(*) = 3 FROM sqlite_master \
-         WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2), lower(?3))",
-    )
-    .bind(table)
-    .bind(letters)
-    .bind(paused)
-    .fetch_one(&mut *tx)
-    .await
-    .map_err(failed("migrate"))?;
-    if !made {
+    if !are_made(&mut tx, names).await.map_err(failed("migrate"))? {
         sqlx::raw_sql(AssertSqlSafe(sql(names)))
             .execute(&mut *tx)
             .await
             .map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))
+}
+
+/// Whether nothing is left to do: a start is not to wait for whoever writes.
+async fn is_done(pool: &SqlitePool, names: &TableNames) -> bool {
+    let looks = async {
+        let mut connection = pool.acquire().await?;
+        let version_table = names.version_table();
+        let applied = connection.list_applied_migrations(&version_table).await?;
+        let all = migrator(names, MIGRATIONS);
+        let known = all.iter().all(|one| {
+            applied.iter().any(|it| (it.version, &it.checksum) == (one.version, &one.checksum))
+        });
+        Ok::<_, MigrateError>(known && are_made(&mut connection, names).await?)
+    };
+    // Why not, it is told when it is done.
+    looks.await.unwrap_or(false)
+}
+
+/// Whether the tables are there, whatever the record says.
+async fn are_made(
+    connection: &mut SqliteConnection,
+    names: &TableNames,
+) -> Result<bool, sqlx::Error> {
+    let [table, letters, paused] = names.tables();
+    sqlx::query_scalar(
+        "SELECT count(*) = 3 FROM sqlite_master \
+         WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2), lower(?3))",
+    )
+    .bind(table)
+    .bind(letters)
+    .bind(paused)
+    .fetch_one(connection)
+    .await
 }

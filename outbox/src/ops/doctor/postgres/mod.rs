@@ -4,6 +4,7 @@ mod connections;
 mod listen;
 mod locks;
 mod notify;
+mod path;
 mod pooler;
 mod snapshots;
 mod vacuum;
@@ -24,4 +25,5 @@ pub(super) async fn examine(desk: &PgDesk, limits: &Limits, report: &mut Report)
     make!(report, "snapshots", snapshots::check(desk, limits));
     make!(report, "locks", locks::check(desk));
     make!(report, "vacuum", vacuum::check(desk, limits));
+    make!(report, "path", path::check(desk));
 }

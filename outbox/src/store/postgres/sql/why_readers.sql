@@ -4,7 +4,7 @@
 -- Locks nothing. Index: "outbox_due_idx", in order.
 SELECT (SELECT count(DISTINCT l.pid)
         FROM pg_locks AS l
-        WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+        WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND l.mode = 'ShareLock'
           AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
           AND (l.classid::bigint << 32) | l.objid::bigint = $2),
     (SELECT count(*)

@@ -5,9 +5,10 @@ INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at, time
 SELECT coalesce(?2, l.queue), coalesce(?3, l.payload),
     json_set(l.headers,
         '$."outbox-original-id"',
-            coalesce(l.headers ->> 'outbox-original-id', CAST(l.original_id AS TEXT)),
+            CAST(coalesce(l.headers ->> 'outbox-original-id', l.original_id) AS TEXT),
         '$."outbox-replays"', CAST(1 + CASE
-            WHEN length(l.headers ->> 'outbox-replays') BETWEEN 1 AND 9
+            WHEN json_type(l.headers, '$."outbox-replays"') IN ('text', 'integer')
+                AND length(l.headers ->> 'outbox-replays') BETWEEN 1 AND 9
                 AND l.headers ->> 'outbox-replays' NOT GLOB '*[^0-9]*'
             THEN CAST(l.headers ->> 'outbox-replays' AS INTEGER) ELSE 0 END AS TEXT),
         '$."outbox-letter"', CAST(l.id AS TEXT)),

@@ -3,7 +3,7 @@
 -- Locks nothing. Index: "outbox_dlq_group_idx", in which they stand together; named
 -- first in the order, because a planner takes no NULL for a constant.
 SELECT l.id, l.failed_at, l.queue, l.error_kind, l.failure_reason,
-    coalesce(l.last_exception, l.note)
+    substr(coalesce(l.last_exception, l.note), 1, 8192)
 FROM "outbox_dlq" AS l
 WHERE l.status = 'failed' AND l.fingerprint IS NULL
   AND (l.failed_at, l.id) > (?1, ?2) -- if after

@@ -1,0 +1,68 @@
+//! A transaction that is lent, on a connection that goes back to its pool only when it has
+//! ended.
+//!
+//! A pool waits without end for a sign of life of what comes back to it. Of one whose server
+//! does not answer, or is still at a statement that was given up, the place would be lost.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgPool;
+use sqlx::{PgConnection, Postgres, SqlSafeStr as _};
+use sqlx_core::transaction::TransactionManager as _;
+
+type Manager = <Postgres as sqlx::Database>::TransactionManager;
+
+/// Closes its connection when it is dropped before it has ended.
+pub struct PgTransaction(Option<PoolConnection<Postgres>>);
+
+/// Invariant: the connection is there until the transaction has ended.
+const HERE: &str = "a transaction has a connection until it ends";
+
+impl PgTransaction {
+    pub(super) async fn begin(pool: &PgPool, statement: &'static str) -> sqlx::Result<Self> {
+        let mut connection = pool.acquire().await?;
+        Manager::begin(&mut connection, Some(statement.into_sql_str())).await?;
+        Ok(Self(Some(connection)))
+    }
+
+    pub(super) async fn commit(mut self) -> sqlx::Result<()> {
+        let committed = Manager::commit(&mut self).await;
+        if let Err(sqlx::Error::Database(_)) = committed {
+            // It has answered, but sqlx goes on counting a transaction.
+            Manager::start_rollback(&mut self);
+        } else if committed.is_err() {
+            return committed;
+        }
+        self.0.take();
+        committed
+    }
+
+    pub(super) async fn rollback(mut self) -> sqlx::Result<()> {
+        Manager::rollback(&mut self).await?;
+        self.0.take();
+        Ok(())
+    }
+}
+
+impl Deref for PgTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.0.as_ref().expect(HERE)
+    }
+}
+
+impl DerefMut for PgTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.0.as_mut().expect(HERE)
+    }
+}
+
+impl Drop for PgTransaction {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Statements and commits of a transaction that was lent, on which no answer comes.
+
+use outbox::retry::Constant;
+use outbox::{App, Context, FromContext, HandlerError, Subscriber, Tx};
+use outbox_tests::db::Db;
+use outbox_tests::on_postgres;
+use outbox_tests::proxy::Proxy;
+use outbox_tests::wait::{PATIENCE, eventually, eventually_within};
+use sqlx::postgres::{PgPool, PgPoolOptions};
+
+use super::handlers::{Then, subscriber};
+use super::*;
+
+on_postgres!(
+    a_statement_that_hangs_costs_its_handler_its_attempts_and_the_pool_nothing,
+    a_commit_without_an_answer_gives_the_pool_its_place_back,
+    a_transaction_that_was_kept_is_undone_when_it_is_dropped,
+);
+
+fn pool_of_one(options: sqlx::postgres::PgConnectOptions) -> PgPool {
+    PgPoolOptions::new().max_connections(1).connect_lazy_with(options)
+}
+
+async fn pay(ctx: Context) -> Result<(), HandlerError> {
+    let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+    sqlx::query("UPDATE done SET n = n + 1").execute(&mut *tx).await?;
+    Ok(())
+}
+
+/// The answer to a statement comes before that to a ROLLBACK behind it, so none comes to
+/// that either. The lease is shorter than the time for which it is waited for.
+async fn a_statement_that_hangs_costs_its_handler_its_attempts_and_the_pool_nothing(db: &Db) {
+    with_domain(db).await;
+    db.exec("INSERT INTO done VALUES (1)").await;
+    let mut blocker = db.pg().begin().await.unwrap();
+    sqlx::query("UPDATE done SET n = 5").execute(&mut *blocker).await.unwrap();
+    let paying = Subscriber::new("pay", "q", pay).requires::<Tx<sqlx::Postgres>>();
+    let paying = paying.retry(Constant::new(SECOND / 10).max_attempts(2));
+    let paying = paying.timeout(SECOND).lease_ttl(3 * SECOND);
+    let pool = pool_of_one((*db.pg().connect_options()).clone());
+    let app = App::postgres(pool.clone()).names(db.names.clone()).only([paying]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    eventually("it is dead-lettered", async || db.letters().await == 1).await;
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.dispatched, one.retried, one.terminal(), one.lease_lost), (2, 1, 1, 0));
+    eventually("the pool has its place back", async || {
+        pool.try_acquire().is_some() || pool.size() == 0
+    })
+    .await;
+    blocker.rollback().await.unwrap();
+    running.stop().await.unwrap();
+    let undone = async || db.int("SELECT count(*) FROM done WHERE n = 1").await == 1;
+    eventually("all of it is undone", undone).await;
+}
+
+async fn a_commit_without_an_answer_gives_the_pool_its_place_back(db: &Db) {
+    with_domain(db).await;
+    let proxy = Proxy::before(db).await;
+    let pool = pool_of_one(proxy.options(db));
+    let one = subscriber(db, Then::Return).lease_ttl(10 * SECOND);
+    let app = App::postgres(pool).names(db.names.clone()).only([one]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    proxy.freeze_at_commit();
+    db.publish("q", 7).await;
+    eventually("it runs", async || stats.subscribers()[0].dispatched == 1).await;
+    db.publish("q", 8).await;
+    eventually_within(3 * PATIENCE, "the next one is done", async || done(db).await >= 1).await;
+    running.stop().await.unwrap();
+}
+
+/// Nobody takes it any more, and the context of its message may live on.
+async fn a_transaction_that_was_kept_is_undone_when_it_is_dropped(db: &Db) {
+    with_domain(db).await;
+    let kept = super::handlers::Kept::default();
+    let contexts = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keeping = std::sync::Arc::clone(&contexts);
+    let one = subscriber(db, Then::Keep(kept.clone())).retry(outbox::retry::NoRetry);
+    let one = one.layer(move |ctx: Context, next: outbox::Next| {
+        keeping.lock().unwrap().push(ctx.clone());
+        next.run(ctx)
+    });
+    let running = db.app().only([one]).start().await.unwrap();
+    db.publish("q", 7).await;
+    eventually("it has failed", async || db.letters().await == 1).await;
+    kept.lock().unwrap().clear();
+    let open = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'idle in transaction'";
+    eventually("it is undone", async || db.int(open).await == 0).await;
+    assert_eq!((contexts.lock().unwrap().len(), done(db).await), (1, 0));
+    running.stop().await.unwrap();
+}
