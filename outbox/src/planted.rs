@@ -48,7 +48,10 @@ mod there {
         (
             "delete-without-letter",
             "-- Moves rows that failed",
-            &[("    FROM deleted\n)", "    FROM deleted WHERE false\n)")],
+            &[
+                ("    FROM deleted\n    RET", "    FROM deleted WHERE false\n    RET"),
+                ("CASE (SELECT count(*) FROM kept) WHEN", "CASE count(*) WHEN"),
+            ],
         ),
         (
             "letter-without-headers",

@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_kind_is_the_type_name_without_path_or_generics() {
-        assert_eq!(HandlerError::of(std::fmt::Error).kind(), "Error");
+        assert_eq!(HandlerError::of(std::fmt::Error).kind(), "fmt::Error");
         assert_eq!(HandlerError::of(String::from("x")).kind(), "String");
     }
 }

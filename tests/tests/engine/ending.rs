@@ -52,7 +52,13 @@ async fn ends_before_it_is_told(db: &Db, stops: bool) {
         sleep(3 * SECOND).await;
         lock.rollback().await.unwrap();
     };
-    let ends = async { if stops { running.stop().await.map(drop) } else { Ok(drop(running)) } };
+    let ends = async {
+        if stops {
+            return running.stop().await;
+        }
+        drop(running);
+        Ok(())
+    };
     let (ended, ()) = tokio::join!(ends, unlocks);
     assert_eq!(ended.is_err(), stops, "it was cut off");
     eventually("it is given back", async || db.leased().await == 0).await;

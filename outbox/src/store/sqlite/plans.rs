@@ -4,7 +4,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::batch::{Batches, RANGE, ROW, WRITES};
+use super::batch::{BURIED, Batches, RANGE, ROW, WRITES};
 use crate::store::Lease;
 use crate::store::names::TableNames;
 
@@ -76,7 +76,7 @@ async fn by_ranges(batches: &Batches, pool: &SqlitePool) -> bool {
 
 #[test]
 fn every_write_names_its_row_in_the_way_that_a_range_replaces() {
-    for write in WRITES {
+    for write in WRITES.into_iter().chain([BURIED]) {
         let code = write.lines().filter(|line| !line.starts_with("--"));
         assert_eq!(code.map(|line| line.matches(ROW).count()).sum::<usize>(), 1, "{write}");
         assert_eq!(write.matches(ROW).count(), 1, "{write}");
