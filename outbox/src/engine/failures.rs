@@ -121,6 +121,16 @@ mod tests {
         assert_eq!(all, [1, 3, 7, 15, 31, 62, 125, 250, 500, 1000, 1000]);
     }
 
+    /// A failure after an answer is the first one again.
+    #[test]
+    fn an_answer_ends_the_long_rests() {
+        let mut failures = Failures::none();
+        let refused = StoreError::new("claim", "refused", false);
+        let rests: Vec<_> = (0..20).map(|_| failures.again(&refused, 1)).collect();
+        failures.end(1);
+        assert!(failures.again(&refused, 1) < rests[19] / 10, "{rests:?}");
+    }
+
     /// Where the server always has too little time for more, few claims are in vain.
     #[test]
     fn a_size_that_failed_once_more_is_tried_more_and_more_seldom() {

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::inbox::Job;
 use super::invoke::case;
+use super::lease::margin;
 use super::later::settle;
 use super::results::{Results, Sender};
 use super::settle::{Settling, run};
@@ -225,6 +226,26 @@ async fn a_row_that_is_locked_while_its_letter_is_refused_stays_condemned() {
         shared.store.asked.locked.store(-1, Ordering::SeqCst);
     });
     assert_eq!((version(&store), store.rows()[0].deliveries_count), (Some(8), 2));
+}
+
+/// The row comes back with nothing spent, instead of when its lease is over.
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_waits_for_its_row_for_too_long_is_given_up_for_the_row() {
+    let store = holding(1).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let reader = reader(&shared, "q", &Arc::default());
+    let job = claimed_for_long(&store, 1).await.remove(0);
+    shared.store.asked.locked.store(job.claimed.row.id, Ordering::SeqCst);
+    let expired = case(&shared, &reader, &job.claimed.row, job.claimed_at).expired();
+    let letter = *Settling::of(&reader, &job).ruled(expired);
+    let rest = margin(reader.subscriber.options.lease_ttl);
+    let unlocks = async {
+        sleep(HOUR - rest / 2).await;
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    };
+    assert_eq!(tokio::join!(settle(&shared.store, vec![letter]), unlocks).0, 0);
+    let row = store.rows().remove(0);
+    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0));
 }
 
 /// The last of them is refused when the first one's lease is long over.

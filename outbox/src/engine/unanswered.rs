@@ -139,6 +139,9 @@ impl Store for Unanswered {
 
     async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
         sleep(Duration::from_millis(self.asked.slow.load(Ordering::SeqCst))).await;
+        if deaths.iter().any(|death| self.asked.is_locked(death.lease.id)) {
+            return refused();
+        }
         self.rows.bury(deaths).await
     }
 
