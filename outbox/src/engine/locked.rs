@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::inbox::Job;
 use super::invoke::case;
-use super::lease::margin;
 use super::later::settle;
+use super::lease::margin;
 use super::results::{Results, Sender};
 use super::settle::{Settling, run};
 use super::unanswered::{
