@@ -43,7 +43,8 @@ pub enum Error {
     #[error("signals cannot be watched: {0}")]
     Signals(#[source] std::io::Error),
     /// The drain timeout passed while handlers still ran. They were dropped and
-    /// their rows come back, but for those that [`AckFirst`](crate::AckPolicy) had acked.
+    /// their rows come back, but for those that [`AckFirst`](crate::AckPolicy) had acked. Each
+    /// message of a batch counts.
     #[error(
         "{0} handlers were still running when the drain timeout passed; their messages come back, \
          unless they were acked first"

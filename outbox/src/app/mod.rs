@@ -270,7 +270,8 @@ impl App {
         self
     }
 
-    /// Runs after the checks, before the first claim. An error stops the start.
+    /// Runs after the checks, before the first claim. An error stops the start, and so does a
+    /// signal: what earlier hooks have made is then dropped, and no shutdown hook runs.
     #[must_use]
     pub fn on_startup<F, E>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

@@ -124,7 +124,8 @@ impl RunningApp {
 
     /// Drains: claims no more, lets running handlers finish within the drain
     /// timeout, writes their results, gives unstarted rows back. Then the shutdown
-    /// hooks run, each of them. A call after its end does nothing.
+    /// hooks run, each of them. A call after its end does nothing. A handler of this app does not
+    /// wait for it, or the stop waits for that handler: let it tell somebody else to stop.
     ///
     /// # Errors
     /// The first: when handlers had to be dropped, or a shutdown hook failed.

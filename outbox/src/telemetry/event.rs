@@ -122,7 +122,7 @@ pub enum Event {
         queue: Arc<str>,
         /// Its name.
         subscriber: &'static str,
-        /// How many.
+        /// How many; each message of a batch counts.
         handlers: usize,
         /// How long the drain waited.
         limit: Duration,

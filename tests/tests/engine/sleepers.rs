@@ -18,6 +18,7 @@ on_postgres!(
     a_message_published_before_another_queue_fell_asleep_under_the_same_lock_is_handled,
     a_process_that_sleeps_is_woken_while_another_is_busy,
     a_subscriber_of_a_table_where_others_listen_counts_as_asleep,
+    whoever_keeps_the_locks_of_sleepers_costs_no_connection,
 );
 
 /// Somebody sleeps, as publishers see it. Claims and publishers have locks for themselves.
@@ -169,5 +170,34 @@ async fn a_subscriber_of_a_table_where_others_listen_counts_as_asleep(db: &Db) {
     sleepers(db, 1).await;
     probe.let_end(10_000);
     db.drained().await;
+    running.stop().await.unwrap();
+}
+
+/// Whoever may connect may lock these. A session that waits for a lock does not notice that its
+/// client is gone.
+async fn whoever_keeps_the_locks_of_sleepers_costs_no_connection(db: &Db) {
+    let (mut subscriber, probe) = free("q");
+    subscriber = subscriber.min_poll(SECOND / 10).max_poll(SECOND / 5);
+    let running = db.app().only([subscriber.clone()]).start().await.unwrap();
+    sleepers(db, 1).await;
+    let lock = "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks
+        WHERE locktype = 'advisory' AND mode = 'ShareLock'
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let lock = db.int(lock).await;
+    running.stop().await.unwrap();
+    let mut squatter = db.pg().acquire().await.unwrap();
+    sqlx::query("SELECT pg_advisory_lock($1)").bind(lock).execute(&mut *squatter).await.unwrap();
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    db.publish("q", 7).await;
+    probe.start().await;
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    eventually("it waits", async || db.int(waiting).await == 1).await;
+    sleep(12 * SECOND).await;
+    running.stop().await.unwrap();
+    eventually("nobody waits any more", async || db.int(waiting).await == 0).await;
+    drop(squatter.detach());
+    let running = db.app().only([free("q").0]).start().await.unwrap();
+    sleepers(db, 1).await;
     running.stop().await.unwrap();
 }

@@ -297,6 +297,12 @@ fn metrics_shows_what_prometheus_and_probes_see() {
 }
 
 #[test]
+fn web_answers_requests_and_handles_what_they_publish() {
+    let story = Example::new("web", "").story();
+    assert_lines(&story, &["packed: 7 cookies", "answered: order 1", "left: 0"]);
+}
+
+#[test]
 fn library_handlers_are_linked_by_name() {
     let story = Example::new("library_handlers", "").story();
     assert!(story.starts_with("the app cannot start:\n"), "{story}");
