@@ -37,7 +37,8 @@ async fn place(pool: &SqlitePool, amount: i64) -> anyhow::Result<i64> {
 /// A customer.
 async fn buy(port: u16, amount: i64) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let request = format!("POST /orders/{amount} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
+    let request =
+        format!("POST /orders/{amount} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
@@ -58,7 +59,8 @@ async fn main() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async { drop(stopped.await) });
+    let server =
+        axum::serve(listener, routes).with_graceful_shutdown(async { drop(stopped.await) });
     let server = tokio::spawn(server.into_future());
 
     // A service says `app.run()` here, which drains on SIGTERM; requests go on meanwhile.

@@ -118,7 +118,8 @@ impl HandlerError {
     }
 
     /// `decode`, `extract`, `panic`, `publish`, `results`, `timeout`, `transaction`, or of the
-    /// handler's own error: the variant of a [`Failure`](crate::Failure), or the type's name.
+    /// handler's own error: the variant of a [`Failure`](crate::Failure), or the type's name, with
+    /// whose it is if that is `Error`: `io::Error`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind

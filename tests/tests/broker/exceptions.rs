@@ -36,7 +36,7 @@ async fn exception_of(text: &str) -> String {
     let subscriber = it(move || Err::<(), _>(Error(text.clone(), None)));
     let (broker, _) = first_ending(subscriber.retry(NoRetry)).await;
     let letter = only_letter(&broker);
-    assert_eq!(letter.error_kind.as_deref(), Some("Error"));
+    assert_eq!(letter.error_kind.as_deref(), Some("exceptions::Error"));
     letter.last_exception.unwrap()
 }
 

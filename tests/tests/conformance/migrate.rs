@@ -132,6 +132,24 @@ async fn an_index_of_due_rows_is_not_made_anew(b: Postgres) {
     every_statement_works(&b).await;
 }
 
+/// With another record of migrations they run again.
+async fn settings_that_the_owner_has_changed_stay(b: Postgres) {
+    let tuned = "ALTER TABLE outbox SET (fillfactor = 90, autovacuum_vacuum_threshold = 20000)";
+    b.execute(tuned).await;
+    let names = TableNames::default().with_dlq("letters").unwrap();
+    migrate_tables(b.pool(), &names).await.unwrap();
+    let kept = "SELECT count(*) FROM pg_class WHERE oid = 'outbox'::regclass
+        AND reloptions @> '{fillfactor=90,autovacuum_vacuum_threshold=20000}'";
+    assert_eq!(b.number(kept).await, 1);
+    // What the first version has set is not the owner's.
+    b.execute("ALTER TABLE outbox SET (fillfactor = 60); DELETE FROM _outbox_migrations").await;
+    migrate_tables(b.pool(), b.names()).await.unwrap();
+    validate_schema(b.pool(), b.names(), true).await.unwrap();
+    let made = "SELECT count(*) FROM pg_class WHERE oid = 'outbox'::regclass
+        AND reloptions @> '{fillfactor=45,autovacuum_vacuum_threshold=1000}'";
+    assert_eq!(b.number(made).await, 1);
+}
+
 /// PostgreSQL makes a table in the first schema of the path, whatever is in the others.
 async fn tables_that_the_path_finds_are_not_made_before_them(b: Postgres) {
     let id = b.put("q").await;
@@ -304,6 +322,7 @@ mod on_postgres {
         the_sql_may_name_a_schema,
         a_schema_that_does_not_exist_is_an_error,
         an_index_of_due_rows_is_not_made_anew,
+        settings_that_the_owner_has_changed_stay,
         tables_that_the_path_finds_are_not_made_before_them,
         tables_that_python_made_are_adopted,
         tables_that_python_made_work_as_they_are,

@@ -71,7 +71,8 @@ async fn is_retried(db: &Db, q: &str, subscriber: Subscriber, kind: &str) {
 
 async fn an_error_that_is_retried(db: &Db) {
     let q = queue();
-    is_retried(db, &q, handler(&q, |_| async { Err::<(), _>(std::fmt::Error) }), "Error").await;
+    is_retried(db, &q, handler(&q, |_| async { Err::<(), _>(std::fmt::Error) }), "fmt::Error")
+        .await;
 }
 
 async fn a_panic(db: &Db) {

@@ -73,7 +73,7 @@ async fn the_events_say_what_they_are_about(db: &Db) {
         }
         _ => None,
     });
-    assert_eq!(terminal, Some((FailureReason::RetryTerminal, Some("Error"), true)));
+    assert_eq!(terminal, Some((FailureReason::RetryTerminal, Some("fmt::Error"), true)));
     assert_eq!(kept.count("dlq_written"), 1);
     let fetched = events.iter().filter_map(|event| match event {
         Event::Fetched { count, .. } => Some(*count),

@@ -31,6 +31,21 @@ CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
 /// Where it is there, it would still lock the table, until all is done.
 const TIMERS: &str = "CREATE UNIQUE INDEX IF NOT EXISTS \"outbox_timer_id_uq\" ON \"outbox\" \
     (queue, timer_id)\n    WHERE timer_id IS NOT NULL;\n";
+/// Where the table has a fillfactor, it has been given these, or its owner's own.
+const SETTINGS: [&str; 2] = [
+    "ALTER TABLE \"outbox\" SET (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);\n",
+    "ALTER TABLE \"outbox\" SET (fillfactor = 45);\n",
+];
+/// But for that of the first version.
+const ARE_SET: &str = "SELECT EXISTS (SELECT FROM pg_class, pg_options_to_table(reloptions) \
+    WHERE oid = to_regclass($1) AND option_name = 'fillfactor' AND option_value <> '60')";
 /// Whether an index is there, and as it has to be.
 const INDEX: &str = "SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_index \
     WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = $2 AND indpred IS NOT NULL)";
@@ -147,17 +162,19 @@ async fn prepare(
     };
     let (some_due, due) = index(tx, "_due_idx", 3).await?;
     let (_, timers) = index(tx, "_timer_id_uq", 2).await?;
-    let there = async |tx: &mut PgConnection, table: &String| {
-        sqlx::query_scalar::<_, bool>(THERE).bind(table).fetch_one(tx).await
+    let is = async |tx: &mut PgConnection, asked, table: &String| {
+        sqlx::query_scalar::<_, bool>(asked).bind(table).fetch_one(tx).await
     };
-    if there(tx, &table).await? && !(due && timers) {
-        if there(tx, &letters).await? {
+    if is(tx, THERE, &table).await? && !(due && timers) {
+        if is(tx, THERE, &letters).await? {
             tx.execute(AssertSqlSafe(names.sql(LOCK_LETTERS))).await?;
         }
         let lock = if some_due && !due { LOCK_ALL } else { LOCK };
         tx.execute(AssertSqlSafe(names.sql(lock))).await?;
     }
-    let made = [(true, FIRST_DUE), (due, DUE), (timers, TIMERS)];
+    let set = is(tx, ARE_SET, &table).await?;
+    let [first, second] = SETTINGS;
+    let made = [(true, FIRST_DUE), (due, DUE), (timers, TIMERS), (set, first), (set, second)];
     Ok(made.into_iter().filter(|(made, _)| *made).map(|(_, statement)| statement).collect())
 }
 
@@ -215,7 +232,7 @@ mod tests {
     /// One that is written otherwise would be run all the same.
     #[test]
     fn what_may_be_left_out_stands_in_the_migrations() {
-        for statement in [FIRST_DUE, DUE, TIMERS] {
+        for statement in [FIRST_DUE, DUE, TIMERS, SETTINGS[0], SETTINGS[1]] {
             assert_eq!(MIGRATIONS.concat().matches(statement).count(), 1, "{statement}");
         }
     }
