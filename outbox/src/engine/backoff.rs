@@ -51,8 +51,9 @@ impl Backoff {
             .min(last)
     }
 
-    pub(super) fn reset(&mut self) {
-        self.steps = 0;
+    /// True if there was a wait since the last time.
+    pub(super) fn reset(&mut self) -> bool {
+        std::mem::take(&mut self.steps) > 0
     }
 }
 

@@ -70,9 +70,9 @@ impl Failures {
         self.in_a_row >= MANY
     }
 
-    /// A claim was answered, with so many.
-    pub(super) fn end(&mut self, rows: usize) {
-        self.backoff.reset();
+    /// A claim was answered, with so many. True if those before it failed.
+    pub(super) fn end(&mut self, rows: usize) -> bool {
+        let failed = self.backoff.reset();
         (self.passing, self.in_a_row) = (false, 0);
         if self.too_many.is_some_and(|size| rows >= size) {
             (self.too_many, self.doubles_after) = (None, 1);
@@ -81,6 +81,7 @@ impl Failures {
         if self.answers >= self.doubles_after {
             (self.halvings, self.answers) = (self.halvings.saturating_sub(1), 0);
         }
+        failed
     }
 
     pub(super) fn pass(&self) -> bool {
@@ -127,7 +128,7 @@ mod tests {
         let mut failures = Failures::none();
         let refused = StoreError::new("claim", "refused", false);
         let rests: Vec<_> = (0..20).map(|_| failures.again(&refused, 1)).collect();
-        failures.end(1);
+        assert!(failures.end(1) && !failures.end(1));
         assert!(failures.again(&refused, 1) < rests[19] / 10, "{rests:?}");
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::info;
 
 use super::Reader;
 use super::backoff::Backoff;
@@ -12,6 +13,7 @@ use super::sleep::Awake;
 use super::sweep::Sweep;
 use crate::error::StoreError;
 use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
+use crate::telemetry::TARGET;
 
 /// So many claims in vain may follow one another as fast as somebody wakes; each further
 /// one rests. Anybody who may connect can send wakes.
@@ -153,7 +155,9 @@ impl Look {
         self.reader.pulse.claimed(&self.reader.subscriber, now);
         self.under_way -= 1;
         self.sweep.taken(taken.rows.len());
-        self.failures.end(taken.rows.len());
+        if self.failures.end(taken.rows.len()) {
+            info!(target: TARGET, subscriber = self.reader.subscriber.name(), "claims succeed again");
+        }
         self.company = Company::Others;
         if self.sweeps == Some(claim.after.is_none()) {
             self.sweeps = None;

@@ -1,8 +1,10 @@
 //! A claim that the server has refused took nothing, so nothing is given back for it. And no
 //! row has what makes a claim fail.
 
+use outbox_tests::backend::unique;
+use outbox_tests::capture;
 use outbox_tests::db::Db;
-use outbox_tests::probe::with_result;
+use outbox_tests::probe::{self, with_result};
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
 
@@ -154,7 +156,9 @@ async fn what_other_writers_leave_in_a_row_stops_no_queue() {
 
 /// As a tool may propose that owns the tables of another service.
 async fn a_table_of_pauses_that_somebody_drops_stops_no_app_for_long(db: &Db) {
-    let (subscriber, probe) = free("q");
+    capture::start();
+    let name: &'static str = unique("pauses").leak();
+    let (subscriber, probe) = probe::free(name, "q");
     let often = Duration::from_millis(20);
     let running =
         db.app().only([subscriber.min_poll(often).max_poll(often)]).start().await.unwrap();
@@ -163,6 +167,12 @@ async fn a_table_of_pauses_that_somebody_drops_stops_no_app_for_long(db: &Db) {
     db.exec("DROP TABLE outbox_paused").await;
     db.publish("q", 2).await;
     probe.start().await;
+    let of = |line: &capture::Line, what: &str| {
+        line.says("message", what) && line.says("subscriber", name)
+    };
+    let count = |what: &str| capture::count(|line: &capture::Line| of(line, what));
+    assert!(count("claiming failed") > 0);
+    eventually("it is told", async || count("claims succeed again") > 0).await;
     db.drained().await;
     running.stop().await.unwrap();
 }
