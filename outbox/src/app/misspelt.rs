@@ -43,9 +43,10 @@ pub(super) fn warn_of_names(names: &TableNames) {
 
 fn unheeded<E>(names: &TableNames, (of, _): (TableNames, E)) -> Option<String> {
     let place = |names: &TableNames| names.qualified(names.table());
-    // Whoever has named them means them.
+    // Whoever has named them means them. The schema `public` is where the path leads most often.
     let is_default = place(names) == place(&TableNames::default());
-    (is_default && place(&of) != place(names)).then(|| place(&of))
+    let is_other = of.table() != names.table() || of.schema().is_some_and(|it| it != "public");
+    (is_default && is_other).then(|| place(&of))
 }
 
 fn meant(name: &str) -> Option<&'static str> {
@@ -67,6 +68,9 @@ mod tests {
         let default = TableNames::default();
         assert_eq!(unheeded(&default, of("events")).as_deref(), Some("\"events\""));
         assert_eq!(unheeded(&default, of("outbox")), None);
+        let within = |schema: &str| (TableNames::default().in_schema(schema).unwrap(), ());
+        assert_eq!(unheeded(&default, within("public")), None);
+        assert_eq!(unheeded(&default, within("shop")).as_deref(), Some("\"shop\".\"outbox\""));
         assert_eq!(unheeded(&TableNames::new("jobs").unwrap(), of("events")), None);
     }
 

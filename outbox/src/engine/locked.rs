@@ -240,7 +240,7 @@ async fn a_letter_that_waits_for_its_row_for_too_long_is_given_up_for_the_row() 
     let letter = *Settling::of(&reader, &job).ruled(expired);
     let rest = margin(reader.subscriber.options.lease_ttl);
     let unlocks = async {
-        sleep(HOUR - rest / 2).await;
+        sleep(HOUR.saturating_sub(rest / 2)).await;
         shared.store.asked.locked.store(-1, Ordering::SeqCst);
     };
     assert_eq!(tokio::join!(settle(&shared.store, vec![letter]), unlocks).0, 0);

@@ -22,7 +22,7 @@ const DOUBLINGS: u64 = 6;
 /// Between tries while the database is away.
 const AGAIN: Duration = Duration::from_secs(1);
 /// As long as a drain has left for what it is told.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long a row runs alone, that has come back so often since it was first alone.
 pub(super) fn lasts(lease_ttl: Duration, again: u64) -> Duration {
@@ -72,14 +72,19 @@ impl Solitude {
         }
     }
 
-    /// Whether the lease has gone on, if the database says so in time.
+    /// Whether the lease has gone on, if the database says so in time: who has it go on may be
+    /// at it, or gone.
     pub(super) async fn look<S: Store>(&self, store: &S, id: i64) {
         let other = [Lease { id, token: self.token }];
-        if let Ok(Ok(held)) = timeout(LAST_LOOK, store.held(&other)).await
-            && held == [true]
-        {
-            self.has_ended();
-        }
+        let looks = async {
+            while !self.is_over() {
+                if store.held(&other).await.is_ok_and(|held| held == [true]) {
+                    self.has_ended();
+                }
+                let _ = timeout(LAST_LOOK / 5, self.ended()).await;
+            }
+        };
+        let _ = timeout(LAST_LOOK, looks).await;
     }
 
     pub(super) fn has_ended(&self) {
@@ -160,5 +165,13 @@ mod tests {
         extend(&leases, &store).await;
         assert!(solitude.is_over() && !context.delivery().watch.is_lost());
         assert_eq!(store.rows()[0].acquired_token, Some(solitude.token));
+        // Where nobody is left to ask for it.
+        let (other, id) = (Solitude::new(), lease.id);
+        other.look(&store, id).await;
+        assert!(!other.is_over(), "the lease is another's");
+        let lease = Lease { token: solitude.token, ..lease };
+        store.extend(&[Extend { lease, token: other.token }]).await.unwrap();
+        other.look(&store, id).await;
+        assert!(other.is_over());
     }
 }

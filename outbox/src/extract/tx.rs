@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::lender::{Lends, Open};
@@ -181,9 +182,16 @@ impl<DB: Lends> FromContext for Tx<DB> {
         let beginning = delivery.loan().begin();
         // On a task of its own: sqlx leaves the session inside the transaction
         // when a begin is cancelled.
-        let open = tokio::spawn(async move { DB::open(&lender).await }).await;
+        let (hand, handed) = oneshot::channel();
+        let publisher = delivery.common.publisher.clone();
+        tokio::spawn(async move {
+            if let Err(Ok(open)) = hand.send(DB::open(&lender).await) {
+                // The handler was given up meanwhile.
+                drop(timeout(DB::UNDO_LIMIT, DB::roll_back(open, &publisher, &[])).await);
+            }
+        });
         // No message is to blame for what begins before its handler does.
-        let open = open.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
+        let open = handed.await.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
         drop(beginning);
         if open.is_sole_writer() {
             delivery.loan().begin_sole_writing();

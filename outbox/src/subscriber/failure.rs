@@ -227,7 +227,8 @@ fn named(path: &'static str) -> Cow<'static, str> {
     let (owner, name) = plain.rsplit_once("::").unwrap_or(("", plain));
     // A crate may be cut into several, and a module be called as what is in it.
     let owner = owner.strip_suffix("::error").unwrap_or(owner);
-    let owner = owner.rsplit("::").next().unwrap_or(owner).trim_end_matches("_core");
+    let owner = owner.rsplit("::").next().unwrap_or(owner);
+    let owner = if owner == "sqlx_core" { "sqlx" } else { owner };
     if name == "Error" && !owner.is_empty() {
         format!("{owner}::Error").into()
     } else {

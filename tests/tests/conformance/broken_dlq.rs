@@ -126,6 +126,13 @@ async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     assert!(b.letters().await.is_empty());
     assert_eq!(b.store().bury(&deaths[..1]).await.unwrap(), [true]);
     assert_eq!(b.letters().await.len(), 1);
+    // Of many that follow each other.
+    b.put_many("poison", 100).await;
+    let leases = b.take_many("poison", 100).await;
+    let deaths: Vec<_> = leases.into_iter().map(death).collect();
+    let before = b.rows().await;
+    assert!(b.store().bury(&deaths).await.is_err());
+    assert_eq!((b.rows().await, b.letters().await.len()), (before, 1));
 }
 
 mod on_databases {

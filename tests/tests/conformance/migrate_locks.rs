@@ -68,25 +68,41 @@ async fn a_migration_holds_nothing_that_those_need_for_whom_it_waits(b: Postgres
     b.execute(PYTHON).await;
     let names = TableNames::new("py").unwrap().with_dlq("py_dlq").unwrap();
     let hasty = with_lock_timeout(&b, "500ms").await;
-    let of = "LOCK TABLE py IN ROW EXCLUSIVE MODE";
+    let patient = with_lock_timeout(&b, "5s").await;
+    let rows = "LOCK TABLE py IN ROW EXCLUSIVE MODE";
+    let letters = "LOCK TABLE py_dlq IN ROW EXCLUSIVE MODE";
     let old = "CREATE INDEX py_due_idx ON py (queue, next_attempt_at, id)";
-    for (has_index, first, waits) in [
-        ("SELECT 1", "LOCK TABLE py_dlq IN ROW EXCLUSIVE MODE", "py_dlq"),
-        (old, "LOCK TABLE py IN ROW SHARE MODE", "py"),
+    for (pool, has_index, first, waits, then) in [
+        (&hasty, "SELECT 1", letters, "py_dlq", rows),
+        (&hasty, old, "LOCK TABLE py IN ROW SHARE MODE", "py", rows),
+        // The first time on its connection it locks them the other way round: the migration
+        // steps aside before the server looks who is in whose way.
+        (&patient, "SELECT 1", rows, "py", letters),
     ] {
         b.execute("DROP TABLE IF EXISTS _py_migrations; DROP INDEX IF EXISTS py_due_idx").await;
         b.execute(has_index).await;
-        let mut statement = hasty.begin().await.unwrap();
+        let mut statement = pool.begin().await.unwrap();
         sqlx::query(first).execute(&mut *statement).await.unwrap();
         let (users, migrated) = (b.pool().clone(), names.clone());
         let migrating = tokio::spawn(async move { migrate_tables(&users, &migrated).await });
         waits_for(&b, waits).await;
-        sqlx::query(of).execute(&mut *statement).await.expect("it goes on");
+        sqlx::query(then).execute(&mut *statement).await.expect("it goes on");
         statement.commit().await.unwrap();
         migrating.await.unwrap().unwrap();
         validate_schema(b.pool(), &names, true).await.unwrap();
     }
     hasty.close().await;
+    patient.close().await;
+}
+
+/// As at each start of a program: an index that somebody makes anew is his to make.
+async fn a_migration_with_nothing_to_do_locks_nothing(b: Postgres) {
+    b.execute("DROP INDEX outbox_due_idx").await;
+    let mut writer = b.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox IN ROW EXCLUSIVE MODE").execute(&mut *writer).await.unwrap();
+    let migrated = migrate_tables(b.pool(), b.names());
+    tokio::time::timeout(Duration::from_secs(4), migrated).await.expect("it waits").unwrap();
+    writer.rollback().await.unwrap();
 }
 
 /// Where the indexes of the outbox are there, it is not locked while those of many letters are
@@ -147,6 +163,7 @@ cases! {
     a_migration_that_waits_for_too_long_says_for_what,
     a_migration_holds_nothing_that_those_need_for_whom_it_waits,
     a_migration_of_the_letters_keeps_nobody_from_publishing,
+    a_migration_with_nothing_to_do_locks_nothing,
 }
 
 mod on_sqlite {

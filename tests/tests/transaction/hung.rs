@@ -15,6 +15,7 @@ on_postgres!(
     a_statement_that_hangs_costs_its_handler_its_attempts_and_the_pool_nothing,
     a_commit_without_an_answer_gives_the_pool_its_place_back,
     a_transaction_that_was_kept_is_undone_when_it_is_dropped,
+    a_savepoint_that_is_given_up_half_way_is_its_handler_s_failure,
 );
 
 fn pool_of_one(options: sqlx::postgres::PgConnectOptions) -> PgPool {
@@ -36,15 +37,18 @@ async fn a_statement_that_hangs_costs_its_handler_its_attempts_and_the_pool_noth
     sqlx::query("UPDATE done SET n = 5").execute(&mut *blocker).await.unwrap();
     let paying = Subscriber::new("pay", "q", pay).requires::<Tx<sqlx::Postgres>>();
     let paying = paying.retry(Constant::new(SECOND / 10).max_attempts(2));
-    let paying = paying.timeout(SECOND).lease_ttl(3 * SECOND);
+    let paying = paying.timeout(SECOND).lease_ttl(4 * SECOND);
     let pool = pool_of_one((*db.pg().connect_options()).clone());
     let app = App::postgres(pool.clone()).names(db.names.clone()).only([paying]);
     let stats = app.stats();
     let running = app.start().await.unwrap();
     db.publish("q", 7).await;
-    eventually("it is dead-lettered", async || db.letters().await == 1).await;
+    eventually("it is dead-lettered", async || stats.subscribers()[0].terminal() == 1).await;
     let one = stats.subscribers().remove(0);
-    assert_eq!((one.dispatched, one.retried, one.terminal(), one.lease_lost), (2, 1, 1, 0));
+    assert_eq!((one.dispatched, one.retried, one.lease_lost, db.letters().await), (2, 1, 0, 1));
+    let hang = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("nor has the server a session of it", async || db.int(hang).await == 0).await;
     eventually("the pool has its place back", async || {
         pool.try_acquire().is_some() || pool.size() == 0
     })
@@ -92,4 +96,27 @@ async fn a_transaction_that_was_kept_is_undone_when_it_is_dropped(db: &Db) {
     assert_eq!(done(db).await, 0);
     assert_eq!(contexts.lock().unwrap().len(), 1);
     running.stop().await.unwrap();
+}
+
+async fn begins_in_vain(ctx: Context) -> Result<(), HandlerError> {
+    let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+    sqlx::query("INSERT INTO done VALUES (1)").execute(&mut *tx).await?;
+    tokio::select! {
+        biased;
+        // It is sent, and not answered yet.
+        _ = sqlx::Connection::begin(&mut *tx) => panic!("the server was too quick"),
+        () = std::future::ready(()) => Ok(()),
+    }
+}
+
+/// sqlx rolls back the whole transaction then, and goes on without one: an ack would stand alone.
+async fn a_savepoint_that_is_given_up_half_way_is_its_handler_s_failure(db: &Db) {
+    with_domain(db).await;
+    let one = Subscriber::new("book", "q", begins_in_vain).requires::<Tx<sqlx::Postgres>>();
+    let running = db.app().only([one.retry(outbox::retry::NoRetry)]).start().await.unwrap();
+    db.publish("q", 7).await;
+    eventually("it has failed", async || db.letters().await == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(db.texts("SELECT error_kind FROM outbox_dlq").await, ["transaction"]);
+    assert_eq!(done(db).await, 0);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::migrate::MigrateError;
+use sqlx::migrate::{Migrate as _, MigrateError};
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
@@ -31,7 +31,7 @@ CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
 /// Where it is there, it would still lock the table, until all is done.
 const TIMERS: &str = "CREATE UNIQUE INDEX IF NOT EXISTS \"outbox_timer_id_uq\" ON \"outbox\" \
     (queue, timer_id)\n    WHERE timer_id IS NOT NULL;\n";
-/// Where the table has a fillfactor, it has been given these, or its owner's own.
+/// Where the table has both kinds, it has been given these, or its owner's own.
 const SETTINGS: [&str; 2] = [
     "ALTER TABLE \"outbox\" SET (
     fillfactor = 60,
@@ -43,9 +43,10 @@ const SETTINGS: [&str; 2] = [
 );\n",
     "ALTER TABLE \"outbox\" SET (fillfactor = 45);\n",
 ];
-/// But for that of the first version.
-const ARE_SET: &str = "SELECT EXISTS (SELECT FROM pg_class, pg_options_to_table(reloptions) \
-    WHERE oid = to_regclass($1) AND option_name = 'fillfactor' AND option_value <> '60')";
+/// But for those of the first version.
+const ARE_SET: &str = "SELECT count(*) = 2 FROM pg_class, pg_options_to_table(reloptions) \
+    WHERE oid = to_regclass($1) AND (option_name = 'autovacuum_vacuum_threshold' \
+        OR option_name = 'fillfactor' AND option_value <> '60')";
 /// Whether an index is there, and as it has to be.
 const INDEX: &str = "SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_index \
     WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = $2 AND indpred IS NOT NULL)";
@@ -56,6 +57,13 @@ const THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
 const LOCK_LETTERS: &str = "LOCK TABLE \"outbox_dlq\" IN ACCESS EXCLUSIVE MODE";
 const LOCK: &str = "LOCK TABLE \"outbox\" IN SHARE ROW EXCLUSIVE MODE";
 const LOCK_ALL: &str = "LOCK TABLE \"outbox\" IN ACCESS EXCLUSIVE MODE";
+/// For the second of them: one that locks the outbox first may wait for it, and the server would
+/// end that one.
+const HASTE: &str = "SELECT set_config('lock_timeout', floor(extract(epoch FROM least( \
+    current_setting('lock_timeout')::interval, current_setting('deadlock_timeout')::interval / 2 \
+    )) * 1000) || 'ms', true)";
+/// The last migration that makes an index of the outbox.
+const INDEXED: i64 = 2;
 /// New tables go where those are that are there, not before them in the path.
 pub(super) const WHERE_THEY_ARE: &str = "SELECT set_config('search_path', \
         quote_ident(n.nspname) || ', ' || current_setting('search_path'), true) \
@@ -102,18 +110,20 @@ const TRIES: usize = 5;
 /// end one, or to see how another migration gets on.
 const LONG: &str = "SELECT pid, query FROM pg_stat_activity \
     WHERE xact_start < now() - interval '1 minute'";
-/// About a minute.
-const WAITS: usize = 12;
+/// About a minute: five of them are the time for which it waits, one that for which it steps
+/// aside.
+const WAITS: u32 = 60;
 /// Those who waited are through in less.
 const ASIDE: Duration = Duration::from_millis(500);
 
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let (mut tries, mut waits, mut was_alone) = (1, 1, false);
     loop {
-        match try_to_migrate(pool, names, &mut was_alone).await {
+        let mut aside = false;
+        match try_to_migrate(pool, names, &mut was_alone, &mut aside).await {
             Err(failed) if is(&failed, "40P01") && tries < TRIES => tries += 1,
             Err(failed) if is(&failed, "55P03") && waits < WAITS => {
-                waits += 1;
+                waits += if aside { 1 } else { 5 };
                 tokio::time::sleep(ASIDE).await;
             }
             Err(failed) if is(&failed, "55P03") => {
@@ -147,10 +157,11 @@ fn is(failed: &StoreError, code: &str) -> bool {
 }
 
 /// Lets new tables come to lie beside the old ones, locks those that get an index, and says
-/// which statements are not to be run.
+/// which statements are not to be run. Notes when it steps aside soon.
 async fn prepare(
     tx: &mut PgConnection,
     names: &TableNames,
+    aside: &mut bool,
 ) -> Result<Vec<&'static str>, sqlx::Error> {
     let [table, letters, _] = names.tables().map(|table| names.qualified(&table));
     if names.schema().is_none() {
@@ -165,17 +176,34 @@ async fn prepare(
     let is = async |tx: &mut PgConnection, asked, table: &String| {
         sqlx::query_scalar::<_, bool>(asked).bind(table).fetch_one(tx).await
     };
-    if is(tx, THERE, &table).await? && !(due && timers) {
-        if is(tx, THERE, &letters).await? {
+    let [is_there, has_letters] = [is(tx, THERE, &table).await?, is(tx, THERE, &letters).await?];
+    if is_there && !(due && timers) && !(has_letters && are_applied(tx, names).await?) {
+        if has_letters {
             tx.execute(AssertSqlSafe(names.sql(LOCK_LETTERS))).await?;
         }
+        tx.execute(HASTE).await?;
         let lock = if some_due && !due { LOCK_ALL } else { LOCK };
-        tx.execute(AssertSqlSafe(names.sql(lock))).await?;
+        let locked = tx.execute(AssertSqlSafe(names.sql(lock))).await;
+        locked.inspect_err(|_| *aside = true)?;
+        tx.execute(PATIENCE).await?;
     }
     let set = is(tx, ARE_SET, &table).await?;
     let [first, second] = SETTINGS;
     let made = [(true, FIRST_DUE), (due, DUE), (timers, TIMERS), (set, first), (set, second)];
     Ok(made.into_iter().filter(|(made, _)| *made).map(|(_, statement)| statement).collect())
+}
+
+/// Whether the indexes of the outbox were made before, whatever became of them.
+async fn are_applied(tx: &mut PgConnection, names: &TableNames) -> Result<bool, sqlx::Error> {
+    let record = names.version_table();
+    if !sqlx::query_scalar::<_, bool>(THERE).bind(&record).fetch_one(&mut *tx).await? {
+        return Ok(false);
+    }
+    let applied = tx.list_applied_migrations(&record).await.map_err(|failed| match failed {
+        MigrateError::Execute(error) => error,
+        other => sqlx::Error::Migrate(Box::new(other)),
+    })?;
+    Ok(applied.iter().any(|one| one.version >= INDEXED))
 }
 
 /// Runs the migrations in one transaction, under a lock that ends with it: a
@@ -184,6 +212,7 @@ async fn try_to_migrate(
     pool: &PgPool,
     names: &TableNames,
     is_alone: &mut bool,
+    aside: &mut bool,
 ) -> Result<(), StoreError> {
     let failed = StoreError::of;
     let mut migrator = migrator(names, MIGRATIONS);
@@ -196,7 +225,7 @@ async fn try_to_migrate(
         .await
         .map_err(failed("migrate"))?;
     *is_alone = true;
-    let made = prepare(&mut tx, names).await.map_err(failed("migrate"))?;
+    let made = prepare(&mut tx, names, aside).await.map_err(failed("migrate"))?;
     let without = |text: &str| {
         let left =
             made.iter().fold(text.to_owned(), |text, made| text.replace(&*names.sql(made), ""));

@@ -4,12 +4,16 @@
 //! A pool waits without end for a sign of life of what comes back to it. Of one whose server
 //! does not answer, or is still at a statement that was given up, the place would be lost.
 
+use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgPool;
 use sqlx::{PgConnection, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
+use tokio::time::timeout;
+
+use super::CONNECT_LIMIT;
 
 type Manager = <Postgres as sqlx::Database>::TransactionManager;
 
@@ -21,9 +25,21 @@ const HERE: &str = "a transaction has a connection until it ends";
 
 impl PgTransaction {
     pub(super) async fn begin(pool: &PgPool, statement: &'static str) -> sqlx::Result<Self> {
-        let mut connection = pool.acquire().await?;
-        Manager::begin(&mut connection, Some(statement.into_sql_str())).await?;
-        Ok(Self(Some(connection)))
+        let mut tx = Self(Some(pool.acquire().await?));
+        let answer = Manager::begin(&mut tx, Some(statement.into_sql_str()));
+        let Ok(begun) = timeout(CONNECT_LIMIT, answer).await else {
+            return Err(sqlx::Error::Io(ErrorKind::TimedOut.into()));
+        };
+        if let Err(sqlx::Error::Database(_)) = begun {
+            tx.0.take();
+        }
+        begun.map(|()| tx)
+    }
+
+    /// Whether it has not ended. Of a savepoint whose begin was dropped half-way sqlx rolls all
+    /// back, and what comes behind it stands alone.
+    pub(super) fn is_open(&self) -> bool {
+        Manager::get_transaction_depth(self) > 0
     }
 
     pub(super) async fn commit(mut self) -> sqlx::Result<()> {
