@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::store::{Lease, Store, new_token};
+use crate::store::{Extend, Lease, Store, new_token};
 
 /// A row is alone for half of its lease at first, within these.
 const SHORTEST: Duration = Duration::from_secs(5);
@@ -75,10 +75,14 @@ impl Solitude {
     /// Whether the lease has gone on, if the database says so in time: who has it go on may be
     /// at it, or gone.
     pub(super) async fn look<S: Store>(&self, store: &S, id: i64) {
-        let other = [Lease { id, token: self.token }];
+        let other = Lease { id, token: self.token };
         let looks = async {
             while !self.is_over() {
-                if store.held(&other).await.is_ok_and(|held| held == [true]) {
+                // Of a row that nobody has locked the first tells, of another one the second.
+                let extended = store.extend(&[Extend { lease: other, token: self.token }]).await;
+                if extended.is_ok_and(|landed| landed == [true])
+                    || store.held(&[other]).await.is_ok_and(|held| held == [true])
+                {
                     self.has_ended();
                 }
                 let _ = timeout(LAST_LOOK / 5, self.ended()).await;
