@@ -1,6 +1,6 @@
 //! How transactions that are lent begin and end: what a database does for `Tx`.
 
-use std::ops::DerefMut;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::Database;
@@ -16,9 +16,7 @@ pub trait Lends: sealed::Lends {}
 impl<DB: sealed::Lends> Lends for DB {}
 
 pub(crate) mod sealed {
-    use super::{
-        Database, DerefMut, Duration, Ended, Handled, Lease, Lender, Open, Publisher, StoreError,
-    };
+    use super::{Database, Duration, Ended, Handled, Lease, Lender, Open, Publisher, StoreError};
 
     #[diagnostic::on_unimplemented(
         message = "`Tx<{Self}>` cannot be lent",
@@ -28,9 +26,6 @@ pub(crate) mod sealed {
     pub trait Lends: Database {
         /// How long it may take to undo one.
         const UNDO_LIMIT: Duration;
-
-        /// One that has begun.
-        type Transaction: DerefMut<Target = Self::Connection> + Send;
 
         /// Begins one.
         fn open(
@@ -57,8 +52,8 @@ pub(crate) mod sealed {
 }
 
 /// An open transaction.
-pub struct Open<DB: Lends> {
-    pub(crate) tx: DB::Transaction,
+pub struct Open<DB: Database> {
+    pub(crate) tx: Begun<DB>,
     /// Its place among the writers.
     #[cfg(feature = "sqlite")]
     pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -70,12 +65,65 @@ pub struct Open<DB: Lends> {
     pub(crate) elsewhere: Option<super::Elsewhere>,
 }
 
-impl<DB: Lends> Open<DB> {
+impl<DB: Database> Open<DB> {
     /// Whether nobody else can write to the row that is settled while it is open.
     pub(super) fn is_sole_writer(&self) -> bool {
         #[cfg(feature = "sqlite")]
         return self.turn.is_some() && self.elsewhere.is_none();
         #[cfg(not(feature = "sqlite"))]
         false
+    }
+}
+
+/// A transaction that has begun.
+pub(crate) enum Begun<DB: Database> {
+    /// Its connection goes back to the pool, whatever becomes of it.
+    #[cfg(feature = "sqlite")]
+    Kept(sqlx::Transaction<'static, DB>),
+    #[cfg(feature = "postgres")]
+    Closing(crate::store::postgres::Closing<DB>),
+}
+
+impl<DB: Database> Begun<DB> {
+    pub(crate) async fn commit(self) -> sqlx::Result<()> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Kept(tx) => tx.commit().await,
+            #[cfg(feature = "postgres")]
+            Self::Closing(tx) => tx.commit().await,
+        }
+    }
+
+    pub(crate) async fn rollback(self) -> sqlx::Result<()> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Kept(tx) => tx.rollback().await,
+            #[cfg(feature = "postgres")]
+            Self::Closing(tx) => tx.rollback().await,
+        }
+    }
+}
+
+impl<DB: Database> Deref for Begun<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Kept(tx) => tx,
+            #[cfg(feature = "postgres")]
+            Self::Closing(tx) => tx,
+        }
+    }
+}
+
+impl<DB: Database> DerefMut for Begun<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Kept(tx) => tx,
+            #[cfg(feature = "postgres")]
+            Self::Closing(tx) => tx,
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) use elsewhere::Rows;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use lender::{Open, sealed as lends};
+pub(crate) use lender::{Begun, Open, sealed as lends};
 pub(crate) use lent::{Ended, Lender, Lent};
 pub(crate) use loan::Loan;
 pub use state::{State, States};

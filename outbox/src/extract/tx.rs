@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sqlx::Database;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::lender::{Lends, Open};
+use super::lender::{Begun, Lends, Open};
 use super::lent::{Ended, Lender, Lent};
 use super::{Context, FromContext, States};
 use crate::error::{BoxError, StoreError};
@@ -23,7 +24,7 @@ use crate::subscriber::HandlerError;
 const COMMIT_LIMIT: Duration = Duration::from_secs(30);
 
 #[doc = include_str!("../docs/tx.md")]
-pub struct Tx<DB: Lends> {
+pub struct Tx<DB: Database> {
     /// `None` only while it is dropped.
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
@@ -35,9 +36,9 @@ pub struct Tx<DB: Lends> {
 }
 
 /// Where the transaction goes when the handler is done with it.
-struct Home<DB: Lends>(Mutex<Place<DB>>);
+struct Home<DB: Database>(Mutex<Place<DB>>);
 
-enum Place<DB: Lends> {
+enum Place<DB: Database> {
     /// It did not begin, or is ended.
     Nowhere,
     /// The handler has it.
@@ -45,13 +46,13 @@ enum Place<DB: Lends> {
     Here(Open<DB>),
 }
 
-impl<DB: Lends> Home<DB> {
+impl<DB: Database> Home<DB> {
     fn put(&self, place: Place<DB>) -> Place<DB> {
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), place)
     }
 }
 
-impl<DB: Lends> Drop for Tx<DB> {
+impl<DB: Database> Drop for Tx<DB> {
     fn drop(&mut self) {
         let Some(open) = self.open.take() else { return };
         let mut place = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +66,7 @@ impl<DB: Lends> Drop for Tx<DB> {
 /// Invariant: the transaction is there until the drop.
 const HERE: &str = "a transaction is lent until it is dropped";
 
-impl<DB: Lends> Deref for Tx<DB> {
+impl<DB: Database> Deref for Tx<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &DB::Connection {
@@ -73,7 +74,7 @@ impl<DB: Lends> Deref for Tx<DB> {
     }
 }
 
-impl<DB: Lends> DerefMut for Tx<DB> {
+impl<DB: Database> DerefMut for Tx<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         &mut self.open.as_mut().expect(HERE).tx
     }
@@ -125,7 +126,7 @@ publishes!(sqlx::Postgres);
 #[cfg(feature = "sqlite")]
 publishes!(sqlx::Sqlite);
 
-impl<DB: Lends> Tx<DB> {
+impl<DB: Database> Tx<DB> {
     /// Keeps what is published, if nothing of it will last, or not in these tables.
     fn keep(&mut self, messages: &[Prepared]) {
         if let Some(kept) = &self.rehearsed {
@@ -147,12 +148,12 @@ impl<DB: Lends> Tx<DB> {
         false
     }
 
-    fn transaction(&mut self) -> &mut DB::Transaction {
+    fn transaction(&mut self) -> &mut Begun<DB> {
         &mut self.open.as_mut().expect(HERE).tx
     }
 }
 
-impl<DB: Lends> fmt::Debug for Tx<DB> {
+impl<DB: Database> fmt::Debug for Tx<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx").finish_non_exhaustive()
     }

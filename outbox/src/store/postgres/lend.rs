@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::CONNECT_LIMIT;
 use super::runs::Runs;
-use super::transaction::PgTransaction;
+use super::transaction::{Closing, is_open};
 use crate::error::{StoreError, has_code, takes_no_writes};
-use crate::extract::{Ended, Lender, Open, lends};
+use crate::extract::{Begun, Ended, Lender, Open, lends};
 use crate::publish::{Publisher, Tally};
 use crate::store::{Handled, Lease};
 
@@ -31,12 +31,12 @@ const TRIES: usize = 3;
 
 /// Begins one where it can write. The row was claimed from a server that takes writes, so a
 /// connection to one that does not is a stale one.
-async fn begin(pool: &PgPool) -> Result<PgTransaction, sqlx::Error> {
+async fn begin(pool: &PgPool) -> Result<Closing<Postgres>, sqlx::Error> {
     let mut tried = 1;
     loop {
         let unchecked = UNCHECKED.load(Ordering::Relaxed);
         let statement = if unchecked { BEGIN } else { BEGIN_CHECKED };
-        match PgTransaction::begin(pool, statement).await {
+        match Closing::begin(pool, statement).await {
             // Invalid parameter value.
             Err(refused) if !unchecked && has_code(&refused, &["22023"]) => {
                 UNCHECKED.store(true, Ordering::Relaxed);
@@ -69,12 +69,10 @@ impl lends::Lends for Postgres {
     /// One that takes longer is undone by its server, because the connection is closed.
     const UNDO_LIMIT: Duration = Duration::from_secs(5);
 
-    type Transaction = PgTransaction;
-
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let tx = begin(lender.as_postgres()?).await.map_err(StoreError::of("begin"))?;
         Ok(Open {
-            tx,
+            tx: Begun::Closing(tx),
             #[cfg(feature = "sqlite")]
             turn: None,
             #[cfg(feature = "sqlite")]
@@ -116,12 +114,12 @@ const OVER: &str =
 
 /// Acks and publishes; `false` when a lease is another's.
 async fn write(
-    tx: &mut PgTransaction,
+    tx: &mut Begun<Postgres>,
     publisher: &Publisher,
     acks: &[Handled<'_>],
     tally: &mut Tally,
 ) -> Result<bool, StoreError> {
-    if !tx.is_open() {
+    if !is_open(tx) {
         return Err(StoreError::new("ack", OVER, false));
     }
     let mut acked = vec![false; acks.len()];

@@ -48,6 +48,7 @@ pub(crate) use grants::sql as grants_sql;
 use kept::{Kept, One};
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
+pub(crate) use transaction::Closing;
 use vacuum::Vacuum;
 use validate::validate;
 

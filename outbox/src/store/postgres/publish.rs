@@ -11,9 +11,9 @@ use sqlx::postgres::{PgConnection, PgRow, Postgres};
 use super::claim::read;
 use super::sleepers::{Locks, notified};
 use super::time::PgTime;
-use super::transaction::PgTransaction;
 use super::{Statement, query};
 use crate::error::StoreError;
+use crate::extract::Begun;
 use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::planted::planted;
@@ -103,7 +103,7 @@ macro_rules! publishes {
 }
 
 publishes!(sqlx::Transaction<'_, Postgres>);
-publishes!(PgTransaction);
+publishes!(Begun<Postgres>);
 
 async fn insert(
     connection: &mut PgConnection,

@@ -8,25 +8,22 @@ use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgPool;
-use sqlx::{PgConnection, Postgres, SqlSafeStr as _};
+use sqlx::{Database, PgConnection, Pool, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::timeout;
 
 use super::CONNECT_LIMIT;
 
-type Manager = <Postgres as sqlx::Database>::TransactionManager;
-
 /// Closes its connection when it is dropped before it has ended.
-pub struct PgTransaction(Option<PoolConnection<Postgres>>);
+pub struct Closing<DB: Database>(Option<PoolConnection<DB>>);
 
 /// Invariant: the connection is there until the transaction has ended.
 const HERE: &str = "a transaction has a connection until it ends";
 
-impl PgTransaction {
-    pub(super) async fn begin(pool: &PgPool, statement: &'static str) -> sqlx::Result<Self> {
+impl<DB: Database> Closing<DB> {
+    pub(super) async fn begin(pool: &Pool<DB>, statement: &'static str) -> sqlx::Result<Self> {
         let mut tx = Self(Some(pool.acquire().await?));
-        let answer = Manager::begin(&mut tx, Some(statement.into_sql_str()));
+        let answer = DB::TransactionManager::begin(&mut tx, Some(statement.into_sql_str()));
         let Ok(begun) = timeout(CONNECT_LIMIT, answer).await else {
             return Err(sqlx::Error::Io(ErrorKind::TimedOut.into()));
         };
@@ -36,17 +33,11 @@ impl PgTransaction {
         begun.map(|()| tx)
     }
 
-    /// Whether it has not ended. Of a savepoint whose begin was dropped half-way sqlx rolls all
-    /// back, and what comes behind it stands alone.
-    pub(super) fn is_open(&self) -> bool {
-        Manager::get_transaction_depth(self) > 0
-    }
-
-    pub(super) async fn commit(mut self) -> sqlx::Result<()> {
-        let committed = Manager::commit(&mut self).await;
+    pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
+        let committed = DB::TransactionManager::commit(&mut self).await;
         if let Err(sqlx::Error::Database(_)) = committed {
             // It has answered, but sqlx goes on counting a transaction.
-            Manager::start_rollback(&mut self);
+            DB::TransactionManager::start_rollback(&mut self);
         } else if committed.is_err() {
             return committed;
         }
@@ -54,28 +45,34 @@ impl PgTransaction {
         committed
     }
 
-    pub(super) async fn rollback(mut self) -> sqlx::Result<()> {
-        Manager::rollback(&mut self).await?;
+    pub(crate) async fn rollback(mut self) -> sqlx::Result<()> {
+        DB::TransactionManager::rollback(&mut self).await?;
         self.0.take();
         Ok(())
     }
 }
 
-impl Deref for PgTransaction {
-    type Target = PgConnection;
+/// Whether the transaction has not ended. Of a savepoint whose begin was dropped half-way sqlx
+/// rolls all back, and what comes behind it stands alone.
+pub(super) fn is_open(connection: &PgConnection) -> bool {
+    <Postgres as Database>::TransactionManager::get_transaction_depth(connection) > 0
+}
 
-    fn deref(&self) -> &PgConnection {
+impl<DB: Database> Deref for Closing<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
         self.0.as_ref().expect(HERE)
     }
 }
 
-impl DerefMut for PgTransaction {
-    fn deref_mut(&mut self) -> &mut PgConnection {
+impl<DB: Database> DerefMut for Closing<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
         self.0.as_mut().expect(HERE)
     }
 }
 
-impl Drop for PgTransaction {
+impl<DB: Database> Drop for Closing<DB> {
     fn drop(&mut self) {
         if let Some(connection) = self.0.take() {
             drop(connection.detach());

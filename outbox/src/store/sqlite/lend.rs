@@ -11,7 +11,7 @@ use super::claim::read;
 use super::connect::begin_writing;
 use super::query;
 use crate::error::StoreError;
-use crate::extract::{Elsewhere, Ended, Lender, Open, lends};
+use crate::extract::{Begun, Elsewhere, Ended, Lender, Open, lends};
 use crate::message::{Row, Stored};
 use crate::publish::{Due, Prepared, Publisher, Tally};
 use crate::store::names::TableNames;
@@ -71,8 +71,6 @@ impl lends::Lends for Sqlite {
     /// A statement that was given up goes on until it has ended.
     const UNDO_LIMIT: Duration = Duration::from_secs(30);
 
-    type Transaction = sqlx::Transaction<'static, Sqlite>;
-
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.as_sqlite()?;
         if let Some(Apart { names, made, .. }) = &lender.elsewhere {
@@ -89,7 +87,7 @@ impl lends::Lends for Sqlite {
             let last = last.and_then(|row| row.try_get(0)).map_err(StoreError::of("begin"))?;
             elsewhere = Some(apart.elsewhere.clone().after(last));
         }
-        Ok(Open { tx, turn, pool: Some(lender.pool.clone()), elsewhere })
+        Ok(Open { tx: Begun::Kept(tx), turn, pool: Some(lender.pool.clone()), elsewhere })
     }
 
     async fn settle(
@@ -159,7 +157,7 @@ impl lends::Lends for Sqlite {
 
 /// Acks and publishes; `false` when a lease is another's.
 async fn write(
-    tx: &mut sqlx::Transaction<'static, Sqlite>,
+    tx: &mut Begun<Sqlite>,
     publisher: &Publisher,
     acks: &[Handled<'_>],
     leases: &[Lease],
@@ -197,13 +195,13 @@ async fn in_another(
 }
 
 async fn begin_anew(
-    tx: &mut sqlx::Transaction<'static, Sqlite>,
+    tx: &mut SqliteConnection,
     publisher: &Publisher,
     leases: impl Iterator<Item = Lease> + Send,
 ) -> Result<(), StoreError> {
     for Lease { id, token } in leases {
         let extend = query(publisher.statements().sqlite.extend()).bind(id).bind(token).bind(token);
-        extend.execute(&mut **tx).await.map_err(StoreError::of("extend"))?;
+        extend.execute(&mut *tx).await.map_err(StoreError::of("extend"))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use sqlx::{Executor as _, Row as _, Sqlite};
 use super::claim::read;
 use super::{listen, query};
 use crate::error::StoreError;
+use crate::extract::Begun;
 use crate::message::Row;
 use crate::message::row::{delay_micros, to_micros};
 use crate::publish::{Due, Prepared, Published, sealed};
@@ -136,37 +137,47 @@ pub(super) async fn insert_many(
     Ok(published)
 }
 
-impl sealed::Transaction for sqlx::Transaction<'_, Sqlite> {
-    async fn insert(
-        &mut self,
-        statements: &sealed::Statements,
-        message: Prepared,
-    ) -> Result<Published, StoreError> {
-        insert(self, &statements.sqlite, &message).await
-    }
+/// In a transaction of the caller's, or one that was lent.
+macro_rules! publishes {
+    ($transaction:ty) => {
+        impl sealed::Transaction for $transaction {
+            async fn insert(
+                &mut self,
+                statements: &sealed::Statements,
+                message: Prepared,
+            ) -> Result<Published, StoreError> {
+                insert(self, &statements.sqlite, &message).await
+            }
 
-    async fn insert_batch(
-        &mut self,
-        statements: &sealed::Statements,
-        messages: Vec<Prepared>,
-    ) -> Result<Vec<Published>, StoreError> {
-        let messages: Vec<_> = messages.iter().collect();
-        insert_many(self, &statements.sqlite, &messages).await
-    }
+            async fn insert_batch(
+                &mut self,
+                statements: &sealed::Statements,
+                messages: Vec<Prepared>,
+            ) -> Result<Vec<Published>, StoreError> {
+                let messages: Vec<_> = messages.iter().collect();
+                insert_many(self, &statements.sqlite, &messages).await
+            }
 
-    async fn cancel_timer(
-        &mut self,
-        statements: &sealed::Statements,
-        queue: &str,
-        timer_id: &str,
-    ) -> Result<bool, StoreError> {
-        let statement = query(&statements.sqlite.cancel_timer);
-        let statement = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
-        let done =
-            statement.execute(&mut **self).await.map_err(StoreError::of("cancel a timer"))?;
-        Ok(done.rows_affected() > 0)
-    }
+            async fn cancel_timer(
+                &mut self,
+                statements: &sealed::Statements,
+                queue: &str,
+                timer_id: &str,
+            ) -> Result<bool, StoreError> {
+                let statement = query(&statements.sqlite.cancel_timer);
+                let statement = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
+                let done = statement
+                    .execute(&mut **self)
+                    .await
+                    .map_err(StoreError::of("cancel a timer"))?;
+                Ok(done.rows_affected() > 0)
+            }
+        }
+    };
 }
+
+publishes!(sqlx::Transaction<'_, Sqlite>);
+publishes!(Begun<Sqlite>);
 
 fn as_json(message: &Prepared) -> serde_json::Value {
     let mut hex = String::with_capacity(message.payload.len() * 2);
