@@ -59,9 +59,9 @@ const LOCK: &str = "LOCK TABLE \"outbox\" IN SHARE ROW EXCLUSIVE MODE";
 const LOCK_ALL: &str = "LOCK TABLE \"outbox\" IN ACCESS EXCLUSIVE MODE";
 /// For the second of them: one that locks the outbox first may wait for it, and the server would
 /// end that one.
-const HASTE: &str = "SELECT set_config('lock_timeout', floor(extract(epoch FROM least( \
+const HASTE: &str = "SELECT set_config('lock_timeout', greatest(1, floor(extract(epoch FROM least( \
     current_setting('lock_timeout')::interval, current_setting('deadlock_timeout')::interval / 2 \
-    )) * 1000) || 'ms', true)";
+    )) * 1000)) || 'ms', true)";
 /// The last migration that makes an index of the outbox.
 const INDEXED: i64 = 2;
 /// New tables go where those are that are there, not before them in the path.
@@ -185,7 +185,6 @@ async fn prepare(
         let lock = if some_due && !due { LOCK_ALL } else { LOCK };
         let locked = tx.execute(AssertSqlSafe(names.sql(lock))).await;
         locked.inspect_err(|_| *aside = true)?;
-        tx.execute(PATIENCE).await?;
     }
     let set = is(tx, ARE_SET, &table).await?;
     let [first, second] = SETTINGS;
