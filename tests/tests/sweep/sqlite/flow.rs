@@ -52,7 +52,7 @@ pub const FLOWS: [Flow; 18] = [
     call("replay", [20, 2, 11], UNDEALT),
     call("purge", [13, 2, 11], ("SELECT count(*) FROM outbox_dlq", 0)),
     call("pause", [12, 2, 11], ("SELECT count(*) FROM outbox_paused", 1)),
-    call("migrate", [33, 2, 11], TABLES),
+    call("migrate", [35, 2, 10], TABLES),
     call("start", [52, 10, 20], NONE),
     work("ack", [44, 12, 22], NONE),
     work("batch ack", [30, 8, 19], NONE),
