@@ -24,6 +24,8 @@ pub enum Point {
 
 /// How long the server lets a statement wait for a lock, less a little.
 const HELD: Duration = Duration::from_secs(4);
+/// How long the session of a lent transaction waits without a look for its client, less a little.
+const UNNOTICED: Duration = Duration::from_millis(1500);
 /// For how long the youngest of those has waited, in ms; far too long if there is none any more.
 const WAITED: &str = "SELECT coalesce(
         min(extract(epoch FROM clock_timestamp() - query_start)) * 1000, 3600000)::bigint
@@ -117,6 +119,7 @@ impl Point {
                 let hold = Hold::take(db, stage).await;
                 let worker = worker::start(db, handler, None);
                 db.engine_waits().await;
+                let killed = Instant::now();
                 worker.kill().await;
                 if matches!(self, Self::Broken(_)) {
                     db.exec(
@@ -130,7 +133,7 @@ impl Point {
                     let (asked, waited) = (Instant::now(), db.int(WAITED).await);
                     hold.release().await;
                     let waited = Duration::from_millis(waited.unsigned_abs());
-                    in_time = waited + asked.elapsed() < HELD;
+                    in_time = waited + asked.elapsed() < HELD && killed.elapsed() < UNNOTICED;
                 }
             }
         }
