@@ -75,3 +75,33 @@ impl<F> Drop for Guarded<F> {
         }
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::subscriber::Outcome;
+
+    /// Waiting for a connection is not the handler's time, and its own is no longer for that.
+    #[tokio::test(start_paused = true)]
+    async fn a_transaction_that_was_slow_to_begin_takes_no_time_from_its_handler() {
+        let second = Duration::from_secs(1);
+        for (works, ends) in [(20, 45), (60, 55)] {
+            let context = extract::Context::of_test("{}");
+            let contexts = [context.clone()];
+            let handler = move || -> Called {
+                Called::One(Box::pin(async move {
+                    let beginning = context.delivery().loan().begin();
+                    sleep(25 * second).await;
+                    drop(beginning);
+                    sleep(works * second).await;
+                    Ok(Outcome::Ack)
+                }))
+            };
+            let begun = Instant::now();
+            let ran = guarded(&contexts, handler, Some(30 * second), None).await;
+            assert_eq!((ran.is_ok(), begun.elapsed()), (works == 20, ends * second));
+        }
+    }
+}

@@ -111,8 +111,7 @@ impl Run<'_> {
         self.settling.report.ended();
     }
 
-    /// Its lease is extended no more. A transaction that is slow to end has to be waited for
-    /// before, or another claim has the row.
+    /// Its lease is extended no more: not before its transaction has ended, however slowly.
     pub(super) fn let_go(&mut self) {
         self.settling.until(self.context.lease_deadline());
         self.holding = None;
