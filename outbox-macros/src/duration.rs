@@ -28,6 +28,7 @@ pub(crate) fn check(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStr
 
 fn read(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
+        Ok(_) if text.contains('M') => Err(format!("{text:?} is in months; minutes are `m`")),
         Ok(Duration::ZERO) => Err("the duration is zero".into()),
         Ok(duration) => Ok(duration),
         Err(_) => Err(format!(
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "5", "5 x", "-5s", "soon", "0s", "99999999999999999999s"] {
+        for text in ["", "5", "5 x", "-5s", "soon", "0s", "5M", "1h 1M", "99999999999999999999s"] {
             assert!(read(text).is_err(), "{text}");
         }
     }

@@ -132,7 +132,7 @@ impl StoreError {
     pub(crate) fn of(action: &'static str) -> impl Fn(sqlx::Error) -> Self {
         move |error| {
             let code = error.as_database_error().map(|refused| refused.code().unwrap_or_default());
-            let transient = code.as_deref().is_none_or(passes);
+            let transient = code.as_deref().is_none_or(passes) || wakes_no_more(&error);
             let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
             let took_too_long = code.as_deref() == Some("57014");
             let failed = match code.as_deref().and_then(cause) {
@@ -165,6 +165,20 @@ pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
 pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| codes.contains(&&*code))
+}
+
+/// By a server whose queue of notifications is full, at a commit that has one: it has room
+/// again when whoever listens in an open transaction ends it.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn wakes_no_more(error: &sqlx::Error) -> bool {
+    #[cfg(feature = "postgres")]
+    if let sqlx::Error::Database(refused) = error
+        && let Some(refused) = refused.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+    {
+        return refused.code() == "54000" && refused.routine() == Some("PreCommit_Notify");
+    }
+    let _ = error;
+    false
 }
 
 /// A driver's error with what the database cannot know of it.

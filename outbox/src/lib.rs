@@ -65,6 +65,7 @@ mod app;
 pub mod cli;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod dlq;
+mod duration;
 mod engine;
 mod error;
 mod extract;
@@ -134,5 +135,5 @@ pub mod sqlite {
     feature = "sqlite",
     feature = "testing"
 ))]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

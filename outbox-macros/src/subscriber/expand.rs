@@ -46,6 +46,7 @@ pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
         #(#cfgs)*
         #[doc = #about]
         #[allow(non_camel_case_types)]
+        #[non_exhaustive]
         #vis struct #name {}
 
         #(#cfgs)*

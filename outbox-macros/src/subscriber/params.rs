@@ -24,13 +24,17 @@ const CONCRETE: &str = "a handler is one concrete fn; name the type instead of `
 /// Names are all that a macro sees.
 pub(super) const YOURS: &str = "; a type of your own with this name is imported `as` another";
 /// Without parameters these are no types of ours.
-const GENERIC: [&str; 2] = ["Batch", "State"];
-const EXTRACTORS: [&str; 4] = ["State", "Context", "Headers", "Publisher"];
+const GENERIC: [&str; 3] = ["Batch", "State", "Tx"];
+const EXTRACTORS: [&str; 5] = ["State", "Context", "Headers", "Publisher", "Tx"];
 
 pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Param<'a> {
     let name = last_segment(ty).filter(|name| !GENERIC.contains(&&**name) || is_generic(ty));
     if let Some(extractor) = EXTRACTORS.iter().find(|name_of| name.as_deref() == Some(**name_of)) {
-        let shown = if *extractor == "State" { "State<..>" } else { extractor };
+        let shown = match *extractor {
+            "State" => "State<..>",
+            "Tx" => "Tx<..>",
+            plain => plain,
+        };
         let end = if alone { "; if you need none, take `_: &[u8]` first" } else { "" };
         let moved = format!("the first parameter is the payload; move `{shown}` behind it");
         errors.at(ty, format!("{moved}{end}{YOURS}"));

@@ -54,7 +54,7 @@ fn of_each(ty: &Type) -> Option<&Type> {
 }
 
 fn something(ty: &Type, errors: &mut Errors) {
-    match ty {
+    match params::ungrouped(ty) {
         Type::Tuple(tuple) if tuple.elems.is_empty() => errors.at(ty, NOTHING),
         Type::ImplTrait(_) => errors.at(ty, "with `publish` the returned type has to be named"),
         _ => match wrapper(ty) {

@@ -15,7 +15,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
     mistakes.extend(wrong.iter().map(ToString::to_string));
     let mut app = App::new(database).names(names);
     if let Some(text) = get("OUTBOX_DRAIN_TIMEOUT") {
-        match humantime::parse_duration(&text) {
+        match crate::duration::parse(&text) {
             Ok(limit) => app.drain_timeout = limit,
             Err(error) => mistakes.push(format!(
                 "`OUTBOX_DRAIN_TIMEOUT` is {text:?}, which is no duration ({error}); write `15s`"
@@ -23,7 +23,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
         }
     }
     if let Some(text) = get("OUTBOX_QUEUE_GAUGES") {
-        match humantime::parse_duration(&text) {
+        match crate::duration::parse(&text) {
             Ok(every) if every < Duration::from_secs(1) => mistakes.push(format!(
                 "`OUTBOX_QUEUE_GAUGES` is {text:?}, and queues are looked at every second at most; \
                  write `60s`"

@@ -169,6 +169,7 @@ impl RunningApp {
             // They may have published.
             self.sinks.flush(RECORDERS_LIMIT).await;
         }
+        self.sinks.leave_process();
         error.take().map_or(Ok(()), Err)
     }
 }

@@ -1,6 +1,9 @@
 //! The command line without handlers: everything that operators do. Programs that have
 //! handlers mount it by `outbox::cli::run`.
 
+#[cfg(not(any(feature = "postgres", feature = "sqlite")))]
+compile_error!("the program `outbox` needs a database: add the feature `postgres` or `sqlite`");
+
 use std::process::ExitCode;
 
 use outbox::App;
@@ -17,6 +20,11 @@ async fn main() -> ExitCode {
     } else {
         EnvFilter::new("outbox=warn")
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A line that cannot be written ends no command half-way, as a panic would.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false)
+        .init();
     outbox::cli::run(App::from_env()).await
 }

@@ -28,13 +28,13 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     processes: u32,
     /// How old a snapshot may be (PostgreSQL).
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::duration::parse)]
     snapshot_age: Duration,
     /// How far the database's clock may be from this machine's.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::duration::parse)]
     clock_difference: Duration,
     /// How long a notification may take to come (PostgreSQL).
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::duration::parse)]
     notification: Duration,
 }
 

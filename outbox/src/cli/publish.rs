@@ -41,10 +41,10 @@ pub(super) struct Publish {
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
     /// Due in this time, as `5m`.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     delay: Option<Duration>,
     /// Ends as expired if it is not started in this time.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     expires_in: Option<Duration>,
     /// A timer name: at most one live row of the queue has it.
     #[arg(long, value_name = "NAME")]
@@ -149,7 +149,7 @@ pub(super) fn json_document(payload: &[u8]) -> Result<(), Trouble> {
     })
 }
 
-fn all(from: impl io::Read) -> io::Result<Vec<u8>> {
+pub(super) fn all(from: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::confirm::Consent;
 use super::output::printable;
-use super::{Context, Done, Trouble};
+use super::{Context, Done, Trouble, queues};
 use crate::ops::Pause;
 
 /// End the pauses of queues.
@@ -34,8 +34,8 @@ impl Resume {
             }
             names = paused.into_iter().map(|one| one.queue).collect();
         }
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let resumed = operator.resume(&names).await?;
+        let asked: Vec<&str> = names.iter().map(String::as_str).collect();
+        let resumed = operator.resume(&asked).await?;
         context.out.result(&json!({ "resumed": resumed }), || {
             if resumed.is_empty() {
                 return "no queue is paused".into();
@@ -46,6 +46,8 @@ impl Resume {
             });
             lines.collect()
         });
+        let in_vain = resumed.into_iter().filter(|one| !one.was_paused).map(|one| one.queue);
+        queues::doubt(context, &operator, &in_vain.collect::<Vec<_>>()).await;
         Ok(Done::Good)
     }
 }

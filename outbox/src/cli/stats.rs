@@ -27,14 +27,14 @@ pub(super) struct Stats {
     #[arg(long, conflicts_with = "bound")]
     exact: bool,
     /// Show rates as well: the changes within this time, as `2s`.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     over: Option<Duration>,
     /// Go on until SIGINT, with rates; with --json one line for each sample.
     #[arg(long)]
     watch: bool,
     /// Between two samples of --watch.
     #[arg(long, value_name = "TIME", default_value = "2s", requires = "watch")]
-    #[arg(value_parser = humantime::parse_duration)]
+    #[arg(value_parser = crate::duration::parse)]
     interval: Duration,
 }
 
@@ -119,8 +119,9 @@ fn text(context: &Context, sample: &Sample, rates: Option<&Rates>) -> String {
     if let Some(rates) = rates {
         let _ = writeln!(
             text,
-            "published {}, ended {}, over {}",
+            "published {}{}, ended {}, over {}",
             a_second(rates.published_per_second, false),
+            if sample.named { " in all queues" } else { "" },
             a_second(rates.ended_per_second, false),
             age(rates.over)
         );

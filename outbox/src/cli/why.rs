@@ -20,7 +20,7 @@ pub(super) struct Why {
     id: i64,
     /// Watch a lease for this long, as `30s`, to see whether its process still extends
     /// it: every half of the lease at the latest.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     watch_lease: Option<Duration>,
     /// Look for the row among all dead letters, not only the newest 100,000.
     #[arg(long)]

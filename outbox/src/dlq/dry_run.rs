@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{DeadLetters, Letter, Opened, Status};
+use super::{DeadLetters, Kept, Letter, Opened, Status};
 use crate::app::App;
 use crate::engine::{Rehearsed, Settlement, rehearse};
 use crate::error::{Error, Result};
@@ -68,6 +68,9 @@ impl App {
     /// Runs the handler of this app on a dead letter, in a transaction that is rolled
     /// back, and says what would become of a replay. The letter stays as it is.
     ///
+    /// What a commit would be refused for it is told of, too: what it returns is published, and on
+    /// PostgreSQL constraints that are deferred are checked (on SQLite only a commit checks them).
+    ///
     /// What the handler does outside of its transaction is done: a mail that it sends is
     /// sent. So only handlers that take [`Tx`](crate::Tx) can be tried.
     ///
@@ -95,6 +98,14 @@ impl App {
         if opened.letter.status != Status::Failed {
             let done = opened.letter.status;
             return refused(format!("letter {letter} would not be replayed: it is {done} already"));
+        }
+        if let Some(timer) = &opened.letter.timer_id
+            && letters.has_timer(queue, timer).await?
+        {
+            return refused(format!(
+                "letter {letter} would not be replayed: {}",
+                Kept::TimerIsLive
+            ));
         }
         let subscribers = self.subscribers();
         let Some(subscriber) = subscribers.iter().find(|one| one.queues().contains(queue)) else {

@@ -51,6 +51,15 @@ pub struct Dropped {
     pub dropped: bool,
 }
 
+impl Dropped {
+    /// Of a month that stays.
+    #[cfg(feature = "cli")]
+    pub(crate) fn kept(month: &Partition) -> Self {
+        let Partition { name, letters, open, .. } = month;
+        Self { name: name.clone(), letters: *letters, open: *open, dropped: false }
+    }
+}
+
 impl DeadLetters {
     /// The months that the table has, and how many letters each; none if it is one table.
     /// It counts them: on a large table not at once.

@@ -91,6 +91,11 @@ impl DeadLetters {
     pub async fn now(&self) -> Result<SystemTime> {
         Ok(on_desk!(self.operator, desk => desk.clock().await)?)
     }
+
+    /// Whether a row of the outbox has this timer's name.
+    pub(super) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
+        Ok(on_desk!(self.operator, desk => desk.has_timer(queue, timer_id).await)?)
+    }
 }
 
 /// Filters that together have the letters of this one, each of which an index serves:

@@ -11,7 +11,7 @@ use super::canary::{Canary, CanaryOutcome};
 use super::{BATCH, DeadLetters, Filter, Place, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
-use crate::publish::check_name;
+use crate::publish::{MAX_PAYLOAD, PublishError, check_name};
 use crate::redacted::debug_only;
 use crate::subscriber::LONGEST;
 
@@ -157,6 +157,10 @@ impl Replay {
         if self.payload.is_some() && !one {
             wrong.push("another payload is for one letter: name one id".into());
         }
+        if let Some(bytes) = self.payload.as_ref().map(Bytes::len).filter(|it| *it > MAX_PAYLOAD) {
+            let larger = PublishError::PayloadTooLarge { bytes, max: MAX_PAYLOAD };
+            wrong.push(larger.to_string());
+        }
         if self.per_second.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
             wrong.push("the rate of a replay is a number above 0".into());
         }
@@ -298,8 +302,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Replays up to so many letters.
     async fn run(&mut self, letters: u64, mut told: impl FnMut(&[Replayed])) -> Result<()> {
-        let (begun, mut left) = (Instant::now(), letters);
-        let mut sent = 0.0;
+        let (mut next, mut left) = (Instant::now(), letters);
         while left > 0 {
             let most = self.batch().min(left);
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
@@ -318,13 +321,12 @@ impl Work<'_> {
             self.report.kept += batch.len() as u64 - landed;
             left -= landed;
             told(&batch);
-            if (batch.len() as u64) < most {
-                break;
-            }
-            sent += landed as f64;
             if let Some(rate) = self.how.per_second.filter(|_| left > 0) {
-                let took = Duration::try_from_secs_f64(sent / rate).unwrap_or(LONGEST);
-                sleep_until(begun + took.min(LONGEST)).await;
+                // What a stall has kept from going out does not go out all at once.
+                let lag = Instant::now().saturating_duration_since(next);
+                let took = Duration::try_from_secs_f64(landed as f64 / rate).unwrap_or(LONGEST);
+                next += took.min(LONGEST).max(lag);
+                sleep_until(next).await;
             }
         }
         Ok(())

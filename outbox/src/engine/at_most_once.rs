@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::handle::call;
-use super::invoke::Run;
 use super::later::settle_until;
+use super::run::Run;
 use super::settle::{Settlement, Settling};
 use super::{Few, Reader, Shared};
 use crate::store::Store;

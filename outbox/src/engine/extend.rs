@@ -44,9 +44,11 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
                 biased;
                 _ = ticks.tick() => {}
                 () = leases.hurry.notified() => {}
-                Some(kind) = under_way.next() => {
+                Some((kind, answered)) = under_way.next() => {
                     busy.remove(&kind);
-                    continue;
+                    if answered {
+                        continue;
+                    }
                 }
             }
             tell_of_long(leases);
@@ -86,15 +88,28 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     join_all(kinds.into_iter().map(|kind| extend_kind(leases, store, kind))).await;
 }
 
-async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> Kind {
+/// How long to wait for an answer, with so much left of a lease. The connection may be dead,
+/// and the next one alive: a third of it, so that two more tries are left. A short lease is
+/// no time to give up a database that is slow.
+fn patience(left: Duration) -> Duration {
+    if left < 3 * SLOW { left } else { left / 3 }
+}
+
+/// What a database may take for an answer that lives.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Says of which kind it was, and whether there was an answer: without one it is time to look
+/// again at once.
+async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind, bool) {
     let now = Instant::now();
     let (due, first_deadline) = leases.to_extend(kind, now);
     if due.is_empty() {
-        return kind;
+        return (kind, true);
     }
     let extends: Vec<Extend> = due.iter().flat_map(Due::tries).collect();
-    // An answer may be long in coming: nobody waits for it longer than a lease.
-    match timeout_at(first_deadline, store.extend(&extends)).await {
+    let mut answered = true;
+    let deadline = now + patience(first_deadline.saturating_duration_since(now));
+    match timeout_at(deadline, store.extend(&extends)).await {
         Ok(Ok(landed)) => {
             let (mut landed, mut left) = (landed.into_iter(), Vec::new());
             for one in &due {
@@ -113,28 +128,108 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> Kind {
         Err(_) => {
             warn!(
                 target: TARGET, leases = due.len(),
-                "a lease ran out while the database did not answer"
+                "the database does not answer; leases are not extended"
             );
             leases.sinks.lease_extension_failed(due.len());
+            answered = false;
         }
     }
     leases.lose_expired(Instant::now());
-    kind
+    (kind, answered)
 }
 
-/// Gives up leases that were not extended, but for those whose rows are locked: the next
-/// tick tries again, until they run out.
+/// Gives up leases that were not extended, but for those whose rows are locked: they are told
+/// of, and the next tick tries again, until they run out.
 async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: Instant) {
     if left.is_empty() {
         return;
     }
     let of: Vec<Lease> = left.iter().flat_map(|one| one.tries()).map(|it| it.lease).collect();
     // Without an answer nothing is known of them, as where they could not be extended.
-    let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else { return };
+    let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else {
+        return leases.sinks.lease_extension_failed(left.len());
+    };
     let mut held = held.into_iter();
-    for one in left {
-        if !one.any(&mut held) {
-            leases.lose(one.key, one.lease);
+    let (locked, lost): (Vec<&Due>, Vec<_>) = left.iter().partition(|one| one.any(&mut held));
+    for one in lost {
+        leases.lose(one.key, one.lease);
+    }
+    if !locked.is_empty() {
+        let (leases_locked, row_id) = (locked.len(), locked[0].lease.id);
+        warn!(
+            target: TARGET, leases = leases_locked, row_id,
+            "leases could not be extended: somebody has locked their rows"
+        );
+        leases.sinks.lease_extension_failed(leases_locked);
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::engine::unanswered::{Claims, Unanswered, claimed, holding};
+    use crate::extract::Context;
+    use crate::telemetry::Event;
+
+    const TTL: Duration = Duration::from_secs(60);
+    const NEVER: u64 = 3_600_000;
+
+    /// Whether a lease is lost, if the database answers nothing for so long.
+    async fn is_lost(silence: Duration) -> bool {
+        let store = holding(1).await;
+        let row = &claimed(&store, 1).await[0].claimed.row;
+        let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+        let (leases, context) = (Leases::default(), Context::of_test("{}"));
+        let _holding = leases.hold(lease, Instant::now(), TTL, &context);
+        let store = Unanswered::new(&store, Claims::Answered);
+        store.asked.locked.store(-1, Ordering::SeqCst);
+        store.asked.slow.store(NEVER, Ordering::SeqCst);
+        tokio::select! {
+            () = keep(&leases, &store, TTL) => {}
+            () = sleep(silence) => {}
         }
+        store.asked.slow.store(0, Ordering::SeqCst);
+        tokio::select! {
+            () = keep(&leases, &store, TTL) => {}
+            () = sleep(TTL) => {}
+        }
+        context.delivery().watch.is_lost()
+    }
+
+    /// An operator's transaction has it, and is left open.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_whose_row_is_locked_is_told_of_while_it_lasts() {
+        let store = holding(1).await;
+        let row = &claimed(&store, 1).await[0].claimed.row;
+        let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+        let (told, listens) = std::sync::mpsc::channel();
+        let mut leases = Leases::default();
+        let record = move |event: &Event| {
+            let _ = told.send(event.name());
+        };
+        leases.sinks.add(record, &crate::Stats::default());
+        let context = Context::of_test("{}");
+        let _holding = leases.hold(lease, Instant::now(), TTL, &context);
+        let store = Unanswered::new(&store, Claims::Answered);
+        store.asked.locked.store(row.id, Ordering::SeqCst);
+        tokio::select! {
+            () = keep(&leases, &store, TTL) => {}
+            () = sleep(TTL / 2) => {}
+        }
+        assert!(!context.delivery().watch.is_lost());
+        // In real time, on the recorder's thread.
+        let heard = listens.recv_timeout(TTL);
+        assert_eq!(heard, Ok("lease_extension_failed"));
+    }
+
+    /// As on a connection that is dead, while the others are alive.
+    #[tokio::test(start_paused = true)]
+    async fn an_extension_without_an_answer_is_tried_again_while_its_lease_lasts() {
+        assert!(!is_lost(TTL / 2).await, "the first try is never answered");
+        assert!(is_lost(TTL).await);
     }
 }

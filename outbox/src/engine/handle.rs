@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use tracing::{Instrument, warn};
 
 use super::guard::guarded;
-use super::invoke::{Run, case};
+use super::invoke::case;
 use super::judge::{Ruling, rendered};
+use super::run::Run;
 use super::settle::{Settlement, Settling};
 use super::threads::Place;
 use super::{Few, Reader, Shared, at_most_once, transaction};
@@ -106,7 +107,7 @@ impl<S> Shared<S> {
     }
 }
 
-/// A database that cannot begin or commit shows in no count of failures.
+/// A database that cannot begin or commit fails no handler: no attempt tells of it.
 fn tell_put_off(reader: &Reader, rulings: &[Ruling]) {
     let mut errors = rulings.iter().filter_map(|ruling| ruling.error.as_ref());
     let mut put_off = errors.by_ref().filter(|error| error.is_put_off());

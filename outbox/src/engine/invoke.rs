@@ -13,9 +13,10 @@ use tracing::warn;
 use super::handle::handle;
 use super::inbox::Job;
 use super::judge::{Case, is_too_often};
-use super::lease::{self, Holding};
+use super::lease;
 use super::quiet::{self, Alone, Marked, Running};
 use super::results::Sender;
+use super::run::Run;
 use super::settle::{Settlement, Settling};
 use super::solitude::{self, Solitude};
 use super::threads::{self, Place};
@@ -26,97 +27,6 @@ use crate::planted::planted;
 use crate::store::{Claimed, Lease, Store, new_alone_token};
 use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
-
-/// A delivery that may run.
-pub(super) struct Run<'a> {
-    pub(super) settling: Box<Settling>,
-    /// Held from its admission on, so that the lease is extended while the run
-    /// waits to begin, and not after its end.
-    holding: Option<Holding<'a>>,
-    pub(super) context: Context,
-    /// By the clock of this process.
-    pub(super) claimed_at: Instant,
-    ttl: Duration,
-    /// Of a suspect that runs alone.
-    solitude: Option<Arc<Solitude>>,
-}
-
-impl Run<'_> {
-    /// Its handler is about to start.
-    fn dispatched(&mut self, reader: &Reader, now: Instant) {
-        let delivery = self.context.delivery();
-        let _ = delivery.began.set(now);
-        let bytes = delivery.row.payload.len();
-        self.settling.report.dispatched(now, bytes, &reader.teller);
-    }
-
-    /// What becomes of it unstarted, if it may not start any more: it has waited.
-    fn kept_back<S>(
-        &self,
-        shared: &Shared<S>,
-        reader: &Reader,
-        now: Instant,
-    ) -> Option<Settlement> {
-        let deadline = self.context.lease_deadline();
-        if self.context.delivery().watch.is_lost() || now >= deadline {
-            return Some(Settlement::Lost);
-        }
-        if shared.stop.is_cancelled() || now + lease::margin(self.ttl) > deadline {
-            return Some(Settlement::Release { due_in: None });
-        }
-        self.expired(shared, reader, now)
-    }
-
-    /// What becomes of it if its time is over.
-    fn expired<S>(&self, shared: &Shared<S>, reader: &Reader, now: Instant) -> Option<Settlement> {
-        let row = &self.context.delivery().row;
-        let expired = row.has_expired(now - self.claimed_at);
-        expired.then(|| case(shared, reader, row, self.claimed_at).expired())
-    }
-
-    /// Its handler was not started.
-    pub(super) fn given_back(self) -> Box<Settling> {
-        self.unstarted(Settlement::Release { due_in: None })
-    }
-
-    fn unstarted(mut self, settlement: Settlement) -> Box<Settling> {
-        self.settling.until(self.context.lease_deadline());
-        self.settling.ruled(settlement)
-    }
-
-    /// Waits until it is known under which token the lease is, if that was to change. A
-    /// transaction that is the only one to write lets nobody change it.
-    pub(super) async fn named<S: Store>(&mut self, shared: &Shared<S>) {
-        let solitude = self.solitude.as_ref().filter(|solitude| !solitude.outlasts_the_run());
-        let Some(solitude) = solitude else { return };
-        if !self.context.delivery().is_sole_writer() {
-            tokio::select! {
-                biased;
-                () = solitude.ended() => {}
-                () = self.context.delivery().watch.lost() => {}
-                // Then nobody may be left who would change it.
-                () = shared.cut_off.cancelled() => {
-                    solitude.look(&shared.store, self.settling.lease.id).await;
-                }
-            }
-        }
-        if solitude.is_over() {
-            self.settling.lease.token = solitude.token;
-        }
-    }
-
-    /// Its handler has ended, or was given up.
-    pub(super) fn end(&mut self) {
-        drop(self.context.delivery().collected());
-        self.settling.report.ended();
-    }
-
-    /// Its lease is extended no more: not before its transaction has ended, however slowly.
-    pub(super) fn let_go(&mut self) {
-        self.settling.until(self.context.lease_deadline());
-        self.holding = None;
-    }
-}
 
 /// Runs the handler on claimed rows, one or a batch, but not on those that must
 /// not be run at this moment. Returns what is to be written.

@@ -2,6 +2,7 @@
 //! no settler waits for the lock, and no other row with it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,9 @@ use crate::store::{CLAIM_BYTES, Store};
 
 /// Who has more of them, or of their bytes, takes no others on.
 const MOST: usize = 1000;
+
+/// They are not looked at more often than this.
+const PACE: Duration = Duration::from_millis(100);
 
 pub(super) struct Later {
     waiting: Vec<Settling>,
@@ -55,11 +59,20 @@ impl Later {
         if locked.is_empty() {
             return;
         }
-        if self.is_empty() {
-            self.backoff.reset();
-            self.at = Instant::now() + self.backoff.after(true);
-        }
+        let first = self.is_empty();
         self.waiting.extend(locked);
+        if first {
+            self.backoff.reset();
+            self.rest();
+        }
+    }
+
+    /// At most for half of the time until it is late for one of them.
+    fn rest(&mut self) {
+        let now = Instant::now();
+        let left = self.waiting.iter().map(|one| one.late_at().saturating_duration_since(now));
+        let half = left.min().unwrap_or_default() / 2;
+        self.at = now + self.backoff.after(true).min(half.max(PACE));
     }
 
     pub(super) async fn is_due(&self) {
@@ -83,7 +96,7 @@ impl Later {
                 landed = settle_some(store, now, self).await;
             }
         }
-        self.at = Instant::now() + self.backoff.after(true);
+        self.rest();
         landed
     }
 }

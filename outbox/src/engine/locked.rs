@@ -32,7 +32,7 @@ pub(super) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<J
 }
 
 /// With what is counted of its deliveries.
-fn counted<S>(shared: &Shared<S>) -> (Arc<Reader>, Stats) {
+pub(super) fn counted<S>(shared: &Shared<S>) -> (Arc<Reader>, Stats) {
     let (states, counts) = (States::default(), Stats::default());
     let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
     let reader = Reader::new(subscriber, shared, &states, &counts, &Arc::default());
@@ -233,6 +233,7 @@ async fn a_row_that_is_locked_while_its_letter_is_refused_stays_condemned() {
 async fn a_letter_that_waits_for_its_row_for_too_long_is_given_up_for_the_row() {
     let store = holding(1).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
     let reader = reader(&shared, "q", &Arc::default());
     let job = claimed_for_long(&store, 1).await.remove(0);
     shared.store.asked.locked.store(job.claimed.row.id, Ordering::SeqCst);

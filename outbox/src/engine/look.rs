@@ -45,6 +45,8 @@ pub(super) struct Look {
     failures: Failures,
     /// Claims that found nothing, one after the other.
     vain: u32,
+    /// The claim under way was told to look, and did not poll.
+    woken: bool,
     /// After a failure, or too much in vain.
     not_before: Instant,
     pub(super) company: Company,
@@ -78,6 +80,7 @@ impl Look {
             awake: wakes_only_sleepers.then(Awake::new),
             failures: Failures::none(),
             vain: 0,
+            woken: false,
             not_before: now,
             company: Company::Others,
         }
@@ -124,8 +127,12 @@ impl Look {
 
     /// A claim, if there is room for one of its rows.
     pub(super) fn claim(&mut self, most: usize, now: Instant) -> Option<Claim> {
+        if self.reader.signal.is_held() {
+            return None;
+        }
         let in_hand = self.reader.inbox.in_hand();
         let limit = self.reader.inbox.reserve(self.failures.leave_of(most))?;
+        self.woken = self.reader.signal.at(now).is_some_and(|at| at <= now);
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         // Taken along before its time it has rested all the same.
@@ -169,6 +176,11 @@ impl Look {
         }
         if taken.rows.is_empty() {
             self.vain = self.vain.saturating_add(1);
+            if self.woken && taken.next.is_none() {
+                // Somebody has locked what was due: another claim, which may take less than it has
+                // locked, or a transaction that may be rolled back. Nobody tells when it lets go.
+                self.polls.reset();
+            }
         } else {
             self.vain = 0;
             self.polls.reset();

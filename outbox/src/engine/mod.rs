@@ -42,6 +42,7 @@ mod reader;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod rehearse;
 mod results;
+mod run;
 mod sample;
 mod settle;
 mod settlement;

@@ -60,7 +60,14 @@ pub(crate) async fn rehearse(
         results.pop().unwrap_or_else(|| Err(short()))
     });
     let case = Case { row: &context.delivery().row, options, render, claimed_at };
-    let Ruling { mut settlement, error } = case.rule(&context, result);
+    let mut ruling = case.rule(&context, result);
+    if let (Settlement::Ack { messages }, Some(lent)) =
+        (&ruling.settlement, context.delivery().loan().lent.get())
+        && let Err(failed) = lent.try_out(publisher, messages).await
+    {
+        ruling = case.refused(failed);
+    }
+    let Ruling { mut settlement, error } = ruling;
     let error = error.map(|error| {
         let text = rendered(render, &error).unwrap_or_default();
         (error.kind().to_owned(), text.into_owned())

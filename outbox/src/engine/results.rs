@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::leave_to_others;
-use super::settle::Settling;
+use super::settle::{Settling, Written};
 use crate::store::CLAIM_BYTES;
 
 /// Results of one batch at most.
@@ -88,7 +88,9 @@ pub(crate) struct Sender {
 impl Results {
     /// For dead letters. What holds one up, such as a lock of their table, holds up all.
     pub(super) fn of_letters() -> Self {
-        Self { patient: true, ..Self::default() }
+        let mut results = Self::default();
+        results.patient = true;
+        results
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -177,6 +179,14 @@ impl Results {
     }
 }
 
+/// A handler that blocked its thread may end when the settlers are gone.
+impl Drop for Results {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.drain(..).for_each(|one| one.close(Written::Lost, false));
+    }
+}
+
 impl Sender {
     pub(super) fn new(
         results: &Arc<Results>,
@@ -241,15 +251,33 @@ mod tests {
     use std::pin::pin;
 
     use futures_util::poll;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::engine::locked::counted;
     use crate::engine::settle::Settlement;
-    use crate::engine::unanswered::acks;
+    use crate::engine::unanswered::{Claims, Unanswered, acked, acks, claimed, holding};
 
     const MIB: usize = 1 << 20;
 
     fn sizes(batch: &[Settling]) -> Vec<usize> {
         batch.iter().map(|one| one.bytes() / MIB).collect()
+    }
+
+    /// Of a handler that blocked its thread for longer than the drain and the last writes took.
+    #[tokio::test]
+    async fn a_result_that_nobody_takes_any_more_is_told_as_lost() {
+        let results = Arc::<Results>::default();
+        let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+        let store = holding(1).await;
+        let (reader, counts) = counted(&Unanswered::new(&store, Claims::Answered).shared());
+        let mut one = acked(&claimed(&store, 1).await, &reader).remove(0);
+        one.report.dispatched(Instant::now(), 1, &reader.teller);
+        drop(results);
+        sender.send(Box::new(one)).await;
+        drop(sender);
+        let [subscriber] = &counts.subscribers()[..] else { panic!("there is one") };
+        assert_eq!((subscriber.dispatched, subscriber.lease_lost), (1, 1));
     }
 
     #[tokio::test]

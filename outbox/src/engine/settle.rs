@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::apart::{apart, behind_others};
 use super::inbox::Job;
@@ -20,7 +21,7 @@ use crate::message::{FailureReason, Row};
 use crate::publish::Prepared;
 use crate::store::{Death, Handled, Lease, Release, Retry, Store};
 use crate::subscriber::{ErrorRenderer, HandlerError};
-use crate::telemetry::{Close, Report};
+use crate::telemetry::{Close, Report, TARGET};
 
 /// The final word on a delivery, on its way to the store. That leads through many hands before
 /// it waits with others: until then it lies apart.
@@ -158,9 +159,19 @@ impl Settling {
         let close = |how| self.report.close(how, &self.reader.teller);
         match (&self.settlement, written) {
             (Settlement::Release { .. }, _) if never_started => {}
+            (Settlement::Dead(cause), Written::Unknown) if never_started => {
+                // No event tells of a message that never started, unless it is known to be gone.
+                let (teller, row_id) = (&self.reader.teller, self.lease.id);
+                warn!(
+                    target: TARGET, subscriber = teller.name(), row_id, reason = %cause.reason,
+                    queue = teller.queue(self.report.queue),
+                    "a message that was not to run may be gone: the database did not say so"
+                );
+                self.reader.signal.wake();
+            }
             // It may be nobody's, as below.
             (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
-            | (Settlement::Dead(_), Written::Lost | Written::Unknown)
+            | (Settlement::Dead(_), Written::Lost)
                 if never_started =>
             {
                 self.reader.signal.wake();
@@ -192,9 +203,13 @@ impl Settling {
     }
 
     /// No letter is tried to the end: what is left of the lease is for giving the row back.
-    pub(super) fn is_late(&self, now: Instant) -> bool {
+    pub(super) fn late_at(&self) -> Instant {
         let rest = if self.is_letter() { margin(self.lease_ttl()) } else { Duration::ZERO };
-        now + rest >= self.deadline
+        self.deadline.checked_sub(rest).unwrap_or(self.deadline)
+    }
+
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        now >= self.late_at()
     }
 
     /// Whether it is time to write it, though others may still join it.

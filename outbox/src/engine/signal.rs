@@ -1,8 +1,9 @@
 //! What one subscriber was told to look for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 /// A wake, or the time of the next row, kept until the next claim.
@@ -10,6 +11,8 @@ pub(crate) struct Signal {
     state: Mutex<State>,
     /// Makes the claimer look.
     changed: Arc<Notify>,
+    /// Nothing is to be claimed, whatever it was told.
+    is_held: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -20,7 +23,7 @@ struct State {
 
 impl Signal {
     pub(super) fn new(changed: &Arc<Notify>) -> Self {
-        Self { state: Mutex::default(), changed: Arc::clone(changed) }
+        Self { state: Mutex::default(), changed: Arc::clone(changed), is_held: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -46,6 +49,24 @@ impl Signal {
     /// Forgets wakes and due times that a claim about to be sent will see.
     pub(super) fn clear(&self) {
         *self.state() = State::default();
+    }
+
+    /// No claim is made until one of them is free: what it took nobody could run.
+    pub(super) fn hold_until_free(&self, threads: &Arc<Semaphore>) {
+        if self.is_held.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (threads, changed) = (Arc::clone(threads), Arc::clone(&self.changed));
+        let is_held = Arc::clone(&self.is_held);
+        tokio::spawn(async move {
+            drop(threads.acquire_owned().await);
+            is_held.store(false, Ordering::SeqCst);
+            changed.notify_one();
+        });
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::SeqCst)
     }
 
     /// When it is due; now after a wake.

@@ -74,14 +74,15 @@ impl Sweep {
     /// When to do it again; `plenty`, if the last claim got as many rows as it asked for.
     pub(super) fn next(&self, plenty: bool) -> Instant {
         let taken = if self.more { 0 } else { self.taken };
+        let longest = self.max_poll.max(2 * self.took);
         if plenty {
             let every = if taken > MANY { OVER_MANY } else { EVERY };
-            return self.begun + every.max(self.took * SHARE);
+            return self.begun + every.max((self.took * SHARE).min(longest));
         }
         let rest = |took: Duration| if took > CHEAP { took * SHARE } else { Duration::ZERO };
         let walk = WALK * u32::try_from(taken).unwrap_or(u32::MAX);
         let wait = rest(self.took).max(rest(walk).min(self.longest));
-        self.begun + wait.min(self.max_poll.max(2 * self.took))
+        self.begun + wait.min(longest)
     }
 }
 
@@ -106,6 +107,18 @@ mod tests {
         }
         assert_eq!(sweep.next(false), now + 200 * MS);
         assert_eq!(sweep.next(true), now + 200 * MS);
+    }
+
+    /// As over the dead rows of a snapshot that is held for hours.
+    #[test]
+    fn however_long_it_takes_it_waits_no_longer_than_a_poll() {
+        let now = Instant::now();
+        let mut sweep = Sweep::new(now, 20_000 * MS);
+        for _ in 0..20 {
+            sweep.ended(3_000 * MS, None);
+        }
+        assert_eq!(sweep.next(true), now + 20_000 * MS);
+        assert_eq!(sweep.next(false), now + 20_000 * MS);
     }
 
     #[test]

@@ -34,14 +34,17 @@ pub(super) async fn place(reader: &Reader) -> Option<Place> {
     if !reader.subscriber.blocks {
         return Some(Place(None));
     }
-    let thread = Arc::clone(&reader.common.threads).acquire_owned();
+    let threads = &reader.common.threads;
+    let thread = Arc::clone(threads).acquire_owned();
     let Ok(thread) = timeout(reader.subscriber.options.lease_ttl, thread).await else {
         reader.teller.waited_too_long();
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(),
             "a claimed message found no thread for as long as a lease and is given back: runs that \
-             were given up hold all of them, because their fns have not returned"
+             were given up hold all of them, because their fns have not returned; no more is claimed \
+             until one has"
         );
+        reader.signal.hold_until_free(threads);
         return None;
     };
     Some(Place(thread.ok()))

@@ -23,7 +23,7 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
     let mut backoff = Backoff::of_errors();
     let mut down = false;
     loop {
-        let transient = match shared.store.listen().await {
+        let transient = match subscribe(&shared.store, &readers).await {
             Ok(mut wakes) => {
                 tell(&shared, true);
                 if std::mem::take(&mut down) {
@@ -55,11 +55,18 @@ fn tell<S>(shared: &Shared<S>, up: bool) {
     }
 }
 
+/// Wakes that come: publishers are told, too, who sleeps.
+async fn subscribe<S: Store>(
+    store: &S,
+    readers: &[Arc<Reader>],
+) -> Result<impl Wakes + use<S>, StoreError> {
+    let mut wakes = store.listen().await?;
+    wakes.sleep_on(&asleep(readers)).await?;
+    Ok(wakes)
+}
+
 /// Hands wakes on until there is an error.
 async fn heed(wakes: &mut impl Wakes, sleep: &Notify, readers: &[Arc<Reader>]) -> StoreError {
-    if let Err(error) = wakes.sleep_on(&asleep(readers)).await {
-        return error;
-    }
     // Whatever was published while nobody listened.
     wake(readers, &Wake::All);
     loop {

@@ -122,7 +122,8 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
                 } else if part.rows[0].refuse(&refused) {
                     parts.push_front(part);
                 } else {
-                    part.rows[0].close(Written::Lost, false);
+                    let one = &part.rows[0];
+                    one.close(if one.unanswered { Written::Unknown } else { Written::Lost }, false);
                 }
             }
         }

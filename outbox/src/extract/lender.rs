@@ -8,7 +8,7 @@ use sqlx::Database;
 use super::lent::Ended;
 use super::lent::Lender;
 use crate::error::StoreError;
-use crate::publish::Publisher;
+use crate::publish::{Prepared, Publisher};
 use crate::store::{Handled, Lease};
 
 /// A database whose transactions can be lent: `sqlx::Postgres`, `sqlx::Sqlite`.
@@ -16,7 +16,9 @@ pub trait Lends: sealed::Lends {}
 impl<DB: sealed::Lends> Lends for DB {}
 
 pub(crate) mod sealed {
-    use super::{Database, Duration, Ended, Handled, Lease, Lender, Open, Publisher, StoreError};
+    use super::{
+        Database, Duration, Ended, Handled, Lease, Lender, Open, Prepared, Publisher, StoreError,
+    };
 
     #[diagnostic::on_unimplemented(
         message = "`Tx<{Self}>` cannot be lent",
@@ -40,6 +42,13 @@ pub(crate) mod sealed {
             acks: &'a [Handled<'a>],
             leases: &'a [Lease],
         ) -> impl Future<Output = Result<Ended, StoreError>> + Send + use<'a, Self>;
+
+        /// Publishes, and has checked what the commit would check, as far as that can be had.
+        fn try_out<'a>(
+            open: &'a mut Open<Self>,
+            publisher: &'a Publisher,
+            messages: &'a [Prepared],
+        ) -> impl Future<Output = Result<(), StoreError>> + Send + use<'a, Self>;
 
         /// Undoes everything, and starts the leases anew if they could not be
         /// extended meanwhile.

@@ -97,6 +97,16 @@ pub(crate) trait Lent: Send + Sync {
         leases: &'a [Lease],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>>;
 
+    /// Does what a commit with these messages would be refused for, and leaves it open.
+    ///
+    /// # Errors
+    /// With which the commit would fail.
+    fn try_out<'a>(
+        &'a self,
+        publisher: &'a Publisher,
+        messages: &'a [Prepared],
+    ) -> BoxFuture<'a, Result<(), HandlerError>>;
+
     /// Undoes everything, and starts the leases anew if they could not be extended
     /// meanwhile.
     fn roll_back<'a>(&'a self, publisher: &'a Publisher, leases: &'a [Lease]) -> BoxFuture<'a, ()>;

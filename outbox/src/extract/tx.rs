@@ -221,6 +221,12 @@ impl<DB: Lends> FromContext for Tx<DB> {
     }
 }
 
+const KEPT: &str = "the handler returned and kept its `Tx`; it is to be dropped before";
+
+fn failed(error: impl Into<BoxError>) -> HandlerError {
+    HandlerError::new(HandlerError::TRANSACTION, error)
+}
+
 impl<DB: Lends> Lent for Home<DB> {
     fn settle<'a>(
         &'a self,
@@ -228,22 +234,35 @@ impl<DB: Lends> Lent for Home<DB> {
         acks: &'a [Handled<'a>],
         leases: &'a [Lease],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>> {
-        let failed = |error: BoxError| HandlerError::new(HandlerError::TRANSACTION, error);
         let open = match self.put(Place::Nowhere) {
             Place::Here(open) => open,
             Place::Nowhere => return Box::pin(ready(Ok(Ended::Elsewhere(Vec::new())))),
-            Place::Lent => {
-                let kept = "the handler returned and kept its `Tx`; it is to be dropped before";
-                return Box::pin(ready(Err(failed(kept.into()))));
-            }
+            Place::Lent => return Box::pin(ready(Err(failed(KEPT)))),
         };
         let run = timeout(COMMIT_LIMIT, DB::settle(open, publisher, acks, leases));
         Box::pin(async move {
             match run.await {
                 Ok(Err(error)) if error.transient => Err(HandlerError::put_off(error)),
-                Ok(ended) => ended.map_err(|error| failed(error.into())),
+                Ok(ended) => ended.map_err(failed),
                 Err(_) => Err(HandlerError::put_off("the commit was not answered within 30 s")),
             }
+        })
+    }
+
+    fn try_out<'a>(
+        &'a self,
+        publisher: &'a Publisher,
+        messages: &'a [Prepared],
+    ) -> BoxFuture<'a, Result<(), HandlerError>> {
+        let mut open = match self.put(Place::Nowhere) {
+            Place::Here(open) => open,
+            Place::Nowhere => return Box::pin(ready(Ok(()))),
+            Place::Lent => return Box::pin(ready(Err(failed(KEPT)))),
+        };
+        Box::pin(async move {
+            let tried = DB::try_out(&mut open, publisher, messages).await;
+            self.put(Place::Here(open));
+            tried.map_err(failed)
         })
     }
 

@@ -69,13 +69,14 @@ impl Life {
     }
 
     pub(super) fn glance(&self) -> Report {
-        let phase = self.phase();
         let Some(vital) = self.vital() else {
             // Dropped without a stop.
             return Report::of(Phase::Stopped);
         };
         let (pulse, pool) = (vital.pulse(), vital.connections());
         let loops = vital.loops().into_iter();
+        // After the loops, which a stop ends.
+        let phase = self.phase();
         let mut report = Report {
             listener_up: Some(pulse.listener_up),
             last_claim_age: pulse.last_claim_age,

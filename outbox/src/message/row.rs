@@ -90,7 +90,7 @@ impl Row {
     }
 
     /// True when it was to be started earlier than now, `since_claim` after its
-    /// claim.
+    /// claim. On a clock that stands still, too, its time is over when it has passed.
     pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
         // Most have no such header: not parsed for it.
         if !self.headers.as_ref().is_some_and(Stored::may_expire) {
@@ -100,7 +100,7 @@ impl Row {
         let limit = headers.get(EXPIRES_IN).and_then(|limit| limit.parse().ok());
         let age = self.acquired_at.and_then(|at| at.duration_since(self.created_at).ok());
         let age = age.unwrap_or_default() + since_claim;
-        limit.is_some_and(|limit| age > Duration::from_millis(limit))
+        limit.is_some_and(|limit| age >= Duration::from_millis(limit))
     }
 }
 

@@ -13,7 +13,9 @@ pub(crate) fn age(duration: Duration) -> String {
         seconds @ 3600..=86_399 => Duration::from_secs(seconds / 60 * 60),
         seconds => Duration::from_secs(seconds / 3600 * 3600),
     };
-    humantime::format_duration(rounded).to_string()
+    let text = humantime::format_duration(rounded).to_string();
+    // A month is no multiple of an hour.
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -29,5 +31,6 @@ mod tests {
         assert_eq!(of(192.9), "3m 12s");
         assert_eq!(of(7384.0), "2h 3m");
         assert_eq!(of(90_061.0), "1day 1h");
+        assert_eq!(of(400.0 * 86_400.0), "1year 1month");
     }
 }

@@ -60,7 +60,7 @@ pub struct Sample {
     pub more_queues: bool,
     /// These queues were named: what is published is counted for all there are.
     #[serde(skip)]
-    named: bool,
+    pub(crate) named: bool,
 }
 
 /// What a queue held at one moment.

@@ -12,6 +12,7 @@ pub(crate) use collected::{Collected, Gathered};
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
 pub(crate) use prepare::{Due, Prepared, check_name};
+pub(crate) use publisher::MAX_PAYLOAD;
 pub use publisher::Publisher;
 pub use queue::{Queue, QueueFor, QueueName, QueueOf};
 pub(crate) use tally::Tally;

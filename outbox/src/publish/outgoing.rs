@@ -21,7 +21,8 @@ pub enum TimerConflict {
     /// Write nothing; the result is `Duplicate`.
     #[default]
     Ignore,
-    /// Move an unleased row to the new time if that is later. It is a new message then:
+    /// Move an unleased row to the new time if that is later, as the same delay given again
+    /// is. It is a new message then:
     /// with the new payload and headers, published now, with no attempt and no delivery
     /// spent.
     Extend,

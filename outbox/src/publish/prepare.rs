@@ -74,7 +74,11 @@ impl Outgoing {
             (None, Some(time)) => Due::At(within_range(time)?),
             (None, None) => Due::Now,
         };
-        if let (Some(delay), Some(limit)) = (self.delay, self.expires_in)
+        // As it is written.
+        let limit =
+            self.expires_in.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        if let (delay, Some(limit)) =
+            (self.delay.unwrap_or_default(), limit.map(Duration::from_millis))
             && limit <= delay
         {
             return Err(PublishError::ExpiresUndue { delay, limit });
@@ -95,8 +99,7 @@ impl Outgoing {
             let own = &mut Uuid::encode_buffer();
             text.push(CORRELATION_ID, inherited.unwrap_or(id.hyphenated().encode_lower(own)));
         }
-        if let Some(limit) = self.expires_in {
-            let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        if let Some(limit) = limit {
             agree(headers, &mut text, EXPIRES_IN, Some(&limit.to_string()))?;
         }
         trail.sign(headers, &mut text, id, self.trace.as_ref());

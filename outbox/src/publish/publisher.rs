@@ -22,7 +22,7 @@ use crate::telemetry::{self, PublishSpan, Sinks};
 use crate::tracking::Trail;
 
 /// Default of [`Publisher::max_payload`]: 16 MiB.
-const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
 /// PostgreSQL drops the connection on which a statement of 1 GiB comes.
 const MAX_BATCH: usize = 900_000_000;

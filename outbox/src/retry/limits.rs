@@ -75,7 +75,9 @@ macro_rules! with_limits {
 
             /// Ends the retries when the next run would come later than this
             /// after the first failure, by the delay of the strategy: one that an error
-            /// asks for ([`Failure`](trait@crate::Failure), `after`) is not measured.
+            /// asks for ([`Failure`](trait@crate::Failure), `after`) is not measured. The
+            /// time that runs and claims take counts, too: leave room for that beyond the
+            /// sum of the delays that you mean.
             #[must_use]
             pub fn max_total_delay(mut self, total: Duration) -> Self {
                 self.limits.max_total_delay = Some(total);

@@ -32,6 +32,7 @@ pub enum AckPolicy {
 
 /// Each worker is a task, from the start.
 const MAX_WORKERS: usize = 10_000;
+const MAX_BATCH: usize = 100_000;
 
 /// Of a shorter one a claim would take the most, and its rows come back unstarted.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -98,6 +99,12 @@ impl Options {
                 "`max_workers` is {}; it must be at most {MAX_WORKERS}: each is a task of its own, \
                  from the start",
                 self.max_workers
+            ));
+        }
+        if self.batch.size > MAX_BATCH {
+            wrong.push(format!(
+                "`batch` is {}; it must be at most {MAX_BATCH}: a run holds all of its messages",
+                self.batch.size
             ));
         }
         for (name, value, least) in [

@@ -10,6 +10,7 @@ use crate::error::BoxError;
 ///
 /// `()` is an ack and an `Err` asks the retry strategy, so most handlers never
 /// name this type.
+#[must_use = "return it: a word that is dropped is no word, and the message is acked"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -23,7 +23,9 @@ const WAITING: usize = 16_384;
 /// which they were told. It can harm no delivery: while it blocks, up to 16,384 events
 /// wait for it, and what comes then is dropped and counted
 /// ([`Stats::recorder_dropped`]); when it panics, that is counted and the next event is
-/// handed on ([`Stats::recorder_panics`]). A stop waits up to a second for what waits.
+/// handed on ([`Stats::recorder_panics`]). A stop waits up to a second for what waits, and up to
+/// another one for what its hooks published. Its thread ends, and it is dropped, once nothing of
+/// the app is left.
 ///
 /// # Examples
 /// ```no_run
@@ -105,8 +107,15 @@ impl Sinks {
 
     /// An app with these recorders starts.
     pub(crate) fn serve_process(&self) {
-        if self.0.is_some() {
-            *PROCESS.write().unwrap_or_else(PoisonError::into_inner) = self.clone();
+        *PROCESS.write().unwrap_or_else(PoisonError::into_inner) = self.clone();
+    }
+
+    /// The app with these recorders has stopped: nobody else's messages are theirs.
+    pub(crate) fn leave_process(&self) {
+        let mut process = PROCESS.write().unwrap_or_else(PoisonError::into_inner);
+        let same = |one: &Arc<[Sink]>, other| Arc::ptr_eq(one, other);
+        if self.0.as_ref().zip(process.0.as_ref()).is_some_and(|(own, now)| same(own, now)) {
+            process.0 = None;
         }
     }
 

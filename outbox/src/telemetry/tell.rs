@@ -35,7 +35,7 @@ impl Teller {
         }
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.counters.name()
     }
 
@@ -44,7 +44,7 @@ impl Teller {
         self.queues.iter().position(|known| **known == *queue).unwrap_or_default()
     }
 
-    pub(super) fn queue(&self, place: usize) -> &str {
+    pub(crate) fn queue(&self, place: usize) -> &str {
         self.queues.get(place).map_or("", |queue| &**queue)
     }
 

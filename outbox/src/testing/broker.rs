@@ -48,8 +48,9 @@ use crate::telemetry::Stats;
 /// Handlers run in the task that publishes, or lets time pass: they see its task-locals, where in
 /// production they see none.
 ///
-/// A handler's `timeout` runs on tokio's clock: use
-/// `#[tokio::test(start_paused = true)]` to have it in virtual time too.
+/// A handler's `timeout` runs on tokio's clock: use `#[tokio::test(start_paused = true)]` to have
+/// it in virtual time too. Then the time that a handler takes passes on the broker's clock as
+/// well; of real time only a timeout does.
 ///
 /// Whether handlers stand crashes, lost leases and a database that fails, a
 /// [simulation](Self::simulate) finds out.
@@ -164,7 +165,9 @@ impl TestBroker {
         self.store.now()
     }
 
-    /// Moves the clock on and runs everything that becomes due, each at its time.
+    /// Moves the clock on and runs everything that becomes due, each at its time. It waits for
+    /// handlers that another task runs: one that waits for what comes after this call waits for
+    /// ever. So do `run_until_idle` and `redeliver`.
     ///
     /// # Panics
     /// When a subscriber lacks something, as `publish` would say, or as

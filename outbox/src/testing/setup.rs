@@ -17,7 +17,7 @@ use crate::store::memory::MemoryStore;
 use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, Layer, Next, Subscriber, debug_chain, registered,
 };
-use crate::telemetry::Stats;
+use crate::telemetry::{Sinks, Stats};
 
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
@@ -45,13 +45,15 @@ pub(super) enum Drive {
 }
 
 impl TestBroker {
-    /// A broker with every handler that is linked into the test.
+    /// A broker with every handler that is linked into the test. It keeps dead letters, which
+    /// an app does where it was told to ([`App::dlq`]): [`TestBroker::of`] does what your app
+    /// does.
     #[must_use]
     pub fn new() -> Self {
         Self::with(registered())
     }
 
-    /// A broker with these subscribers.
+    /// A broker with these subscribers, which keeps dead letters.
     #[must_use]
     pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
         let setup = Setup {
@@ -69,7 +71,7 @@ impl TestBroker {
             store: MemoryStore::new(true),
             setup: Arc::new(Mutex::new(setup)),
             calls: Arc::<Mutex<Vec<Call>>>::default(),
-            publisher: Publisher::default(),
+            publisher: Publisher::default().telling(Sinks::default()),
             stats: Stats::default(),
         }
     }
@@ -104,7 +106,8 @@ impl TestBroker {
         setup.render = Arc::clone(&app.render);
         setup.mistakes.clone_from(&app.mistakes);
         drop(setup);
-        Self { store, publisher: Publisher::new(app.names.clone()), ..broker }
+        let publisher = Publisher::new(app.names.clone()).telling(Sinks::default());
+        Self { store, publisher, ..broker }
     }
 
     pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
@@ -153,7 +156,8 @@ impl TestBroker {
     }
 
     /// Lends transactions of this SQLite pool to handlers that take
-    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first needed;
+    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first lent (a test that
+    /// publishes there before calls [`outbox::migrate`](crate::migrate) first);
     /// what is published in such a transaction goes to the broker's rows when it
     /// commits. With a database in memory, give the pool one connection.
     ///

@@ -1,7 +1,7 @@
 //! What an app asks of the server: few connections, and no more rights than to
 //! read and write two tables.
 
-use outbox::{App, Outgoing};
+use outbox::{App, Context, FromContext, HandlerError, Outgoing, Subscriber, Tx};
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
@@ -14,6 +14,7 @@ use super::*;
 on_postgres!(
     forty_subscribers_use_at_most_five_connections_and_close_them,
     a_role_that_may_only_read_and_write_the_tables_is_enough,
+    a_server_that_cannot_watch_its_clients_lends_transactions_all_the_same,
 );
 
 async fn forty_subscribers_use_at_most_five_connections_and_close_them(db: &Db) {
@@ -75,4 +76,40 @@ async fn a_role_that_may_only_read_and_write_the_tables_is_enough(db: &Db) {
     running.stop().await.unwrap();
     db.exec(format!("DROP OWNED BY {role}")).await;
     db.exec(format!("DROP ROLE {role}")).await;
+}
+
+async fn books(ctx: Context) -> Result<(), HandlerError> {
+    let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+    sqlx::query("INSERT INTO done VALUES (1)").execute(&mut *tx).await?;
+    Ok(())
+}
+
+/// As on macOS and Windows: it refuses a setting behind the BEGIN, in the same message.
+async fn a_server_that_cannot_watch_its_clients_lends_transactions_all_the_same(db: &Db) {
+    db.exec("CREATE TABLE done (n bigint)").await;
+    db.exec(
+        "CREATE FUNCTION set_config(text, text, boolean) RETURNS text LANGUAGE plpgsql AS $$
+         BEGIN
+             IF $1 = 'client_connection_check_interval' THEN
+                 RAISE invalid_parameter_value;
+             END IF;
+             RETURN pg_catalog.set_config($1, $2, $3);
+         END $$",
+    )
+    .await;
+    let options = (*db.pg().connect_options()).clone();
+    let options = options.options([("search_path", "public,pg_catalog")]);
+    let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+    let booking = Subscriber::new("books", "q", books).requires::<Tx<sqlx::Postgres>>();
+    let app = App::postgres(pool.clone()).names(db.names.clone()).only([booking.max_workers(4)]);
+    let stats = app.stats();
+    db.send_all((0..40).map(|n| Outgoing::new("q", &n))).await;
+    let running = app.start().await.unwrap();
+    db.drained().await;
+    for _ in 0..8 {
+        pool.begin().await.unwrap().commit().await.unwrap();
+    }
+    running.stop().await.unwrap();
+    let [one] = &stats.subscribers()[..] else { panic!("there is one") };
+    assert_eq!((one.acked, one.snoozed, db.int("SELECT count(*) FROM done").await), (40, 0, 40));
 }

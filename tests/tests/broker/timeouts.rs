@@ -66,3 +66,21 @@ async fn the_time_of_a_timed_out_run_has_passed_on_the_broker_s_clock() {
     broker.publish("q", &7).await.unwrap();
     assert_eq!(broker.now(), start + 5 * SECOND);
 }
+
+/// A limit on the time of all runs would be another one in production.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_every_run_has_passed_on_the_broker_s_clock() {
+    let failing = Subscriber::new("it", "q", |_: outbox::Context| async {
+        tokio::time::sleep(10 * SECOND).await;
+        Err::<(), _>("no")
+    });
+    let broker =
+        TestBroker::with([failing.retry(Constant::new(10 * SECOND).max_total_delay(59 * SECOND))]);
+    let start = broker.now();
+    broker.publish("q", &7).await.unwrap();
+    assert_eq!(broker.now(), start + 10 * SECOND);
+    broker.run_until_idle().await;
+    // It failed after 10, 30, 50 and 70 s, and would have again after 90.
+    assert_eq!(runs(&broker), 4);
+    assert_eq!(broker.now(), start + 70 * SECOND);
+}

@@ -23,6 +23,7 @@ on_both!(
     a_purge_deletes_no_more_than_somebody_agreed_to,
     a_letter_that_is_named_twice_is_one,
     a_result_that_cannot_be_written_is_no_success,
+    a_log_that_cannot_be_written_ends_no_change,
     an_error_cannot_command_the_terminal,
     a_change_of_everything_has_to_be_said,
     an_unknown_letter_is_an_error,
@@ -245,6 +246,17 @@ async fn a_result_that_cannot_be_written_is_no_success(db: &Db) {
         assert_eq!(ran.status.code(), Some(1), "{args:?}: {ran:?}");
         assert!(String::from_utf8_lossy(&ran.stderr).contains("cannot be written"), "{ran:?}");
     }
+}
+
+/// What was done is done, and is said.
+async fn a_log_that_cannot_be_written_ends_no_change(db: &Db) {
+    plant(db, "orders", 1).await;
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut replay = command(db, &["dlq", "replay", "--queue", "orders", "--yes", "--json"]);
+    replay.env("RUST_LOG", "outbox=info").stdout(Stdio::piped()).stderr(full);
+    let ran = replay.spawn().unwrap().wait_with_output().await.unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains(r#""replayed":1"#), "{ran:?}");
 }
 
 /// A queue may have any name, and errors name it.

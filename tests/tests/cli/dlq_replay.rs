@@ -15,6 +15,7 @@ on_both!(
     a_replay_may_change_what_is_put_back,
     arguments_that_make_no_sense_are_refused_before_anybody_is_asked,
     a_canary_keeps_the_others_back,
+    a_canary_is_not_sent_into_a_queue_that_is_paused,
     a_trial_shows_what_a_handler_would_do_and_undoes_it,
     ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is_killed,
 );
@@ -138,6 +139,16 @@ async fn arguments_that_make_no_sense_are_refused_before_anybody_is_asked(db: &D
         let refused = run(db, &[&["dlq", "replay", "--all"], wrong].concat()).await;
         assert!(refused.code == 2 && refused.err.contains(told), "{wrong:?}: {refused:?}");
     }
+    assert_eq!(db.rows().await, 0);
+}
+
+/// It would wait, and be taken for a failure.
+async fn a_canary_is_not_sent_into_a_queue_that_is_paused(db: &Db) {
+    plant(db, "orders", 2).await;
+    run(db, &["pause", "orders"]).await.good();
+    let canary = ["dlq", "replay", "--queue", "orders", "--canary", "1", "--yes"];
+    let refused = run(db, &canary).await;
+    assert!(refused.code == 2 && refused.err.contains("orders is paused"), "{refused:?}");
     assert_eq!(db.rows().await, 0);
 }
 

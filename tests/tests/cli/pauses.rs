@@ -43,6 +43,8 @@ async fn a_name_of_which_nothing_is_known_is_doubted(db: &Db) {
     assert!(known.code == 0 && known.err.is_empty(), "{known:?}");
     let unknown = run(db, &["pause", "order\u{7}"]).await;
     assert!(unknown.code == 0 && unknown.err.contains("order\\u{7}"), "{unknown:?}");
+    let resumed = run(db, &["resume", "ordre"]).await;
+    assert!(resumed.code == 0 && resumed.err.contains("is the name right?"), "{resumed:?}");
     let silent = run(db, &["pause", "ordre", "--json"]).await;
     assert!(silent.err.is_empty() && silent.json()["paused"][0]["queue"] == "ordre", "{silent:?}");
 }

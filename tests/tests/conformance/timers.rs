@@ -75,6 +75,15 @@ async fn an_expired_lease_still_holds_the_name<B: Bench>(b: B) {
     assert_eq!(b.send(extending(2, HOUR)).await, Published::Duplicate);
 }
 
+/// Who puts something off whenever it is asked for again means the last one.
+async fn the_same_delay_again_brings_the_second_message<B: Bench>(b: B) {
+    let id = first(&b, HOUR).await;
+    for n in 2..50 {
+        assert_eq!(b.send(extending(n, HOUR)).await, Published::Extended(id));
+        assert_eq!(payload(&b, id).await, (n.to_string().into_bytes(), Some(n.into())));
+    }
+}
+
 async fn a_later_time_moves_the_row<B: Bench>(b: B) {
     let id = first(&b, HOUR).await;
     assert_eq!(b.send(extending(2, HOUR * 2)).await, Published::Extended(id));
@@ -271,6 +280,7 @@ cases! {
     a_leased_name_writes_nothing,
     a_leased_name_is_not_extended,
     an_expired_lease_still_holds_the_name,
+    the_same_delay_again_brings_the_second_message,
     a_later_time_moves_the_row,
     a_moved_row_was_published_when_it_was_moved,
     an_earlier_time_changes_nothing,

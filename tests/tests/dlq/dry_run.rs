@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use outbox::dlq::{DryOutcome, Filter, Replay};
 use outbox::{Context, FailureReason, FromContext, HandlerError, Subscriber, Tx};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
 
@@ -17,7 +17,10 @@ on_both!(
     a_handler_without_a_transaction_is_not_run,
     what_cannot_be_tried_is_told,
     a_handler_that_would_never_have_its_transaction_is_not_said_to_ack,
+    a_letter_whose_timer_is_set_again_is_not_tried,
 );
+
+on_postgres!(what_only_a_commit_would_refuse_is_told);
 
 macro_rules! handler {
     ($name:ident, $database:ty, $insert:literal) => {
@@ -171,5 +174,41 @@ async fn a_handler_that_would_never_have_its_transaction_is_not_said_to_ack(db: 
     let app = db.app().only([books(db).ack(outbox::AckPolicy::AckFirst)]);
     let told = app.dry_run(letter(db, 2).await).await.unwrap_err().to_string();
     assert!(told.contains("`AckFirst`"), "{told}");
+    untouched(db).await;
+}
+
+async fn a_letter_whose_timer_is_set_again_is_not_tried(db: &Db) {
+    plant(db, "a", 2).await;
+    db.exec("CREATE TABLE done (n bigint)").await;
+    db.exec("UPDATE outbox_dlq SET timer_id = 't' WHERE original_id = 2").await;
+    let hour = std::time::Duration::from_secs(3600);
+    db.send(outbox::Outgoing::new("a", &9).timer_id("t").delay(hour)).await;
+    let app = db.app().only([books(db)]);
+    let refused = app.dry_run(letter(db, 2).await).await.unwrap_err().to_string();
+    assert!(refused.contains("a live row of the queue has its timer name"), "{refused}");
+    app.dry_run(letter(db, 1).await).await.unwrap();
+}
+
+/// A constraint that is deferred, and a statement whose error the handler kept to itself.
+async fn what_only_a_commit_would_refuse_is_told(db: &Db) {
+    plant(db, "a", 2).await;
+    db.exec("CREATE TABLE known (n bigint PRIMARY KEY)").await;
+    db.exec("INSERT INTO known VALUES (3)").await;
+    db.exec("CREATE TABLE done (n bigint REFERENCES known DEFERRABLE INITIALLY DEFERRED)").await;
+    let app = db.app().only([books(db)]);
+    let trial = app.dry_run(letter(db, 2).await).await.unwrap();
+    assert_eq!(trial.outcome, DryOutcome::Dead(FailureReason::RetryTerminal));
+    let (kind, text) = trial.error.unwrap();
+    assert!(kind == HandlerError::TRANSACTION && text.contains("foreign key"), "{kind}: {text}");
+
+    let keeps = Subscriber::new("keeps", "a", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        drop(sqlx::query("SELECT nothing").execute(&mut *tx).await);
+        Ok::<_, HandlerError>(())
+    });
+    let keeps = keeps.requires::<Tx<sqlx::Postgres>>().retry(outbox::retry::NoRetry);
+    let trial = db.app().only([keeps]).dry_run(letter(db, 2).await).await.unwrap();
+    let (kind, text) = trial.error.unwrap();
+    assert!(kind == HandlerError::TRANSACTION && text.contains("aborted"), "{kind}: {text}");
     untouched(db).await;
 }

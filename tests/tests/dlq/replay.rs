@@ -23,9 +23,11 @@ on_both!(
     large_filters_go_in_batches,
     letters_that_fail_while_it_runs_are_left_alone,
     a_rate_is_kept,
+    what_a_stall_held_back_does_not_go_out_all_at_once,
 );
 
 on_postgres!(replays_that_wait_for_each_other_both_end_well);
+outbox_tests::cases!(sqlite in sqlite_only: large_letters_go_back_a_few_at_a_time);
 
 /// Of letters with the same timer names, in opposite orders.
 async fn replays_that_wait_for_each_other_both_end_well(db: &Db) {
@@ -248,6 +250,9 @@ async fn options_that_make_no_sense_are_refused_at_once(db: &Db) {
         .to_queue("")
         .per_second(0.0)
         .canary(outbox::dlq::Canary::new(0, 2.0));
+    let large = Replay::new().payload(vec![0; (16 << 20) + 1]);
+    let large = letters(db).replay(&Filter::new().ids([1]), &large).await.unwrap_err().to_string();
+    assert!(large.contains("16777216"), "{large}");
     let told = letters(db).replay(&Filter::new(), &how).await.unwrap_err().to_string();
     for wrong in ["one letter", "queue name is empty", "above 0", "at least one"] {
         assert!(told.contains(wrong), "{told}");
@@ -324,4 +329,33 @@ async fn a_rate_is_kept(db: &Db) {
     assert_eq!(report.replayed, 30);
     let took = begun.elapsed().as_secs_f64();
     assert!((1.0..20.0).contains(&took), "{took} s for 30 letters at 20 a second");
+}
+
+/// As while a batch waits for somebody's transaction.
+async fn what_a_stall_held_back_does_not_go_out_all_at_once(db: &Db) {
+    plant(db, "a", 40).await;
+    let (mut begun, mut after) = (None, 0);
+    let how = Replay::new().per_second(20.0);
+    let stall = |batch: &[Replayed]| match begun {
+        None => {
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            begun = Some(std::time::Instant::now());
+        }
+        Some(_) => after += batch.len(),
+    };
+    letters(db).replay_with(&Filter::new(), &how, stall).await.unwrap();
+    let took = begun.unwrap().elapsed().as_secs_f64();
+    assert_eq!(after, 20);
+    assert!(took > 0.9, "20 letters in {took} s at 20 a second");
+}
+
+/// Nobody else writes while a batch is put back.
+async fn large_letters_go_back_a_few_at_a_time(db: &Db) {
+    plant(db, "a", 5).await;
+    db.exec("UPDATE outbox_dlq SET payload = zeroblob(5 << 20)").await;
+    let mut batches = Vec::new();
+    let note = |batch: &[Replayed]| batches.push(batch.len());
+    let report = letters(db).replay_with(&Filter::new(), &Replay::new(), note).await.unwrap();
+    assert_eq!((report.replayed, &*batches), (5, &[2, 2, 1][..]));
+    assert_eq!(db.rows().await, 5);
 }

@@ -1,13 +1,14 @@
 //! Handlers that block every thread of the runtime: nothing of the app runs
 //! meanwhile but the thread that extends leases.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::{Context, Subscriber};
+use outbox::{Context, State, Subscriber, subscriber};
 use outbox_tests::db::Db;
-use outbox_tests::wait::eventually_within;
+use outbox_tests::probe::free;
+use outbox_tests::wait::{eventually, eventually_within};
 use outbox_tests::{capture, on_both};
 
 use super::MINUTE;
@@ -15,6 +16,7 @@ use super::MINUTE;
 on_both!(
     a_lease_outlives_handlers_that_block_the_whole_runtime,
     a_lease_of_which_little_is_left_outlives_them_too,
+    a_process_whose_threads_are_all_held_leaves_the_rows_to_others,
 );
 
 async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
@@ -68,4 +70,56 @@ async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each of the late ones was delivered once");
     assert_eq!(db.letters().await, 0);
+}
+
+/// The first runs on after its timeout, for as long as the test likes.
+#[subscriber(
+    "q",
+    max_workers = 1,
+    timeout = "20ms",
+    lease_ttl = "1s",
+    min_poll = "50ms",
+    max_poll = "100ms",
+    retry = NoRetry
+)]
+fn held(n: i64, State(gate): State<Arc<Mutex<()>>>) {
+    if n == 0 {
+        drop(gate.lock());
+    }
+}
+
+async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db) {
+    let gate = Arc::new(Mutex::new(()));
+    let (holds, held_open) = std::sync::mpsc::channel::<()>();
+    let holder = {
+        let gate = Arc::clone(&gate);
+        std::thread::spawn(move || {
+            let _hold = gate.lock();
+            let _ = held_open.recv();
+        })
+    };
+    let app = db.app().only([held::subscriber()]).state(Arc::clone(&gate));
+    let stats = app.stats();
+    let waited = || stats.subscribers().iter().map(|one| one.waited_too_long).sum::<u64>();
+    let running = app.start().await.unwrap();
+    db.publish("q", 0).await;
+    eventually("it times out", async || db.letters().await == 1).await;
+    db.publish("q", 1).await;
+    eventually("it is given back", async || waited() > 0).await;
+    let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
+    eventually("nobody has it", async || db.int(leased).await == 0).await;
+    for _ in 0..15 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(db.int(leased).await, 0, "whoever cannot run it does not take it");
+    }
+    let (another, probe) = free("another", "q");
+    let other = db.app().only([another]).start().await.unwrap();
+    assert_eq!(probe.start().await.n, 1);
+    other.stop().await.unwrap();
+    db.publish("q", 2).await;
+    drop(holds);
+    eventually("it goes on", async || db.rows().await == 0).await;
+    running.stop().await.unwrap();
+    holder.join().unwrap();
+    assert_eq!(db.letters().await, 1);
 }

@@ -190,6 +190,7 @@ async fn whoever_keeps_the_locks_of_sleepers_costs_no_connection(db: &Db) {
     let running = db.app().only([subscriber]).start().await.unwrap();
     db.publish("q", 7).await;
     probe.start().await;
+    assert_eq!(running.health().check().await.listener_up, Some(false), "no wakes are heeded");
     let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     eventually("it waits", async || db.int(waiting).await == 1).await;

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use outbox::{Outgoing, Publisher};
+use outbox::retry::NoRetry;
+use outbox::{Context, FromContext, HandlerError, Outgoing, Publisher, Subscriber, Tx};
 use outbox_tests::backend::{require, unique};
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
@@ -79,6 +80,24 @@ async fn produce(db: &Db, n: i64) -> bool {
     }
 }
 
+/// Publishes with its ack, and never tries twice.
+fn relay() -> Subscriber {
+    Subscriber::new("relay", "relay", |ctx: Context| async move {
+        ctx.publisher().collect(Outgoing::new("q", &-1))
+    })
+    .retry(NoRetry)
+}
+
+fn relay_in_transaction() -> Subscriber {
+    Subscriber::new("in_transaction", "in tx", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        outbox::publish(&mut tx, "q", &-1).await?;
+        Ok::<_, HandlerError>(())
+    })
+    .requires::<Tx<sqlx::Postgres>>()
+    .retry(NoRetry)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
     if !require("postgres") {
@@ -91,8 +110,9 @@ async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
     db.exec("CREATE TABLE biz (n bigint)").await;
     let (subscriber, probe) = free("it", "q");
     let often = Duration::from_secs(1);
-    let running =
-        db.app().only([subscriber.min_poll(often).max_poll(often)]).start().await.unwrap();
+    let all = [subscriber, relay(), relay_in_transaction()];
+    let all = all.map(|one| one.min_poll(often).max_poll(often));
+    let running = db.app().only(all).start().await.unwrap();
     let mut holder = PgConnection::connect(&server.url).await.unwrap();
     for sql in ["LISTEN held", "BEGIN", "SELECT 1"] {
         holder.execute(sql).await.unwrap();
@@ -112,6 +132,8 @@ async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
             break;
         }
         refused += 1;
+        // Of which nobody is notified: their handlers publish.
+        db.exec("INSERT INTO outbox (queue, payload) VALUES ('relay', '1'), ('in tx', '1')").await;
         assert!(begun.elapsed() < Duration::from_secs(120), "{refused} were refused");
         sleep(OFTEN).await;
     }
@@ -123,6 +145,9 @@ async fn a_full_notify_queue_loses_nothing_and_publishing_goes_on_unnotified() {
     }
     eventually("polling finds them", async || db.rows().await == 0).await;
     let mut seen: Vec<i64> = probe.more().await.iter().map(|run| run.n).collect();
+    let relayed = seen.iter().filter(|n| **n < 0).count();
+    assert_eq!((relayed, db.letters().await), (2 * refused, 0), "no failure of theirs");
+    seen.retain(|n| *n > 0);
     seen.sort_unstable();
     let written = db.texts("SELECT n::text FROM biz ORDER BY biz.n").await;
     let written: Vec<i64> = written.iter().map(|n| n.parse().unwrap()).collect();

@@ -2,8 +2,8 @@
 
 use outbox::retry::{Constant, NoRetry};
 use outbox::{
-    Batch, Context, FromContext, HandlerError, HandlerResult, Next, Outcome, Outgoing,
-    PublishError, Subscriber, Tx, subscriber,
+    Batch, Context, FromContext, HandlerError, HandlerResult, Next, Outgoing, PublishError,
+    Subscriber, Tx, subscriber,
 };
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
@@ -249,12 +249,8 @@ async fn what_was_written_for_a_message_that_its_layer_gave_up_does_not_commit(d
 async fn what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not_commit(db: &Db) {
     run_slowly(db, |ctx, next| async move {
         let fails = is_failed(&ctx);
-        next.run(ctx).await?;
-        if fails {
-            Err(HandlerError::new("Late", "it is not good enough"))
-        } else {
-            Ok(Outcome::Ack)
-        }
+        let word = next.run(ctx).await?;
+        if fails { Err(HandlerError::new("Late", "it is not good enough")) } else { Ok(word) }
     })
     .await;
     assert_eq!((done(db).await, db.letters().await), (3, 0));

@@ -16,6 +16,7 @@ on_postgres!(
     a_commit_without_an_answer_gives_the_pool_its_place_back,
     a_transaction_that_was_kept_is_undone_when_it_is_dropped,
     a_savepoint_that_is_given_up_half_way_is_its_handler_s_failure,
+    an_ack_goes_by_no_plan_of_when_the_table_was_empty,
 );
 
 fn pool_of_one(options: sqlx::postgres::PgConnectOptions) -> PgPool {
@@ -119,4 +120,31 @@ async fn a_savepoint_that_is_given_up_half_way_is_its_handler_s_failure(db: &Db)
     running.stop().await.unwrap();
     assert_eq!(db.texts("SELECT error_kind FROM outbox_dlq").await, ["transaction"]);
     assert_eq!(done(db).await, 0);
+}
+
+/// Its connection is the user's, with the user's settings.
+async fn an_ack_goes_by_no_plan_of_when_the_table_was_empty(db: &Db) {
+    const MANY: i64 = 100_000;
+    with_domain(db).await;
+    let paying = Subscriber::new("pay", "q", pay).requires::<Tx<sqlx::Postgres>>();
+    let pool = pool_of_one((*db.pg().connect_options()).clone());
+    let app = App::postgres(pool.clone()).names(db.names.clone()).only([paying]);
+    let running = app.start().await.unwrap();
+    for n in 0..8 {
+        db.publish("q", n).await;
+        db.drained().await;
+    }
+    db.exec(format!(
+        "INSERT INTO outbox (queue, payload) SELECT 'other', '1' FROM generate_series(1, {MANY})"
+    ))
+    .await;
+    db.publish("q", 9).await;
+    eventually("it is handled", async || db.rows().await == MANY).await;
+    running.stop().await.unwrap();
+    pool.close().await;
+    let read = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'outbox'";
+    // As of when its session has ended.
+    tokio::time::sleep(SECOND).await;
+    let read = db.int(read).await;
+    assert!(read < MANY / 2, "{read} rows were read one after the other");
 }

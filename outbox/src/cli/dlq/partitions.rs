@@ -76,7 +76,14 @@ impl DropMonths {
         let before = self.older_than.time(letters).await?;
         let months = letters.partitions().await?;
         let old = months.iter().filter(|month| month.until.is_some_and(|until| until <= before));
-        let going: Vec<_> = old.filter(|month| self.with_open || month.open == 0).collect();
+        let (going, staying): (Vec<_>, Vec<_>) =
+            old.partition(|month| self.with_open || month.open == 0);
+        // To drop one the whole table is locked: not for nothing.
+        if going.is_empty() && !staying.is_empty() {
+            let kept: Vec<_> = staying.into_iter().map(Dropped::kept).collect();
+            context.out.result(&json!({ "months": kept }), || told(&kept));
+            return Ok(Done::Bad);
+        }
         if !going.is_empty() {
             let mut told = String::from("drop for good");
             for month in &going {

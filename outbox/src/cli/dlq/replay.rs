@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
 use super::super::output::printable;
-use super::super::publish::json_document;
+use super::super::publish::{all, json_document};
 use super::super::queues;
 use super::selection::{self, Selection};
 use super::{Context, DeadLetters, Done, Trouble, shown};
-use crate::dlq::{Canary, CanaryOutcome, Kept, Replay, ReplayReport, Replayed};
+use crate::dlq::{Canary, CanaryOutcome, Filter, Kept, Replay, ReplayReport, Replayed};
 
 /// Letters that are listed one by one; of all others there are counts.
 const LISTED: usize = 1000;
@@ -57,7 +57,7 @@ pub(super) struct ReplayLetters {
     canary_share: f64,
     /// How long the canary is waited for.
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "canary",
-        value_parser = humantime::parse_duration)]
+        value_parser = crate::duration::parse)]
     canary_patience: Duration,
     /// Run the handler of this program in a transaction that is rolled back, and show
     /// what would become of the letters; for handlers that take `Tx`, and for ids.
@@ -88,6 +88,9 @@ impl ReplayLetters {
             && is_json(letters, *id).await?
         {
             json_document(payload)?;
+        }
+        if self.canary.is_some() {
+            self.refuse_paused(context, &filter).await?;
         }
         let which = selection::told(&filter);
         // Those that are counted, and no others.
@@ -143,11 +146,24 @@ impl ReplayLetters {
         Ok(if good { Done::Good } else { Done::Bad })
     }
 
+    /// A canary on a queue that is paused would only wait, and be taken for a failure.
+    async fn refuse_paused(&self, context: &Context, filter: &Filter) -> Result<(), Trouble> {
+        let Some(queue) = self.to_queue.as_ref().or(filter.queue.as_ref()) else { return Ok(()) };
+        let paused = context.operator()?.paused().await?;
+        if paused.iter().all(|one| one.queue != *queue) {
+            return Ok(());
+        }
+        Err(Trouble::Usage(format!(
+            "{} is paused, so nobody would handle the canary: `resume` it first, or replay without one",
+            printable(queue)
+        )))
+    }
+
     fn payload(&self) -> Result<Option<Vec<u8>>, Trouble> {
         let Some(path) = &self.payload_file else {
             return Ok(self.payload.clone().map(String::into_bytes));
         };
-        let bytes = std::fs::read(path);
+        let bytes = std::fs::File::open(path).and_then(all);
         bytes
             .map(Some)
             .map_err(|error| Trouble::Usage(format!("{} cannot be read: {error}", path.display())))

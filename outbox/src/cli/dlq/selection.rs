@@ -49,10 +49,10 @@ impl FromStr for When {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text:?} is neither a time as `2026-11-22T04:20:00Z` nor an age as `2h`");
-        if let Ok(age) = humantime::parse_duration(text) {
-            return Ok(Self::Ago(age));
+        if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+            return Ok(Self::At(time));
         }
-        humantime::parse_rfc3339_weak(text).map(Self::At).map_err(|_| wrong())
+        crate::duration::parse(text).map(Self::Ago).map_err(|error| format!("{}: {error}", wrong()))
     }
 }
 

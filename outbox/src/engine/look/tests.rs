@@ -275,3 +275,29 @@ fn who_found_a_row_polls_as_often_as_at_first() {
     gets(&mut look, &rows(1, at(0)), now);
     assert!(look.poll_wait <= MS);
 }
+
+/// Somebody has locked what was due, and tells nobody when it lets go.
+#[test]
+fn who_was_woken_for_nothing_that_it_knows_of_polls_as_often_as_at_first() {
+    let (mut look, now) = look();
+    let vain = |look: &mut Look, taken: &Taken| {
+        look.vain = 0;
+        gets(look, taken, now);
+        look.not_before = now;
+        look.poll_wait
+    };
+    let often = |look: &mut Look| {
+        look.polls = Backoff::of_polls(MS, HOUR);
+        for _ in 0..30 {
+            vain(look, &Taken::default());
+        }
+    };
+    often(&mut look);
+    assert!(vain(&mut look, &Taken::default()) > HOUR / 2, "it polled");
+    look.reader.signal.wake();
+    assert!(vain(&mut look, &Taken::default()) <= MS);
+    often(&mut look);
+    look.reader.signal.wake();
+    let later = Taken { next: Some(HOUR), ..Taken::default() };
+    assert!(vain(&mut look, &later) > HOUR / 2, "it knows of the next row");
+}

@@ -160,6 +160,8 @@ impl Tables {
             Due::At(time) => from_micros(to_micros(time)),
         };
         let now = self.now;
+        // Of two equal delays the second ends later, though this clock stands still.
+        let is_delay = !matches!(message.due, Due::At(_));
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));
         if let Some(id) = live {
             let extend = message.extend;
@@ -167,7 +169,8 @@ impl Tables {
                 Some(stored) if extend && stored.row.acquired_token.is_none() => {
                     let before = stored.row.clone();
                     stored.locked_by = tx;
-                    if next_attempt_at > stored.row.next_attempt_at {
+                    let until = stored.row.next_attempt_at;
+                    if next_attempt_at > until || (is_delay && next_attempt_at == until) {
                         stored.row.next_attempt_at = next_attempt_at;
                         stored.row.payload = message.payload;
                         stored.row.headers = Some(message.headers.into());

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sqlx::Postgres;
 use sqlx::postgres::PgPool;
+use sqlx::{Executor as _, Postgres};
 use tokio::time::timeout;
 
 use super::CONNECT_LIMIT;
@@ -12,7 +12,7 @@ use super::runs::Runs;
 use super::transaction::{Closing, is_open};
 use crate::error::{StoreError, has_code, takes_no_writes};
 use crate::extract::{Begun, Ended, Lender, Open, lends};
-use crate::publish::{Publisher, Tally};
+use crate::publish::{Prepared, Publisher, Tally};
 use crate::store::{Handled, Lease};
 
 /// Whatever the database's default is: the ack deletes a row that the extension of its lease
@@ -103,6 +103,20 @@ impl lends::Lends for Postgres {
         }
     }
 
+    async fn try_out(
+        open: &mut Open<Self>,
+        publisher: &Publisher,
+        messages: &[Prepared],
+    ) -> Result<(), StoreError> {
+        if !is_open(&open.tx) {
+            return Err(StoreError::new("commit", OVER, false));
+        }
+        publisher.insert(&mut open.tx, messages, &mut Tally::begin()).await?;
+        // A statement that has failed before is told of here, too.
+        let checked = open.tx.execute("SET CONSTRAINTS ALL IMMEDIATE").await;
+        checked.map(|_| ()).map_err(StoreError::of("commit"))
+    }
+
     async fn roll_back(open: Open<Self>, _: &Publisher, _: &[Lease]) -> Result<(), StoreError> {
         open.tx.rollback().await.map_err(StoreError::of("roll back"))
     }
@@ -124,7 +138,9 @@ async fn write(
     }
     let mut acked = vec![false; acks.len()];
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
-        let ack = runs.bound(publisher.statements().postgres.ack());
+        // Planned anew: on a connection of the user's, whose plans go by what was known of the
+        // table when they were made, one of an empty table would read all of it for ever.
+        let ack = runs.bound(publisher.statements().postgres.ack()).persistent(false);
         let row = ack.fetch_one(&mut **tx).await;
         row.and_then(|row| runs.note(&row, &mut acked)).map_err(unacked)?;
     }

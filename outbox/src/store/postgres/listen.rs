@@ -34,6 +34,8 @@ pub struct PgWakes {
     unnoticed: Vec<String>,
     /// When to ask for a sign of life.
     probe_at: Instant,
+    /// A sign of life that was asked for.
+    echo: Option<String>,
 }
 
 impl PgWakes {
@@ -57,6 +59,7 @@ impl PgWakes {
             sleepers: Sleepers::new(names),
             unnoticed: Vec::new(),
             probe_at: Instant::now() + PROBE_EVERY,
+            echo: None,
         };
         wakes.probe().await?;
         Ok(wakes)
@@ -69,6 +72,7 @@ impl PgWakes {
     async fn probe(&mut self) -> Result<(), StoreError> {
         let text = format!("{PROBE}{}", Uuid::new_v4());
         let (channel, payload) = (self.channel.clone(), text.clone());
+        self.echo = Some(text.clone());
         let listener = &mut self.listener;
         let echo = async {
             let notify = "SELECT pg_notify($1, $2), current_setting('transaction_read_only')::bool";
@@ -85,7 +89,10 @@ impl PgWakes {
             }
         };
         match timeout(ANSWER_LIMIT, echo).await {
-            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(true)) => {
+                self.echo = None;
+                Ok(())
+            }
             Ok(Ok(false)) => Err(lost()),
             Ok(Err(error)) => Err(StoreError::of("listen")(error)),
             Err(_) => {
@@ -126,6 +133,10 @@ impl Wakes for PgWakes {
             match timeout_at(next, self.listener.try_recv()).await {
                 Ok(Ok(Some(heard))) => {
                     self.probe_at = Instant::now() + PROBE_EVERY;
+                    if self.echo.take_if(|echo| echo == heard.payload()).is_some() {
+                        // Of a probe that was given up half-way, with the wakes that it has read.
+                        return Ok(Wake::All);
+                    }
                     if !heard.payload().starts_with(PROBE) {
                         return Ok(Wake::Queue(heard.payload().to_owned()));
                     }

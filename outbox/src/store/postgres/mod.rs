@@ -37,6 +37,7 @@ use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, Postgres};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use connect::Source;
@@ -201,7 +202,7 @@ impl PgStore {
         run: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>,
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
-        let mut used = Used(None);
+        let mut used = Used { store: self, one: None };
         // Nothing was refused but a connection, also where a password is just being replaced.
         let unsent = |error| StoreError {
             perhaps_done: false,
@@ -209,12 +210,11 @@ impl PgStore {
             transient: true,
             ..StoreError::of(action)(error)
         };
-        let one = used.0.insert(self.acquire().await.map_err(unsent)?);
+        let one = used.one.insert(self.acquire().await.map_err(unsent)?);
         let Ok(result) = timeout(STATEMENT_LIMIT, run(&mut one.connection)).await else {
-            self.distrust();
             return Err(StoreError::new(action, "no answer within 30 s", true));
         };
-        if let Some(one) = used.0.take() {
+        if let Some(one) = used.one.take() {
             self.put_back(one, spare, result.as_ref().err());
         }
         result.map_err(StoreError::of(action))
@@ -268,12 +268,19 @@ impl PgStore {
 /// A connection on which a statement runs. One that is left without its answer
 /// does not go back to the pool, which would wait for the answer with no end and
 /// keep the place of the connection taken.
-struct Used(Option<One>);
+struct Used<'a> {
+    store: &'a PgStore,
+    one: Option<One>,
+}
 
-impl Drop for Used {
+impl Drop for Used<'_> {
     fn drop(&mut self) {
-        if let Some(unanswered) = self.0.take() {
+        if let Some(unanswered) = self.one.take() {
             drop(unanswered.connection.detach());
+            // Outside of a runtime nothing goes back to the pool.
+            if Handle::try_current().is_ok() {
+                self.store.distrust();
+            }
         }
     }
 }

@@ -49,10 +49,10 @@ impl PublishSql {
         query(text).persistent(self.prepared)
     }
 
-    /// One that moves timers reads the table before it writes. A plan that was made for an empty
+    /// One that looks for timers reads the table before it writes. A plan that was made for an empty
     /// one reads all of a large one for each, and the caller's connection would keep it.
-    fn query_for(&self, text: &Arc<str>, moves: bool) -> Statement {
-        query(text).persistent(self.prepared && !moves)
+    fn query_for(&self, text: &Arc<str>, looks: bool) -> Statement {
+        query(text).persistent(self.prepared && !looks)
     }
 
     pub(super) fn ack(&self) -> &Arc<str> {
@@ -207,7 +207,7 @@ async fn cancel_timer(
     timer_id: &str,
 ) -> Result<bool, StoreError> {
     let own = &statements.postgres;
-    let statement = own.query(&own.sql.cancel_timer);
+    let statement = own.query_for(&own.sql.cancel_timer, true);
     let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
     let row = row.fetch_optional(&mut *connection).await;
     Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())

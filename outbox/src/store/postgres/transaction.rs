@@ -13,6 +13,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::timeout;
 
 use super::CONNECT_LIMIT;
+use crate::error::takes_no_writes;
 
 /// Closes its connection when it is dropped before it has ended.
 pub struct Closing<DB: Database>(Option<PoolConnection<DB>>);
@@ -27,7 +28,9 @@ impl<DB: Database> Closing<DB> {
         let Ok(begun) = timeout(CONNECT_LIMIT, answer).await else {
             return Err(sqlx::Error::Io(ErrorKind::TimedOut.into()));
         };
-        if let Err(sqlx::Error::Database(_)) = begun {
+        // What refused to begin has begun nothing. What was refused behind the BEGIN, in the
+        // same message, has left a transaction that sqlx knows nothing of.
+        if begun.as_ref().is_err_and(takes_no_writes) {
             tx.0.take();
         }
         begun.map(|()| tx)

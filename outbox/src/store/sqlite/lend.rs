@@ -137,6 +137,16 @@ impl lends::Lends for Sqlite {
         ended
     }
 
+    /// Deferred foreign keys are checked by nothing but a commit.
+    async fn try_out(
+        open: &mut Open<Self>,
+        publisher: &Publisher,
+        messages: &[Prepared],
+    ) -> Result<(), StoreError> {
+        goes_on(&mut open.tx).await?;
+        publisher.insert(&mut open.tx, messages, &mut Tally::begin()).await
+    }
+
     /// The leases may have run out, since nobody could extend them: they begin anew
     /// before somebody else can write, so that the handler's error can be settled.
     async fn roll_back(

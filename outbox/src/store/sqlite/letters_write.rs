@@ -15,6 +15,9 @@ use crate::store::answers::place;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// So much is put back in one transaction, and one letter more.
+const BATCH_BYTES: i64 = 8 << 20;
+
 impl SqliteDesk {
     pub(crate) async fn replay(
         &self,
@@ -24,12 +27,12 @@ impl SqliteDesk {
         limit: i64,
     ) -> Result<Moved> {
         let mut tx = self.writing("replay").await?;
-        let moved = self.replay_on(&mut tx, filter, after, put, limit).await?;
+        let moved = self.replay_some(&mut tx, filter, after, put, limit, BATCH_BYTES).await?;
         tx.commit().await.map_err(failed("replay"))?;
         Ok(moved)
     }
 
-    /// Letter by letter: a row tells its letter no other way.
+    /// All at once, in the caller's transaction.
     async fn replay_on(
         &self,
         connection: &mut SqliteConnection,
@@ -38,16 +41,34 @@ impl SqliteDesk {
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
+        self.replay_some(connection, filter, after, put, limit, i64::MAX).await
+    }
+
+    /// Letter by letter: a row tells its letter no other way.
+    async fn replay_some(
+        &self,
+        connection: &mut SqliteConnection,
+        filter: &Filter,
+        after: Option<Place>,
+        put: &Put,
+        limit: i64,
+        most_bytes: i64,
+    ) -> Result<Moved> {
         let failed = failed("replay");
         let find = self.over(include_str!("sql/letters_find.sql"), filter, after.is_some());
         let find = find.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let found = find.fetch_all(&mut *connection).await.map_err(&failed)?;
         let insert = self.names.sql(include_str!("sql/letters_insert.sql"));
         let link = self.names.sql(include_str!("sql/letters_link.sql"));
-        let mut moved = Vec::with_capacity(found.len());
+        let (mut moved, mut bytes) = (Vec::with_capacity(found.len()), 0);
         listen::published();
         for letter in found {
+            // Nobody else writes meanwhile.
+            if bytes > most_bytes {
+                break;
+            }
             let place = place(&letter).map_err(&failed)?;
+            bytes += letter.try_get::<i64, _>(2).map_err(&failed)?;
             let insert = query(&insert)
                 .bind(place.id)
                 .bind(put.queue.clone())

@@ -32,6 +32,13 @@ impl SqliteDesk {
         self.read("peek", statement, peeked).await
     }
 
+    /// Whether a row has this timer's name.
+    pub(crate) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool, StoreError> {
+        let row = query(&Sql::new(&self.names).timer_row);
+        let row = row.bind(queue.to_owned()).bind(timer_id.to_owned());
+        Ok(!self.read("look for a timer", row, |_| Ok(())).await?.is_empty())
+    }
+
     pub(crate) async fn cancel_timer(
         &self,
         queue: &str,

@@ -14,6 +14,7 @@ use super::super::names::metric::{
 };
 use super::{bounded_kind, counter, describe, gauge, histogram, name_queues, safely};
 use crate::message::FailureReason;
+use crate::subscriber::HandlerError;
 
 pub(in crate::telemetry) struct Meters {
     subscriber: &'static str,
@@ -133,7 +134,11 @@ impl Meters {
             if let Some(ran) = ran {
                 of.durations[outcome].record(ran.as_secs_f64());
             }
-            if let Some(kind) = exception_type {
+            // An error that puts its message off is no failure, but nothing else tells of a
+            // database that begins no transactions.
+            let is_off = matches!(how, Close::Snoozed { .. });
+            let failed = |kind: &&str| !is_off || *kind == HandlerError::TRANSACTION;
+            if let Some(kind) = exception_type.filter(failed) {
                 of.exception(self.subscriber, kind);
             }
         });

@@ -8,6 +8,7 @@ mod publish;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
@@ -65,8 +66,13 @@ fn histogram_of(key: &Key) -> Histogram {
 
 /// Calls what the program has installed; its panics end here.
 fn safely(call: impl FnOnce()) {
+    static PANICKED: AtomicU64 = AtomicU64::new(0);
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        error!(target: TARGET, "the exporter of metrics panicked");
+        let panicked = PANICKED.fetch_add(1, Ordering::Relaxed) + 1;
+        // Less often the more there are: it is called for each message.
+        if panicked.is_power_of_two() {
+            error!(target: TARGET, panicked, "the exporter of metrics panicked");
+        }
     }
 }
 

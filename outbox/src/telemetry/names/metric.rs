@@ -77,7 +77,7 @@ metrics! {
     DURATION: Histogram seconds "outbox_process_duration_seconds" ["queue", "subscriber", "outcome"]
         "How long handlers ran, by what became of the delivery."
     EXCEPTIONS: Counter count "outbox_exceptions_total" ["queue", "subscriber", "exception_type"]
-        "Errors of handlers, by their kind."
+        "Errors that failed a message, and transactions that did not begin or commit, by their kind."
     WAITED_TOO_LONG: Counter count "outbox_waited_too_long_total" ["queue", "subscriber"]
         "Claimed rows given back unstarted, because too little of their leases was left or no thread was free."
     DRAIN_TIMEOUTS: Counter count "outbox_drain_timeout_total" ["queue", "subscriber"]
@@ -105,7 +105,7 @@ metrics! {
     DUE: Gauge count "outbox_due" ["queue"]
         "Rows that wait for a handler and are due, among the first 10,000."
     LEASED: Gauge count "outbox_leased" ["queue"]
-        "Rows that a process holds, among the first 10,000."
+        "Rows that a process holds, or held until it died, among the first 10,000."
     OLDEST_AGE: Gauge seconds "outbox_oldest_age_seconds" ["queue"]
         "How long the oldest waiting row has been due."
     DEAD_LETTERS: Gauge count "outbox_dead_letters" ["queue"]

@@ -1,0 +1,23 @@
+//! Durations that somebody writes: `90s`, `1h 30m`.
+
+use std::time::Duration;
+
+/// As `humantime` reads them, but for months: who writes `5M` means minutes.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    if text.contains('M') {
+        return Err(format!("{text:?} is in months; minutes are `m`"));
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minutes_are_no_months() {
+        assert_eq!(parse("1h 5m"), Ok(Duration::from_secs(3900)));
+        assert!(parse("5M").unwrap_err().contains("months"));
+        assert!(parse("5").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! One delivery, from its admission to the end of its run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::invoke::case;
+use super::lease::{self, Holding};
+use super::settle::{Settlement, Settling};
+use super::solitude::Solitude;
+use super::{Reader, Shared};
+use crate::extract::Context;
+use crate::store::Store;
+
+/// A delivery that may run.
+pub(super) struct Run<'a> {
+    pub(super) settling: Box<Settling>,
+    /// Held from its admission on, so that the lease is extended while the run
+    /// waits to begin, and not after its end.
+    pub(super) holding: Option<Holding<'a>>,
+    pub(super) context: Context,
+    /// By the clock of this process.
+    pub(super) claimed_at: Instant,
+    pub(super) ttl: Duration,
+    /// Of a suspect that runs alone.
+    pub(super) solitude: Option<Arc<Solitude>>,
+}
+
+impl Run<'_> {
+    /// Its handler is about to start.
+    pub(super) fn dispatched(&mut self, reader: &Reader, now: Instant) {
+        let delivery = self.context.delivery();
+        let _ = delivery.began.set(now);
+        let bytes = delivery.row.payload.len();
+        self.settling.report.dispatched(now, bytes, &reader.teller);
+    }
+
+    /// What becomes of it unstarted, if it may not start any more: it has waited.
+    pub(super) fn kept_back<S>(
+        &self,
+        shared: &Shared<S>,
+        reader: &Reader,
+        now: Instant,
+    ) -> Option<Settlement> {
+        let deadline = self.context.lease_deadline();
+        if self.context.delivery().watch.is_lost() || now >= deadline {
+            return Some(Settlement::Lost);
+        }
+        let waited = now + lease::margin(self.ttl) > deadline;
+        if waited {
+            reader.teller.waited_too_long();
+        }
+        if waited || shared.stop.is_cancelled() {
+            return Some(Settlement::Release { due_in: None });
+        }
+        self.expired(shared, reader, now)
+    }
+
+    /// What becomes of it if its time is over.
+    pub(super) fn expired<S>(
+        &self,
+        shared: &Shared<S>,
+        reader: &Reader,
+        now: Instant,
+    ) -> Option<Settlement> {
+        let row = &self.context.delivery().row;
+        let expired = row.has_expired(now - self.claimed_at);
+        expired.then(|| case(shared, reader, row, self.claimed_at).expired())
+    }
+
+    /// Its handler was not started.
+    pub(super) fn given_back(self) -> Box<Settling> {
+        self.unstarted(Settlement::Release { due_in: None })
+    }
+
+    pub(super) fn unstarted(mut self, settlement: Settlement) -> Box<Settling> {
+        self.settling.until(self.context.lease_deadline());
+        self.settling.ruled(settlement)
+    }
+
+    /// Waits until it is known under which token the lease is, if that was to change. A
+    /// transaction that is the only one to write lets nobody change it.
+    pub(super) async fn named<S: Store>(&mut self, shared: &Shared<S>) {
+        let solitude = self.solitude.as_ref().filter(|solitude| !solitude.outlasts_the_run());
+        let Some(solitude) = solitude else { return };
+        if !self.context.delivery().is_sole_writer() {
+            tokio::select! {
+                biased;
+                () = solitude.ended() => {}
+                () = self.context.delivery().watch.lost() => {}
+                // Then nobody may be left who would change it.
+                () = shared.cut_off.cancelled() => {
+                    solitude.look(&shared.store, self.settling.lease.id).await;
+                }
+            }
+        }
+        if solitude.is_over() {
+            self.settling.lease.token = solitude.token;
+        }
+    }
+
+    /// Its handler has ended, or was given up.
+    pub(super) fn end(&mut self) {
+        drop(self.context.delivery().collected());
+        self.settling.report.ended();
+    }
+
+    /// Its lease is extended no more: not before its transaction has ended, however slowly.
+    pub(super) fn let_go(&mut self) {
+        self.settling.until(self.context.lease_deadline());
+        self.holding = None;
+    }
+}

@@ -1,0 +1,6 @@
+use outbox::{Tx, subscriber};
+
+#[subscriber("orders")]
+async fn confirm(_: Tx<sqlx::Postgres>, _: u64) {}
+
+fn main() {}
