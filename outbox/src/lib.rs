@@ -70,6 +70,8 @@ mod engine;
 mod error;
 mod extract;
 pub mod health;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod hex;
 mod message;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod ops;
@@ -87,6 +89,7 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tracking;
+mod unpoisoned;
 
 pub use app::{App, RunningApp};
 pub use bytes::Bytes;

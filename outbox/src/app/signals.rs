@@ -3,9 +3,10 @@
 #[cfg(unix)]
 use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(unix)]
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
+use crate::unpoisoned::Locked as _;
 
 #[cfg(unix)]
 pub(super) struct Signals {
@@ -55,7 +56,7 @@ impl Signals {
 #[cfg(unix)]
 impl Drop for Signals {
     fn drop(&mut self) {
-        let mut waiting = self.ends.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.ends.waiting.locked();
         *waiting -= 1;
         if *waiting == 0 {
             self.ends.next.store(true, Ordering::SeqCst);
@@ -68,12 +69,12 @@ impl Ends {
     /// Of the process. A run beside none begins anew.
     fn begin() -> std::io::Result<Arc<Self>> {
         static ENDS: Mutex<Option<Arc<Ends>>> = Mutex::new(None);
-        let mut known = ENDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = ENDS.locked();
         let ends = match &*known {
             Some(ends) => Arc::clone(ends),
             None => Arc::clone(known.insert(Self::install()?)),
         };
-        let mut waiting = ends.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = ends.waiting.locked();
         if *waiting == 0 {
             ends.next.store(false, Ordering::SeqCst);
         }

@@ -1,5 +1,6 @@
 //! `queues`: which there are.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::Args;
@@ -33,28 +34,23 @@ impl Queues {
         let operator = context.operator()?;
         let found = operator.queues(MOST + 1).await?;
         let more = found.len() > MOST as usize;
-        let mut lines: Vec<Line> =
-            found.into_iter().take(MOST as usize).map(|info| line(info, context)).collect();
+        let mut known = BTreeMap::new();
         for (queue, subscriber) in context.subscribed() {
-            if !lines.iter().any(|line| line.info.queue == queue) {
-                let (has_rows, has_dead_letters) = (false, false);
-                let info =
-                    QueueInfo { queue, has_rows, has_dead_letters, paused_at: None, note: None };
-                lines.push(Line { info, subscriber: Some(subscriber) });
-            }
+            known.entry(queue).or_insert(subscriber);
         }
+        let line = |info: QueueInfo| Line { subscriber: known.remove(&info.queue), info };
+        let mut lines: Vec<Line> = found.into_iter().take(MOST as usize).map(line).collect();
+        lines.extend(known.into_iter().map(|(queue, subscriber)| {
+            let (has_rows, has_dead_letters) = (false, false);
+            let info = QueueInfo { queue, has_rows, has_dead_letters, paused_at: None, note: None };
+            Line { info, subscriber: Some(subscriber) }
+        }));
         lines.sort_by(|a, b| a.info.queue.cmp(&b.info.queue));
         context
             .out
             .result(&json!({ "queues": lines, "more": more }), || text(context, &lines, more));
         Ok(Done::Good)
     }
-}
-
-fn line(info: QueueInfo, context: &Context) -> Line {
-    let mut known = context.subscribed().into_iter();
-    let subscriber = known.find(|(queue, _)| *queue == info.queue).map(|(_, name)| name);
-    Line { info, subscriber }
 }
 
 fn text(context: &Context, lines: &[Line], more: bool) -> String {

@@ -9,7 +9,7 @@ use crate::message::to_micros;
 
 /// A place among letters, which are in order of the time of their failure and their id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct LetterPosition {
     pub(crate) failed_at: SystemTime,
     pub(crate) id: i64,
 }
@@ -23,7 +23,7 @@ pub struct Place {
 /// assert!("not a cursor".parse::<Cursor>().is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cursor(pub(crate) Place);
+pub struct Cursor(pub(crate) LetterPosition);
 
 /// A text that is no [`Cursor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ impl FromStr for Cursor {
         let number =
             |text| u64::from_str_radix(text, 16).map(u64::cast_signed).map_err(|_| CursorError(()));
         let failed_at = from_micros(number(time)?);
-        Ok(Self(Place { failed_at, id: number(id)? }))
+        Ok(Self(LetterPosition { failed_at, id: number(id)? }))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_cursor_comes_back_as_it_was() {
         for (micros, id) in [(1_763_784_443_123_456, 7), (0, 0), (-1, -1), (1, i64::MAX)] {
-            let cursor = Cursor(Place { failed_at: from_micros(micros), id });
+            let cursor = Cursor(LetterPosition { failed_at: from_micros(micros), id });
             assert_eq!(cursor.to_string().parse(), Ok(cursor));
         }
         for wrong in ["", "-", "1", "1-", "x-1", "1-2-3", "1-10000000000000000"] {

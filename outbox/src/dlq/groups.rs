@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::{BATCH, DeadLetters, Filter, Place, Status};
+use super::{BATCH, DeadLetters, Filter, LetterPosition, Status};
 use crate::error::Result;
 use crate::message::fingerprint;
 use crate::ops::{json, on_desk};
@@ -53,7 +53,7 @@ debug_only!(problem: Problem => fingerprint, letters, queue, error_kind, failure
 /// A letter without a fingerprint, as another writer left it.
 #[derive(Debug)]
 pub(crate) struct Unmarked {
-    pub(crate) place: Place,
+    pub(crate) place: LetterPosition,
     pub(crate) queue: String,
     pub(crate) error_kind: Option<String>,
     pub(crate) failure_reason: String,
@@ -62,7 +62,7 @@ pub(crate) struct Unmarked {
 }
 
 impl Unmarked {
-    fn fingerprint(&self) -> (Place, String) {
+    fn fingerprint(&self) -> (LetterPosition, String) {
         let message = self.message.as_deref().unwrap_or_default();
         let kind = self.error_kind.as_deref();
         let fingerprint = fingerprint(&self.queue, kind, &self.failure_reason, message);

@@ -33,7 +33,7 @@ pub use replay_in::ReplayTransaction;
 pub(crate) use act::Mark;
 #[cfg(feature = "cli")]
 pub(crate) use audit::few;
-pub(crate) use cursor::Place;
+pub(crate) use cursor::LetterPosition;
 pub(crate) use groups::Unmarked;
 pub(crate) use replay::Put;
 pub(crate) use replay_in::{replays, sealed};

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Cursor, DeadLetters, Filter, Letter, Opened, Place, Status};
+use super::{Cursor, DeadLetters, Filter, Letter, LetterPosition, Opened, Status};
 use crate::error::Result;
 use crate::ops::on_desk;
 
@@ -41,7 +41,7 @@ impl DeadLetters {
         for part in parts(filter) {
             letters.extend(self.newest(&part, after, limit.saturating_add(1)).await?);
         }
-        let place = |letter: &Letter| Place { failed_at: letter.failed_at, id: letter.id };
+        let place = |letter: &Letter| LetterPosition { failed_at: letter.failed_at, id: letter.id };
         letters.sort_by_key(|letter| std::cmp::Reverse(place(letter)));
         // One that was dealt with between two statements was read by both.
         letters.dedup_by(|later, earlier| {
@@ -60,7 +60,7 @@ impl DeadLetters {
     async fn newest(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         limit: usize,
     ) -> Result<Vec<Letter>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::audit::Audit;
 use super::canary::{Canary, CanaryOutcome};
-use super::{BATCH, DeadLetters, Filter, Place, Status};
+use super::{BATCH, DeadLetters, Filter, LetterPosition, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
 use crate::publish::{MAX_PAYLOAD, PublishError, check_name};
@@ -292,7 +292,7 @@ struct Work<'a> {
     how: &'a Replay,
     put: Put,
     /// Behind the last letter that was looked at: one that stays is not looked at again.
-    after: Option<Place>,
+    after: Option<LetterPosition>,
     /// Those that were looked at, if they were named.
     seen: HashSet<i64>,
     report: ReplayReport,
@@ -342,9 +342,9 @@ impl Work<'_> {
 }
 
 /// What a statement answers, the oldest first: a letter's place, and its row.
-pub(super) fn replayed(batch: &[(Place, Option<i64>)]) -> Vec<Replayed> {
+pub(super) fn replayed(batch: &[(LetterPosition, Option<i64>)]) -> Vec<Replayed> {
     let mut seen = HashSet::new();
-    let each = |&(Place { id, .. }, row): &(Place, Option<i64>)| {
+    let each = |&(LetterPosition { id, .. }, row): &(LetterPosition, Option<i64>)| {
         let kept = if seen.insert(id) { Kept::TimerIsLive } else { Kept::SameId };
         Replayed { letter: id, row: row.ok_or(kept) }
     };

@@ -4,8 +4,8 @@ use super::replay::{Put, Replayed, replayed};
 use super::{DeadLetters, Filter, Replay};
 use crate::error::{Error, Result};
 
-/// A transaction that letters can be replayed in: sqlx's, of PostgreSQL or SQLite. On
-/// SQLite begin it with `outbox::sqlite::begin`.
+/// A transaction that letters can be replayed in: one of sqlx's, of PostgreSQL or SQLite, or the
+/// [`Tx`](crate::Tx) that a handler was given. On SQLite begin it with `outbox::sqlite::begin`.
 pub trait ReplayTransaction: sealed::Replays {}
 impl<T: sealed::Replays> ReplayTransaction for T {}
 
@@ -13,11 +13,11 @@ pub(crate) mod sealed {
     use std::future::Future;
 
     use super::Put;
-    use crate::dlq::{DeadLetters, Filter, Place};
+    use crate::dlq::{DeadLetters, Filter, LetterPosition};
     use crate::error::StoreError;
 
     /// A letter's place each, and the row that its message is in now.
-    pub(crate) type Moved = Vec<(Place, Option<i64>)>;
+    pub(crate) type Moved = Vec<(LetterPosition, Option<i64>)>;
 
     #[diagnostic::on_unimplemented(
         message = "letters are replayed in a transaction, and `{Self}` is none",

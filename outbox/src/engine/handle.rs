@@ -13,7 +13,7 @@ use super::invoke::case;
 use super::judge::{Ruling, rendered};
 use super::run::Run;
 use super::settle::{Settlement, Settling};
-use super::threads::Place;
+use super::threads::ThreadSlot;
 use super::{Few, Reader, Shared, at_most_once, transaction};
 use crate::extract::{Context, Lent};
 use crate::message::Row;
@@ -36,7 +36,7 @@ pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut runs: Few<Run<'_>>,
-    place: Place,
+    place: ThreadSlot,
 ) -> Few<Box<Settling>> {
     let _lent = runs.first().map(|run| place.lend(&run.context));
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {

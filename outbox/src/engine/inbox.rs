@@ -1,7 +1,7 @@
 //! Claimed rows of one subscriber that wait for a worker.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::leave_to_others;
 use crate::store::{CLAIM_BYTES, Claimed};
 use crate::subscriber::{Batching, Few};
+use crate::unpoisoned::Locked as _;
 
 /// A claimed row with the time until which it may be started.
 pub(crate) struct Job {
@@ -93,7 +94,7 @@ impl Inbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Keeps places for the rows of a claim, at most these many. `None` as long as

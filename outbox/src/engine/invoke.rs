@@ -19,7 +19,7 @@ use super::results::Sender;
 use super::run::Run;
 use super::settle::{Settlement, Settling};
 use super::solitude::{self, Solitude};
-use super::threads::{self, Place};
+use super::threads::{self, ThreadSlot};
 use super::{Few, Reader, Shared};
 use crate::extract::{Context, Delivery, Loan};
 use crate::message::Row;
@@ -96,7 +96,7 @@ pub(crate) async fn deliver<S: Store>(
 
 /// What a run waits for before it begins.
 struct Turn<'a> {
-    place: Place,
+    place: ThreadSlot,
     running: Running<'a>,
     waited: bool,
 }
@@ -286,7 +286,7 @@ async fn beside<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut run: Run<'_>,
-    place: Place,
+    place: ThreadSlot,
 ) -> Few<Box<Settling>> {
     let others = shared.quiet.beside_others(1);
     let Some(_running) = shared.stop.run_until_cancelled(others).await else {

@@ -1,5 +1,5 @@
-//! From a handler's result to the settlement: pure, apart from user code that is
-//! kept from harming (the retry strategy, the error renderer).
+//! From a handler's result to the settlement, without IO. It reads the clock, and calls user
+//! code (the retry strategy, the error renderer), whose panics end here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The leases of running handlers, which live as long as these.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use slab::Slab;
@@ -13,6 +13,7 @@ use super::solitude::Solitude;
 use crate::extract::Context;
 use crate::store::{Extend, Lease};
 use crate::telemetry::Sinks;
+use crate::unpoisoned::Locked as _;
 
 /// More than the store itself waits for an answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -115,7 +116,7 @@ impl Leases {
     }
 
     fn held(&self) -> MutexGuard<'_, Slab<Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.locked()
     }
 
     pub(crate) fn hold(
@@ -146,12 +147,12 @@ impl Leases {
 
     /// The lease task runs.
     pub(super) fn is_looked_after(&self, now: Instant) {
-        *self.looked_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *self.looked_after.locked() = Some(now);
     }
 
     /// True when the lease task has not run for this long, though it has begun.
     pub(super) fn is_neglected(&self, now: Instant, limit: Duration) -> bool {
-        let last = *self.looked_after.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.looked_after.locked();
         last.is_some_and(|last| now.duration_since(last) >= limit)
     }
 
@@ -252,9 +253,9 @@ pub(super) fn pace(shortest: Duration) -> Duration {
     (shortest / 6).max(Duration::from_millis(1))
 }
 
-/// How often the lease task says that it runs. Invariant: the watchdog takes it for dead
-/// after two beats and looks once a beat, so that it is there before a lease runs out whose
-/// handler started with no more than a [`margin`] left, which is four.
+/// How often the lease task says that it runs. Invariant: a handler starts only with a
+/// [`margin`] of its lease left, which is four beats. The watchdog takes the task for dead after
+/// two beats without a sign and looks once a beat, so it steps in after three: in time.
 pub(super) fn beat(shortest: Duration) -> Duration {
     pace(shortest) / 2
 }

@@ -45,7 +45,7 @@ pub(super) struct Look {
     failures: Failures,
     /// Claims that found nothing, one after the other.
     vain: u32,
-    /// The claim under way was told to look, and did not poll.
+    /// The claim under way was told of a row.
     woken: bool,
     /// After a failure, or too much in vain.
     not_before: Instant,
@@ -132,7 +132,7 @@ impl Look {
         }
         let in_hand = self.reader.inbox.in_hand();
         let limit = self.reader.inbox.reserve(self.failures.leave_of(most))?;
-        self.woken = self.reader.signal.at(now).is_some_and(|at| at <= now);
+        self.woken = self.reader.signal.expects(now);
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         // Taken along before its time it has rested all the same.
@@ -203,7 +203,7 @@ impl Look {
         }
         if claim.after.is_some() {
             // There may be rows before the place where it began.
-            self.reader.signal.due_at(self.sweep.next(false));
+            self.reader.signal.look_at(self.sweep.next(false));
         }
         if let Some(at) = taken.next.and_then(|next| now.checked_add(next)) {
             self.reader.signal.due_at(at);
@@ -233,7 +233,7 @@ impl Look {
         } else if self.company == Company::Probes || !self.fails_often() {
             self.company = Company::Others;
         }
-        self.reader.signal.wake();
+        self.reader.signal.look();
     }
 
     pub(super) fn rests_until(&mut self, until: Instant) {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::subscriber::Subscriber;
+use crate::unpoisoned::Locked as _;
 
 /// What the loops last did.
 #[derive(Default)]
@@ -39,7 +40,7 @@ fn named(subscriber: &Subscriber) -> (&'static str, String) {
 
 impl Pulse {
     fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.locked()
     }
 
     pub(super) fn claimed(&self, subscriber: &Subscriber, now: Instant) {

@@ -7,8 +7,8 @@
 //! row itself is what kills processes, or the database was away for as long as a lease:
 //! nobody can tell. One that takes long is not alone for ever: see `solitude`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use crate::store::{Extend, Lease, Store};
+use crate::unpoisoned::Locked as _;
 
 /// How long others are kept from starting while a row waits to be alone. When
 /// it passes, because some handler runs on, the row runs beside it and nothing
@@ -89,7 +90,7 @@ impl Quiet {
     }
 
     fn is_loud(&self) -> bool {
-        let loud = *self.loud.lock().unwrap_or_else(PoisonError::into_inner);
+        let loud = *self.loud.locked();
         let silences = self.silences.load(Ordering::SeqCst);
         loud.is_some_and(|(then, until)| then == silences && Instant::now() < until)
     }
@@ -114,7 +115,7 @@ impl Quiet {
         };
         if timeout_at(until, quiet).await.is_err() {
             let loud = (self.silences.load(Ordering::SeqCst), until + LOUD);
-            *self.loud.lock().unwrap_or_else(PoisonError::into_inner) = Some(loud);
+            *self.loud.locked() = Some(loud);
             return None;
         }
         Some(alone)

@@ -1,6 +1,6 @@
 //! A run of a handler of which nothing lasts: its transaction is rolled back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use smallvec::smallvec;
 use tokio::sync::Semaphore;
@@ -14,6 +14,7 @@ use crate::message::Row;
 use crate::publish::{Prepared, Publisher};
 use crate::subscriber::{ErrorRenderer, HandlerError, Subscriber};
 use crate::tracking;
+use crate::unpoisoned::Locked as _;
 
 /// What a handler would have come to.
 pub(crate) struct Rehearsed {
@@ -79,7 +80,7 @@ pub(crate) async fn rehearse(
         }
         None => false,
     };
-    let mut messages = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut messages = std::mem::take(&mut *kept.locked());
     if let Settlement::Ack { messages: collected } = &mut settlement {
         messages.append(collected);
     }

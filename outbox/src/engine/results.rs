@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::leave_to_others;
 use super::settle::{Settling, Written};
 use crate::store::CLAIM_BYTES;
+use crate::unpoisoned::Locked as _;
 
 /// Results of one batch at most.
 const BATCH: usize = 1000;
@@ -76,9 +77,10 @@ impl State {
 /// Hands results over. The settlers end when the last one is gone.
 ///
 /// Dead letters have a way of their own: they lie in another table, and what keeps that from
-/// being written, such as a lock or a want of room, is to keep no ack from it. So have acks
-/// that set timers: they wait for anybody's transaction that has one of the same name. Acks of
-/// timers go that way too, in front of those that set them again.
+/// being written, such as a lock or a want of room, is to keep no ack from it. Acks that set
+/// timers have a third way: such a write waits for any open transaction that has written a timer
+/// of the same name, and others are not to wait behind it. Acks of timers go that way too, in
+/// front of those that set them again.
 pub(crate) struct Sender {
     results: Arc<Results>,
     letters: Arc<Results>,
@@ -94,7 +96,7 @@ impl Results {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// The next batch. A second one beside a write under way has to be worth it:

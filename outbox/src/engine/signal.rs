@@ -1,8 +1,9 @@
 //! What one subscriber was told to look for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::unpoisoned::Locked as _;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
@@ -18,7 +19,11 @@ pub(crate) struct Signal {
 #[derive(Default)]
 struct State {
     woken: bool,
+    /// By a row.
+    told: bool,
     due: Option<Instant>,
+    /// When a row is.
+    row: Option<Instant>,
 }
 
 impl Signal {
@@ -27,10 +32,17 @@ impl Signal {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
+    /// There is a row.
     pub(super) fn wake(&self) {
+        self.state().told = true;
+        self.look();
+    }
+
+    /// There may be rows.
+    pub(super) fn look(&self) {
         if !std::mem::replace(&mut self.state().woken, true) {
             self.changed.notify_one();
         }
@@ -38,6 +50,14 @@ impl Signal {
 
     /// A row becomes due then.
     pub(super) fn due_at(&self, at: Instant) {
+        let mut state = self.state();
+        state.row = Some(state.row.map_or(at, |known| known.min(at)));
+        drop(state);
+        self.look_at(at);
+    }
+
+    /// There may be rows then.
+    pub(super) fn look_at(&self, at: Instant) {
         let mut state = self.state();
         if state.due.is_none_or(|known| at < known) {
             state.due = Some(at);
@@ -49,6 +69,12 @@ impl Signal {
     /// Forgets wakes and due times that a claim about to be sent will see.
     pub(super) fn clear(&self) {
         *self.state() = State::default();
+    }
+
+    /// Whether there is to be a row by now.
+    pub(super) fn expects(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.told || state.row.is_some_and(|row| row <= now)
     }
 
     /// No claim is made until one of them is free: what it took nobody could run.

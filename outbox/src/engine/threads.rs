@@ -14,25 +14,25 @@ use crate::extract::{Context, Loan};
 use crate::telemetry::TARGET;
 
 /// What a run needs before it begins: of a plain fn, a thread's place.
-pub(super) struct Place(Option<OwnedSemaphorePermit>);
+pub(super) struct ThreadSlot(Option<OwnedSemaphorePermit>);
 
 /// Takes it back if the run did not go there.
-pub(super) struct Lent(Option<Arc<Loan>>);
+pub(super) struct ReservedThread(Option<Arc<Loan>>);
 
 /// A place for a run, if there is one now.
-pub(super) fn free(reader: &Reader) -> Option<Place> {
+pub(super) fn free(reader: &Reader) -> Option<ThreadSlot> {
     if !reader.subscriber.blocks {
-        return Some(Place(None));
+        return Some(ThreadSlot(None));
     }
     let thread = Arc::clone(&reader.common.threads).try_acquire_owned();
-    thread.ok().map(|thread| Place(Some(thread)))
+    thread.ok().map(|thread| ThreadSlot(Some(thread)))
 }
 
 /// A place for a run; `None` when for as long as a lease there was none, and another
 /// process may have one.
-pub(super) async fn place(reader: &Reader) -> Option<Place> {
+pub(super) async fn place(reader: &Reader) -> Option<ThreadSlot> {
     if !reader.subscriber.blocks {
-        return Some(Place(None));
+        return Some(ThreadSlot(None));
     }
     let threads = &reader.common.threads;
     let thread = Arc::clone(threads).acquire_owned();
@@ -47,22 +47,22 @@ pub(super) async fn place(reader: &Reader) -> Option<Place> {
         reader.signal.hold_until_free(threads);
         return None;
     };
-    Some(Place(thread.ok()))
+    Some(ThreadSlot(thread.ok()))
 }
 
-impl Place {
+impl ThreadSlot {
     /// Where the run looks for it.
-    pub(super) fn lend(self, run: &Context) -> Lent {
+    pub(super) fn lend(self, run: &Context) -> ReservedThread {
         let lend = |thread| {
             let loan = Arc::clone(run.delivery().loan());
             loan.thread.reserve(thread);
             loan
         };
-        Lent(self.0.map(lend))
+        ReservedThread(self.0.map(lend))
     }
 }
 
-impl Drop for Lent {
+impl Drop for ReservedThread {
     fn drop(&mut self) {
         if let Some(loan) = &self.0 {
             drop(loan.thread.take_place());

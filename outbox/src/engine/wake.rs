@@ -90,12 +90,12 @@ fn asleep(readers: &[Arc<Reader>]) -> Vec<&str> {
 /// A queue that nobody here reads wakes nobody, whoever named it.
 fn wake(readers: &[Arc<Reader>], hint: &Wake) {
     for reader in readers {
-        let meant = match hint {
-            Wake::All => true,
-            Wake::Queue(queue) => reader.subscriber.queues().contains(queue),
-        };
-        if meant {
-            reader.signal.wake();
+        match hint {
+            Wake::All => reader.signal.look(),
+            Wake::Queue(queue) if reader.subscriber.queues().contains(queue) => {
+                reader.signal.wake();
+            }
+            Wake::Queue(_) => {}
         }
     }
 }

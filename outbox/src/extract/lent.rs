@@ -34,7 +34,7 @@ impl Lender {
         Self::Sqlite(lender.into())
     }
 
-    /// The name of its type in sqlx.
+    /// Its name, as `Database::NAME` of sqlx says it.
     pub(crate) fn database(&self) -> &'static str {
         match *self {
             #[cfg(feature = "postgres")]

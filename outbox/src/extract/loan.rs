@@ -1,7 +1,7 @@
 //! What the engine lends to a run: a transaction, and a thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use super::Lent;
 use super::thread::Thread;
 use crate::message::Row;
 use crate::publish::Prepared;
+use crate::unpoisoned::Locked as _;
 
 /// What was lent to a handler that takes `Tx`, or is a plain fn; the messages of a batch
 /// share it.
@@ -66,7 +67,7 @@ impl Loan {
     }
 
     fn begins(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
-        self.begins.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begins.locked()
     }
 
     pub(crate) fn is_sole_writer(&self) -> bool {

@@ -1,8 +1,9 @@
 //! The blocking thread of a run, if its handler is a plain fn.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::unpoisoned::Locked as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ struct State {
 
 impl Thread {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(crate) fn reserve(&self, place: OwnedSemaphorePermit) {

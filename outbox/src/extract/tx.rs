@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::ready;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -19,6 +19,7 @@ use crate::publish::{Prepared, Published, Publisher, sealed};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
 use crate::subscriber::HandlerError;
+use crate::unpoisoned::Locked as _;
 
 /// How long the ack and the commit may take together.
 const COMMIT_LIMIT: Duration = Duration::from_secs(30);
@@ -48,14 +49,14 @@ enum Place<DB: Database> {
 
 impl<DB: Database> Home<DB> {
     fn put(&self, place: Place<DB>) -> Place<DB> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), place)
+        std::mem::replace(&mut *self.0.locked(), place)
     }
 }
 
 impl<DB: Database> Drop for Tx<DB> {
     fn drop(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let mut place = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.home.0.locked();
         // From a handler that has returned and kept it nobody takes it any more.
         if let Place::Lent = *place {
             *place = Place::Here(open);
@@ -130,7 +131,7 @@ impl<DB: Database> Tx<DB> {
     /// Keeps what is published, if nothing of it will last, or not in these tables.
     fn keep(&mut self, messages: &[Prepared]) {
         if let Some(kept) = &self.rehearsed {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(messages);
+            kept.locked().extend_from_slice(messages);
         }
         #[cfg(feature = "sqlite")]
         if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {

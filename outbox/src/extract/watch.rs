@@ -1,8 +1,9 @@
 //! The lease of a delivery, as the lease task and the handler see it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
+use crate::unpoisoned::Locked as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -30,11 +31,11 @@ impl Watch {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.deadline.locked()
     }
 
     pub(crate) fn extend(&self, deadline: Instant) {
-        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        *self.deadline.locked() = deadline;
     }
 
     /// Another claim owns the row, or must be assumed to.

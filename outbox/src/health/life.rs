@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::report::{Loop, Phase, Pool, Report};
 use crate::engine::Vital;
+use crate::unpoisoned::Locked as _;
 
 /// How often the tables are compared with what the app needs, if somebody asks.
 const SCHEMA_EVERY: Duration = Duration::from_secs(60);
@@ -98,7 +99,7 @@ impl Life {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Schema> {
-        self.schema.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schema.locked()
     }
 
     /// What speaks against being ready, by the database, as far as it tells until then.

@@ -5,7 +5,7 @@ mod report;
 #[cfg(feature = "health")]
 mod router;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ pub use router::router;
 use crate::error::Error;
 use crate::redacted::debug_only;
 use crate::subscriber::LONGEST;
+use crate::unpoisoned::Locked as _;
 
 /// How long a check may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -91,11 +92,11 @@ impl Health {
     }
 
     fn tells_of(&self, last: Last) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
+        *self.last.locked() = last;
     }
 
     fn life(&self) -> Result<Arc<Life>, Box<Report>> {
-        match &*self.last.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.last.locked() {
             Last::Life(life) => Ok(Arc::clone(life)),
             Last::Failed(report) => Err(report.clone()),
             Last::None => Err(Box::new(Report::before_start())),

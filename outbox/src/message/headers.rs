@@ -33,7 +33,8 @@ pub(crate) const TRACESTATE: &str = "tracestate";
 /// In the table they are one JSON object, so a Python consumer reads what Rust
 /// wrote and the other way round. Values written by this crate are strings; a
 /// value of another JSON type, written elsewhere, is kept and can be read with
-/// [`Headers::value`]. One that no type here can hold, as the number `1e400`, is left out.
+/// [`Headers::value`]. One that no type here can hold, as the number `1e400`, is left out. PostgreSQL
+/// writes numbers in its own way: `1e16` is an integer when it comes back, and `-0.0` is `0.0`.
 ///
 /// `Debug` prints names only: values may be secrets.
 #[derive(Clone, Default, PartialEq)]

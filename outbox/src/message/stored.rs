@@ -53,7 +53,7 @@ impl Stored {
         let json = self.as_bytes();
         // An array would be read as the fields in turn.
         if json.starts_with(b"{")
-            && let Ok(found) = serde_json::from_slice::<Found<'_>>(json)
+            && let Ok(found) = serde_json::from_slice::<ContentType<'_>>(json)
         {
             return Ok(found.content_type.map(Cow::Borrowed));
         }
@@ -76,7 +76,7 @@ fn first_content_type(jsonb: &[u8]) -> Option<&str> {
 
 /// What stands in an object if its content type is a plain text or missing.
 #[derive(Deserialize)]
-struct Found<'a> {
+struct ContentType<'a> {
     #[serde(rename = "content-type")]
     content_type: Option<&'a str>,
 }

@@ -1,10 +1,11 @@
 //! A payload for eyes: decoded where it is text or JSON, never executed.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::Serialize;
 
 use super::Document;
+use crate::hex::hex;
 
 /// What a payload holds, as far as it was read.
 ///
@@ -57,13 +58,7 @@ impl Payload {
             Err(cut) if !whole && cut.error_len().is_none() => {
                 Self::Text(String::from_utf8_lossy(&first[..cut.valid_up_to()]).into_owned())
             }
-            Err(_) => {
-                let mut digits = String::with_capacity(2 * first.len());
-                for byte in first {
-                    let _ = write!(digits, "{byte:02x}");
-                }
-                Self::Bytes(digits)
-            }
+            Err(_) => Self::Bytes(hex(first)),
         }
     }
 

@@ -1,8 +1,9 @@
 //! What is published with the ack of a delivery.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Outgoing, PublishError};
+use crate::unpoisoned::Locked as _;
 
 /// Messages to publish with the ack of a delivery; `None` once it has ended.
 #[derive(Clone)]
@@ -21,7 +22,7 @@ impl Collected {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Gathered>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// # Errors

@@ -79,8 +79,9 @@ pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
     Publisher::of_process()?.publish(tx, queue, body).await
 }
 
-/// A transaction that messages can be published in: sqlx's, of PostgreSQL or
-/// SQLite. On SQLite begin it with `outbox::sqlite::begin`.
+/// A transaction that messages can be published in: one of sqlx's, of PostgreSQL or
+/// SQLite, or the [`Tx`](crate::Tx) that a handler was given. On SQLite begin it with
+/// `outbox::sqlite::begin`.
 #[diagnostic::on_unimplemented(
     message = "a message is published in a transaction, and `{Self}` is none",
     label = "not a transaction",

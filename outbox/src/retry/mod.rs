@@ -1,4 +1,5 @@
-//! When a failed message is tried again: pure functions of its history.
+//! When a failed message is tried again, decided from its history alone. The only chance in
+//! it is the jitter.
 
 mod limits;
 mod strategies;

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::dlq::{Groups, Letter, Opened, Place, Problem, Status, StatusError, Unmarked};
-use crate::ops::doctor::Kept;
+use crate::dlq::{Groups, Letter, LetterPosition, Opened, Problem, Status, StatusError, Unmarked};
+use crate::ops::doctor::StoredMessage;
 use crate::ops::{self, Counted, QueueInfo, QueueSample};
 
 /// The columns of a row, whichever driver it is of.
@@ -64,8 +64,8 @@ macro_rules! columns {
 pub(crate) use columns;
 
 /// Of a row that begins with an id and the time of the failure.
-pub(crate) fn place(row: &impl Columns) -> sqlx::Result<Place> {
-    Ok(Place { id: row.number(0)?, failed_at: row.time(1)? })
+pub(crate) fn place(row: &impl Columns) -> sqlx::Result<LetterPosition> {
+    Ok(LetterPosition { id: row.number(0)?, failed_at: row.time(1)? })
 }
 
 fn status(row: &impl Columns, at: usize) -> sqlx::Result<Status> {
@@ -181,8 +181,8 @@ pub(crate) fn counted<R: Columns>(row: &R) -> sqlx::Result<Counted> {
 }
 
 /// What a trial needs of a row.
-pub(crate) fn kept<R: Columns>(row: &R) -> sqlx::Result<Kept> {
-    Ok(Kept {
+pub(crate) fn kept<R: Columns>(row: &R) -> sqlx::Result<StoredMessage> {
+    Ok(StoredMessage {
         id: row.number(0)?,
         queue: row.text(1)?,
         payload: row.maybe(2, R::bytes)?.unwrap_or_default().into(),

@@ -1,4 +1,5 @@
-//! Where rows live. One trait, a folder a database, the same file names in each.
+//! Where rows live. One trait, and a folder for each database; a file that several have is
+//! called the same in each.
 //!
 //! `Store` is not public API: it changes with the engine. The conformance suite
 //! sees it through the hidden `testing::store`. Nothing in here knows of

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,6 +13,7 @@ use tracing::{error, warn};
 
 use super::names::TARGET;
 use super::{Event, Stats};
+use crate::unpoisoned::Shared as _;
 
 /// Events that wait for a recorder at most: a tenth of a second of a busy process.
 const WAITING: usize = 16_384;
@@ -102,17 +103,17 @@ impl Sinks {
 
     /// Those of the app that was started last, for publishers that belong to none.
     pub(crate) fn of_process() -> Self {
-        PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
+        PROCESS.reading().clone()
     }
 
     /// An app with these recorders starts.
     pub(crate) fn serve_process(&self) {
-        *PROCESS.write().unwrap_or_else(PoisonError::into_inner) = self.clone();
+        *PROCESS.writing() = self.clone();
     }
 
     /// The app with these recorders has stopped: nobody else's messages are theirs.
     pub(crate) fn leave_process(&self) {
-        let mut process = PROCESS.write().unwrap_or_else(PoisonError::into_inner);
+        let mut process = PROCESS.writing();
         let same = |one: &Arc<[Sink]>, other| Arc::ptr_eq(one, other);
         if self.0.as_ref().zip(process.0.as_ref()).is_some_and(|(own, now)| same(own, now)) {
             process.0 = None;

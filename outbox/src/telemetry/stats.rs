@@ -2,13 +2,14 @@
 //! one, added up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::events::Close;
 use super::recorder::Losses;
 use crate::message::FailureReason;
 use crate::subscriber::{Origin, Subscriber};
+use crate::unpoisoned::Locked as _;
 
 /// The counters of an app, which [`App::stats`](crate::App::stats) gives before it
 /// starts. Reading them takes no part in the work; clones read the same.
@@ -91,7 +92,7 @@ impl Stats {
     /// The counts as they are now, a record for each subscriber that was started.
     #[must_use]
     pub fn subscribers(&self) -> Vec<SubscriberStats> {
-        let all = self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = self.counters.locked().clone();
         all.iter().map(|one| one.read()).collect()
     }
 
@@ -113,7 +114,7 @@ impl Stats {
 
     /// The counters of a subscriber; those of an earlier start go on.
     pub(crate) fn of(&self, subscriber: &Subscriber) -> Arc<Counters> {
-        let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.counters.locked();
         if let Some(known) = all.iter().find(|one| one.are_of(subscriber)) {
             return Arc::clone(known);
         }

@@ -1,7 +1,7 @@
 //! The broker of a test.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::redacted::debug_only;
 use crate::store::memory::MemoryStore;
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
+use crate::unpoisoned::Locked as _;
 
 /// An outbox in memory with the real engine and a clock that stands still.
 ///
@@ -138,7 +139,8 @@ impl TestBroker {
         self.store.dead_letters()
     }
 
-    /// The runs of a subscriber's handler, by the name of its fn, oldest first.
+    /// The runs of a subscriber's handler, by the name of its fn, oldest first. Where several
+    /// have that name, their calls have different queues.
     ///
     /// # Panics
     /// When the broker has no subscriber of that name.
@@ -147,7 +149,7 @@ impl TestBroker {
     pub fn calls(&self, subscriber: &str) -> Vec<Call> {
         let names: Vec<_> = self.setup().subscribers.iter().map(Subscriber::name).collect();
         assert!(names.contains(&subscriber), "no subscriber is called `{subscriber}`: {names:?}");
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = self.calls.locked();
         calls.iter().filter(|call| call.subscriber == subscriber).cloned().collect()
     }
 

@@ -2,8 +2,8 @@
 //! the functions that the loops use.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Mutex, Notify};
@@ -23,6 +23,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Expects, Store, new_token};
 use crate::subscriber::Few;
 use crate::telemetry::Sinks;
+use crate::unpoisoned::Locked as _;
 
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
@@ -219,7 +220,7 @@ impl TestBroker {
     }
 
     fn record(&self, call: Call) {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+        self.calls.locked().push(call);
     }
 
     /// Runs what becomes due until `end`, or until nothing does.

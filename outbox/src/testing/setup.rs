@@ -1,7 +1,7 @@
 //! What a broker is made of, until its first message.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use super::drive::Driver;
@@ -18,6 +18,7 @@ use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, Layer, Next, Subscriber, debug_chain, registered,
 };
 use crate::telemetry::{Sinks, Stats};
+use crate::unpoisoned::Locked as _;
 
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
@@ -111,7 +112,7 @@ impl TestBroker {
     }
 
     pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
-        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+        self.setup.locked()
     }
 
     #[track_caller]

@@ -23,8 +23,8 @@ async fn a_message_that_expires_while_another_one_runs_alone_is_not_started() {
     let broker = TestBroker::with([slow()]);
     broker.crash_next(1);
     broker.publish("q", &1).await.unwrap();
-    // Due when the lease of the first one ends.
-    let second = Outgoing::new("q", &2).delay(LEASE).expires_in(LEASE + 2 * SECOND);
+    // Due when the lease of the first one ends, of which its run has taken three seconds.
+    let second = Outgoing::new("q", &2).delay(LEASE - 3 * SECOND).expires_in(LEASE - SECOND);
     broker.publish_with(second).await.unwrap();
     broker.advance(LEASE).await;
     assert_eq!(ran(&broker), [(1, Ending::Unwritten), (1, Ending::Acked)]);

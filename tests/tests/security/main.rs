@@ -6,7 +6,6 @@ mod channels;
 mod gate;
 mod names;
 mod notify;
-#[cfg(not(feature = "tls"))]
 mod plain;
 #[path = "../cli/program.rs"]
 #[allow(dead_code)] // the command line needs more of it

@@ -11,15 +11,7 @@ pub(super) fn age(now: SystemTime, then: SystemTime) -> String {
 
 /// `1,204`.
 pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(number).to_string()
 }
 
 /// `1 letter`, `2 letters`.

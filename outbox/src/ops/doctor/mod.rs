@@ -16,7 +16,7 @@ mod trial;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use payloads::{Extent, Kept, Page};
+pub(crate) use payloads::{Extent, Page, StoredMessage};
 pub(crate) use queues::Waiting;
 use report::Found;
 pub use report::{Check, Finding, Report, Severity};

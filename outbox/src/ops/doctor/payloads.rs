@@ -18,7 +18,7 @@ const SHOWN: usize = 5;
 const GROUPS: usize = 200;
 
 /// What a trial needs of a row or of a dead letter.
-pub(crate) struct Kept {
+pub(crate) struct StoredMessage {
     pub(crate) id: i64,
     pub(crate) queue: String,
     pub(crate) payload: Bytes,
@@ -118,7 +118,7 @@ async fn read(
         let rows = left.max(widest).min(PAGE);
         let page = Page { letters, after, last, queues: &queues, rows: rows.cast_signed() };
         let (mut seen, mut read) = (0, 0);
-        let each = |kept: Kept| {
+        let each = |kept: StoredMessage| {
             (after, seen) = (kept.id, seen + 1);
             if trial.reads(&kept.queue) {
                 read += 1;
@@ -142,7 +142,7 @@ async fn read(
     }
 }
 
-fn note(trial: &Trial, kept: Kept, groups: &mut Groups) {
+fn note(trial: &Trial, kept: StoredMessage, groups: &mut Groups) {
     let (id, queue) = (kept.id, kept.queue.clone());
     let Some((subscriber, why)) = trial.fails(kept) else { return };
     let mut key = (queue, subscriber, why);

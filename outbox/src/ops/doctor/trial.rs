@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::payloads::Kept;
+use super::payloads::StoredMessage;
 use crate::extract::{Common, Context, States};
 use crate::publish::Publisher;
 use crate::subscriber::{AckPolicy, Read, Subscriber};
@@ -51,7 +51,7 @@ impl Trial {
     }
 
     /// The subscriber and why it cannot read the payload; `None` when it can.
-    pub(super) fn fails(&self, kept: Kept) -> Option<(&'static str, String)> {
+    pub(super) fn fails(&self, kept: StoredMessage) -> Option<(&'static str, String)> {
         let (read, common) = self.readers.get(&kept.queue)?;
         let context = Context::unclaimed(kept.id, kept.queue, kept.payload, kept.headers, common);
         let why = match catch_unwind(AssertUnwindSafe(|| read(&context))) {

@@ -18,7 +18,7 @@ pub(crate) const BEFORE: i64 = 10_000;
 
 /// A row that is in the table, without its payload.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundRow {
     pub(crate) row: Row,
     /// The database's time.
     pub(crate) now: SystemTime,
@@ -51,7 +51,7 @@ pub(crate) struct Readers {
 
 /// All that is known of a row that is in the table.
 pub(super) struct Judged<'a> {
-    found: &'a Found,
+    found: &'a FoundRow,
     handler: Option<&'a Handler>,
     /// Its lease was extended while it was watched.
     alive: bool,
@@ -62,7 +62,7 @@ pub(super) struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    pub(super) fn new(found: &'a Found, handler: Option<&'a Handler>, alive: bool) -> Self {
+    pub(super) fn new(found: &'a FoundRow, handler: Option<&'a Handler>, alive: bool) -> Self {
         Self { found, handler, alive, locks: Locks::default(), readers: None, before: None }
     }
 
@@ -78,7 +78,7 @@ impl<'a> Judged<'a> {
 
     /// What decides comes first. `program_would`: whether this program reads the queue.
     pub(super) fn answers(self, program_would: Option<bool>) -> Vec<Answer> {
-        let Found { row, now, paused, .. } = self.found;
+        let FoundRow { row, now, paused, .. } = self.found;
         let mut answers = Vec::new();
         answers.extend(self.lease().filter(|_| self.is_leased()));
         let locked = self.locks.table.clone().map(|by| Answer::TableLocked { by });
@@ -113,7 +113,7 @@ impl<'a> Judged<'a> {
     }
 
     fn lease(&self) -> Option<Answer> {
-        let Found { row, now, .. } = self.found;
+        let FoundRow { row, now, .. } = self.found;
         let (token, acquired_at) = row.acquired_token.zip(row.acquired_at)?;
         let lease_ttl = self.lease_ttl();
         let subscriber = self.handler.map(|one| one.name.to_owned());

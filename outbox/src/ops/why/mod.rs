@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use tokio::time::{Instant, sleep};
 
 pub use answer::{Answer, Extension, Letter, Session, Sureness};
-pub(crate) use judge::{BEFORE, Found, Locks, Readers};
+pub(crate) use judge::{BEFORE, FoundRow, Locks, Readers};
 pub use told::Told;
 #[cfg(feature = "postgres")]
 pub(crate) use told::locked;
@@ -190,7 +190,7 @@ impl Operator {
         self.why_there(found, options).await
     }
 
-    async fn why_there(&self, found: Found, options: &WhyOptions) -> Result<Why> {
+    async fn why_there(&self, found: FoundRow, options: &WhyOptions) -> Result<Why> {
         let id = found.row.id;
         let (found, alive) = self.watched(found, options).await?;
         let handler = options.of(&found.row.queue);
@@ -215,14 +215,14 @@ impl Operator {
 
     /// Looks at a leased row until its lease is extended or given up, or the time is
     /// over; whether it was.
-    async fn watched(&self, first: Found, options: &WhyOptions) -> Result<(Found, bool)> {
+    async fn watched(&self, first: FoundRow, options: &WhyOptions) -> Result<(FoundRow, bool)> {
         let end = Instant::now() + options.watch.min(LONGEST);
         while first.row.acquired_token.is_some() && Instant::now() < end {
             sleep(LOOK.min(end - Instant::now())).await;
             let Some(now) = on_desk!(self, desk => desk.why_row(first.row.id).await)? else {
                 return Ok((first, true));
             };
-            let lease = |found: &Found| (found.row.acquired_token, found.row.acquired_at);
+            let lease = |found: &FoundRow| (found.row.acquired_token, found.row.acquired_at);
             if lease(&now) != lease(&first) {
                 let leased = now.row.acquired_token.is_some();
                 return Ok((now, leased));

@@ -1,5 +1,5 @@
-//! The store of the tests: a map under a lock, and a clock that stands still
-//! until it is moved. It is also the executable specification of the other two.
+//! The store of the tests: a map under a lock, and a clock that moves when a test moves it, or
+//! with tokio's in a simulation. It is also the executable specification of the other two.
 
 mod audit;
 mod claim;
@@ -8,7 +8,7 @@ mod publish;
 mod settle;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
@@ -23,6 +23,7 @@ use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::message::{DeadLetter, Row};
 use crate::schema::SchemaMismatch;
+use crate::unpoisoned::Locked as _;
 
 /// No lease is longer.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -76,7 +77,7 @@ impl MemoryStore {
     }
 
     fn tables(&self) -> Locked<'_> {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.locked();
         if let Some((then, since)) = tables.runs_since {
             tables.now = then + since.elapsed();
         }

@@ -1,4 +1,4 @@
-//! The four settlements.
+//! The settlements.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -216,9 +216,9 @@ fn take_few(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(),
 const LARGE: usize = 1 << 20;
 
 /// One that stays in the answer with which it came.
-struct Kept(PgValue);
+struct OwnedPayload(PgValue);
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for OwnedPayload {
     fn as_ref(&self) -> &[u8] {
         Value::as_ref(&self.0).as_bytes().unwrap_or_default()
     }
@@ -227,7 +227,7 @@ impl AsRef<[u8]> for Kept {
 fn payload(value: &PgValueRef<'_>) -> Result<Bytes, sqlx::Error> {
     match value.as_bytes() {
         Ok(bytes) if bytes.len() < LARGE => Ok(Bytes::copy_from_slice(bytes)),
-        Ok(_) => Ok(Bytes::from_owner(Kept(ValueRef::to_owned(value)))),
+        Ok(_) => Ok(Bytes::from_owner(OwnedPayload(ValueRef::to_owned(value)))),
         Err(missing) => Err(sqlx::Error::Decode(missing)),
     }
 }

@@ -1,6 +1,6 @@
 //! Connecting, with what the user's pool connects with.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::kept::One;
 use super::{CONNECT_LIMIT, PgStore, STATEMENT_LIMIT};
 use crate::error::{StoreError, Told};
+use crate::unpoisoned::Locked as _;
 
 /// How soon one that waits for a new connection sees that another is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -32,7 +33,7 @@ impl Source {
 
     /// Hands them to the engine's pool if they have changed.
     fn refresh(&self, pool: &PgPool) -> Arc<PgConnectOptions> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.locked();
         let now = self.users.connect_options();
         if !Arc::ptr_eq(&known, &now) {
             pool.set_connect_options((*now).clone());

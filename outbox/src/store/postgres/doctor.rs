@@ -13,7 +13,7 @@ use super::desk::PgDesk;
 use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
 use crate::ops::doctor::postgres::{Connections, Holder, Kind, Pids, Snapshots, Vacuum};
-use crate::ops::doctor::{Extent, Kept, Page, Waiting};
+use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
@@ -211,7 +211,11 @@ impl PgDesk {
     }
 
     /// Hands each row of the page over as it comes.
-    pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
+    pub(crate) async fn page(
+        &self,
+        page: Page<'_>,
+        mut each: impl FnMut(StoredMessage),
+    ) -> Result<()> {
         let sql = self.sql();
         let text = if page.letters { &sql.letters } else { &sql.rows };
         let mut tx = self.begin("examine").await?;

@@ -57,7 +57,7 @@ impl Index {
     }
 
     /// Looks for one that does what is expected, whatever its name.
-    pub(super) fn among(self, all: &[Found], table: &str, found: &mut SchemaMismatch) {
+    pub(super) fn among(self, all: &[ActualIndex], table: &str, found: &mut SchemaMismatch) {
         let (mut taken, mut fatal) = (None, self.fatal);
         for one in all {
             if one.columns == self.columns && one.unique == self.unique && one.in_order {
@@ -85,7 +85,7 @@ impl Index {
 }
 
 /// One as it is.
-pub(super) struct Found {
+pub(super) struct ActualIndex {
     name: String,
     qualified: String,
     unique: bool,
@@ -99,7 +99,7 @@ pub(super) struct Found {
 pub(super) async fn indexes(
     connection: &mut PgConnection,
     table: &str,
-) -> Result<Vec<Found>, sqlx::Error> {
+) -> Result<Vec<ActualIndex>, sqlx::Error> {
     let rows = sqlx::query(
         "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
             pg_get_expr(x.indpred, x.indrelid), \
@@ -117,7 +117,7 @@ pub(super) async fn indexes(
     let found = rows.iter().map(|row| {
         let (name, qualified, unique) = (row.get(0), row.get(1), row.get(2));
         let (predicate, columns, in_order) = (row.get(3), row.get(4), row.get(5));
-        Found { name, qualified, unique, predicate, columns, in_order }
+        ActualIndex { name, qualified, unique, predicate, columns, in_order }
     });
     Ok(found.collect())
 }

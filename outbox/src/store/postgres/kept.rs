@@ -4,21 +4,23 @@
 //! it for a sign of life, on a task of its own. Here the one that was used last comes
 //! first, at once: its server process has all that a claim and an ack need in its caches.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::CONNECT_LIMIT;
+use super::{CONNECT_LIMIT, PgStore};
 use crate::planted::planted;
+use crate::unpoisoned::Locked as _;
 
 /// Then the pool looks at it, and closes it if it has become too old.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-pub(super) struct Kept(Mutex<State>);
+pub(super) struct IdleConnections(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -56,7 +58,7 @@ impl One {
 }
 
 /// Somebody who waits.
-pub(super) struct Waiting<'a>(&'a Kept);
+pub(super) struct Waiting<'a>(&'a IdleConnections);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -64,9 +66,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Kept {
+impl IdleConnections {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// The one that was used last. Who gets none is to ask the pool, and waits meanwhile.
@@ -109,6 +111,26 @@ impl Kept {
 
     pub(super) fn len(&self) -> usize {
         self.state().idle.len()
+    }
+}
+
+/// A connection on which a statement runs. One that is left without its answer
+/// does not go back to the pool, which would wait for the answer with no end and
+/// keep the place of the connection taken.
+pub(super) struct Used<'a> {
+    pub(super) store: &'a PgStore,
+    pub(super) one: Option<One>,
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        if let Some(unanswered) = self.one.take() {
+            drop(unanswered.connection.detach());
+            // Outside of a runtime nothing goes back to the pool.
+            if Handle::try_current().is_ok() {
+                self.store.distrust();
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use sqlx::{Executor as _, Row as _};
 
 use super::time::PgTime;
 use super::{PgDesk, Statement, query};
-use crate::dlq::{Filter, Groups, Letter, Opened, Place, Status, Unmarked, narrowed};
+use crate::dlq::{Filter, Groups, Letter, LetterPosition, Opened, Status, Unmarked, narrowed};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
 use crate::store::answers::{
@@ -45,7 +45,7 @@ impl PgDesk {
     pub(crate) async fn letters(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         limit: i64,
     ) -> Result<Vec<Letter>> {
         let failed = failed("list dead letters");
@@ -105,7 +105,11 @@ impl PgDesk {
         Ok(answers::groups(self.read("group dead letters", groups, totals_and_problem).await?))
     }
 
-    pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
+    pub(crate) async fn unmarked(
+        &self,
+        after: Option<LetterPosition>,
+        limit: i64,
+    ) -> Result<Vec<Unmarked>> {
         let text = include_str!("sql/letters_unmarked.sql");
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = once(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
@@ -118,6 +122,6 @@ pub(super) fn once(text: &Arc<str>) -> Statement {
     query(text).persistent(false)
 }
 
-pub(super) fn time_of(place: Option<Place>) -> Option<PgTime> {
+pub(super) fn time_of(place: Option<LetterPosition>) -> Option<PgTime> {
     place.map(|place| PgTime(place.failed_at))
 }

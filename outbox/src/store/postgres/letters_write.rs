@@ -10,7 +10,7 @@ use super::letters::{once, time_of};
 use super::sleepers::notified;
 use super::{PgDesk, Statement};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, Mark, Place, Put, replays};
+use crate::dlq::{Filter, LetterPosition, Mark, Put, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::ops::failed::failed;
@@ -28,7 +28,7 @@ impl PgDesk {
     pub(crate) async fn replay(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
@@ -52,7 +52,7 @@ impl PgDesk {
         &self,
         connection: &mut PgConnection,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
@@ -77,10 +77,10 @@ impl PgDesk {
     pub(crate) async fn mark(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         mark: &Mark,
         limit: i64,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<LetterPosition>> {
         let write = self
             .over(include_str!("sql/letters_mark.sql"), filter, after.is_some())
             .bind(time_of(after))
@@ -95,15 +95,15 @@ impl PgDesk {
     pub(crate) async fn purge(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         limit: i64,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<LetterPosition>> {
         let purge = self.over(include_str!("sql/letters_purge.sql"), filter, after.is_some());
         let purge = purge.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         self.move_on("purge dead letters", purge).await
     }
 
-    pub(crate) async fn fingerprint(&self, marks: &[(Place, String)]) -> Result<()> {
+    pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
         let ids: Vec<i64> = marks.iter().map(|(place, _)| place.id).collect();
         let times: Vec<_> = marks.iter().map(|(place, _)| time_of(Some(*place))).collect();
         let fingerprints: Vec<String> = marks.iter().map(|(_, given)| given.clone()).collect();
@@ -116,7 +116,11 @@ impl PgDesk {
     }
 
     /// A batch of letters, each with its place in the answer.
-    async fn move_on(&self, action: &'static str, statement: Statement) -> Result<Vec<Place>> {
+    async fn move_on(
+        &self,
+        action: &'static str,
+        statement: Statement,
+    ) -> Result<Vec<LetterPosition>> {
         let mut tx = self.begin(action).await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
         tx.commit().await.map_err(failed(action))?;

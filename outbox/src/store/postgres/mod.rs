@@ -30,14 +30,13 @@ mod vacuum;
 mod validate;
 mod why;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, Postgres};
-use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use connect::Source;
@@ -46,7 +45,7 @@ pub(crate) use connect::place;
 use depth::sample_sql;
 pub(crate) use desk::PgDesk;
 pub(crate) use grants::sql as grants_sql;
-use kept::{Kept, One};
+use kept::{IdleConnections, One, Used};
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 pub(crate) use transaction::Closing;
@@ -58,6 +57,7 @@ use super::names::{Notify, TableNames};
 use super::{Connections, Landed, Lease, Pausable, Store, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
+use crate::unpoisoned::Locked as _;
 
 /// Connections beside the listener. Claims and settles overlap on two; the others serve
 /// subscribers that become busy at the same moment, dead letters and the vacuum.
@@ -128,7 +128,7 @@ pub enum Commits {
 
 struct Inner {
     pool: PgPool,
-    kept: Kept,
+    kept: IdleConnections,
     source: Source,
     /// Of one connection, outside `pool`, so that waiting for a notification never
     /// keeps a claim waiting for a connection. Another one for every
@@ -177,14 +177,14 @@ impl PgStore {
         let sample = sample_sql(&names);
         let busy = Mutex::new(Instant::now());
         let (listening, vacuum) = (Mutex::default(), Vacuum::new());
-        let kept = Kept::default();
+        let kept = IdleConnections::default();
         let inner = Inner { pool, kept, source, listening, busy, vacuum, names, sql, sample };
         Self(Arc::new(inner), commits)
     }
 
     /// Puts `next` in the place of the pool that listens so far, which is closed.
     fn listen_on(&self, next: Option<PgPool>) -> Option<PgPool> {
-        let mut listening = self.0.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listening = self.0.listening.locked();
         let last = std::mem::replace(&mut *listening, next);
         if let Some(last) = &last {
             // Marks it; its connection is closed when it comes back, if ever.
@@ -257,31 +257,11 @@ impl PgStore {
 
     fn has_spare_connections(&self) -> bool {
         let Connections { open, idle, .. } = self.connections();
-        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy = self.0.busy.locked();
         if idle < open {
             *busy = Instant::now();
         }
         idle > 1 && busy.elapsed() > QUIET
-    }
-}
-
-/// A connection on which a statement runs. One that is left without its answer
-/// does not go back to the pool, which would wait for the answer with no end and
-/// keep the place of the connection taken.
-struct Used<'a> {
-    store: &'a PgStore,
-    one: Option<One>,
-}
-
-impl Drop for Used<'_> {
-    fn drop(&mut self) {
-        if let Some(unanswered) = self.one.take() {
-            drop(unanswered.connection.detach());
-            // Outside of a runtime nothing goes back to the pool.
-            if Handle::try_current().is_ok() {
-                self.store.distrust();
-            }
-        }
     }
 }
 

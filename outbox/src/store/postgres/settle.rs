@@ -1,4 +1,4 @@
-//! The four settlements, each a statement for a whole batch.
+//! The settlements that publish nothing, each a statement for a whole batch.
 
 use std::sync::Arc;
 

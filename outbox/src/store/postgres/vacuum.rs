@@ -2,7 +2,7 @@
 //! is told otherwise; by then a table that empties as fast as it is filled has grown by
 //! all the rows of a minute, and its indexes with it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -13,6 +13,7 @@ use tracing::debug;
 use super::PgStore;
 use crate::error::StoreError;
 use crate::telemetry::TARGET;
+use crate::unpoisoned::Locked as _;
 
 /// Claims that make it worth while, in a table of no more rows than twice that: each
 /// leaves an old version of its row, and sooner or later the row. Fewer are left to
@@ -58,7 +59,7 @@ impl Vacuum {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Stops one that runs: nobody waits for it.

@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::ops::failed::failed;
-use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
+use crate::ops::{BEFORE, FoundRow, Letter, Locks, Readers, Session};
 use crate::store::answers::letter_in_short;
 use crate::store::statements;
 
@@ -39,12 +39,12 @@ statements! {
 type Held = (String, Session);
 
 impl PgDesk {
-    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<Found>, StoreError> {
+    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<FoundRow>, StoreError> {
         let statement = query(&Sql::new(&self.names).why_row).bind(id);
         let found = |row: &PgRow| {
             let paused: Option<PgTime> = row.try_get(15)?;
             let note: Option<String> = row.try_get(16)?;
-            Ok(Found {
+            Ok(FoundRow {
                 row: read(row)?,
                 now: row.try_get::<PgTime, _>(13)?.0,
                 locker: row.try_get(14)?,
@@ -101,7 +101,7 @@ impl PgDesk {
         Ok(Readers { sleepers: Some(count(0)), leases: count(1) })
     }
 
-    pub(crate) async fn why_locks(&self, found: &Found) -> Result<Locks, StoreError> {
+    pub(crate) async fn why_locks(&self, found: &FoundRow) -> Result<Locks, StoreError> {
         Ok(Locks { table: self.why_table_locked().await?, row: self.row_locked(found).await? })
     }
 
@@ -141,7 +141,10 @@ impl PgDesk {
 
     /// The row says which transaction locked it last, without being asked for a lock:
     /// that could make a claim pass it by. Where several did, it must be.
-    async fn row_locked(&self, found: &Found) -> Result<Option<(Vec<Session>, bool)>, StoreError> {
+    async fn row_locked(
+        &self,
+        found: &FoundRow,
+    ) -> Result<Option<(Vec<Session>, bool)>, StoreError> {
         if found.locker == "0" {
             return Ok(None);
         }

@@ -15,7 +15,7 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
@@ -27,6 +27,7 @@ use crate::error::StoreError;
 use crate::store::Lease;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
+use crate::unpoisoned::Locked as _;
 
 const TAKE: &str = include_str!("sql/claim_take.sql");
 const ACK: &str = include_str!("sql/ack.sql");
@@ -166,7 +167,7 @@ impl Batches {
         // With the schema it reads what ANALYZE saw, and then only.
         let schema = sqlx::query_scalar("PRAGMA schema_version");
         let schema: i64 = schema.fetch_one(&mut *connection).await?;
-        let known = *self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.searched.locked();
         if let Some((_, searched)) = known.filter(|(of, _)| *of == schema) {
             return Ok(searched);
         }
@@ -175,7 +176,7 @@ impl Batches {
         query(&self.look).fetch_all(&mut *connection).await?;
         let step = query(&self.plan).persistent(false).fetch_one(connection).await?;
         let searched = step.try_get::<&str, _>(3)?.starts_with("SEARCH");
-        *self.searched.lock().unwrap_or_else(PoisonError::into_inner) = Some((schema, searched));
+        *self.searched.locked() = Some((schema, searched));
         Ok(searched)
     }
 }
@@ -212,6 +213,6 @@ pub(super) async fn prepare(
     connection: &mut SqliteConnection,
     batches: &Batches,
 ) -> Result<(), sqlx::Error> {
-    *batches.searched.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *batches.searched.locked() = None;
     connection.execute(AssertSqlSafe(batches.prepare.clone())).await.map(drop)
 }

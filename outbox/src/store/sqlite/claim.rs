@@ -64,7 +64,7 @@ impl SqliteStore {
             before = before.saturating_add(place.bytes);
             fits
         });
-        let lease = |place: &Place| (Lease { id: place.id, token: claim.token }, ());
+        let lease = |place: &DueRow| (Lease { id: place.id, token: claim.token }, ());
         let rows: Vec<_> = places.iter().map(lease).collect();
         let batches = &self.0.batches;
         let runs = batches.runs("claim", &mut tx, &rows, true).await?;
@@ -96,7 +96,7 @@ impl SqliteStore {
         &self,
         claim: &Claim,
         connection: &mut SqliteConnection,
-    ) -> Result<(Vec<Place>, i64), StoreError> {
+    ) -> Result<(Vec<DueRow>, i64), StoreError> {
         // A queue may be named twice.
         let queues: BTreeMap<&str, usize> =
             claim.queues.iter().map(String::as_str).zip(0..).collect();
@@ -131,11 +131,11 @@ impl SqliteStore {
 
     /// What was taken of a queue, of which these are the places in order: the rows of one time,
     /// and those of later ones.
-    fn reads(&self, claim: &Claim, places: &[Place]) -> impl Iterator<Item = Statement> {
+    fn reads(&self, claim: &Claim, places: &[DueRow]) -> impl Iterator<Item = Statement> {
         let (first, last) = (&places[0], &places[places.len() - 1]);
         let (soonest, later) =
             places.split_at(places.partition_point(|place| place.due == first.due));
-        let read = |sql, till: i64, places: &[Place]| {
+        let read = |sql, till: i64, places: &[DueRow]| {
             query(sql)
                 .bind(claim.queues[first.queue].clone())
                 .bind(claim.token)
@@ -198,7 +198,7 @@ fn begins(claim: &Claim) -> (i64, i64) {
 }
 
 /// A row that is due.
-struct Place {
+struct DueRow {
     /// Its number among those of the claim.
     queue: usize,
     due: i64,
@@ -207,9 +207,9 @@ struct Place {
     previous: Option<String>,
 }
 
-fn found(row: &SqliteRow, queue: usize) -> Result<Vec<Place>, sqlx::Error> {
+fn found(row: &SqliteRow, queue: usize) -> Result<Vec<DueRow>, sqlx::Error> {
     let found: Vec<(i64, i64, usize, Option<String>)> = parsed(row, 0)?;
-    let place = |(due, id, bytes, previous)| Place { queue, due, id, bytes, previous };
+    let place = |(due, id, bytes, previous)| DueRow { queue, due, id, bytes, previous };
     Ok(found.into_iter().map(place).collect())
 }
 
@@ -217,7 +217,7 @@ type Numbers = (i64, i64, i64, i64, Option<i64>, Option<i64>, Option<String>);
 
 /// What a claim has leased.
 struct Leased {
-    places: Vec<Place>,
+    places: Vec<DueRow>,
     queues: Arc<[String]>,
     token: Uuid,
     now: i64,
@@ -250,7 +250,7 @@ impl Leased {
     fn claimed(
         &self,
         row: &SqliteRow,
-        place: &Place,
+        place: &DueRow,
         (id, attempts, deliveries, created, first, last, timer_id): Numbers,
     ) -> Result<Claimed, sqlx::Error> {
         let headers: Option<Vec<u8>> = row.try_get_unchecked(1)?;

@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
-use crate::ops::doctor::{Extent, Kept, Page, Waiting};
+use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
@@ -112,7 +112,11 @@ impl SqliteDesk {
     }
 
     /// Hands each row of the page over as it comes.
-    pub(crate) async fn page(&self, page: Page<'_>, mut each: impl FnMut(Kept)) -> Result<()> {
+    pub(crate) async fn page(
+        &self,
+        page: Page<'_>,
+        mut each: impl FnMut(StoredMessage),
+    ) -> Result<()> {
         let sql = Sql::new(&self.names);
         let text = if page.letters { &sql.letters } else { &sql.rows };
         let queues = serde_json::Value::from(page.queues).to_string();

@@ -8,7 +8,7 @@ use sqlx::Row as _;
 use super::claim::json;
 use super::settle::Statement;
 use super::{SqliteDesk, query};
-use crate::dlq::{Filter, Groups, Letter, Opened, Place, Status, Unmarked, narrowed};
+use crate::dlq::{Filter, Groups, Letter, LetterPosition, Opened, Status, Unmarked, narrowed};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::message::to_micros;
@@ -45,7 +45,7 @@ impl SqliteDesk {
     pub(crate) async fn letters(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         limit: i64,
     ) -> Result<Vec<Letter>> {
         let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
@@ -96,7 +96,11 @@ impl SqliteDesk {
         Ok(answers::groups(self.read("group dead letters", groups, totals_and_problem).await?))
     }
 
-    pub(crate) async fn unmarked(&self, after: Option<Place>, limit: i64) -> Result<Vec<Unmarked>> {
+    pub(crate) async fn unmarked(
+        &self,
+        after: Option<LetterPosition>,
+        limit: i64,
+    ) -> Result<Vec<Unmarked>> {
         let text = include_str!("sql/letters_unmarked.sql");
         let text = narrowed(&self.names, text, "", |_| after.is_some());
         let look = query(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
@@ -104,6 +108,6 @@ impl SqliteDesk {
     }
 }
 
-pub(super) fn time_of(place: Option<Place>) -> Option<i64> {
+pub(super) fn time_of(place: Option<LetterPosition>) -> Option<i64> {
     place.map(|place| to_micros(place.failed_at))
 }

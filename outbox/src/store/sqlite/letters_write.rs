@@ -7,7 +7,7 @@ use super::letters::time_of;
 use super::settle::Statement;
 use super::{SqliteDesk, listen, query};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, Mark, Place, Put, replays};
+use crate::dlq::{Filter, LetterPosition, Mark, Put, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::failed::failed;
@@ -22,7 +22,7 @@ impl SqliteDesk {
     pub(crate) async fn replay(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
@@ -37,7 +37,7 @@ impl SqliteDesk {
         &self,
         connection: &mut SqliteConnection,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
@@ -49,7 +49,7 @@ impl SqliteDesk {
         &self,
         connection: &mut SqliteConnection,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         put: &Put,
         limit: i64,
         most_bytes: i64,
@@ -88,10 +88,10 @@ impl SqliteDesk {
     pub(crate) async fn mark(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         mark: &Mark,
         limit: i64,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<LetterPosition>> {
         let write = self
             .over(include_str!("sql/letters_mark.sql"), filter, after.is_some())
             .bind(time_of(after))
@@ -106,15 +106,15 @@ impl SqliteDesk {
     pub(crate) async fn purge(
         &self,
         filter: &Filter,
-        after: Option<Place>,
+        after: Option<LetterPosition>,
         limit: i64,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<LetterPosition>> {
         let purge = self.over(include_str!("sql/letters_purge.sql"), filter, after.is_some());
         let purge = purge.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         self.move_on("purge dead letters", purge).await
     }
 
-    pub(crate) async fn fingerprint(&self, marks: &[(Place, String)]) -> Result<()> {
+    pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
         let failed = failed("write fingerprints");
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
         let mut tx = self.writing("write fingerprints").await?;
@@ -126,7 +126,11 @@ impl SqliteDesk {
     }
 
     /// A batch of letters, each with its place in the answer.
-    async fn move_on(&self, action: &'static str, statement: Statement) -> Result<Vec<Place>> {
+    async fn move_on(
+        &self,
+        action: &'static str,
+        statement: Statement,
+    ) -> Result<Vec<LetterPosition>> {
         let mut tx = self.writing(action).await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
         tx.commit().await.map_err(failed(action))?;

@@ -1,7 +1,6 @@
 //! Statements that run in the caller's transaction.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -12,6 +11,7 @@ use super::claim::read;
 use super::{listen, query};
 use crate::error::StoreError;
 use crate::extract::Begun;
+use crate::hex::hex;
 use crate::message::Row;
 use crate::message::row::{delay_micros, to_micros};
 use crate::publish::{Due, Prepared, Published, sealed};
@@ -180,13 +180,9 @@ publishes!(sqlx::Transaction<'_, Sqlite>);
 publishes!(Begun<Sqlite>);
 
 fn as_json(message: &Prepared) -> serde_json::Value {
-    let mut hex = String::with_capacity(message.payload.len() * 2);
-    for byte in &message.payload {
-        let _ = write!(hex, "{byte:02x}");
-    }
     let (at, delay) = due(message.due);
     json!({
-        "queue": message.queue, "payload": hex, "headers": message.headers,
+        "queue": message.queue, "payload": hex(&message.payload), "headers": message.headers,
         "at": at, "delay": delay, "timer_id": message.timer_id,
     })
 }

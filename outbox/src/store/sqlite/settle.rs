@@ -1,4 +1,4 @@
-//! The four settlements: each batch is one BEGIN IMMEDIATE transaction.
+//! The settlements: each batch is one BEGIN IMMEDIATE transaction.
 
 use std::collections::BTreeMap;
 

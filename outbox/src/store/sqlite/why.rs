@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros, to_micros};
 use crate::ops::failed::failed;
-use crate::ops::{BEFORE, Found, Letter, Locks, Readers, Session};
+use crate::ops::{BEFORE, FoundRow, Letter, Locks, Readers, Session};
 use crate::store::answers::{Columns as _, letter_in_short};
 use crate::store::statements;
 
@@ -27,12 +27,12 @@ statements! {
 }
 
 impl SqliteDesk {
-    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<Found>, StoreError> {
+    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<FoundRow>, StoreError> {
         let statement = query(&Sql::new(&self.names).why_row).bind(id);
         let found = |row: &SqliteRow| {
             let paused: Option<i64> = row.try_get(14)?;
             let note = row.maybe(15, text)?;
-            Ok(Found {
+            Ok(FoundRow {
                 row: read(row)?,
                 now: from_micros(row.try_get(13)?),
                 locker: "0".into(),
@@ -86,7 +86,7 @@ impl SqliteDesk {
         Ok(Readers { sleepers: None, leases })
     }
 
-    pub(crate) async fn why_locks(&self, _: &Found) -> Result<Locks, StoreError> {
+    pub(crate) async fn why_locks(&self, _: &FoundRow) -> Result<Locks, StoreError> {
         Ok(Locks { table: self.why_table_locked().await?, row: None })
     }
 

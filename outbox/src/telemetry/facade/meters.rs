@@ -1,7 +1,7 @@
 //! The counters and histograms of one subscriber.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
@@ -15,6 +15,7 @@ use super::super::names::metric::{
 use super::{bounded_kind, counter, describe, gauge, histogram, name_queues, safely};
 use crate::message::FailureReason;
 use crate::subscriber::HandlerError;
+use crate::unpoisoned::Locked as _;
 
 pub(in crate::telemetry) struct Meters {
     subscriber: &'static str,
@@ -171,7 +172,7 @@ impl OfQueue {
     }
 
     fn exception(&self, subscriber: &str, kind: &str) {
-        let mut known = self.exceptions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.exceptions.locked();
         if let Some(counter) = known.get(kind) {
             return counter.increment(1);
         }

@@ -8,8 +8,8 @@ mod publish;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
 use tracing::error;
@@ -20,6 +20,7 @@ use super::names::metric::{
     MetricKind, OLDEST_AGE, RECORDER_DROPPED, RECORDER_PANICS,
 };
 use crate::store::Depth;
+use crate::unpoisoned::Locked as _;
 
 pub(super) use meters::Meters;
 pub use publish::name_queues;
@@ -92,7 +93,7 @@ fn describe() {
 /// The kind of an error as a label: a program may make up kinds without end.
 fn bounded_kind(kind: &str) -> &str {
     static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seen = SEEN.locked();
     if admits(&mut seen, kind) { kind } else { OTHER }
 }
 

@@ -1,7 +1,7 @@
 //! What is counted of publishing.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, Key, Label};
@@ -10,6 +10,7 @@ use super::super::names::metric::{
     Metric, PUBLISH_DURATION, PUBLISH_EXCEPTIONS, PUBLISH_SIZE, PUBLISHED, PUBLISHES,
 };
 use super::{OTHER, counter, counter_of, describe, histogram_of, key, safely};
+use crate::unpoisoned::Shared as _;
 
 /// Queues by name; those of the subscribers, and those that were named.
 static NAMED: LazyLock<RwLock<HashMap<Arc<str>, OfQueue>>> = LazyLock::new(RwLock::default);
@@ -69,7 +70,7 @@ pub fn name_queues<Q: AsRef<str>>(queues: impl IntoIterator<Item = Q>) {
         for queue in queues {
             let queue = queue.as_ref();
             let meters = OfQueue::new(queue);
-            NAMED.write().unwrap_or_else(PoisonError::into_inner).insert(queue.into(), meters);
+            NAMED.writing().insert(queue.into(), meters);
         }
     });
 }
@@ -82,7 +83,7 @@ pub(in crate::telemetry) fn published(
     exception_type: Option<&str>,
 ) {
     safely(|| {
-        let named = NAMED.read().unwrap_or_else(PoisonError::into_inner).get(queue).cloned();
+        let named = NAMED.reading().get(queue).cloned();
         let name = if named.is_some() { queue } else { OTHER };
         // Not kept: an exporter may be installed later.
         let meters = named.unwrap_or_else(OfQueue::other);

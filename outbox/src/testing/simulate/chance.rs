@@ -1,8 +1,9 @@
 //! What a seed decides from one moment to the next.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::unpoisoned::Locked as _;
 use fastrand::Rng;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -16,7 +17,7 @@ impl Dice {
     }
 
     fn with<T>(&self, throw: impl FnOnce(&mut Rng) -> T) -> T {
-        throw(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        throw(&mut self.0.locked())
     }
 
     /// True so often.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -12,6 +12,7 @@ use crate::extract::Context;
 use crate::store::Lease;
 use crate::store::memory::MemoryStore;
 use crate::subscriber::{Layer, layer};
+use crate::unpoisoned::Locked as _;
 
 pub(super) struct Ledger {
     calls: Arc<Mutex<Vec<Call>>>,
@@ -61,7 +62,7 @@ impl Ledger {
     }
 
     fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.locked()
     }
 
     /// Where its call stands from now on.
@@ -89,7 +90,7 @@ impl Ledger {
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.locked()
     }
 
     /// A lease goes on under another token, as it may have before: its call has the first.

@@ -1,7 +1,7 @@
 //! A simulated process: an engine that is started, crashes or drains, and comes back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -11,6 +11,7 @@ use super::told::{Fault, Place, Told};
 use super::world::{Cast, World};
 use crate::engine::{Engine, Settings, Shared, Vital};
 use crate::telemetry::Sinks;
+use crate::unpoisoned::Locked as _;
 
 /// From a start to the next stop.
 pub(super) struct Process {
@@ -51,7 +52,7 @@ impl Process {
 
     /// Until when a statement with this fault waits, and its answer.
     pub(super) fn waits(&self, world: &World, fault: Option<Fault>) -> Waits {
-        let mut held_up = self.held_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held_up = self.held_up.locked();
         let end = || Some(Instant::now() + world.dice.up_to(world.weather.stall));
         let (mut sent, mut answered) = (None, None);
         match fault {

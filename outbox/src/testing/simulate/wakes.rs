@@ -1,13 +1,14 @@
 //! Wakes that get lost, come late, and break off.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use super::world::World;
 use crate::error::StoreError;
 use crate::store::{Result, Wake, Wakes};
+use crate::unpoisoned::Locked as _;
 
 /// A subscription, as the publishers see it.
 #[derive(Default)]
@@ -26,7 +27,7 @@ struct State {
 
 impl Mailbox {
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.state.locked())
     }
 
     /// Whether anybody here is to be woken for this queue.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -23,6 +23,7 @@ use crate::store::Wake;
 use crate::store::memory::{MemoryStore, Statement};
 use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::Stats;
+use crate::unpoisoned::Locked as _;
 
 /// Hears of everything.
 pub(super) type Watch = Arc<dyn Fn(&Told<'_>) + Send + Sync>;
@@ -104,7 +105,7 @@ impl World {
     }
 
     fn processes(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processes.locked()
     }
 
     /// Stops the faults and drains the processes.
@@ -192,7 +193,7 @@ impl World {
 
     pub(super) fn mailbox(&self) -> Arc<Mailbox> {
         let mailbox = Arc::new(Mailbox::default());
-        let mut mailboxes = self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mailboxes = self.mailboxes.locked();
         mailboxes.retain(|it| it.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
         mailbox
@@ -209,7 +210,7 @@ impl World {
     }
 
     fn wake(&self, queue: &str) {
-        let mailboxes = self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mailboxes = self.mailboxes.locked();
         let mut processes = 0;
         for mailbox in mailboxes.iter().filter_map(Weak::upgrade).filter(|it| it.wants(queue)) {
             if self.strikes(self.weather.broken_wakes) {

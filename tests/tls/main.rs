@@ -1,8 +1,6 @@
 //! TLS that is asked for is had, and by every connection, or there is none. Built with the
 //! feature `tls`; what a program without it does, `security` says.
 
-mod certificates;
-
 use outbox::App;
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
