@@ -104,7 +104,7 @@ impl<T> fmt::Debug for Queue<T> {
 #[diagnostic::on_unimplemented(
     message = "a handler of `{P}` cannot read the queue `{Self}`",
     label = "not a queue of such messages",
-    note = "a queue is a string, an array of strings, or a `Queue<P>` of the handler's payload, by value"
+    note = "a queue is a string, or a `Queue<P>` of the handler's payload, by value, or an array of either"
 )]
 pub trait QueueOf<P: ?Sized> {
     /// The names.
@@ -116,6 +116,12 @@ macro_rules! read_as {
         impl<$($generic),*> QueueOf<$payload> for Queue<$message> {
             fn names(&self) -> Vec<String> {
                 vec![self.name.to_owned()]
+            }
+        }
+
+        impl<$($generic,)* const N: usize> QueueOf<$payload> for [Queue<$message>; N] {
+            fn names(&self) -> Vec<String> {
+                self.iter().map(|queue| queue.name.to_owned()).collect()
             }
         }
     )+};

@@ -150,7 +150,7 @@ pub async fn publish(db: &Db, prefix: &str) {
         db.send_all(to(queue, count)).await;
     }
     db.send_all(to("acks", 2).chain(to("sink", 3))).await;
-    db.send_all(to("expires", 3).map(|one| one.expires_in(Duration::ZERO))).await;
+    db.send_all(to("expires", 3).map(|one| one.expires_in(Duration::from_millis(1)))).await;
     db.exec(format!(
         "UPDATE outbox SET deliveries_count = 1, attempts_count = 1 WHERE queue = '{prefix}often'"
     ))

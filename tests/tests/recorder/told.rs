@@ -7,7 +7,7 @@ use outbox::telemetry::Event;
 use outbox::{FailureReason, Outgoing, Subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::on_both;
-use outbox_tests::probe::gated;
+use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::eventually;
 use tokio::time::Instant;
 
@@ -107,7 +107,7 @@ async fn what_the_app_s_publisher_publishes_is_told(db: &Db) {
     })
     .await;
     // A test's messages are nobody's.
-    let broker = outbox::testing::TestBroker::with([]);
+    let broker = outbox::testing::TestBroker::with([free("it", "another").0]);
     broker.publish("of-the-app", &9).await.unwrap();
     running.stop().await.unwrap();
     broker.publish("of-the-app", &9).await.unwrap();

@@ -14,6 +14,9 @@ async fn confirm(id: u64) -> Result<Option<String>, std::fmt::Error> {
     Ok(Some(id.to_string()))
 }
 
+#[subscriber([Queue::<u64>::new("new orders"), Queue::new("changed orders")])]
+async fn both(_: u64) {}
+
 #[subscriber(ODD)]
 async fn raw(_: &[u8]) {}
 
