@@ -115,6 +115,8 @@ async fn the_metrics_of_a_run_without_crashes_are_what_the_tables_saw(db: &Db) {
     // Acked before they failed.
     let failed = told.by("outbox_exceptions_total", &["queue"], prefix);
     assert_eq!(failed.get(&vec!["first".to_owned()]), Some(&2), "{failed:?}");
+    // Put off by an error, which is no failure.
+    assert_eq!(failed.get(&vec!["snoozes".to_owned()]), None, "{failed:?}");
 
     let by_reason = |name| told.by(name, &["queue", "reason"], prefix);
     assert_eq!(by_reason("outbox_terminal_total"), letters);

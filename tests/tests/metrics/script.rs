@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
 use outbox::{
-    AckPolicy, BatchOutcome, Context, FromContext, HandlerError, Outcome, Outgoing, Router,
-    Subscriber, TimerConflict, Tx,
+    AckPolicy, BatchOutcome, Context, FromContext, HandlerError, OrVerdict, Outcome, Outgoing,
+    Router, Subscriber, TimerConflict, Tx,
 };
 use outbox_tests::db::Db;
 
@@ -100,7 +100,7 @@ pub fn subscribers(db: &Db, prefix: &str) -> Router {
     let seen = Arc::new(Mutex::new(HashSet::new()));
     let snoozes = Subscriber::new("snoozes", "snoozes", move |ctx: Context| {
         let first = first_time(&seen, &ctx);
-        async move { if first { Outcome::Snooze(MS) } else { Outcome::Ack } }
+        async move { if first { Err("closed").or_snooze(MS) } else { Ok(()) } }
     });
     let dies = || Subscriber::new("dies", "dies", |_| async { Err::<(), _>(std::fmt::Error) });
     let acks = |name, queue| Subscriber::new(name, queue, |_| async {});
