@@ -1,7 +1,8 @@
 //! Transactions that are lent to handlers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgPool;
 use sqlx::{Executor as _, Postgres};
@@ -14,6 +15,7 @@ use crate::error::{StoreError, has_code, takes_no_writes};
 use crate::extract::{Begun, Ended, Lender, Open, lends};
 use crate::publish::{Prepared, Publisher, Tally};
 use crate::store::{Handled, Lease};
+use crate::unpoisoned::Locked as _;
 
 /// Whatever the database's default is: the ack deletes a row that the extension of its lease
 /// has changed since the handler's first statement, and under a snapshot of that one would fail.
@@ -126,6 +128,15 @@ impl lends::Lends for Postgres {
 const OVER: &str =
     "the handler has ended its transaction: by dropping the begin of a savepoint half-way";
 
+/// An ack that takes longer may read the whole table: a connection of the user's, with the
+/// user's settings, keeps a plan of when there were few rows.
+const SLOW: Duration = Duration::from_millis(50);
+/// For so long acks are planned anew then, each with one more round trip. Afterwards the server
+/// has looked at the table, or one more ack is slow.
+const ANEW: Duration = Duration::from_secs(60);
+/// Until when.
+static PLANNED_ANEW: Mutex<Option<Instant>> = Mutex::new(None);
+
 /// Acks and publishes; `false` when a lease is another's.
 async fn write(
     tx: &mut Begun<Postgres>,
@@ -138,10 +149,18 @@ async fn write(
     }
     let mut acked = vec![false; acks.len()];
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
-        // Planned anew: on a connection of the user's, whose plans go by what was known of the
-        // table when they were made, one of an empty table would read all of it for ever.
-        let ack = runs.bound(publisher.statements().postgres.ack()).persistent(false);
+        let (begun, text) = (Instant::now(), publisher.statements().postgres.ack());
+        let ack = match *PLANNED_ANEW.locked() {
+            // What sqlx has prepared it takes again: by its text.
+            Some(until) if begun < until => {
+                runs.bound(&Arc::from(format!("{text}\n"))).persistent(false)
+            }
+            _ => runs.bound(text),
+        };
         let row = ack.fetch_one(&mut **tx).await;
+        if begun.elapsed() > SLOW {
+            *PLANNED_ANEW.locked() = Some(Instant::now() + ANEW);
+        }
         row.and_then(|row| runs.note(&row, &mut acked)).map_err(unacked)?;
     }
     if acked.contains(&false) {
