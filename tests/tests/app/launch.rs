@@ -85,7 +85,9 @@ async fn every_reason_is_told_at_once(db: &Db) {
 
 async fn settings_that_would_do_harm_are_refused(db: &Db) {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|queue| nothing("it", queue));
+    let many = |_: Vec<outbox::Context>| async {};
     let app = db.app().only([
+        Subscriber::batches("many", "e", 100_001, many),
         a.max_workers(usize::MAX),
         b.max_workers(10_001),
         c.retry(outbox::retry::Exponential::new(SECOND).multiplier(0.99)),
@@ -95,6 +97,7 @@ async fn settings_that_would_do_harm_are_refused(db: &Db) {
     for part in [
         "`max_workers` is 18446744073709551615; it must be at most 10000",
         "`max_workers` is 10001",
+        "`batch` is 100001; it must be at most 100000",
         "`multiplier` is 0.99; it must be at least 1",
         "`max_delay` is below 1 µs",
     ] {

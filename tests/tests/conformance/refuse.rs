@@ -76,9 +76,20 @@ async fn both_a_delay_and_a_time<B: Bench>(b: B) {
 }
 
 async fn a_message_that_would_expire_before_it_is_due<B: Bench>(b: B) {
-    let message =
-        Outgoing::new("q", &1).delay(Duration::from_secs(7)).expires_in(Duration::from_secs(7));
-    refused(b, message, |e| matches!(e, PublishError::ExpiresUndue { .. })).await;
+    let micros = Duration::from_micros;
+    // The time is kept in milliseconds.
+    let late = [(7_000_000, 7_000_000), (1_200, 1_500), (0, 999)].map(|(delay, limit)| {
+        Outgoing::new("q", &1).delay(micros(delay)).expires_in(micros(limit))
+    });
+    let [same, within, at_once] = late;
+    let undue: fn(&PublishError) -> bool = |e| matches!(e, PublishError::ExpiresUndue { .. });
+    let mut tx = b.begin().await;
+    for message in [within, at_once] {
+        let error = b.publisher().send(&mut tx, message).await.unwrap_err();
+        assert!(undue(&error), "{error:?}");
+    }
+    b.commit(tx).await;
+    refused(b, same, undue).await;
 }
 
 async fn a_time_after_the_year_9999<B: Bench>(b: B) {
