@@ -69,9 +69,10 @@ impl TableNames {
     /// no dead-letter table.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL, begins with `sqlite_`, or has more than 42
-    /// bytes: it, the names derived from it (indexes, version table, `<table>_dlq` and
-    /// its index) or the NOTIFY channel would be longer than 63.
+    /// When the name is empty, holds NUL, begins with `sqlite_`, is `sqlx` (its record of
+    /// migrations would be that of your own), or has more than 42 bytes: it, the names
+    /// derived from it (indexes, version table, `<table>_dlq` and its index) or the NOTIFY
+    /// channel would be longer than 63.
     pub fn new(table: impl Into<String>) -> Result<Self, NameError> {
         let table = table.into();
         let names = Self { table, ..Self::default() };
@@ -96,8 +97,8 @@ impl TableNames {
     /// which it comes, and a replay puts it back into the one of who replays it.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL, begins with `sqlite_`, has more than 46 bytes
-    /// (its index has a longer one), or if one of the two tables, or what is made beside
+    /// When the name is empty, holds NUL, begins with `sqlite_`, is `sqlx`, has more than 46
+    /// bytes (its index has a longer one), or if one of the two tables, or what is made beside
     /// it, would be called as the other. Names that differ in case alone are one on SQLite.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
@@ -304,6 +305,11 @@ pub(crate) fn variable(key: &str) -> Option<String> {
 
 fn check_kept(what: &'static str, name: &str) -> Result<(), NameError> {
     const KEPT: &[u8] = b"sqlite_";
+    if name.eq_ignore_ascii_case("sqlx") {
+        let why = "would keep its record of migrations in `_sqlx_migrations`, where sqlx keeps \
+                   that of your own";
+        return Err(NameError { what, name: name.to_owned(), why: why.into() });
+    }
     let begin = name.as_bytes().get(..KEPT.len());
     if begin.is_some_and(|begin| begin.eq_ignore_ascii_case(KEPT)) {
         let why = "begins with `sqlite_`, which SQLite keeps for itself".into();
@@ -346,6 +352,8 @@ mod tests {
         assert!(TableNames::new("t".repeat(42)).is_ok());
         assert!(TableNames::new("t".repeat(43)).is_err());
         assert!(TableNames::new("é".repeat(22)).is_err());
+        assert!(TableNames::new("sqlx").is_err());
+        assert!(TableNames::default().with_dlq("SQLX").is_err());
         assert!(TableNames::default().in_schema("s".repeat(64)).is_err());
         assert!(TableNames::default().with_dlq("outbox").is_err());
         assert!(TableNames::default().with_dlq("d".repeat(47)).is_err());
