@@ -1,5 +1,8 @@
 //! Which backends a test run has, and what a test does without one.
 
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// URL of a server on which the tests may make and drop schemas.
@@ -8,7 +11,7 @@ pub const PG_URL: &str = "OUTBOX_TEST_PG_URL";
 pub const REQUIRE: &str = "OUTBOX_REQUIRE";
 
 /// True when the backend is there. Otherwise the caller returns: a line says
-/// that the test was skipped.
+/// that tests were skipped.
 ///
 /// # Panics
 /// When the backend is missing and `OUTBOX_REQUIRE` names it, so that a run that
@@ -32,7 +35,11 @@ pub fn skip(backend: &str, why: &str) {
     let required = std::env::var(REQUIRE).unwrap_or_default();
     let required = required.split(',').any(|name| name.trim() == backend);
     assert!(!required, "{backend} is required by {REQUIRE}, but {why}");
-    println!("skipped: {why}");
+    // What a test that passes has printed nobody sees.
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap().insert(why.to_owned()) {
+        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    }
 }
 
 /// The server of the tests, if there is one.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox::schema::{migrate_tables, validate_schema};
 use outbox::testing::store::PgStore;
 use outbox::{App, Context, Error, Subscriber, TableNames};
+use outbox_tests::backend::{PG_URL, REQUIRE, pg_url, require};
 
 fn names(dlq: &str) -> TableNames {
     TableNames::default().with_dlq(dlq).unwrap()
@@ -30,13 +31,10 @@ async fn a_dead_letter_table_of_another_name_is_made_later_on_sqlite() {
 
 #[tokio::test]
 async fn a_dead_letter_table_of_another_name_is_made_later_on_postgresql() {
-    let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {
-        let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
-        let skipped = "skipped: migrating PostgreSQL needs OUTBOX_TEST_PG_URL";
-        assert!(!required.split(',').any(|name| name.trim() == "postgres"), "{skipped}");
-        println!("{skipped}");
+    if !require("postgres") {
         return;
-    };
+    }
+    let url = pg_url().unwrap();
     let setup = sqlx::PgPool::connect(&url).await.unwrap();
     for statement in ["DROP SCHEMA IF EXISTS dlq_later CASCADE", "CREATE SCHEMA dlq_later"] {
         sqlx::query(statement).execute(&setup).await.unwrap();
@@ -96,4 +94,17 @@ async fn a_file_that_somebody_writes_without_a_log_is_opened_when_he_has_ended()
     writer.commit().await.unwrap();
     plain.close().await;
     opened.await.unwrap().unwrap();
+}
+
+/// What a test prints that passes, its runner keeps to itself.
+#[test]
+fn tests_without_their_server_say_that_they_were_skipped_or_fail_where_it_is_required() {
+    let run = |required: &str| {
+        let mut tests = std::process::Command::new(std::env::current_exe().unwrap());
+        tests.arg("postgresql").env_remove(PG_URL).env(REQUIRE, required).output().unwrap()
+    };
+    let skipped = run("sqlite");
+    let said = String::from_utf8_lossy(&skipped.stderr);
+    assert!(skipped.status.success() && said.contains("skipped: no PostgreSQL"), "{said}");
+    assert!(!run("sqlite, postgres").status.success());
 }

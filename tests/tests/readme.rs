@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use outbox_tests::backend::unique;
+use outbox_tests::backend::{pg_url, require, unique};
 use outbox_tests::wait::soon;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
@@ -141,13 +141,10 @@ fn its_examples_are_those_there_are_each_of_a_screen_or_two_and_run() {
 
 #[tokio::test]
 async fn its_indexes_for_python_are_made_and_pass_as_extra() {
-    let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {
-        let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
-        let skipped = "skipped: the README's SQL needs OUTBOX_TEST_PG_URL";
-        assert!(!required.split(',').any(|name| name.trim() == "postgres"), "{skipped}");
-        println!("{skipped}");
+    if !require("postgres") {
         return;
-    };
+    }
+    let url = pg_url().unwrap();
     let setup = sqlx::PgPool::connect(&url).await.unwrap();
     for statement in ["DROP SCHEMA IF EXISTS readme CASCADE", "CREATE SCHEMA readme"] {
         sqlx::query(statement).execute(&setup).await.unwrap();

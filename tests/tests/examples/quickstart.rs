@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use outbox_tests::backend::{pg_url, require};
 use sqlx::Connection as _;
 
 use super::run::{Example, assert_lines};
@@ -34,13 +35,10 @@ fn quickstart_needs_no_server_and_ends_by_itself() {
 
 #[tokio::test]
 async fn quickstart_runs_on_postgresql_and_leaves_nothing_there() {
-    let Ok(url) = std::env::var("OUTBOX_TEST_PG_URL") else {
-        let required = std::env::var("OUTBOX_REQUIRE").unwrap_or_default();
-        let skipped = "skipped: the quickstart on PostgreSQL needs OUTBOX_TEST_PG_URL";
-        assert!(!required.split(',').any(|name| name.trim() == "postgres"), "{skipped}");
-        println!("{skipped}");
+    if !require("postgres") {
         return;
-    };
+    }
+    let url = pg_url().unwrap();
     let story = Example::new("quickstart", "postgres").database(&url).story();
     assert_lines(&story, QUICKSTART);
     assert_eq!(story.lines().last(), Some(FIGURES));
