@@ -74,8 +74,26 @@ async fn another_lease_check(b: Postgres) {
     }
 }
 
+/// Any word would fit, and be found by nobody who looks for open letters.
+async fn a_missing_status_check(b: Postgres) {
+    let before = fill(&b).await;
+    let other = "UPDATE outbox_dlq SET status = 'closed'";
+    for breaking in ["", ", ADD CONSTRAINT outbox_dlq_status_ck CHECK (status <> 'x')"] {
+        b.execute(&format!(
+            "ALTER TABLE outbox_dlq DROP CONSTRAINT outbox_dlq_status_ck{breaking}"
+        ))
+        .await;
+        b.execute(other).await;
+        let found = expect(&b, &[("lacks the CHECK of what a status", false)]).await;
+        mend(&b, &found).await;
+        assert_eq!((b.rows().await, b.letters().await), before);
+        assert!(sqlx::raw_sql(other).execute(b.pool()).await.is_err());
+    }
+}
+
 async fn a_check_may_have_another_name(b: Postgres) {
     b.execute("ALTER TABLE outbox RENAME CONSTRAINT outbox_lease_ck TO mine").await;
+    b.execute("ALTER TABLE outbox_dlq RENAME CONSTRAINT outbox_dlq_status_ck TO mine").await;
     expect(&b, &[]).await;
 }
 
@@ -85,6 +103,7 @@ async fn autovacuum_settings_are_looked_at_on_request(b: Postgres) {
         "autovacuum_vacuum_threshold",
         "autovacuum_vacuum_insert_scale_factor",
         "autovacuum_vacuum_insert_threshold",
+        "autovacuum_vacuum_cost_delay",
     ];
     b.execute(&format!("ALTER TABLE outbox RESET ({})", settings.join(", "))).await;
     assert_eq!(differences(&b, false).await, []);
@@ -107,7 +126,7 @@ async fn a_share_of_the_table_is_no_threshold(b: Postgres) {
 }
 
 async fn autovacuum_may_not_be_off(b: Postgres) {
-    for off in ["false", "off", "no", "0"] {
+    for off in ["false", "off", "no", "0", "F", "OFF", "of"] {
         b.execute(&format!("ALTER TABLE outbox SET (autovacuum_enabled = {off})")).await;
         assert_eq!(differences(&b, false).await, []);
         let found = expect(&b, &[("autovacuum is off", false)]).await;
@@ -194,6 +213,7 @@ cases! {
     a_table_in_parts_is_refused,
     tables_are_looked_at_though_all_connections_were_busy,
     a_missing_lease_check,
+    a_missing_status_check,
     another_lease_check,
     a_check_may_have_another_name,
     autovacuum_settings_are_looked_at_on_request,

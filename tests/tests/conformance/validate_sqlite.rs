@@ -236,6 +236,23 @@ async fn a_missing_lease_check(b: Sqlite) {
     assert!(sqlx::raw_sql(half).execute(b.pool()).await.is_err());
 }
 
+async fn a_missing_status_check(b: Sqlite) {
+    let before = fill(&b).await;
+    const CHECK: &str = "CHECK (status IN ('failed', 'resolved', 'ignored'))";
+    redefine(&b, "outbox_dlq", |made| {
+        let (column, check) =
+            made.split_once("\n        CONSTRAINT \"outbox_dlq_status_ck\" ").unwrap();
+        format!("{column}{}", check.strip_prefix(CHECK).unwrap())
+    })
+    .await;
+    let other = "UPDATE outbox_dlq SET status = 'closed'";
+    b.execute(other).await;
+    let found = expect(&b, &[("lacks the CHECK of what a status", false)]).await;
+    mend(&b, &found).await;
+    assert_eq!((b.rows().await, b.letters().await), before);
+    assert!(sqlx::raw_sql(other).execute(b.pool()).await.is_err());
+}
+
 /// With all that is in them; they may be left out from now on.
 async fn further_columns_survive(b: Sqlite) {
     fill(&b).await;
@@ -316,6 +333,7 @@ cases! {
     a_column_without_its_default,
     an_id_that_is_no_key,
     a_missing_lease_check,
+    a_missing_status_check,
     further_columns_survive,
     what_another_connection_changed_is_seen,
     an_index_that_another_connection_made_serves_the_next_publish,

@@ -78,6 +78,7 @@ pub(super) async fn validate(
         let key: &'static [&'static str] =
             if is_cut(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
         logged(connection, &table, &mut found).await?;
+        status_check(connection, &table, names, &mut found).await?;
         let indexes = indexes(connection, &table).await?;
         for expected in [
             Index::primary_key(&table, key),
@@ -252,6 +253,36 @@ async fn lease_check(
     names: &TableNames,
     found: &mut SchemaMismatch,
 ) -> Result<(), sqlx::Error> {
+    let lease = "CHECKacquired_tokenISNULL=acquired_atISNULL";
+    if !checks(connection, table).await?.iter().any(|text| text == lease) {
+        // Rows with half a lease are in its way; no claim would ever take them.
+        let mend = names.sql("UPDATE \"outbox\" SET acquired_token = NULL, acquired_at = NULL WHERE (acquired_token IS NULL) <> (acquired_at IS NULL); ALTER TABLE \"outbox\" DROP CONSTRAINT IF EXISTS \"outbox_lease_ck\", ADD CONSTRAINT \"outbox_lease_ck\" CHECK ((acquired_token IS NULL) = (acquired_at IS NULL))");
+        found.add(false, format!("{table} lacks the CHECK that a lease is set whole"), &*mend);
+    }
+    Ok(())
+}
+
+/// What closes a letter: another word would leave the indexes of open ones and never be found.
+async fn status_check(
+    connection: &mut PgConnection,
+    table: &str,
+    names: &TableNames,
+    found: &mut SchemaMismatch,
+) -> Result<(), sqlx::Error> {
+    let words = ["'failed'", "'resolved'", "'ignored'"];
+    let is_ours = |text: &String| {
+        let of_words = text.matches('\'').count() == 6 && words.iter().all(|it| text.contains(it));
+        text.starts_with("CHECKstatus=") && of_words
+    };
+    if !checks(connection, table).await?.iter().any(is_ours) {
+        let mend = names.sql("UPDATE \"outbox_dlq\" SET status = 'failed' WHERE status NOT IN ('failed', 'resolved', 'ignored'); ALTER TABLE \"outbox_dlq\" DROP CONSTRAINT IF EXISTS \"outbox_dlq_status_ck\", ADD CONSTRAINT \"outbox_dlq_status_ck\" CHECK (status IN ('failed', 'resolved', 'ignored'))");
+        found.add(false, format!("{table} lacks the CHECK of what a status may be"), &*mend);
+    }
+    Ok(())
+}
+
+/// The CHECKs of a table, as [`bare`] has them. One that was never tried on all rows says so.
+async fn checks(connection: &mut PgConnection, table: &str) -> Result<Vec<String>, sqlx::Error> {
     let definitions: Vec<String> = sqlx::query_scalar(
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint \
          WHERE conrelid = to_regclass($1) AND contype = 'c'",
@@ -259,13 +290,7 @@ async fn lease_check(
     .bind(table)
     .fetch_all(connection)
     .await?;
-    let lease = "CHECKacquired_tokenISNULL=acquired_atISNULL";
-    if !definitions.iter().any(|text| bare(text) == lease) {
-        // Rows with half a lease are in its way; no claim would ever take them.
-        let mend = names.sql("UPDATE \"outbox\" SET acquired_token = NULL, acquired_at = NULL WHERE (acquired_token IS NULL) <> (acquired_at IS NULL); ALTER TABLE \"outbox\" DROP CONSTRAINT IF EXISTS \"outbox_lease_ck\", ADD CONSTRAINT \"outbox_lease_ck\" CHECK ((acquired_token IS NULL) = (acquired_at IS NULL))");
-        found.add(false, format!("{table} lacks the CHECK that a lease is set whole"), &*mend);
-    }
-    Ok(())
+    Ok(definitions.iter().map(|text| bare(text)).collect())
 }
 
 async fn vacuum_settings(
@@ -285,6 +310,7 @@ async fn vacuum_settings(
         ("autovacuum_vacuum_threshold", "1000", false),
         ("autovacuum_vacuum_insert_scale_factor", "0", true),
         ("autovacuum_vacuum_insert_threshold", "1000", false),
+        ("autovacuum_vacuum_cost_delay", "0", false),
     ] {
         let right = get(name).is_some_and(|set| !exact || set.parse() == Ok(0.0));
         if !right {
@@ -292,12 +318,17 @@ async fn vacuum_settings(
             found.add(false, format!("{table} does not set {name}"), mend);
         }
     }
-    // The setting is stored as it was written.
-    if get("autovacuum_enabled").is_some_and(|set| matches!(set, "false" | "off" | "no" | "0")) {
+    if get("autovacuum_enabled").is_some_and(is_off) {
         let mend = format!("ALTER TABLE {table} RESET (autovacuum_enabled)");
         found.add(false, format!("autovacuum is off for {table}"), mend);
     }
     Ok(())
+}
+
+/// As the server reads it: the setting is stored as it was written.
+fn is_off(set: &str) -> bool {
+    let set = set.to_ascii_lowercase();
+    ["false", "no"].iter().any(|word| word.starts_with(&set)) || matches!(&*set, "of" | "off" | "0")
 }
 
 /// Without blanks, parentheses and casts of texts, which the server places as it likes.

@@ -67,6 +67,9 @@ pub(super) async fn validate(
     if table.exists(names, &mut found) {
         table.compare(&DLQ);
         table.words(false);
+        if !bare(&table.sql).contains("checkstatusin'failed','resolved','ignored'") {
+            table.add(false, "lacks the CHECK of what a status may be".into(), None);
+        }
         for (name, columns, rows) in [
             ("queue_failed", "queue,failed_at", ""),
             ("status", "status,failed_at,id", ""),
@@ -344,6 +347,9 @@ impl<'a> Table<'a> {
             };
             from.push(match ours.default {
                 _ if other_half.is_some_and(|other| !has(other)) => "NULL".into(),
+                "'failed'" => {
+                    format!("iif({value} IN ('failed', 'resolved', 'ignored'), {value}, 'failed')")
+                }
                 "" | IDENTITY => match other_half {
                     Some(other) => format!("iif({other} IS NULL, NULL, {value})"),
                     None => value,
