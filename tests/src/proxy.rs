@@ -36,6 +36,8 @@ struct Left {
     pings: AtomicUsize,
     /// Frozen when the server has sent more than so many bytes, unless it is 0.
     long: AtomicUsize,
+    /// What clients send, and what the server reads instead, as long.
+    instead: Mutex<Option<[&'static [u8]; 2]>>,
 }
 
 /// A Sync alone.
@@ -105,6 +107,12 @@ impl Proxy {
     pub fn lead_to(&self, url: &str) {
         let options: PgConnectOptions = url.parse().unwrap();
         *self.server.lock().unwrap() = address(&options);
+    }
+
+    /// Has the server read something else, as long, instead of this.
+    pub fn rewrite(&self, sent: &'static str, read: &'static str) {
+        assert_eq!(sent.len(), read.len());
+        *self.left.instead.lock().unwrap() = Some([sent.as_bytes(), read.as_bytes()]);
     }
 
     /// How many connections there were.
@@ -245,6 +253,12 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Arc<Line>, 
                 _ => return,
             },
         };
+        if way == Towards::Server
+            && let Some([sent, read]) = *line.left.instead.lock().unwrap()
+            && let Some(at) = bytes[..count].windows(sent.len()).position(|it| it == sent)
+        {
+            bytes[at..at + sent.len()].copy_from_slice(read);
+        }
         let some = &bytes[..count];
         if some.windows(8).any(|word| word == b"LISTEN \"") {
             line.listens.store(true, Ordering::SeqCst);

@@ -150,7 +150,7 @@ fn handler(
     let ended = match publish {
         None => {
             let outcome = outcome(&function.sig.output);
-            quote_spanned!(site=> #outcome(#call))
+            quote_spanned!(site=> #outcome(#call, &#ctx))
         }
         Some(queue) => returned::expand(&function.sig.output, &call, &ctx, queue),
     };

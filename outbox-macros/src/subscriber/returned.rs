@@ -89,7 +89,10 @@ pub(super) fn expand(
     match output {
         // Refused by `check`.
         ReturnType::Default => TokenStream::new(),
-        ReturnType::Type(_, ty) => unwrap(ty, call, ctx, queue),
+        ReturnType::Type(_, ty) => {
+            let published = unwrap(ty, call, ctx, queue);
+            quote_spanned!(at(ty)=> ::outbox::__private::returned::published(#published, &#ctx))
+        }
     }
 }
 

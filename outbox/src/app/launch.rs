@@ -140,7 +140,7 @@ impl Database {
     fn lender(&self) -> Option<Lender> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => Some(Lender::Postgres(pool.clone())),
+            Self::Postgres(pool) => Some(Lender::postgres(pool.clone())),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(pool) => Some(Lender::sqlite(pool.clone())),
             _ => None,

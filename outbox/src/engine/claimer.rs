@@ -196,7 +196,8 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
                 let look = &mut looks[at];
                 look.answered(claim, &taken, sent, now);
                 let deadline = sent + claim.lease_ttl;
-                let job = |claimed| Job { claimed, claimed_at: sent, deadline };
+                let claimed_at = taken.at.unwrap_or(now);
+                let job = |claimed| Job { claimed, claimed_at, deadline };
                 let jobs = taken.rows.into_iter().map(job);
                 look.reader.inbox.fill(claim.limit, jobs);
             }

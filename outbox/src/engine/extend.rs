@@ -95,6 +95,8 @@ fn patience(left: Duration) -> Duration {
     if left < 3 * SLOW { left } else { left / 3 }
 }
 
+/// After so long an error is no answer at once.
+const WAITED: Duration = Duration::from_secs(1);
 /// What a database may take for an answer that lives.
 const SLOW: Duration = Duration::from_secs(3);
 
@@ -124,6 +126,8 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
         Ok(Err(error)) => {
             warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
             leases.sinks.lease_extension_failed(due.len());
+            // SQLite has waited for its lock, and would miss the moment when it is free.
+            answered = now.elapsed() < WAITED;
         }
         Err(_) => {
             warn!(

@@ -15,9 +15,10 @@ use crate::unpoisoned::Locked as _;
 /// A claimed row with the time until which it may be started.
 pub(crate) struct Job {
     pub(crate) claimed: Claimed,
-    /// Taken before the claim was sent, so it is never later than the
-    /// database's idea of the lease.
+    /// Not before it was, so that nobody takes a message for older than it is.
     pub(crate) claimed_at: Instant,
+    /// Reckoned from before the claim was sent, so it is never later than the database's
+    /// idea of the lease.
     pub(crate) deadline: Instant,
 }
 
@@ -37,6 +38,9 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     /// Wakes workers that are idle: one a row, all of them when closed.
     filled: Notify,
+    /// Of the worker whose run waits for more rows: those that come one by one would wake the
+    /// others in turn, and each begin a run of its own.
+    gathers: tokio::sync::Mutex<()>,
     /// Makes the claimer look when there is room again.
     changed: Arc<Notify>,
     /// Rows that can run at once.
@@ -85,6 +89,7 @@ impl Inbox {
         Self {
             state: Mutex::default(),
             filled: Notify::new(),
+            gathers: tokio::sync::Mutex::default(),
             changed: Arc::clone(changed),
             runs,
             ahead,
@@ -188,6 +193,7 @@ impl Inbox {
     /// `None` when closed; rows that still waited then were taken by
     /// [`Inbox::close`].
     pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
+        let _gathers = if batch.wait.is_zero() { None } else { Some(self.gathers.lock().await) };
         let mut jobs = self.some(batch.size).await?;
         if jobs.len() < batch.size {
             Box::pin(self.complete(&mut jobs, batch)).await;
@@ -372,6 +378,25 @@ mod tests {
         inbox.turn(run, batch);
         let places = inbox.reserve(CLAIM).unwrap();
         assert_eq!(places, 100 + 100, "of the worker that is free, and of the next one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_that_come_one_by_one_are_of_one_run_however_many_workers_are_idle() {
+        let inbox = Inbox::new(10 * 5, 4000, 5, Duration::from_secs(60), &Arc::default());
+        let batch = Batching { size: 5, wait: Duration::from_millis(50) };
+        let come = async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let places = inbox.reserve(1).unwrap();
+                inbox.fill(places, std::iter::once(job(Bytes::new())));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            inbox.close()
+        };
+        let (all, left) =
+            tokio::join!(futures_util::future::join_all((0..10).map(|_| inbox.next(batch))), come);
+        let sizes: Vec<_> = all.iter().flatten().map(|jobs| jobs.len()).collect();
+        assert_eq!((sizes, left.len()), (vec![5], 0));
     }
 
     #[test]

@@ -184,12 +184,13 @@ fn admit<'a, S: Store>(
     if row.has_expired(now - claimed_at) {
         return Admitted::Not(settling.ruled(case.expired()));
     }
-    let context = Context::new(Delivery::new(row, &reader.common, deadline));
+    let context = Context::new(Delivery::new(row, &reader.common, claimed_at, deadline));
     // A suspect runs alone.
     if let Some(loan) = loan.filter(|_| !too_often) {
         let _ = context.delivery().loan.set(Arc::clone(loan));
     }
-    let holding = shared.leases.hold(settling.lease, claimed_at, options.lease_ttl, &context);
+    let begun = deadline - options.lease_ttl;
+    let holding = shared.leases.hold(settling.lease, begun, options.lease_ttl, &context);
     let ttl = options.lease_ttl;
     let run = Run { settling, holding: Some(holding), context, claimed_at, ttl, solitude: None };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
@@ -232,7 +233,7 @@ async fn alone<S: Store>(
         return smallvec![run.settling.unstarted()];
     }
     let row = run.context.delivery().row.clone();
-    run.context = Context::new(Delivery::new(row, &reader.common, since + ttl));
+    run.context = Context::new(Delivery::new(row, &reader.common, run.claimed_at, since + ttl));
     let solitude = Arc::new(Solitude::new());
     run.holding = Some(shared.leases.hold_alone(marked, since, ttl, &run.context, &solitude));
     run.solitude = Some(Arc::clone(&solitude));

@@ -79,6 +79,10 @@ impl Case<'_> {
         let said = delivery.said.get().map(|word| &word.outcome);
         let said = said.filter(|said| !(undone && **said == Outcome::Ack));
         let (mut settlement, error) = match result {
+            Ok(Outcome::Ack) if self.is_manual() && delivery.is_silent() => {
+                let why = "the handler returned without a word".into();
+                (self.reject(None, Some(why)), None)
+            }
             Ok(outcome) => (self.judge(Ok(outcome), said), None),
             Err(error) => (self.judge(Err(&error), said), Some(error)),
         };
@@ -102,15 +106,15 @@ impl Case<'_> {
 
     /// The settlement on a result, and on what was said under `Manual`.
     fn judge(&self, result: Result<Outcome, &HandlerError>, said: Option<&Outcome>) -> Settlement {
-        let manual = self.options.ack == AckPolicy::Manual;
         match (result, said) {
             (_, Some(said)) => self.outcome(said.clone()),
-            (Ok(Outcome::Ack), None) if manual => {
-                self.reject(None, Some("the handler returned without a word".into()))
-            }
             (Ok(outcome), None) => self.outcome(outcome),
             (Err(error), None) => self.failed(error),
         }
+    }
+
+    fn is_manual(&self) -> bool {
+        self.options.ack == AckPolicy::Manual
     }
 
     /// The settlement on an error.

@@ -48,7 +48,8 @@ pub(crate) async fn rehearse(
     });
     let claimed_at = Instant::now();
     let options = &subscriber.options;
-    let delivery = Delivery::new(Box::new(row), &common, claimed_at + options.lease_ttl);
+    let deadline = claimed_at + options.lease_ttl;
+    let delivery = Delivery::new(Box::new(row), &common, claimed_at, deadline);
     let kept = Arc::<Mutex<Vec<Prepared>>>::default();
     let _ = delivery.loan().rehearsed.set(Arc::clone(&kept));
     let context = Context::new(delivery);

@@ -283,7 +283,8 @@ impl Context {
     ) -> Self {
         let fresh = Row::fresh(id, queue, payload, SystemTime::UNIX_EPOCH);
         let row = Row { deliveries_count: 1, headers, ..fresh };
-        Self::new(Delivery::new(Box::new(row), common, Instant::now()))
+        let now = Instant::now();
+        Self::new(Delivery::new(Box::new(row), common, now, now))
     }
 
     /// Of a row that lies nowhere.

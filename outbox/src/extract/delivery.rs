@@ -20,6 +20,8 @@ use crate::tracking::Trail;
 pub(crate) struct Delivery {
     pub(crate) row: Box<Row>,
     pub(crate) common: Arc<Common>,
+    /// By the clock of this process.
+    pub(crate) claimed_at: Instant,
     pub(crate) watch: Watch,
     pub(crate) headers: OnceLock<Headers>,
     pub(crate) trail: OnceLock<Trail>,
@@ -29,6 +31,8 @@ pub(crate) struct Delivery {
     pub(crate) loan: OnceLock<Arc<Loan>>,
     /// What was said under `AckPolicy::Manual`; the first word counts.
     pub(crate) said: OnceLock<Word>,
+    /// Its handler has returned, and said nothing by what it returned.
+    silent: AtomicBool,
     pub(crate) work: Work,
     /// When its handler was started.
     pub(crate) began: OnceLock<Instant>,
@@ -59,10 +63,16 @@ impl Common {
 }
 
 impl Delivery {
-    pub(crate) fn new(row: Box<Row>, common: &Arc<Common>, deadline: Instant) -> Self {
+    pub(crate) fn new(
+        row: Box<Row>,
+        common: &Arc<Common>,
+        claimed_at: Instant,
+        deadline: Instant,
+    ) -> Self {
         Self {
             row,
             common: Arc::clone(common),
+            claimed_at,
             watch: Watch::until(deadline),
             headers: OnceLock::new(),
             trail: OnceLock::new(),
@@ -70,9 +80,20 @@ impl Delivery {
             ended: AtomicBool::new(false),
             loan: OnceLock::new(),
             said: OnceLock::new(),
+            silent: AtomicBool::new(false),
             work: Work::new(),
             began: OnceLock::new(),
         }
+    }
+
+    /// Whether what its handler has returned says something.
+    pub(crate) fn says(&self, word: bool) {
+        self.silent.store(!word, Ordering::Relaxed);
+    }
+
+    /// Whether it is acked by nobody's word.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.said.get().is_none() && self.silent.load(Ordering::Relaxed)
     }
 
     /// Where its transaction stands, if the handler takes one.
@@ -91,6 +112,11 @@ impl Delivery {
     pub(crate) fn collected(&self) -> Vec<Gathered> {
         self.ended.store(true, Ordering::SeqCst);
         self.collected.get().map(Collected::end).unwrap_or_default()
+    }
+
+    /// Whether it is too late to start it.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.row.has_expired(self.claimed_at.elapsed())
     }
 
     /// Whether its handler waits for its transaction.

@@ -12,12 +12,17 @@ use crate::subscriber::HandlerError;
 #[derive(Clone)]
 pub enum Lender {
     #[cfg(feature = "postgres")]
-    Postgres(sqlx::PgPool),
+    Postgres(std::sync::Arc<crate::store::postgres::PgLender>),
     #[cfg(feature = "sqlite")]
     Sqlite(std::sync::Arc<crate::store::sqlite::SqliteLender>),
 }
 
 impl Lender {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(pool: sqlx::PgPool) -> Self {
+        Self::Postgres(crate::store::postgres::PgLender::new(pool).into())
+    }
+
     #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite(pool: sqlx::SqlitePool) -> Self {
         Self::Sqlite(crate::store::sqlite::SqliteLender::new(pool).into())
@@ -44,11 +49,11 @@ impl Lender {
         }
     }
 
-    /// Its pool, if it is PostgreSQL's.
+    /// If it is PostgreSQL's.
     #[cfg(feature = "postgres")]
-    pub(crate) fn as_postgres(&self) -> Result<&sqlx::PgPool, StoreError> {
+    pub(crate) fn as_postgres(&self) -> Result<&crate::store::postgres::PgLender, StoreError> {
         match self {
-            Self::Postgres(pool) => Ok(pool),
+            Self::Postgres(lender) => Ok(lender),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(_) => Err(self.is_another()),
         }

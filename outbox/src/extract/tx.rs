@@ -195,6 +195,11 @@ impl<DB: Lends> FromContext for Tx<DB> {
         // No message is to blame for what begins before its handler does.
         let open = handed.await.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
         drop(beginning);
+        if delivery.has_expired() && delivery.loan().rehearsed.get().is_none() {
+            let publisher = &delivery.common.publisher;
+            drop(timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, &[])).await);
+            return Err(HandlerError::put_off(LATE));
+        }
         if open.is_sole_writer() {
             delivery.loan().begin_sole_writing();
         }
@@ -222,6 +227,8 @@ impl<DB: Lends> FromContext for Tx<DB> {
     }
 }
 
+/// The next claim says so of it.
+const LATE: &str = "the time of the message was over before its transaction had begun";
 const KEPT: &str = "the handler returned and kept its `Tx`; it is to be dropped before";
 
 fn failed(error: impl Into<BoxError>) -> HandlerError {

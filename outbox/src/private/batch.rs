@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use serde::de::DeserializeOwned;
 
+use super::returned::published;
 use super::{on_thread, undecodable};
 use crate::error::BoxError;
 use crate::extract::Context;
@@ -119,7 +120,6 @@ impl Answered {
     /// The result of every delivery, in order.
     pub fn results<R: IntoOutcomes>(self, returned: R) -> Vec<HandlerResult> {
         let mut answers = returned.into_outcomes(&self.deliveries).into_iter();
-        let missing = || HandlerError::new(HandlerError::RESULTS, "the handler gave no result");
         let answer = || answers.next().unwrap_or_else(|| Err(missing()));
         fill(self.results, answer)
     }
@@ -128,6 +128,10 @@ impl Answered {
     pub fn refused(self, error: &HandlerError) -> Vec<HandlerResult> {
         fill(self.results, || Err(error.clone()))
     }
+}
+
+fn missing() -> HandlerError {
+    HandlerError::new(HandlerError::RESULTS, "the handler gave no result")
 }
 
 fn fill(
@@ -177,8 +181,10 @@ pub fn each<T>(
         return answered.refused(&HandlerError::new(HandlerError::RESULTS, why));
     }
     let deliveries = answered.deliveries.iter().cloned();
-    let results: Vec<_> = deliveries.zip(values).map(|(ctx, value)| one(ctx, value)).collect();
-    answered.results(results)
+    let published = |(ctx, value): (Context, _)| published(one(ctx.clone(), value), &ctx);
+    let results: Vec<_> = deliveries.zip(values).map(published).collect();
+    let mut results = results.into_iter();
+    fill(answered.results, || results.next().unwrap_or_else(|| Err(missing())))
 }
 
 /// The same, of a handler that can fail as a whole.

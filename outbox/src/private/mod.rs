@@ -19,7 +19,7 @@ use crate::message::{Codec, DecodeError, Encoded, Json, codec};
 pub use crate::publish::QueueOf;
 pub use crate::subscriber::{Derived, HandlerFuture, KnownFailure, Origin, Registered, Subscriber};
 use crate::subscriber::{Failure, Verdict};
-use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues};
+use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues, returned};
 use crate::tracking;
 
 /// A subscriber as the macro found it.
@@ -179,8 +179,8 @@ pub type Extracting<'a, X> = Pin<Box<dyn Future<Output = Result<X, HandlerError>
 
 /// Makes a result of what the handler returned. It takes no value, so that a
 /// missing bound is reported at the type and not at the value.
-pub fn outcome<T: IntoOutcome>() -> fn(T) -> HandlerResult {
-    T::into_outcome
+pub fn outcome<T: IntoOutcome>() -> fn(T, &Context) -> HandlerResult {
+    returned
 }
 
 /// Reads the verdict of an error that is an `F`, a `Box` of one or an `Arc` of one, which

@@ -59,6 +59,12 @@ pub fn queue(queue: &impl QueueName) -> String {
     queue.name().to_owned()
 }
 
+/// Publishing is no word on the delivery.
+pub fn published(result: HandlerResult, ctx: &Context) -> HandlerResult {
+    ctx.delivery().says(false);
+    result
+}
+
 /// A value for the queue of the option.
 pub fn value<T: Message, Q: QueueFor<T>>(ctx: &Context, queue: &Q, value: &T) -> HandlerResult {
     outgoing(ctx, value.outgoing(queue.name()))

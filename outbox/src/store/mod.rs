@@ -25,6 +25,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 pub use death::Death;
@@ -144,6 +145,8 @@ pub(crate) const CLAIM_BYTES: usize = 32 << 20;
 pub struct Taken {
     /// In order of (due time, id).
     pub rows: Vec<Claimed>,
+    /// When it had them, if the answer took longer: other claims came behind it.
+    pub at: Option<Instant>,
     /// Time until the next row of its queues becomes due or the next lease runs
     /// out; looked for only when the claim got less than it asked for. Rows that are
     /// free and due do not count: they were passed by, because somebody has them
@@ -277,7 +280,7 @@ pub struct Connections {
 /// Every write checks id and token, and takes a due time or a lease from the
 /// database's clock. A failed call has written nothing or, when
 /// `StoreError::transient` is true, may have written everything.
-pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
+pub trait Store: Inspect + Clone + Send + Sync + 'static {
     /// Leases due rows in order of (due time, id) and counts a delivery; for each
     /// claim in turn. A claim of no rows only looks ahead.
     fn claim(&self, claims: &[Claim]) -> impl Future<Output = Result<Vec<Taken>>> + Send;
@@ -306,19 +309,6 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
     /// Waits for wakes.
     fn listen(&self) -> impl Future<Output = Result<Self::Wakes>> + Send;
-    /// What is wrong with the tables.
-    fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
-    /// Asks the database for a sign of life.
-    fn ping(&self) -> impl Future<Output = Result<()>> + Send;
-    /// What is in these queues, each looked at as far as its first `most` rows in the
-    /// order of due times, and its first `most` dead letters.
-    fn depths(
-        &self,
-        queues: &[String],
-        most: usize,
-    ) -> impl Future<Output = Result<Vec<Depth>>> + Send;
-    /// How many connections there are.
-    fn connections(&self) -> Connections;
     /// True when publishers wake only subscribers that said so by [`Wakes::sleep_on`].
     fn wakes_only_sleepers(&self) -> bool {
         false
@@ -336,6 +326,23 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
 
     /// A running subscription to wakes.
     type Wakes: Wakes;
+}
+
+/// What is asked of a store beside the rows: by a start, and by who watches it.
+pub trait Inspect: sealed::Sealed {
+    /// What is wrong with the tables.
+    fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
+    /// Asks the database for a sign of life.
+    fn ping(&self) -> impl Future<Output = Result<()>> + Send;
+    /// What is in these queues, each looked at as far as its first `most` rows in the
+    /// order of due times, and its first `most` dead letters.
+    fn depths(
+        &self,
+        queues: &[String],
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<Depth>>> + Send;
+    /// How many connections there are.
+    fn connections(&self) -> Connections;
 }
 
 /// Stores are written here and nowhere else.

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use uuid::Uuid;
 
-use super::{HandlerError, HandlerResult, IntoOutcome, Outcome};
+use super::{HandlerError, HandlerResult, IntoOutcome, Outcome, returned};
 use crate::error::BoxError;
 use crate::extract::Context;
 
@@ -82,7 +82,7 @@ impl BatchOutcome {
     /// Says it of one message, in any form that a handler of one may return. A
     /// later word replaces an earlier one.
     pub fn set(&mut self, context: &Context, outcome: impl IntoOutcome) {
-        self.0.insert(claim(context), outcome.into_outcome());
+        self.0.insert(claim(context), returned(outcome, context));
     }
 }
 
@@ -100,20 +100,21 @@ pub trait IntoOutcomes {
 
 impl IntoOutcomes for () {
     fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        Outcome::Ack.into_outcomes(deliveries)
+        BatchOutcome::default().into_outcomes(deliveries)
     }
 }
 
 impl IntoOutcomes for Outcome {
     fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        deliveries.iter().map(|_| Ok(self.clone())).collect()
+        deliveries.iter().map(|context| returned(self.clone(), context)).collect()
     }
 }
 
 impl IntoOutcomes for BatchOutcome {
     fn into_outcomes(mut self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        let mut of = |claim| self.0.remove(&claim).unwrap_or(Ok(Outcome::Ack));
-        deliveries.iter().map(|context| of(claim(context))).collect()
+        let mut of =
+            |context| self.0.remove(&claim(context)).unwrap_or_else(|| returned((), context));
+        deliveries.iter().map(|context| of(context)).collect()
     }
 }
 
@@ -133,7 +134,7 @@ impl<T: IntoOutcome> IntoOutcomes for Vec<T> {
     fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
         let (got, wanted) = (self.len(), deliveries.len());
         if got == wanted {
-            return self.into_iter().map(T::into_outcome).collect();
+            return self.into_iter().zip(deliveries).map(|(one, of)| returned(one, of)).collect();
         }
         let why = format!("the handler returned {got} outcomes for {wanted} messages");
         Err::<(), _>(HandlerError::new(HandlerError::RESULTS, why)).into_outcomes(deliveries)

@@ -25,6 +25,7 @@ pub use layer::Next;
 pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;
 pub(crate) use options::{Batching, LONGEST, Options};
+pub(crate) use outcome::returned;
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use queues::IntoQueues;
 pub use registry::Registered;
@@ -113,8 +114,8 @@ impl Subscriber {
         let place = std::panic::Location::caller();
         let origin = Origin { module: "", file: place.file(), line: place.line() };
         Self::at(name, origin, queues, move |context| {
-            let run = handler(context);
-            Box::pin(async move { run.await.into_outcome() })
+            let run = handler(context.clone());
+            Box::pin(async move { returned(run.await, &context) })
         })
     }
 

@@ -18,7 +18,8 @@ pub enum AckPolicy {
     /// The row is deleted before the handler runs: at most once, no retry.
     AckFirst,
     /// The handler says [`ack`], [`nack`], [`reject`] or [`snooze`] on its
-    /// [`Context`]; returning without a word is a reject, an error a nack.
+    /// [`Context`], or returns an [`Outcome`](crate::Outcome); returning without a word, which
+    /// `()` is and a message to `publish`, is a reject, an error a nack.
     /// The first word counts, also over a later error, panic or timeout; but an ack does not
     /// where the handler has taken [`Tx`](crate::Tx).
     ///

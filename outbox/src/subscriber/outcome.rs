@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::failure::HandlerError;
 use crate::error::BoxError;
+use crate::extract::Context;
 
 /// The word a handler gives on its delivery, as a return value.
 ///
@@ -50,11 +51,27 @@ pub trait IntoOutcome {
     /// # Errors
     /// The handler's own error, with its kind.
     fn into_outcome(self) -> HandlerResult;
+
+    /// Whether it says something of the delivery under
+    /// [`AckPolicy::Manual`](crate::AckPolicy::Manual): `()` does not.
+    fn is_word(&self) -> bool {
+        true
+    }
+}
+
+/// What came back of a handler that had this delivery.
+pub(crate) fn returned<T: IntoOutcome>(value: T, context: &Context) -> HandlerResult {
+    context.delivery().says(value.is_word());
+    value.into_outcome()
 }
 
 impl IntoOutcome for () {
     fn into_outcome(self) -> HandlerResult {
         Ok(Outcome::Ack)
+    }
+
+    fn is_word(&self) -> bool {
+        false
     }
 }
 
@@ -70,5 +87,9 @@ impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
             Ok(value) => value.into_outcome(),
             Err(error) => Err(HandlerError::of(error)),
         }
+    }
+
+    fn is_word(&self) -> bool {
+        self.as_ref().map_or(true, T::is_word)
     }
 }

@@ -146,10 +146,13 @@ async fn a_state_after_the_first_message_is_refused() {
 }
 
 #[tokio::test]
-async fn a_row_without_a_correlation_id_has_its_own_id() {
-    // Rows of this crate always have one; `correlation_id()` of a row that
-    // somebody else wrote is shown in the app's tests.
+async fn a_broker_without_handlers_keeps_what_is_published_and_one_of_an_app_says_what_is_missing()
+{
     let broker = TestBroker::with([]);
+    broker.publish("q", &7).await.unwrap();
+    broker.run_until_idle().await;
+    assert_eq!(broker.rows().iter().map(|row| row.queue.as_str()).collect::<Vec<_>>(), ["q"]);
+    let broker = TestBroker::of(&outbox::App::from_env().only([]));
     assert!(broker.publish("q", &7).await.unwrap_err().to_string().contains("no subscriber"));
 }
 

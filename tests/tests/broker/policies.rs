@@ -92,7 +92,8 @@ async fn manual_does_what_was_said() {
 
 #[tokio::test]
 async fn manual_without_a_word_is_a_reject_that_says_so() {
-    let (broker, ending) = first_ending(manual(|_| Ok(Outcome::Ack))).await;
+    let silent = Subscriber::new("it", "q", |_: Context| async { Ok::<(), String>(()) });
+    let (broker, ending) = first_ending(silent.ack(AckPolicy::Manual)).await;
     assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
     let letter = only_letter(&broker);
     assert!(letter.note.unwrap().contains("without a word"));
@@ -134,7 +135,11 @@ async fn manual_the_first_word_counts_and_the_second_is_told_so() {
 }
 
 #[tokio::test]
-async fn manual_an_outcome_that_is_no_ack_is_a_word() {
+async fn manual_an_outcome_is_a_word_and_so_is_that_of_a_layer() {
+    assert_eq!(first_ending(manual(|_| Ok(Outcome::Ack))).await.1, Ending::Acked);
+    let silent = Subscriber::new("it", "q", |_: Context| async {}).ack(AckPolicy::Manual);
+    let known = silent.layer(|_: Context, _: outbox::Next| async { Ok(Outcome::Ack) });
+    assert_eq!(first_ending(known).await.1, Ending::Acked);
     let (_, ending) = first_ending(manual(|_| Ok(Outcome::Snooze(SECOND)))).await;
     assert_eq!(ending, Ending::Snoozed(SECOND));
     let (_, ending) = first_ending(manual(|_| Ok(Outcome::Nack)).retry(NoRetry)).await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use outbox::{AckPolicy, Outcome};
+use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
 
 use super::*;
@@ -15,6 +16,10 @@ on_all!(
     a_snooze_counts_from_the_publish,
     in_a_batch_only_those_that_are_late_are_left_out,
     acked_first_it_is_a_dead_letter_all_the_same,
+);
+
+outbox_tests::cases!(sqlite in sqlite_only:
+    what_was_published_while_its_claim_waited_for_the_lock_has_its_time
 );
 
 /// Due after its time is over.
@@ -87,4 +92,21 @@ async fn acked_first_it_is_a_dead_letter_all_the_same(stage: &Stage) {
     let scene = play.end().await;
     assert_eq!((scene.stats.dispatched, scene.stats.acked), (0, 0));
     assert_eq!(scene.letter().reason, "expired");
+}
+
+/// The claim was sent before the message was there.
+async fn what_was_published_while_its_claim_waited_for_the_lock_has_its_time(db: &Db) {
+    let Pool::Sqlite(pool) = &db.pool else { return };
+    db.publish("q", 7).await;
+    let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+    let app = db.app().only([it(|_| ())]);
+    let (stats, publisher) = (app.stats(), app.publisher());
+    let running = app.start().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    publisher.send(&mut tx, Outgoing::new("q", &8).expires_in(Duration::from_secs(2))).await.unwrap();
+    tx.commit().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.acked, one.expired), (2, 0), "{one:?}");
 }

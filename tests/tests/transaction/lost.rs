@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use outbox::FromContext as _;
 use outbox_tests::db::Db;
 use outbox_tests::wait::{eventually, soon};
 use outbox_tests::{on_both, on_postgres};
@@ -23,6 +24,7 @@ on_postgres!(
     a_lease_stolen_while_the_handler_runs_cancels_it,
     no_row_is_locked_while_the_handler_runs,
     a_lease_that_is_extended_meanwhile_fails_no_ack_whatever_the_isolation,
+    a_handler_may_choose_the_isolation_of_its_transaction,
     a_connection_that_dies_before_the_commit_leaves_the_message,
 );
 
@@ -222,4 +224,27 @@ async fn a_lease_stolen_before_the_transaction_begins_means_rollback(db: &Db) {
     eventually("it is over", async || stats.subscribers()[0].lease_lost == 1).await;
     running.stop().await.unwrap();
     is_anothers(db).await;
+}
+
+/// As the first statement: nothing has been asked of the server before.
+async fn a_handler_may_choose_the_isolation_of_its_transaction(db: &Db) {
+    with_domain(db).await;
+    let serial = |ctx: outbox::Context| async move {
+        let mut tx = outbox::Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        sqlx::query("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").execute(&mut *tx).await?;
+        let level: String =
+            sqlx::query_scalar("SHOW transaction_isolation").fetch_one(&mut *tx).await?;
+        assert_eq!(level, "serializable");
+        sqlx::query("INSERT INTO done VALUES (7)").execute(&mut *tx).await?;
+        Ok::<_, outbox::HandlerError>(())
+    };
+    let serial = outbox::Subscriber::new("serial", "q", serial);
+    let app = db.app().only([serial.requires::<outbox::Tx<sqlx::Postgres>>()]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.acked, one.retried, done(db).await), (1, 0, 1), "{one:?}");
 }

@@ -10,6 +10,7 @@ mod layers;
 mod lost;
 mod results;
 mod timers;
+mod turns;
 
 use std::time::Duration;
 

@@ -50,7 +50,7 @@ impl Tables {
             (false, true) => self.next_due(claim),
             (false, false) => None,
         };
-        Taken { rows, next, crowded: false }
+        Taken { rows, at: None, next, crowded: false }
     }
 
     pub(super) fn extend(&mut self, leases: &[Extend]) -> Landed {

@@ -170,6 +170,25 @@ impl Tables {
     }
 }
 
+impl super::Inspect for MemoryStore {
+    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
+        Ok(SchemaMismatch::default())
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        Ok(())
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        let tables = self.tables();
+        Ok(queues.iter().map(|queue| tables.depth(queue, most)).collect())
+    }
+
+    fn connections(&self) -> super::Connections {
+        super::Connections::default()
+    }
+}
+
 impl Store for MemoryStore {
     type Wakes = NoWakes;
 
@@ -211,23 +230,6 @@ impl Store for MemoryStore {
 
     async fn listen(&self) -> super::Result<NoWakes> {
         Ok(NoWakes)
-    }
-
-    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
-        Ok(SchemaMismatch::default())
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        Ok(())
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        let tables = self.tables();
-        Ok(queues.iter().map(|queue| tables.depth(queue, most)).collect())
-    }
-
-    fn connections(&self) -> super::Connections {
-        super::Connections::default()
     }
 
     fn keeps_dead_letters(&self) -> bool {

@@ -23,31 +23,42 @@ use crate::unpoisoned::Locked as _;
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 /// As well, and a session whose client has gone while it waits for a lock goes too: it would
 /// keep its place on the server, and its own locks. In one message; PostgreSQL 14 and newer.
+/// By `SET`, because a query would have the handler's `SET TRANSACTION` come too late.
 const BEGIN_CHECKED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-    SELECT set_config('client_connection_check_interval', '2s', true) \
-    WHERE current_setting('client_connection_check_interval', true) = '0'";
-/// Set where a server cannot: some systems have no way to ask.
-static UNCHECKED: AtomicBool = AtomicBool::new(false);
+    SET LOCAL client_connection_check_interval = '2s'";
 /// While some of its connections are looked at, others lead to the same standby.
 const TRIES: usize = 3;
 
-/// Begins one where it can write. The row was claimed from a server that takes writes, so a
-/// connection to one that does not is a stale one.
-async fn begin(pool: &PgPool) -> Result<Closing<Postgres>, sqlx::Error> {
-    let mut tried = 1;
-    loop {
-        let unchecked = UNCHECKED.load(Ordering::Relaxed);
-        let statement = if unchecked { BEGIN } else { BEGIN_CHECKED };
-        match Closing::begin(pool, statement).await {
-            // Invalid parameter value.
-            Err(refused) if !unchecked && has_code(&refused, &["22023"]) => {
-                UNCHECKED.store(true, Ordering::Relaxed);
+/// The user's pool, which transactions are lent from.
+pub struct PgLender {
+    pool: PgPool,
+    /// The server cannot watch its clients: it is too old, or its system has no way to ask.
+    unchecked: AtomicBool,
+}
+
+impl PgLender {
+    pub(crate) fn new(pool: PgPool) -> Self {
+        Self { pool, unchecked: AtomicBool::new(false) }
+    }
+
+    /// Begins one where it can write. The row was claimed from a server that takes writes, so a
+    /// connection to one that does not is a stale one.
+    async fn begin(&self) -> Result<Closing<Postgres>, sqlx::Error> {
+        let mut tried = 1;
+        loop {
+            let unchecked = self.unchecked.load(Ordering::Relaxed);
+            let statement = if unchecked { BEGIN } else { BEGIN_CHECKED };
+            match Closing::begin(&self.pool, statement).await {
+                // Invalid parameter value; no such parameter.
+                Err(refused) if !unchecked && has_code(&refused, &["22023", "42704"]) => {
+                    self.unchecked.store(true, Ordering::Relaxed);
+                }
+                Err(refused) if tried < TRIES && takes_no_writes(&refused) => {
+                    tried += 1;
+                    close_stale(&self.pool).await;
+                }
+                begun => return begun,
             }
-            Err(refused) if tried < TRIES && takes_no_writes(&refused) => {
-                tried += 1;
-                close_stale(pool).await;
-            }
-            begun => return begun,
         }
     }
 }
@@ -72,7 +83,7 @@ impl lends::Lends for Postgres {
     const UNDO_LIMIT: Duration = Duration::from_secs(5);
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let tx = begin(lender.as_postgres()?).await.map_err(StoreError::of("begin"))?;
+        let tx = lender.as_postgres()?.begin().await.map_err(StoreError::of("begin"))?;
         Ok(Open {
             tx: Begun::Closing(tx),
             #[cfg(feature = "sqlite")]

@@ -46,6 +46,7 @@ use depth::sample_sql;
 pub(crate) use desk::PgDesk;
 pub(crate) use grants::sql as grants_sql;
 use kept::{IdleConnections, One, Used};
+pub(crate) use lend::PgLender;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 pub(crate) use transaction::Closing;
@@ -54,7 +55,7 @@ use validate::validate;
 
 use super::counted::counted;
 use super::names::{Notify, TableNames};
-use super::{Connections, Landed, Lease, Pausable, Store, statements, without_pauses};
+use super::{Connections, Inspect, Landed, Lease, Pausable, Store, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
 use crate::unpoisoned::Locked as _;
@@ -272,6 +273,32 @@ fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
+impl Inspect for PgStore {
+    async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
+        let names = self.0.names.clone();
+        let looks = self.bounded("look at the tables", |connection| {
+            Box::pin(async move { validate(connection, &names, autovacuum).await })
+        });
+        let found = looks.await?;
+        self.0.sql.set(found.unpausable);
+        Ok(found)
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        let (open, idle) = counted(&self.0.pool);
+        let idle = open.min(idle + self.0.kept.len());
+        Connections { open, idle, most: MAX_CONNECTIONS as usize }
+    }
+}
+
 impl Store for PgStore {
     type Wakes = listen::PgWakes;
 
@@ -326,30 +353,6 @@ impl Store for PgStore {
             .connect_lazy_with((*self.options()).clone());
         self.listen_on(Some(pool.clone()));
         listen::PgWakes::connect(&pool, &self.0.names).await
-    }
-
-    async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        let names = self.0.names.clone();
-        let looks = self.bounded("look at the tables", |connection| {
-            Box::pin(async move { validate(connection, &names, autovacuum).await })
-        });
-        let found = looks.await?;
-        self.0.sql.set(found.unpausable);
-        Ok(found)
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        self.depths_of(queues, most).await
-    }
-
-    fn connections(&self) -> Connections {
-        let (open, idle) = counted(&self.0.pool);
-        let idle = open.min(idle + self.0.kept.len());
-        Connections { open, idle, most: MAX_CONNECTIONS as usize }
     }
 
     fn wakes_only_sleepers(&self) -> bool {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
+use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -29,12 +30,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
-        let (rows, left) = if claim.limit > 0
+        let (rows, at, left) = if claim.limit > 0
             && (claim.expects == Expects::Plenty || self.any_due(claim).await?)
         {
             self.take(claim).await?
         } else {
-            (Vec::new(), false)
+            (Vec::new(), None, false)
         };
         let looks = claim.limit == 0 || rows.len() < claim.limit;
         let next = match (left, looks) {
@@ -49,14 +50,18 @@ impl SqliteStore {
             },
             (false, false) => None,
         };
-        Ok(Taken { rows, next, crowded: false })
+        Ok(Taken { rows, at, next, crowded: false })
     }
 
-    /// The rows, and whether some were left for their size.
-    async fn take(&self, claim: &Claim) -> Result<(Vec<Claimed>, bool), StoreError> {
+    /// The rows, when it had them, and whether some were left for their size.
+    async fn take(
+        &self,
+        claim: &Claim,
+    ) -> Result<(Vec<Claimed>, Option<Instant>, bool), StoreError> {
         let failed = StoreError::of;
         let mut tx = self.begin("claim").await?;
         let (mut places, now) = self.places(claim, &mut tx).await?;
+        let at = Some(Instant::now());
         let due = places.len();
         let mut before = 0;
         places.retain(|place| {
@@ -88,7 +93,7 @@ impl SqliteStore {
             transient: true,
             ..failed("read claimed rows")(error)
         };
-        Ok((read.map_err(unread)?, left))
+        Ok((read.map_err(unread)?, at, left))
     }
 
     /// The rows of all its queues that come first, and the time.

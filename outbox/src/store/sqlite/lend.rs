@@ -1,11 +1,11 @@
 //! Transactions that are lent to handlers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::{Executor, Row as _, Sqlite, SqliteConnection, SqlitePool};
-use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::claim::read;
 use super::connect::begin_writing;
@@ -16,14 +16,21 @@ use crate::message::{Row, Stored};
 use crate::publish::{Due, Prepared, Publisher, Tally};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
+use crate::unpoisoned::Locked as _;
 
 /// SQLite has one writer at a time: those who wait for it wait in turn, and not
 /// inside the database, which gives up after a while.
 pub struct SqliteLender {
     pool: SqlitePool,
     turn: Arc<Semaphore>,
+    /// When others could last write between two turns.
+    gap: Mutex<Instant>,
     elsewhere: Option<Apart>,
 }
+
+/// Who waits for the file's lock looks every tenth of a second.
+const GAP: Duration = Duration::from_millis(120);
+const GAP_AFTER: Duration = Duration::from_secs(1);
 
 /// The test broker's rows live in memory, so what is published in the transaction
 /// is taken out of it again.
@@ -37,7 +44,24 @@ struct Apart {
 
 impl SqliteLender {
     pub(crate) fn new(pool: SqlitePool) -> Self {
-        Self { pool, turn: Arc::new(Semaphore::new(1)), elsewhere: None }
+        let gap = Mutex::new(Instant::now());
+        Self { pool, turn: Arc::new(Semaphore::new(1)), gap, elsewhere: None }
+    }
+
+    /// Waits for its turn. In a row of turns without an end nobody else would ever write, and
+    /// the leases of those who wait for theirs would run out.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(turn) = Arc::clone(&self.turn).try_acquire_owned() {
+            *self.gap.locked() = Instant::now();
+            return Some(turn);
+        }
+        // The semaphore is never closed.
+        let turn = Arc::clone(&self.turn).acquire_owned().await.ok();
+        if self.gap.locked().elapsed() > GAP_AFTER {
+            sleep(GAP).await;
+            *self.gap.locked() = Instant::now();
+        }
+        turn
     }
 
     #[cfg(feature = "testing")]
@@ -76,8 +100,7 @@ impl lends::Lends for Sqlite {
         if let Some(Apart { names, made, .. }) = &lender.elsewhere {
             made.get_or_try_init(|| super::schema::migrate(&lender.pool, names)).await?;
         }
-        // The semaphore is never closed.
-        let turn = Arc::clone(&lender.turn).acquire_owned().await.ok();
+        let turn = lender.turn().await;
         let tx = begin_writing(&lender.pool).await;
         let mut tx = tx.map_err(StoreError::of("begin"))?;
         tx.execute(BEGUN).await.map_err(StoreError::of("begin"))?;

@@ -84,6 +84,24 @@ fn failed(action: &'static str, transient: bool) -> StoreError {
     StoreError::new(action, format!("{why}, as the simulation's seed says"), transient)
 }
 
+impl crate::store::Inspect for FaultyStore {
+    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
+        self.world.store.validate(autovacuum).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.world.store.ping().await
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
+        self.world.store.depths(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        self.world.store.connections()
+    }
+}
+
 impl Store for FaultyStore {
     type Wakes = FaultyWakes;
 
@@ -173,22 +191,6 @@ impl Store for FaultyStore {
     async fn listen(&self) -> Result<FaultyWakes> {
         self.send("listen", |_| async { Ok(()) }).await?;
         Ok(FaultyWakes { world: Arc::clone(&self.world), mailbox: self.world.mailbox() })
-    }
-
-    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
-        self.world.store.validate(autovacuum).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.world.store.ping().await
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
-        self.world.store.depths(queues, most).await
-    }
-
-    fn connections(&self) -> Connections {
-        self.world.store.connections()
     }
 
     fn wakes_only_sleepers(&self) -> bool {

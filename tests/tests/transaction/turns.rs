@@ -1,0 +1,65 @@
+//! SQLite lends one transaction at a time: what becomes of those who wait for theirs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outbox::{Context, FromContext as _, HandlerError, Outgoing, Subscriber, Tx};
+use outbox_tests::wait::{eventually, soon};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::handlers::{Then, subscriber};
+use super::*;
+
+outbox_tests::cases!(sqlite in sqlite_only:
+    a_message_whose_time_is_over_while_it_waits_is_not_started,
+    leases_live_while_their_handlers_wait_for_turns_without_an_end
+);
+
+async fn a_message_whose_time_is_over_while_it_waits_is_not_started(db: &Db) {
+    with_domain(db).await;
+    let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+    db.publish("q", 7).await;
+    db.send_all([Outgoing::new("q", &8).expires_in(SECOND)]).await;
+    let app = db.app().only([subscriber(db, then)]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    soon("the first has written", written.notified()).await;
+    eventually("the other waits", async || stats.subscribers()[0].dispatched == 2).await;
+    sleep(SECOND).await;
+    go.notify_one();
+    eventually("it is a letter", async || db.letters().await == 1).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.acked, one.expired, one.retried), (1, 1, 0), "{one:?}");
+    assert_eq!(db.texts("SELECT payload FROM outbox_dlq").await, ["8"]);
+}
+
+/// Each is extended twice before its turn comes, by somebody who writes between two turns.
+async fn leases_live_while_their_handlers_wait_for_turns_without_an_end(db: &Db) {
+    with_domain(db).await;
+    let runs = Arc::<AtomicUsize>::default();
+    let seen = Arc::clone(&runs);
+    let slow = Subscriber::new("slow", "q", move |ctx: Context| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let mut tx = Tx::<sqlx::Sqlite>::from_context(&ctx).await?;
+            seen.fetch_add(1, Ordering::SeqCst);
+            sqlx::query("INSERT INTO done VALUES (1)").execute(&mut *tx).await?;
+            sleep(SECOND / 2).await;
+            Ok::<_, HandlerError>(())
+        }
+    });
+    let slow = slow.requires::<Tx<sqlx::Sqlite>>().lease_ttl(3 * SECOND).max_workers(20);
+    db.send_all((0..20).map(|n| Outgoing::new("q", &n))).await;
+    let app = db.app().only([slow]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    let one = stats.subscribers().remove(0);
+    assert_eq!((one.acked, one.lease_lost, runs.load(Ordering::SeqCst)), (20, 0, 20), "{one:?}");
+    assert_eq!(done(db).await, 20);
+}
