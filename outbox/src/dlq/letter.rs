@@ -73,7 +73,7 @@ pub struct Letter {
     pub queue: String,
     /// Size of the payload.
     pub payload_bytes: u64,
-    /// Claims at the time of the failure.
+    /// Claims until the failure, without those given back unstarted, snoozed or put off.
     pub deliveries_count: u64,
     /// When the row was published.
     #[serde(serialize_with = "json::time")]

@@ -111,7 +111,8 @@ impl Context {
         self.headers().correlation_id().map_or_else(|| self.id().to_string(), str::to_owned)
     }
 
-    /// Claims of the row so far, this one included.
+    /// Claims of the row so far, this one included, without those given back unstarted,
+    /// snoozed or put off: by the database, or because a dead letter could not be written.
     #[must_use]
     pub fn deliveries(&self) -> u64 {
         self.delivery.row.deliveries_count
@@ -127,11 +128,11 @@ impl Context {
     /// starts: a later owner of the row has a higher one, so that another system can
     /// refuse what an earlier one still writes. Of another row it says nothing.
     ///
-    /// It is the count of deliveries, and among claims of one count, which a snooze makes
-    /// and a dead letter that cannot be written, their time by the database's clock. No clock
+    /// It is the count of [`deliveries`](Self::deliveries), and among claims of one count,
+    /// which those make that do not count, their time by the database's clock. No clock
     /// that is set back makes it smaller; lowering `deliveries_count` by hand would, and one
     /// thing that the engine does: a row that outlived `max_deliveries` processes and then
-    /// ends in one of these two is pardoned, and counts from there again. It begins anew in a row
+    /// ends in one of these is pardoned, and counts from there again. It begins anew in a row
     /// that [`TimerConflict::Extend`](crate::TimerConflict::Extend) has made another message:
     /// where timers are moved after they were delivered, compare fences of the same
     /// [`id`](Self::id) and [`created_at`](Self::created_at) only.

@@ -27,7 +27,7 @@ pub struct Row {
     pub payload: Bytes,
     /// Failed runs of the handler so far.
     pub attempts_count: u64,
-    /// Claims so far, without those given back unstarted.
+    /// Claims so far, without those given back unstarted, snoozed or put off.
     pub deliveries_count: u64,
     /// When it was published, or last moved as a timer.
     pub created_at: SystemTime,
@@ -154,7 +154,7 @@ pub struct DeadLetter {
     pub queue: String,
     /// The bytes as published.
     pub payload: Bytes,
-    /// Claims at the time of the failure.
+    /// Claims until the failure, without those given back unstarted, snoozed or put off.
     pub deliveries_count: u64,
     /// When it was published.
     pub created_at: SystemTime,

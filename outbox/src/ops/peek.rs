@@ -61,7 +61,7 @@ pub struct Peeked {
     pub created_at: SystemTime,
     /// Failed runs of the handler.
     pub attempts: u64,
-    /// Claims.
+    /// Claims, without those given back unstarted, snoozed or put off.
     pub deliveries: u64,
     /// When its lease was taken or last extended; `None` if nobody holds it.
     #[serde(serialize_with = "json::maybe_time")]

@@ -168,7 +168,8 @@ pub struct Delivery {
     pub subscriber: &'static str,
     /// The identity of the row.
     pub row_id: i64,
-    /// Claims so far, this one included.
+    /// Claims so far, this one included, without those given back unstarted, snoozed or
+    /// put off.
     pub deliveries_count: u64,
 }
 

@@ -21,7 +21,8 @@ pub struct Call {
     pub payload: Bytes,
     /// The headers.
     pub headers: Headers,
-    /// Claims so far, this one included.
+    /// Claims so far, this one included, without those given back unstarted, snoozed or
+    /// put off.
     pub deliveries: u64,
     /// Failed runs before this one.
     pub attempts: u64,

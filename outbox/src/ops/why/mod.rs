@@ -107,7 +107,7 @@ pub struct WhyRow {
     pub created_at: SystemTime,
     /// Failed runs of its handler.
     pub attempts: u64,
-    /// Claims.
+    /// Claims, without those given back unstarted, snoozed or put off.
     pub deliveries: u64,
     /// Its timer name.
     pub timer_id: Option<String>,
