@@ -221,7 +221,9 @@ impl Publisher {
     }
 
     /// Publishes many messages with one statement, each with its own queue and
-    /// options, and says of each in turn what became of it.
+    /// options, and says of each in turn what became of it. On SQLite timers that
+    /// [`Extend`](crate::TimerConflict::Extend) moves take further statements, and above 32 MiB
+    /// each message has one of its own.
     ///
     /// # Errors
     /// As [`publish`](crate::publish); one refused message refuses the batch

@@ -1,5 +1,6 @@
--- As insert_batch, for queues and due times of many kinds. It asks for no more rights than
--- to insert, which ON CONFLICT .. DO UPDATE of insert_batch_mixed does.
+-- As insert_batch, for queues and due times of many kinds. It asks for the rights to insert
+-- and, for RETURNING, to read id and queue; but for none to update, as ON CONFLICT .. DO UPDATE
+-- of insert_batch_mixed does.
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
 -- microseconds, $6 channel, $7 start of the sleepers' locks or NULL.
 -- Ids are drawn in the order of the batch.
