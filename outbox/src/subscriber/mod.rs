@@ -331,7 +331,7 @@ impl Subscriber {
 
     /// How long a claim lasts without being extended; 60 s by default. It is
     /// extended while the handler runs, so this bounds how long the rows of a
-    /// dead process stay away.
+    /// dead process stay away, or [`max_poll`](Self::max_poll) if that is longer.
     #[must_use]
     pub fn lease_ttl(mut self, ttl: Duration) -> Self {
         self.options.lease_ttl = ttl;

@@ -49,6 +49,9 @@ use crate::unpoisoned::Locked as _;
 /// Handlers run in the task that publishes, or lets time pass: they see its task-locals, where in
 /// production they see none.
 ///
+/// A `batch_wait` is not waited for: what is due is cut into batches at once. What makes a batch
+/// is [`publish_batch`](Self::publish_batch), or several messages that are due at one time.
+///
 /// A handler's `timeout` runs on tokio's clock: use `#[tokio::test(start_paused = true)]` to have
 /// it in virtual time too. Then the time that a handler takes passes on the broker's clock as
 /// well; of real time only a timeout does.
