@@ -46,7 +46,7 @@
 //! At-least-once: a committed message is handled until its handler succeeds or
 //! it fails for good, and a crash can make it be handled again. With a
 //! dead-letter table, a terminal failure and its dead letter are one statement (on SQLite one
-//! transaction).
+//! transaction); without one, which is the default, what fails for good is deleted.
 //!
 #![doc = include_str!("docs/traces.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

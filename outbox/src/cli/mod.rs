@@ -6,6 +6,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> ExitCode {
+//!     // What fails for good is deleted unless OUTBOX_DLQ_TABLE names a table for it.
 //!     outbox::cli::run(outbox::App::from_env()).await
 //! }
 //! ```

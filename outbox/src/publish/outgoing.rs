@@ -181,7 +181,7 @@ impl Outgoing {
     }
 
     /// Not started within this time, the message ends as `expired` instead of
-    /// being handled. It counts from the call, in milliseconds, by the database's
+    /// being handled: a dead letter, or deleted without a table for them. It counts from the call, in milliseconds, by the database's
     /// clock, and holds for retries too. With a [`delay`](Self::delay) it has to be longer than that.
     pub fn expires_in(mut self, limit: Duration) -> Self {
         self.expires_in = Some(limit);
