@@ -11,6 +11,7 @@ use crate::plant::plant;
 use crate::program::{ended, shop};
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
+const ALERTS: &str = include_str!("../../../dashboards/alerts.yml");
 
 /// The words of a command, as a shell takes them apart.
 fn words(line: &str) -> Vec<String> {
@@ -42,6 +43,24 @@ fn lines() -> Vec<Line> {
     blocks.flat_map(|block| block.lines().map(line)).collect()
 }
 
+/// What stands in backticks and begins so, in sentences that are broken anywhere.
+fn in_sentences(text: &str, begin: &str) -> Vec<String> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mark = format!("`{begin}");
+    let found = text.split(&mark).skip(1);
+    found.filter_map(|rest| Some(format!("{begin}{}", rest.split_once('`')?.0))).collect()
+}
+
+/// Commands in sentences, with something in the place of what they leave open.
+fn mentioned() -> Vec<Vec<String>> {
+    let all = [PAGE, ALERTS].map(|text| in_sentences(text, "outbox "));
+    let commands = all.into_iter().flatten().map(|command| {
+        let command = command.replace("{{ $labels.queue }}", "orders").replace(" ID", " 1");
+        words(command.strip_prefix("outbox ").unwrap())
+    });
+    commands.collect()
+}
+
 /// Commands in sentences are of those that are run.
 #[test]
 fn no_command_is_only_mentioned() {
@@ -50,9 +69,8 @@ fn no_command_is_only_mentioned() {
         words.take(2).cloned().collect::<Vec<_>>()
     };
     let run: Vec<_> = lines().iter().map(|line| names(&line.words)).collect();
-    let mentioned = PAGE.split("`outbox ").skip(1).filter_map(|rest| rest.split_once('`'));
-    let mentioned: Vec<_> = mentioned.map(|(command, _)| names(&words(command))).collect();
-    assert!(mentioned.len() > 5);
+    let mentioned: Vec<_> = mentioned().iter().map(|words| names(words)).collect();
+    assert!(mentioned.len() > 15, "{mentioned:?}");
     for command in mentioned {
         assert!(run.iter().any(|one| one.starts_with(&command)), "{command:?} is not run");
     }
@@ -95,11 +113,55 @@ async fn every_command_does_what_the_page_says(db: &Db) {
     running.unwrap().kill().await.unwrap();
 }
 
+/// As they stand there, with every word.
+async fn the_program_takes_commands_in_sentences(db: &Db) {
+    let mut all = mentioned();
+    all.sort_unstable();
+    all.dedup();
+    for words in all {
+        let args: Vec<_> = words.iter().map(String::as_str).collect();
+        let ran = ended(shop(db, &args)).await;
+        assert!([0, 1, 3].contains(&ran.code), "outbox {}: {ran:?}", words.join(" "));
+    }
+}
+
+fn sql_block(n: usize) -> &'static str {
+    PAGE.split("```sql\n").nth(n).unwrap().split("```").next().unwrap()
+}
+
+/// Made beforehand, the index is the one that `migrate` would make.
+async fn the_index_of_due_rows_can_be_made_beforehand(db: &Db) {
+    db.exec("DROP INDEX outbox_due_idx").await;
+    ended(shop(db, &["check"])).await.ended(1);
+    db.exec(sql_block(2)).await;
+    ended(shop(db, &["check"])).await.good();
+    ended(shop(db, &["migrate"])).await.good();
+}
+
+async fn sql_in_sentences_does_what_the_page_says(db: &Db) {
+    plant(db, "orders", 3).await;
+    let open = "SELECT count(*) FROM outbox_dlq WHERE status = 'failed'";
+    ended(shop(db, &["dlq", "ignore", "1", "2", "--yes"])).await.good();
+    ended(shop(db, &["dlq", "replay", "3", "--yes"])).await.good();
+    db.exec("UPDATE outbox_dlq SET resolved_at = '2026-11-22 04:00+00' WHERE id = 1").await;
+    assert_eq!(db.int(open).await, 0);
+    db.exec(in_sentences(PAGE, "UPDATE outbox_dlq ").pop().unwrap()).await;
+    assert_eq!(db.texts("SELECT id::text FROM outbox_dlq WHERE status = 'failed'").await, ["2"]);
+
+    let delete = &in_sentences(PAGE, "DELETE FROM outbox ").pop().unwrap();
+    let lease = "acquired_at = now(), acquired_token = gen_random_uuid()";
+    db.exec(format!("UPDATE outbox SET id = 4711, {lease}")).await;
+    db.exec(delete).await;
+    assert_eq!(db.rows().await, 1, "somebody holds it");
+    db.exec("UPDATE outbox SET acquired_at = NULL, acquired_token = NULL").await;
+    db.exec(delete).await;
+    assert_eq!(db.rows().await, 0);
+}
+
 /// The months by hand: letters stay, the tables pass the check, the commands go on.
 async fn the_recipe_makes_months(db: &Db) {
     plant(db, "orders", 6).await;
-    let recipe = PAGE.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
-    let (make, drop) = recipe.split_once("COMMIT;\n").unwrap();
+    let (make, drop) = sql_block(1).split_once("COMMIT;\n").unwrap();
     let Pool::Postgres(pool) = &db.pool else { panic!("this is SQLite") };
     let run = async |sql: String| {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(pool).await.unwrap();
@@ -114,5 +176,12 @@ async fn the_recipe_makes_months(db: &Db) {
     run(drop.to_owned()).await;
 }
 
-outbox_tests::on_postgres!(the_recipe_makes_months);
-outbox_tests::on_both!(every_command_does_what_the_page_says);
+outbox_tests::on_postgres!(
+    the_recipe_makes_months,
+    the_index_of_due_rows_can_be_made_beforehand,
+    sql_in_sentences_does_what_the_page_says,
+);
+outbox_tests::on_both!(
+    every_command_does_what_the_page_says,
+    the_program_takes_commands_in_sentences,
+);
