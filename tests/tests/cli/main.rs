@@ -5,6 +5,7 @@ mod dlq_letters;
 mod dlq_months;
 mod dlq_replay;
 mod doctor;
+mod flags;
 mod frame;
 mod grants;
 mod half_way;
