@@ -13,7 +13,8 @@ use crate::dlq::{Cursor, Status};
 pub(super) struct List {
     #[command(flatten)]
     selection: Selection,
-    /// Where they are in their lives.
+    /// Where they are in their lives. With --queue, resolved and ignored ones are searched
+    /// for: no index has those of a queue.
     #[arg(long, value_enum, default_value_t)]
     status: Lives,
     /// How many.

@@ -19,10 +19,11 @@ pub(super) struct Selection {
     /// Of this queue.
     #[arg(long)]
     queue: Option<String>,
-    /// With this reason: retry_terminal, rejected, max_deliveries, expired.
+    /// With this reason: retry_terminal, rejected, max_deliveries, expired. No index has it:
+    /// letters are searched for it.
     #[arg(long)]
     reason: Option<String>,
-    /// With an error of this kind.
+    /// With an error of this kind; searched for, as a reason is.
     #[arg(long)]
     error_kind: Option<String>,
     /// Of this problem, as `dlq groups` names it.
