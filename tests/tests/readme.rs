@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
+use outbox::retry::{Exponential, FailedAttempt, RetryStrategy as _};
 use outbox_tests::backend::{pg_url, require, unique};
 use outbox_tests::wait::soon;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -79,6 +81,17 @@ fn its_commands_are_there() {
                 || line.starts_with("scripts/test ")
         );
     }
+}
+
+#[test]
+fn the_default_retries_take_as_long_as_it_says() {
+    let default = Exponential::default().jitter(0.0);
+    let after = |n| default.next_delay(&FailedAttempt::new(n, Duration::ZERO, None));
+    let delays: Vec<_> = (1..).map_while(after).collect();
+    let (attempts, seconds) = (delays.len() + 1, delays.iter().sum::<Duration>().as_secs());
+    let told = format!("({attempts} attempts, delays of {seconds} s before jitter)");
+    assert!(README.contains(&told), "{told}");
+    assert_eq!((seconds + 30) / 60, 9, "it says about nine minutes");
 }
 
 /// Figures have one source: the page that says on which machine they were measured, by

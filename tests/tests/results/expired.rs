@@ -103,7 +103,10 @@ async fn what_was_published_while_its_claim_waited_for_the_lock_has_its_time(db:
     let (stats, publisher) = (app.stats(), app.publisher());
     let running = app.start().await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    publisher.send(&mut tx, Outgoing::new("q", &8).expires_in(Duration::from_secs(2))).await.unwrap();
+    publisher
+        .send(&mut tx, Outgoing::new("q", &8).expires_in(Duration::from_secs(2)))
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
