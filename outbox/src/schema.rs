@@ -110,7 +110,8 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 /// when somebody writes as long.
 ///
 /// # Cancel safety
-/// A dropped call leaves everything or nothing.
+/// A dropped call leaves everything or nothing, or what an outbox that was there lacked of indexes
+/// and settings.
 pub async fn migrate<P: Pool>(pool: &P) -> Result<()> {
     let names = TableNames::from_env();
     let names = names.map_err(|error| crate::Error::Config(vec![error.to_string()]))?;

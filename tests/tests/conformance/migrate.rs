@@ -150,6 +150,20 @@ async fn settings_that_the_owner_has_changed_stay(b: Postgres) {
     assert_eq!(b.number(made).await, 1);
 }
 
+/// Python sets none, and leaves them to whoever runs the table.
+async fn settings_of_a_table_that_python_made_stay_and_the_others_are_added(b: Postgres) {
+    b.execute(PYTHON).await;
+    let tuned = "ALTER TABLE py SET
+        (autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 5)";
+    b.execute(tuned).await;
+    let names = TableNames::new("py").unwrap().with_dlq("py_dlq").unwrap();
+    migrate_tables(b.pool(), &names).await.unwrap();
+    let set = "SELECT count(*) FROM pg_class WHERE oid = 'py'::regclass AND reloptions @> \
+        '{autovacuum_vacuum_threshold=50000,autovacuum_vacuum_cost_delay=5,fillfactor=45}'";
+    assert_eq!(b.number(set).await, 1);
+    validate_schema(b.pool(), &names, true).await.unwrap();
+}
+
 /// PostgreSQL makes a table in the first schema of the path, whatever is in the others.
 async fn tables_that_the_path_finds_are_not_made_before_them(b: Postgres) {
     let id = b.put("q").await;
@@ -323,6 +337,7 @@ mod on_postgres {
         a_schema_that_does_not_exist_is_an_error,
         an_index_of_due_rows_is_not_made_anew,
         settings_that_the_owner_has_changed_stay,
+        settings_of_a_table_that_python_made_stay_and_the_others_are_added,
         tables_that_the_path_finds_are_not_made_before_them,
         tables_that_python_made_are_adopted,
         tables_that_python_made_work_as_they_are,

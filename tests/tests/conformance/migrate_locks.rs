@@ -1,10 +1,12 @@
 //! Making the tables while others use them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outbox::schema::{migrate_tables, validate_schema};
 use outbox_tests::wait::eventually;
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use super::migrate::PYTHON;
 use crate::bench::{Postgres, SqlBench, Sqlite, Steps};
@@ -75,8 +77,7 @@ async fn a_migration_holds_nothing_that_those_need_for_whom_it_waits(b: Postgres
     for (pool, has_index, first, waits, then) in [
         (&hasty, "SELECT 1", letters, "py_dlq", rows),
         (&hasty, old, "LOCK TABLE py IN ROW SHARE MODE", "py", rows),
-        // The first time on its connection it locks them the other way round: the migration
-        // steps aside before the server looks who is in whose way.
+        // The first time on its connection it locks them the other way round.
         (&patient, "SELECT 1", rows, "py", letters),
     ] {
         b.execute("DROP TABLE IF EXISTS _py_migrations; DROP INDEX IF EXISTS py_due_idx").await;
@@ -93,6 +94,58 @@ async fn a_migration_holds_nothing_that_those_need_for_whom_it_waits(b: Postgres
     }
     hasty.close().await;
     patient.close().await;
+}
+
+/// Before it makes indexes of many letters it lets go of the outbox, which lacked one.
+async fn tables_that_python_made_are_published_to_while_their_letters_are_waited_for(b: Postgres) {
+    b.execute(PYTHON).await;
+    let names = TableNames::new("py").unwrap().with_dlq("py_dlq").unwrap();
+    let mut burying = b.pool().begin().await.unwrap();
+    sqlx::query("LOCK TABLE py_dlq IN ROW EXCLUSIVE MODE").execute(&mut *burying).await.unwrap();
+    let (users, migrated) = (b.pool().clone(), names.clone());
+    let migrating = tokio::spawn(async move { migrate_tables(&users, &migrated).await });
+    waits_for(&b, "py_dlq").await;
+    let hasty = with_lock_timeout(&b, "500ms").await;
+    let put = "INSERT INTO py (queue, payload) VALUES ('q', '')";
+    sqlx::query(put).execute(&hasty).await.expect("it is published");
+    assert!(!migrating.is_finished());
+    burying.rollback().await.unwrap();
+    migrating.await.unwrap().unwrap();
+    hasty.close().await;
+    validate_schema(b.pool(), &names, true).await.unwrap();
+}
+
+/// Of ten there is always one that has written and is not over.
+async fn a_migration_gets_its_turn_among_writers_of_seconds(b: Postgres) {
+    b.execute(PYTHON).await;
+    let names = TableNames::new("py").unwrap().with_dlq("py_dlq").unwrap();
+    let options = (*b.pool().connect_options()).clone();
+    let pool = PgPoolOptions::new().max_connections(10).connect_lazy_with(options);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writer = || {
+        let (pool, is_over) = (pool.clone(), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                let mut tx = pool.begin().await.unwrap();
+                let put = "INSERT INTO py (queue, payload) VALUES ('q', '')";
+                sqlx::query(put).execute(&mut *tx).await.expect("it is published");
+                sqlx::query("SELECT pg_sleep(1 + 2 * random())").execute(&mut *tx).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        })
+    };
+    let writers: Vec<_> = std::iter::repeat_with(writer).take(10).collect();
+    let all = "SELECT count(*) FROM pg_locks WHERE relation = 'py'::regclass AND granted \
+        AND mode = 'RowExclusiveLock'";
+    eventually("they write", async || b.number(all).await == 10).await;
+    let migrated = migrate_tables(b.pool(), &names);
+    tokio::time::timeout(Duration::from_secs(20), migrated).await.expect("its turn").unwrap();
+    is_over.store(true, Ordering::SeqCst);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    pool.close().await;
+    validate_schema(b.pool(), &names, true).await.unwrap();
 }
 
 /// As at each start of a program: an index that somebody makes anew is his to make.
@@ -163,6 +216,8 @@ cases! {
     a_migration_that_waits_for_too_long_says_for_what,
     a_migration_holds_nothing_that_those_need_for_whom_it_waits,
     a_migration_of_the_letters_keeps_nobody_from_publishing,
+    tables_that_python_made_are_published_to_while_their_letters_are_waited_for,
+    a_migration_gets_its_turn_among_writers_of_seconds,
     a_migration_with_nothing_to_do_locks_nothing,
 }
 

@@ -19,6 +19,7 @@ mod limits;
 mod listener;
 mod log;
 mod memory;
+mod migrating;
 mod no_room;
 mod notify;
 mod plans;

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 const MAKERS: [&str; 2] = ["store/sqlite/batch.rs", "store/template.rs"];
 /// What runs texts that were made there: nothing else says `AssertSqlSafe`, without
 /// which sqlx takes constants alone.
-const RUNNERS: [&str; 8] = [
+const RUNNERS: [&str; 9] = [
     "schema.rs",
+    "store/postgres/adopt.rs",
     "store/postgres/mod.rs",
     "store/postgres/partitions.rs",
     "store/postgres/schema.rs",

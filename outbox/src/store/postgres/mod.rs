@@ -1,6 +1,7 @@
 //! PostgreSQL: one pool of few connections for the engine, one connection that
 //! listens. Of the user's pool, after the start, only what handlers take as `Tx`.
 
+mod adopt;
 mod bench;
 mod claim;
 mod connect;

@@ -1,0 +1,149 @@
+//! What a migration does to an outbox that is there: in a transaction of its own, which locks
+//! no other table. Whoever it waits for can wait for nothing that it holds, and the table is
+//! free again before the indexes of many letters are made.
+
+use sqlx::migrate::{Migrate as _, MigrateError};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::store::names::TableNames;
+
+/// Of the statements, those that make an index of the outbox: it takes as long as the table is
+/// large, and nobody publishes or claims meanwhile. This one the next makes anew.
+const FIRST_DUE: &str = "CREATE INDEX IF NOT EXISTS \"outbox_due_idx\" ON \"outbox\" \
+    (queue, next_attempt_at, id);\n";
+const DUE: &str = "DROP INDEX IF EXISTS \"outbox_due_idx\";
+CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
+    WHERE next_attempt_at IS NOT NULL;
+";
+/// Where it is there, it would still lock the table, until all is done.
+const TIMERS: &str = "CREATE UNIQUE INDEX IF NOT EXISTS \"outbox_timer_id_uq\" ON \"outbox\" \
+    (queue, timer_id)\n    WHERE timer_id IS NOT NULL;\n";
+/// Of these an outbox that is there is given what nobody has set.
+const SETTINGS: [&str; 2] = [
+    "ALTER TABLE \"outbox\" SET (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);\n",
+    "ALTER TABLE \"outbox\" SET (fillfactor = 45);\n",
+];
+const SET: &str = "ALTER TABLE \"outbox\" SET ({options})";
+/// The names of those that are set, but for what the first version has.
+const ARE_SET: &str = "SELECT option_name FROM pg_class, pg_options_to_table(reloptions) \
+    WHERE oid = to_regclass($1) AND (option_name <> 'fillfactor' OR option_value <> '60')";
+/// Whether an index is there, and as it has to be.
+const INDEX: &str = "SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_index \
+    WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = $2 AND indpred IS NOT NULL)";
+const THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
+/// First, which keeps no writer waiting: the server ends an autovacuum for it, but takes a
+/// second to begin with that.
+const LOCK_VACUUM: &str = "LOCK TABLE \"outbox\" IN SHARE UPDATE EXCLUSIVE MODE";
+/// Nobody is kept from reading, but to drop an index.
+const LOCK: &str = "LOCK TABLE \"outbox\" IN SHARE ROW EXCLUSIVE MODE";
+const LOCK_ALL: &str = "LOCK TABLE \"outbox\" IN ACCESS EXCLUSIVE MODE";
+/// The last migration that changes an outbox.
+const CHANGED: i64 = 2;
+
+/// What is not to be run again: nothing of an outbox that is there.
+pub(super) async fn left_out(
+    tx: &mut PgConnection,
+    names: &TableNames,
+) -> Result<&'static [&'static str], sqlx::Error> {
+    const ALL: &[&str] = &[FIRST_DUE, DUE, TIMERS, SETTINGS[0], SETTINGS[1]];
+    let table = names.qualified(names.table());
+    Ok(if is_there(tx, &table).await? { ALL } else { &[FIRST_DUE] })
+}
+
+/// Gives an outbox that is there the indexes and settings that it lacks. False if it lacks none,
+/// is not there, or had them once, whatever became of them.
+pub(super) async fn adopt(tx: &mut PgConnection, names: &TableNames) -> Result<bool, sqlx::Error> {
+    let table = names.qualified(names.table());
+    if !is_there(tx, &table).await? || are_applied(tx, names).await? {
+        return Ok(false);
+    }
+    let index = async |tx: &mut PgConnection, suffix, columns: i16| {
+        let name = names.qualified(&[names.table(), suffix].concat());
+        sqlx::query_as::<_, (bool, bool)>(INDEX).bind(name).bind(columns).fetch_one(tx).await
+    };
+    let (some_due, due) = index(tx, "_due_idx", 3).await?;
+    let (_, timers) = index(tx, "_timer_id_uq", 2).await?;
+    let set: Vec<String> = sqlx::query_scalar(ARE_SET).bind(&table).fetch_all(&mut *tx).await?;
+    let lacks = SETTINGS.map(|settings| unset(settings, &set));
+    if due && timers && lacks.iter().all(String::is_empty) {
+        return Ok(false);
+    }
+    tx.execute(AssertSqlSafe(names.sql(LOCK_VACUUM))).await?;
+    if !(due && timers) {
+        let lock = if some_due && !due { LOCK_ALL } else { LOCK };
+        tx.execute(AssertSqlSafe(names.sql(lock))).await?;
+    }
+    for options in lacks.iter().filter(|options| !options.is_empty()) {
+        let set = names.sql_with(SET, &[("{options}", options)]);
+        tx.execute(AssertSqlSafe(set)).await?;
+    }
+    for (is_made, statement) in [(due, DUE), (timers, TIMERS)] {
+        if !is_made {
+            sqlx::raw_sql(AssertSqlSafe(names.sql(statement))).execute(&mut *tx).await?;
+        }
+    }
+    Ok(true)
+}
+
+/// The options of a statement that are not among those that are set.
+fn unset(settings: &str, set: &[String]) -> String {
+    let options = settings.split_once('(').and_then(|(_, options)| options.split_once(')'));
+    let options = options.map_or("", |(options, _)| options).split(',').map(str::trim);
+    let is_set = |option: &&str| set.iter().any(|name| option.split(' ').next() == Some(name));
+    options.filter(|option| !is_set(option)).collect::<Vec<_>>().join(", ")
+}
+
+async fn is_there(tx: &mut PgConnection, table: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(THERE).bind(table).fetch_one(tx).await
+}
+
+/// Whether no migration will change the outbox again.
+async fn are_applied(tx: &mut PgConnection, names: &TableNames) -> Result<bool, sqlx::Error> {
+    let record = names.version_table();
+    let [_, others @ ..] = names.tables().map(|table| names.qualified(&table));
+    for table in others.iter().chain([&record]) {
+        if !is_there(tx, table).await? {
+            return Ok(false);
+        }
+    }
+    let applied = tx.list_applied_migrations(&record).await.map_err(|failed| match failed {
+        MigrateError::Execute(error) => error,
+        other => sqlx::Error::Migrate(Box::new(other)),
+    })?;
+    Ok(applied.iter().any(|one| one.version >= CHANGED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::MIGRATIONS;
+    use super::*;
+
+    /// One that is written otherwise would be run all the same.
+    #[test]
+    fn what_may_be_left_out_stands_in_the_migrations() {
+        for statement in [FIRST_DUE, DUE, TIMERS, SETTINGS[0], SETTINGS[1]] {
+            assert_eq!(MIGRATIONS.concat().matches(statement).count(), 1, "{statement}");
+        }
+    }
+
+    #[test]
+    fn options_are_left_out_by_their_names() {
+        assert_eq!(unset(SETTINGS[1], &[]), "fillfactor = 45");
+        assert_eq!(unset(SETTINGS[1], &["fillfactor".into()]), "");
+        let most = ["fillfactor", "autovacuum_vacuum_scale_factor", "autovacuum_vacuum_threshold"];
+        let left = unset(SETTINGS[0], &most.map(Into::into));
+        assert_eq!(
+            left,
+            "autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 1000, \
+             autovacuum_vacuum_cost_delay = 0"
+        );
+    }
+}
