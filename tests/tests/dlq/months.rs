@@ -22,6 +22,7 @@ on_postgres!(
     months_go_beside_those_who_read_letters,
     what_would_be_left_behind_is_refused,
     privileges_and_columns_of_others_are_kept,
+    rights_that_were_taken_away_do_not_come_back,
     a_table_that_is_not_the_first_of_the_path_is_cut_where_it_lies,
     two_letters_that_were_given_one_id_are_two,
 );
@@ -209,6 +210,34 @@ async fn privileges_and_columns_of_others_are_kept(db: &Db) {
     assert_eq!(db.texts(format!("SELECT \"mine too\" FROM {table}")).await, ["kept"]);
     outbox::schema::validate_schema(db.pg(), &db.names, false).await.unwrap();
     assert_eq!(letters(&db).replay(&Filter::new(), &Replay::new()).await.unwrap().replayed, 1);
+    db.exec(format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+/// What the database gives away with each new table is what the letters did not have.
+async fn rights_that_were_taken_away_do_not_come_back(db: &Db) {
+    let role = unique("reader");
+    plant(db, "a", 1).await;
+    db.exec(format!("CREATE ROLE {role}")).await;
+    db.exec(format!("ALTER DEFAULT PRIVILEGES GRANT SELECT, DELETE ON TABLES TO {role}, PUBLIC"))
+        .await;
+    db.exec(format!("GRANT INSERT ON outbox_dlq TO {role}")).await;
+    let may = async |right: &str| {
+        let may = format!(
+            "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace \
+                AND relname LIKE 'outbox\\_dlq%' AND relkind IN ('r', 'p') \
+                AND has_table_privilege('{role}', oid, '{right}') ORDER BY 1"
+        );
+        db.texts(may).await
+    };
+    for months in 1..=2 {
+        let done = letters(db).partition(months).await.unwrap();
+        assert_eq!(done.converted, months == 1);
+        assert!(!done.made.is_empty());
+        assert_eq!(may("SELECT").await, [""; 0]);
+        assert_eq!(may("DELETE").await, [""; 0]);
+        // What was granted stays.
+        assert_eq!(may("INSERT").await, ["outbox_dlq", "outbox_dlq_default"]);
+    }
     db.exec(format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 

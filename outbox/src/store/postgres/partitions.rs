@@ -184,8 +184,23 @@ impl PgDesk {
         ];
         let convert = self.names.sql_with(include_str!("sql/letters_to_months.sql"), &values);
         sqlx::raw_sql(AssertSqlSafe(convert)).execute(&mut *connection).await.map_err(&failed)?;
+        self.take_back(&mut *connection, &table).await?;
         for grant in grants {
             connection.execute(AssertSqlSafe(grant)).await.map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    /// A new table has the default privileges, which were perhaps taken from the old one.
+    async fn take_back(&self, connection: &mut PgConnection, table: &str) -> Result<()> {
+        let failed = failed(ACTION);
+        let revokes = sqlx::query_scalar::<_, String>(include_str!("sql/letters_revokes.sql"))
+            .bind(table)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(&failed)?;
+        for revoke in revokes {
+            connection.execute(AssertSqlSafe(revoke)).await.map_err(&failed)?;
         }
         Ok(())
     }
@@ -256,6 +271,7 @@ impl PgDesk {
             ];
             let text = self.names.sql_with(include_str!("sql/letters_month.sql"), &values);
             sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await.map_err(&failed)?;
+            self.take_back(&mut *connection, &month).await?;
             made.push(name);
         }
         let (after, _) = self.letters_in(connection, &default.table).await?;
