@@ -33,6 +33,8 @@ pub(crate) struct Trail {
     ids: Vec<Uuid>,
     correlation_id: Option<String>,
     trace: Option<Trace>,
+    /// As the message that is handled has it.
+    inbound: Option<String>,
 }
 
 /// Runs a future whose publishes share a first tracking id, that of the request
@@ -106,11 +108,10 @@ impl Trail {
 
     /// Of a message that is being handled: what it publishes is its child.
     pub(crate) fn of(headers: &Headers, correlation_id: String) -> Self {
-        Self {
-            ids: ids(headers),
-            correlation_id: Some(correlation_id).filter(|id| is_inherited(id)),
-            trace: Trace::read(headers).map(Trace::child),
-        }
+        let trace = Trace::read(headers).map(Trace::child);
+        let inbound = trace.as_ref().and_then(|_| headers.get(TRACEPARENT)).map(str::to_owned);
+        let correlation_id = Some(correlation_id).filter(|id| is_inherited(id));
+        Self { ids: ids(headers), correlation_id, trace, inbound }
     }
 
     pub(crate) fn correlation_id(&self) -> Option<&str> {
@@ -118,16 +119,17 @@ impl Trail {
     }
 
     /// Headers that were copied from the message that is handled have that one's chain and
-    /// trace, of which its own are to go on.
+    /// trace, of which its own are to go on. One of another program has a trace alone.
     pub(crate) fn takes_back(&self, headers: &mut Headers) {
-        if headers.value(TRACKING_IDS).is_none() || self.ids.is_empty() || ids(headers) != self.ids
+        let given = headers.get(TRACEPARENT);
+        let mut goes_on = self.inbound.is_some() && self.inbound.as_deref() == given;
+        if headers.value(TRACKING_IDS).is_some() && !self.ids.is_empty() && ids(headers) == self.ids
         {
-            return;
+            headers.remove(TRACKING_IDS);
+            let own = self.trace.as_ref().zip(Trace::read(headers));
+            goes_on = own.is_some_and(|(own, given)| own.goes_with(&given));
         }
-        headers.remove(TRACKING_IDS);
-        let given = Trace::read(headers);
-        if self.trace.as_ref().zip(given.as_ref()).is_some_and(|(own, given)| own.goes_with(given))
-        {
+        if goes_on {
             headers.remove(TRACEPARENT);
             headers.remove(TRACESTATE);
         }
@@ -169,6 +171,7 @@ pub(crate) fn ids(headers: &Headers) -> Vec<Uuid> {
 mod tests {
     use super::*;
     use crate::message::headers::{TRACEPARENT, TRACESTATE};
+    use crate::{Outgoing, Publisher};
 
     fn signed(trail: &Trail) -> Headers {
         let mut text = Text::of(&Headers::new());
@@ -204,5 +207,27 @@ mod tests {
             headers.insert(TRACEPARENT, wrong);
             assert_eq!(signed(&Trail::of(&headers, "c".into())).get(TRACEPARENT), None);
         }
+    }
+
+    /// As Python's messages are.
+    #[test]
+    fn headers_copied_from_a_message_without_a_chain_go_on_in_its_trace() {
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        let parent = format!("00-{trace}-b7ad6b7169203331-01");
+        let own = format!("00-{trace}-00f067aa0ba902b7-01");
+        let headers: Headers =
+            [(TRACEPARENT, parent.clone()), (TRACESTATE, "vendor=1".into())].into_iter().collect();
+        let copied = || Outgoing::new("next", &7).headers(&headers);
+        let messages = vec![copied(), copied().header(TRACEPARENT, own.as_str())];
+        let trail = Trail::of(&headers, "c".into());
+        let prepared = Publisher::default().prepare(messages, &trail).unwrap();
+        let spans = prepared.iter().map(|one| {
+            let headers = Headers::from_json(Some(one.headers.as_bytes())).unwrap();
+            assert_eq!(headers.get(TRACESTATE), Some("vendor=1"));
+            headers.get(TRACEPARENT).unwrap().to_owned()
+        });
+        let spans: Vec<_> = spans.collect();
+        assert!(spans[0].contains(trace) && spans[0] != parent, "{spans:?}");
+        assert_eq!(spans[1], own);
     }
 }
