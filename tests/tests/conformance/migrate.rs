@@ -302,6 +302,20 @@ async fn tables_that_python_made_work_as_they_are(b: Postgres) {
     other.store().close().await;
 }
 
+/// Python's letters lack what triage needs.
+async fn dead_letters_that_python_made_need_a_migration(b: Postgres) {
+    b.execute(PYTHON).await;
+    let names = TableNames::new("py").unwrap().with_dlq("py_dlq").unwrap();
+    let handler = outbox::Subscriber::new("it", "q", |_: outbox::Context| async {});
+    let app = || outbox::App::postgres(b.pool().clone()).names(names.clone());
+    let refused = app().only([handler.clone()]).start().await.unwrap_err();
+    let Error::Launch(reasons) = refused else { panic!("{refused}") };
+    let added = "ALTER TABLE \"py_dlq\" ADD COLUMN ";
+    assert_eq!(reasons.iter().filter(|one| one.contains(added)).count(), 6, "{reasons:#?}");
+    migrate_tables(b.pool(), &names).await.unwrap();
+    app().only([handler]).start().await.unwrap().stop().await.unwrap();
+}
+
 mod both {
     use super::*;
 
@@ -341,5 +355,6 @@ mod on_postgres {
         tables_that_the_path_finds_are_not_made_before_them,
         tables_that_python_made_are_adopted,
         tables_that_python_made_work_as_they_are,
+        dead_letters_that_python_made_need_a_migration,
     }
 }
