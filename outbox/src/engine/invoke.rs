@@ -246,7 +246,7 @@ async fn alone<S: Store>(
         solitude: (options.ack != AckPolicy::AckFirst).then_some(solitude),
         hurry: Arc::clone(&shared.leases.hurry),
         subscriber: reader.subscriber.name(),
-        row_id: held.id,
+        context: run.context.clone(),
     };
     let _ends = ends.after(solitude::lasts(ttl, again), alone);
     Box::pin(handle(shared, reader, smallvec![run], place)).await
@@ -257,20 +257,23 @@ struct Ending {
     solitude: Option<Arc<Solitude>>,
     hurry: Arc<Notify>,
     subscriber: &'static str,
-    row_id: i64,
+    context: Context,
 }
 
 impl Ending {
-    /// On a task of its own: the handler may block its thread. With the handle goes what is
-    /// left of it.
+    /// On a task of its own: the handler may block its thread, also after its lease is lost and
+    /// goes on no more. With the handle goes what is left of it.
     fn after(self, time: Duration, alone: Alone) -> AbortOnDropHandle<()> {
         let ends = async move {
             sleep(time).await;
             if let Some(solitude) = &self.solitude {
-                solitude.end(&self.hurry).await;
+                tokio::select! {
+                    () = solitude.end(&self.hurry) => {}
+                    () = self.context.delivery().watch.lost() => {}
+                }
             }
             warn!(
-                target: TARGET, subscriber = self.subscriber, row_id = self.row_id,
+                target: TARGET, subscriber = self.subscriber, row_id = self.context.id(),
                 "a row that runs alone, because its deliveries ended without a word, takes long; \
                  others start beside it"
             );
@@ -308,4 +311,29 @@ pub(super) fn case<'a, S>(
     claimed_at: Instant,
 ) -> Case<'a> {
     Case { row, options: &reader.subscriber.options, render: &*shared.render, claimed_at }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// It blocks its thread: to lose its lease does not end it.
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_runs_alone_and_has_lost_its_lease_holds_up_no_other_for_ever() {
+        let (quiet, hour) = (Arc::<quiet::Quiet>::default(), Duration::from_secs(3600));
+        let alone = quiet.alone().await.expect("nobody runs");
+        let context = Context::of_test("{}");
+        let ending = Ending {
+            solitude: Some(Arc::new(Solitude::new())),
+            hurry: Arc::default(),
+            subscriber: "s",
+            context: context.clone(),
+        };
+        let _ends = ending.after(Duration::from_secs(5), alone);
+        assert!(timeout(hour, quiet.beside_others(1)).await.is_err(), "its lease goes on");
+        context.delivery().watch.lose();
+        assert!(timeout(hour, quiet.beside_others(1)).await.is_ok());
+    }
 }
