@@ -3,9 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::time::sleep;
+
 use super::later::{Later, settle};
 use super::locked::claimed_for_long;
-use super::unanswered::{Claims, Unanswered, acked, acks, claimed, holding, publishing, reader};
+use super::results::{Results, Sender};
+use super::settle::run;
+use super::unanswered::{
+    Claims, LARGE, TTL, Unanswered, acked, acks, claimed, holding, publishing, reader,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
@@ -27,6 +33,37 @@ async fn a_batch_for_which_the_server_has_no_time_is_written_in_parts() {
     let jobs = claimed_for_long(&store, 100).await;
     let batch = acked(&jobs, &reader(&shared, "q", &Arc::default()));
     assert_eq!((settle(&shared.store, batch).await, store.rows().len()), (100, 0));
+}
+
+/// There is one for each settler.
+#[tokio::test(start_paused = true)]
+async fn results_that_are_too_large_by_themselves_keep_no_other_from_being_written() {
+    let store = holding(3).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    // Leases are extended.
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    let jobs = claimed_for_long(&store, 3).await;
+    let reader = reader(&shared, "q", &Arc::default());
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let settlers = [(); 2].map(|()| tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results))));
+    for large in publishing(&jobs[..2], &reader, &[LARGE + 1; 2]) {
+        sender.send(Box::new(large)).await;
+        sleep(TTL).await;
+    }
+    let tried = shared.store.asked.publishing.load(Ordering::SeqCst);
+    sender.send(Box::new(acked(&jobs[2..], &reader).remove(0))).await;
+    sleep(TTL).await;
+    assert_eq!(store.rows().len(), 2, "it is acked");
+    sleep(60 * TTL).await;
+    // For two minutes, each about once a second.
+    let tried = shared.store.asked.publishing.load(Ordering::SeqCst) - tried;
+    assert!((60..360).contains(&tried), "{tried} times, ever more seldom");
+    shared.over.cancel();
+    drop(sender);
+    for settler in settlers {
+        settler.await.unwrap();
+    }
 }
 
 /// They hold what their handlers returned, and workers go on as long as there is room.

@@ -1,5 +1,5 @@
-//! Settlements that somebody else's lock keeps from being written. They wait here, so that
-//! no settler waits for the lock, and no other row with it.
+//! Settlements that somebody else's lock keeps from being written, or that have no answer by
+//! themselves. They wait here, so that no settler waits for the lock, and no other row with it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,13 +23,16 @@ pub(super) struct Later {
     backoff: Backoff,
     /// When to look at them again.
     at: Instant,
+    /// Some of them are being written: what comes back has not come for the first time.
+    trying: bool,
     /// Cancelled when nothing is written any more.
     over: CancellationToken,
 }
 
 impl Later {
     pub(super) fn new(over: CancellationToken) -> Self {
-        Self { waiting: Vec::new(), backoff: Backoff::of_errors(), at: Instant::now(), over }
+        let (backoff, at) = (Backoff::of_errors(), Instant::now());
+        Self { waiting: Vec::new(), backoff, at, trying: false, over }
     }
 
     /// Nothing is written any more.
@@ -59,7 +62,7 @@ impl Later {
         if locked.is_empty() {
             return;
         }
-        let first = self.is_empty();
+        let first = self.is_empty() && !self.trying;
         self.waiting.extend(locked);
         if first {
             self.backoff.reset();
@@ -85,17 +88,16 @@ impl Later {
         let mut waiting = std::mem::take(&mut self.waiting);
         let kept = give_up_late(&mut waiting, self.is_over());
         waiting.extend(kept);
-        let mut landed = 0;
-        match self.unless_over(free(store, &waiting)).await.flatten() {
-            None => self.waiting = waiting,
-            Some(free) => {
-                let mut free = VecDeque::from(free);
-                let is_free = |_: &mut Settling| free.pop_front().unwrap_or_default();
-                let now = waiting.extract_if(.., is_free).collect();
-                self.waiting = waiting;
-                landed = settle_some(store, now, self).await;
-            }
-        }
+        let free = self.unless_over(free(store, &waiting)).await.flatten();
+        // Where the database does not tell, what had no answer by itself is tried all the same.
+        let free = free.unwrap_or_else(|| waiting.iter().map(|one| one.unanswered).collect());
+        let mut free = VecDeque::from(free);
+        let is_free = |_: &mut Settling| free.pop_front().unwrap_or_default();
+        let now = waiting.extract_if(.., is_free).collect();
+        self.waiting = waiting;
+        self.trying = true;
+        let landed = settle_some(store, now, self).await;
+        self.trying = false;
         self.rest();
         landed
     }

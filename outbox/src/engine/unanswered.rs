@@ -54,6 +54,8 @@ pub(super) struct Asked {
     claims: AtomicUsize,
     pub(super) releases: AtomicUsize,
     abandons: AtomicUsize,
+    /// Acks that publish.
+    pub(super) publishing: AtomicUsize,
     connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
     hangs: AtomicBool,
@@ -144,6 +146,7 @@ impl Store for Unanswered {
     }
 
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
+        self.asked.publishing.fetch_add(1, Ordering::SeqCst);
         let messages = acks.iter().flat_map(|handled| handled.messages);
         match messages.map(Prepared::bytes).sum::<usize>() {
             ..=LARGE => self.rows.ack_publishing(acks).await,

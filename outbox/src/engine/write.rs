@@ -46,7 +46,7 @@ fn in_parts(group: Vec<Settling>) -> Vec<Part> {
 /// Writes them, and returns how many landed. What passes by itself is tried again until the
 /// leases are over, or nothing is written any more; in halves if there was no answer, because
 /// there may never be one to so large a statement. Rows that somebody else has locked are left
-/// to `later`. What the database refuses for good is tried row by row, so that one bad row does
+/// to `later`, and so is one that had no answer by itself. What the database refuses for good is tried row by row, so that one bad row does
 /// not keep the others, and then left where it is; one whose letter cannot be written, or not in
 /// time, is given back.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
@@ -90,6 +90,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             Err(failed) if failed.transient => {
                 let rows = part.rows.len();
                 let subscriber = part.rows[0].reader.subscriber.name();
+                let again = rows == 1 && part.rows[0].unanswered && failed.perhaps_done;
                 for one in &mut part.rows {
                     one.unanswered |= failed.perhaps_done;
                 }
@@ -101,8 +102,13 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
                 );
                 // Behind the other parts, which it is not to hold up; all of them pause first,
                 // because what is in its way may be in theirs.
-                let again = divide(store, part, &failed, later).await;
-                parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
+                if again {
+                    // There may never be an answer to it, and its lease may be long.
+                    later.add(part.rows);
+                } else {
+                    let again = divide(store, part, &failed, later).await;
+                    parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
+                }
                 if !parts.is_empty() {
                     later.unless_over(sleep(backoff.after(true))).await;
                 }
