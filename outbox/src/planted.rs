@@ -109,7 +109,7 @@ mod there {
     /// Of one queue: what waits behind a wake, and what drains.
     const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
     const UNCOUNTED: Edit =
-        ("least(o.deliveries_count, 9223372036854775806) + 1", "o.deliveries_count");
+        ("least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1", "o.deliveries_count");
     const TOKEN: Edit =
         ("AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]", "");
     const COPY: Edit = (

@@ -106,6 +106,20 @@ async fn what_cannot_be_counted_further_stops_nothing_in_a_file(b: Sqlite) {
     assert!(b.taken(&b.claim_of(&["q"], 10)).await.next.is_some());
 }
 
+/// Who reads a count below zero reads zero, and would have no end of tries.
+async fn what_another_writer_counts_below_zero_is_counted_from_zero<B: SqlBench>(b: B) {
+    for expects in [Expects::Few, Expects::Many, Expects::Plenty] {
+        let id = b.put("q").await;
+        let set = "UPDATE outbox SET attempts_count = -5, deliveries_count = -5 WHERE id = ";
+        b.execute(&format!("{set}{id}")).await;
+        let claim = Claim { expects, ..b.claim_of(&["q"], 10) };
+        let again = retry(lease(&b.taken(&claim).await.rows[0]), HOUR);
+        assert_eq!(b.store().retry(&[again]).await.unwrap(), [true]);
+        let row = b.row(id).await;
+        assert_eq!((row.attempts, row.deliveries), (1, 1), "{expects:?}");
+    }
+}
+
 /// Or it would look as if it had waited since 1970.
 async fn what_was_always_due_in_a_file_has_no_age(b: Sqlite) {
     b.put_many("q", 2).await;
@@ -133,6 +147,15 @@ async fn a_look_ahead_that_fails_keeps_no_row_back(b: Sqlite) {
     let taken = b.taken(&b.claim_of(&["q"], 10)).await;
     assert_eq!(taken.rows.iter().map(|one| one.row.id).collect::<Vec<_>>(), [id]);
     assert!(taken.next.is_some());
+}
+
+mod in_both {
+    use super::*;
+
+    cases! {
+        databases only, "memory's counts are never below zero":
+        what_another_writer_counts_below_zero_is_counted_from_zero,
+    }
 }
 
 mod in_a_file {

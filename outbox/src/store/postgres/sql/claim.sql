@@ -86,7 +86,7 @@ WITH clock AS MATERIALIZED (
     UPDATE "outbox" AS o
     SET acquired_token = due.token,
         acquired_at = (SELECT now FROM clock),
-        deliveries_count = least(o.deliveries_count, 9223372036854775806) + 1
+        deliveries_count = least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1
     FROM due
     WHERE o.ctid = due.tid
       AND (NOT (SELECT bool_or(counts.large) FROM counts)

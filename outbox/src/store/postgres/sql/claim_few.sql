@@ -53,7 +53,7 @@ WITH ahead AS MATERIALIZED (
 ), taken AS (
     UPDATE "outbox" AS o
     SET acquired_token = $3, acquired_at = statement_timestamp(),
-        deliveries_count = least(o.deliveries_count, 9223372036854775806) + 1
+        deliveries_count = least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1
     WHERE o.ctid = ANY((SELECT locked.tids FROM locked)::tid[])
       AND o.acquired_token IS NULL
     RETURNING o.id, o.payload, o.headers::text AS headers, o.attempts_count, o.deliveries_count,

@@ -46,7 +46,7 @@ WITH lanes AS MATERIALIZED (
 )
 UPDATE "outbox" AS o
 SET acquired_token = $3, acquired_at = statement_timestamp(),
-    deliveries_count = least(o.deliveries_count, 9223372036854775806) + 1
+    deliveries_count = least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1
 WHERE o.ctid = ANY((SELECT locked.tids FROM locked WHERE locked.bytes <= 33554432)::tid[])
   AND (o.acquired_token IS NULL
        OR o.acquired_at <= statement_timestamp() - $2 * interval '1 microsecond')

@@ -7,7 +7,7 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), written AS (
     UPDATE "outbox" AS o
-    SET attempts_count = least(o.attempts_count, 9223372036854775806) + 1,
+    SET attempts_count = least(greatest(o.attempts_count, 0), 9223372036854775806) + 1,
         next_attempt_at = (SELECT now FROM clock)
             + ($4::bigint[])[width_bucket(o.id, $3::bigint[])] * interval '1 microsecond',
         first_attempt_at = coalesce(o.first_attempt_at, (SELECT now FROM clock)),

@@ -4,5 +4,5 @@
 UPDATE "outbox"
 SET acquired_token = ?2,
     acquired_at = ?3,
-    deliveries_count = min(deliveries_count, 9223372036854775806) + 1
+    deliveries_count = min(max(deliveries_count, 0), 9223372036854775806) + 1
 WHERE id = ?1
