@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::{Executor, Row as _, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
 
 use super::claim::read;
 use super::connect::begin_writing;
@@ -16,6 +17,7 @@ use crate::message::{Row, Stored};
 use crate::publish::{Due, Prepared, Publisher, Tally};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
+use crate::telemetry::TARGET;
 use crate::unpoisoned::Locked as _;
 
 /// SQLite has one writer at a time: those who wait for it wait in turn, and not
@@ -151,10 +153,7 @@ impl lends::Lends for Sqlite {
         match (&ended, pool) {
             (Ok(Ended::Committed), _) => publisher.told(tally),
             // At once: a claim may wait for the lock, to take what has run out.
-            (_, Some(pool)) => {
-                let leases = leases.iter().copied();
-                let _ = timeout(ANEW_WITHIN, in_another(&pool, publisher, leases)).await;
-            }
+            (_, Some(pool)) => drop(in_another(&pool, publisher, leases).await),
             _ => {}
         }
         ended
@@ -177,12 +176,22 @@ impl lends::Lends for Sqlite {
         publisher: &Publisher,
         leases: &[Lease],
     ) -> Result<(), StoreError> {
-        let Open { mut tx, turn: _turn, elsewhere, .. } = open;
+        let Open { mut tx, turn: _turn, elsewhere, pool } = open;
         let failed = StoreError::of;
         if elsewhere.is_some() {
             return tx.rollback().await.map_err(failed("roll back"));
         }
-        tx.execute(UNDO).await.map_err(failed("roll back"))?;
+        let undone = tx.execute(UNDO).await;
+        if let (Err(over), Some(pool)) = (&undone, &pool) {
+            warn!(
+                target: TARGET, error = %over, row_id = leases.first().map(|one| one.id),
+                "a transaction could not be rolled back, because SQLite has ended it by itself or \
+                 its connection is gone; its leases begin anew in another one"
+            );
+            drop(tx.rollback().await);
+            return in_another(pool, publisher, leases).await;
+        }
+        undone.map_err(failed("roll back"))?;
         begin_anew(&mut tx, publisher, leases.iter().copied()).await?;
         tx.commit().await.map_err(failed("extend"))
     }
@@ -220,11 +229,15 @@ const ANEW_WITHIN: Duration = Duration::from_secs(5);
 async fn in_another(
     pool: &SqlitePool,
     publisher: &Publisher,
-    leases: impl Iterator<Item = Lease> + Send,
+    leases: &[Lease],
 ) -> Result<(), StoreError> {
-    let mut tx = begin_writing(pool).await.map_err(StoreError::of("extend"))?;
-    begin_anew(&mut tx, publisher, leases).await?;
-    tx.commit().await.map_err(StoreError::of("extend"))
+    let another = async {
+        let mut tx = begin_writing(pool).await.map_err(StoreError::of("extend"))?;
+        begin_anew(&mut tx, publisher, leases.iter().copied()).await?;
+        tx.commit().await.map_err(StoreError::of("extend"))
+    };
+    let late = |_| Err(StoreError::new("extend", "no connection in time", true));
+    timeout(ANEW_WITHIN, another).await.unwrap_or_else(late)
 }
 
 async fn begin_anew(
@@ -312,5 +325,44 @@ fn again(row: Row) -> Prepared {
         due: if wait.is_zero() { Due::Now } else { Due::In(wait) },
         timer_id: row.timer_id,
         extend: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::AssertSqlSafe;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::extract::lends::Lends as _;
+
+    /// Or another claim would take the row before the failure is written, again and again, and
+    /// no attempt would be spent.
+    #[tokio::test]
+    async fn a_lease_begins_anew_after_a_transaction_that_sqlite_has_ended() {
+        let (path, lease) = (Uuid::new_v4(), Lease { id: 1, token: Uuid::new_v4() });
+        let path = std::env::temp_dir().join(format!("outbox-{path}.db"));
+        let pool = crate::sqlite::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+        crate::schema::migrate_tables(&pool, &TableNames::default()).await.unwrap();
+        let leased = "INSERT INTO outbox (id, queue, payload, acquired_token, acquired_at)
+            VALUES (1, 'q', x'37', ?1, 7)";
+        sqlx::query(leased).bind(lease.token).execute(&pool).await.unwrap();
+        pool.execute("CREATE TABLE once (n UNIQUE ON CONFLICT ROLLBACK)").await.unwrap();
+        let lender = Lender::sqlite(pool.clone());
+        let since = "SELECT acquired_at FROM outbox";
+        for (twice, ended) in [("(8)", false), ("(7), (7)", true)] {
+            let mut open = Sqlite::open(&lender).await.unwrap();
+            let insert = AssertSqlSafe(format!("INSERT INTO once VALUES {twice}"));
+            assert_eq!(open.tx.execute(sqlx::raw_sql(insert)).await.is_err(), ended);
+            Sqlite::roll_back(open, &Publisher::default(), &[lease]).await.unwrap();
+            let since: i64 = sqlx::query_scalar(since).fetch_one(&pool).await.unwrap();
+            assert!(since > 7, "it has ended: {ended}");
+            pool.execute("UPDATE outbox SET acquired_at = 7").await.unwrap();
+        }
+        let left: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM once").fetch_one(&pool).await.unwrap();
+        assert_eq!(left, 0);
+        pool.close().await;
+        std::fs::remove_file(path).unwrap();
     }
 }
