@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::desk::text;
 use super::settle::Statement;
-use super::{SqliteStore, query};
+use super::{SqliteStore, query, unless_sent};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
@@ -166,11 +166,12 @@ impl SqliteStore {
 
     pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
         let mut released = 0;
+        let mut writer = self.0.writer.acquire().await.map_err(unless_sent("abandon"))?;
         for queue in claim.queues.iter() {
             let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
             let statement = query(&self.0.sql.abandon);
             let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
-            let done = statement.execute(&self.0.writer).await;
+            let done = statement.execute(&mut *writer).await;
             released += done.map_err(StoreError::of("abandon"))?.rows_affected();
         }
         Ok(released)

@@ -119,7 +119,16 @@ impl SqliteStore {
         &self,
         action: &'static str,
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        begin_writing(&self.0.writer).await.map_err(StoreError::of(action))
+        begin_writing(&self.0.writer).await.map_err(unless_sent(action))
+    }
+}
+
+/// For what begins with the writer's connection: where that was not to be had, nothing was sent.
+fn unless_sent(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| {
+        let unsent = matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed);
+        let failed = StoreError::of(action)(error);
+        StoreError { perhaps_done: failed.perhaps_done && !unsent, unsent, ..failed }
     }
 }
 
@@ -221,5 +230,35 @@ impl Store for SqliteStore {
     async fn close(&self) {
         self.0.reader.close().await;
         self.0.writer.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Claim, Expects, new_token};
+
+    #[tokio::test]
+    async fn what_waited_in_vain_for_the_writer_s_connection_was_not_sent() {
+        let users = SqlitePoolOptions::new().connect_lazy("sqlite::memory:").unwrap();
+        let store = SqliteStore::new(&users, TableNames::default());
+        let _taken = store.0.writer.acquire().await.unwrap();
+        // Until the pool gives up.
+        tokio::time::pause();
+        let claim = Claim {
+            queues: Arc::from([String::from("q")]),
+            limit: 1,
+            lease_ttl: Duration::from_secs(60),
+            token: new_token(),
+            after: None,
+            max_deliveries: None,
+            expects: Expects::Plenty,
+        };
+        let lease = Lease { id: 1, token: claim.token };
+        let acked = store.ack(&[lease]).await.map(drop);
+        let abandoned = store.abandon(&claim).await.map(drop);
+        for failed in [acked.unwrap_err(), abandoned.unwrap_err()] {
+            assert!(failed.transient && failed.unsent && !failed.perhaps_done, "{failed}");
+        }
     }
 }
