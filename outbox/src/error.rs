@@ -231,7 +231,7 @@ fn passes(code: &str) -> bool {
 }
 
 #[cfg(all(test, any(feature = "postgres", feature = "sqlite")))]
-mod tests {
+pub(crate) mod tests {
     use std::borrow::Cow;
     use std::fmt;
 
@@ -241,7 +241,7 @@ mod tests {
 
     /// As a database says it, with this code.
     #[derive(Debug)]
-    struct Refused(&'static str);
+    pub(crate) struct Refused(pub(crate) &'static str);
 
     impl fmt::Display for Refused {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

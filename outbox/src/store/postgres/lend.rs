@@ -184,11 +184,28 @@ async fn write(
 }
 
 /// A transaction in which a statement had failed before, though the handler said nothing
-/// of it, or which it left idle for longer than the server allows, would not be any better
-/// the next time.
+/// of it, or which took longer or was left idle for longer than the server allows, would not be
+/// any better the next time.
 fn unacked(error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    let handlers = code.is_some_and(|code| matches!(&*code, "25P02" | "25P03"));
+    let handlers = code.is_some_and(|code| matches!(&*code, "25P02" | "25P03" | "25P04"));
     let failed = StoreError::of("ack")(error);
     StoreError { transient: failed.transient && !handlers, ..failed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::tests::Refused;
+
+    /// It would be put off without end.
+    #[test]
+    fn a_transaction_that_its_handler_has_spoilt_does_not_pass_by_itself() {
+        let passes = |code| unacked(sqlx::Error::Database(Box::new(Refused(code)))).transient;
+        // A statement that failed, one left idle, one that took too long as a whole.
+        for code in ["25P02", "25P03", "25P04"] {
+            assert!(!passes(code), "{code}");
+        }
+        assert!(passes("25006"), "a standby");
+    }
 }
