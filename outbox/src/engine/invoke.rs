@@ -215,23 +215,24 @@ async fn alone<S: Store>(
     let deadline = run.context.lease_deadline();
     let held = run.settling.lease;
     let marked = Lease { token: new_alone_token(), ..held };
-    let answer = quiet::mark(&shared.store, held, marked, deadline, &shared.stop).await;
-    match answer {
-        Marked::Lost => return smallvec![run.settling.ruled(Settlement::Lost)],
-        Marked::Not => {
-            drop(alone);
-            return Box::pin(beside(shared, reader, run, place)).await;
-        }
-        Marked::Alone | Marked::Unknown => run.settling.lease = marked,
-    }
+    let marking = quiet::mark(&shared.store, held, marked, deadline, &shared.stop, alone);
+    // When the drain's time is over, it is not known.
+    let marking = shared.cut_off.run_until_cancelled(marking);
+    let alone = match marking.await {
+        Some(Marked::Lost) => return smallvec![run.settling.ruled(Settlement::Lost)],
+        Some(Marked::Not) => return Box::pin(beside(shared, reader, run, place)).await,
+        Some(Marked::Alone(alone)) => Some(alone),
+        Some(Marked::Unknown) | None => None,
+    };
+    run.settling.lease = marked;
     let _running = shared.quiet.count(1);
     let too_late = shared.stop.is_cancelled() || Instant::now() + lease::margin(ttl) > since + ttl;
-    if answer == Marked::Unknown || too_late {
+    let Some(alone) = alone.filter(|_| !too_late) else {
         // It must not be found under that token: nothing of it ran. The last try may have
         // begun a lease just now.
         run.settling.until(Instant::now() + ttl);
         return smallvec![run.settling.unstarted()];
-    }
+    };
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, run.claimed_at, since + ttl));
     let solitude = Arc::new(Solitude::new());

@@ -197,6 +197,37 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     assert_eq!(store.rows()[0].acquired_token, None);
 }
 
+/// Nobody waits for what it is marked as, but its worker: the first try may have landed.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_other_and_no_stop() {
+    let store = holding(2).await;
+    // Whoever claimed it first has died.
+    let died = claimed(&store, 1).await.remove(0).claimed.row.id;
+    sleep(2 * TTL).await;
+    let mut jobs = claimed_for_long(&store, 2).await;
+    jobs.sort_by_key(|job| job.claimed.row.id != died);
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let (reader, begun) = (reader(&shared, "q", &Arc::default()), Instant::now());
+    let run = |job| deliver(&shared, &reader, smallvec::smallvec![job], begun, None);
+    let (suspect, other) = (run(jobs.remove(0)), run(jobs.remove(0)));
+    let others = async {
+        sleep(TTL / 40).await;
+        shared.store.asked.locked.store(died, Ordering::SeqCst);
+        other.await;
+        assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+        shared.stop.cancel();
+        sleep(TTL).await;
+        shared.cut_off.cancel();
+        Instant::now()
+    };
+    let (settled, cut_off) = tokio::join!(suspect, others);
+    assert!(cut_off.elapsed() < TTL, "the drain is over");
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    let row = store.rows().into_iter().find(|row| row.id == died).unwrap();
+    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guilty_row_that_waited_for_too_long_is_condemned_all_the_same() {
     let store = holding(1).await;

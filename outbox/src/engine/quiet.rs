@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// After it passed in vain nobody else waits as long as the same handlers may still run, or
 /// for this long: a thousand such rows would keep all others from starting for an hour.
 const LOUD: Duration = Duration::from_secs(50);
-/// How long a row that somebody else has locked keeps others waiting.
+/// How long a row that somebody else has locked, or of which the database says nothing, keeps
+/// others waiting.
 const LOCKED: Duration = Duration::from_secs(2);
 
 /// Counts the handlers that run, and lets one run alone.
@@ -141,35 +142,39 @@ impl Drop for Alone {
 }
 
 /// Under which token a lease goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Marked {
-    Alone,
+    /// And no other handler has started.
+    Alone(Alone),
     /// As before: somebody else has the row locked, or the drain has begun.
     Not,
     /// None: it is lost.
     Lost,
-    /// The database has not answered, and may have done it or do it yet.
+    /// The database has not answered, and may have done it or do it yet. Or it took its time
+    /// to say so, and others have started.
     Unknown,
 }
 
 /// Continues a lease under a token that says "alone".
 ///
 /// A try without an answer is repeated: if it had landed unnoticed, the row would
-/// be found guilty later without having been started.
+/// be found guilty later without having been started. Nobody else waits for that.
 pub(super) async fn mark<S: Store>(
     store: &S,
     lease: Lease,
     marked: Lease,
     deadline: Instant,
     stop: &CancellationToken,
+    alone: Alone,
 ) -> Marked {
     let token = marked.token;
     let either = [Extend { lease, token }, Extend { lease: marked, token }];
     let (begun, mut backoff) = (Instant::now(), Backoff::of_errors());
-    let mut unanswered = false;
+    let (mut unanswered, mut alone) = (false, Some(alone));
     loop {
         let failed = match store.extend(&either).await {
-            Ok(landed) if landed.contains(&true) => return Marked::Alone,
+            Ok(landed) if landed.contains(&true) => {
+                return alone.map_or(Marked::Unknown, Marked::Alone);
+            }
             // Or somebody else has the row locked.
             Ok(_) => match store.held(&[lease, marked]).await {
                 Ok(held) if !held.contains(&true) => return Marked::Lost,
@@ -188,6 +193,7 @@ pub(super) async fn mark<S: Store>(
         if ends && !unanswered {
             return Marked::Not;
         }
+        alone = alone.filter(|_| !ends);
         if Instant::now() >= deadline {
             return Marked::Unknown;
         }
