@@ -19,7 +19,8 @@ use crate::store::answers::{
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The conditions of a filter, for every statement over one.
+/// The conditions of a filter, for every statement over one. What is likelier narrows less:
+/// without this, SQLite takes any index for a good one where nobody ran ANALYZE.
 const WHERE: &str = include_str!("sql/letters_where.sql");
 
 impl SqliteDesk {

@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
 use super::batch::{BURIED, Batches, RANGE, ROW, WRITES};
+use crate::dlq::narrowed;
 use crate::store::Lease;
 use crate::store::names::TableNames;
 
@@ -18,6 +19,33 @@ const QUESTIONS: [(&str, &str); 9] = [
     ("why_readers", include_str!("sql/why_readers.sql")),
     ("why_letters", include_str!("sql/why_letters.sql")),
     ("why_more_letters", include_str!("sql/why_more_letters.sql")),
+];
+
+/// What is asked of the letters of a filter.
+const OVER_LETTERS: [(&str, &str); 5] = [
+    ("letters_find", include_str!("sql/letters_find.sql")),
+    ("letters_page", include_str!("sql/letters_page.sql")),
+    ("letters_mark", include_str!("sql/letters_mark.sql")),
+    ("letters_purge", include_str!("sql/letters_purge.sql")),
+    ("letters_count", include_str!("sql/letters_count.sql")),
+];
+
+/// Words of filters, and the index that reads the fewest letters for each.
+const FILTERS: [(&str, &str); 14] = [
+    ("failed", "status"),
+    ("failed until", "status"),
+    ("resolved", "status"),
+    ("resolved until", "status"),
+    ("queue", "queue_failed"),
+    ("resolved queue", "queue_failed"),
+    ("resolved queue fingerprint until", "queue_failed"),
+    ("failed queue", "open"),
+    ("failed queue until", "open"),
+    ("failed queue reason since until", "open"),
+    ("failed fingerprint", "group"),
+    ("failed fingerprint until", "group"),
+    ("failed queue fingerprint", "group"),
+    ("failed queue fingerprint reason since until", "group"),
 ];
 
 async fn exec(pool: &SqlitePool, sql: &str) {
@@ -56,6 +84,70 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
         }
     }
     faults
+}
+
+/// The steps that read letters, of a statement over those of a filter; and its sorts.
+async fn over(pool: &SqlitePool, text: &str, words: &str) -> Vec<String> {
+    let wants = |word: &str| words.split(' ').any(|wanted| wanted == word);
+    let conditions = include_str!("sql/letters_where.sql");
+    let text = narrowed(&TableNames::default(), text, conditions, wants);
+    let explain = format!("EXPLAIN QUERY PLAN {text}");
+    let steps = sqlx::query(AssertSqlSafe(explain)).fetch_all(pool).await.unwrap();
+    let steps = steps.iter().map(|row| row.get::<String, _>(3));
+    let of_letters = |step: &String| step.contains(" l ") || step.contains("B-TREE FOR ORDER BY");
+    steps.filter(of_letters).collect()
+}
+
+/// Statements over letters that go another way than by the index of their filter.
+async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
+    let mut astray = Vec::new();
+    for (name, text) in OVER_LETTERS {
+        for (words, index) in FILTERS {
+            for words in [words.to_owned(), format!("{words} after")] {
+                let steps = over(pool, text, &words).await;
+                let by = format!("INDEX outbox_dlq_{index}_idx (");
+                // Of two that are as good for a letter it takes the shorter one.
+                let or = if when == "known to have a row" && index == "open" {
+                    "INDEX outbox_dlq_queue_failed_idx ("
+                } else {
+                    &by
+                };
+                if !matches!(&steps[..], [one] if one.contains(&by) || one.contains(or)) {
+                    astray.push(format!("{name} of {words}: {steps:?}; {when}"));
+                }
+            }
+        }
+    }
+    // Of letters that are named, no others; but where ANALYZE says that there are few.
+    if when == "never analysed" {
+        for (name, text) in OVER_LETTERS {
+            let steps = over(pool, text, "failed ids").await;
+            if !steps[0].contains("INTEGER PRIMARY KEY") {
+                astray.push(format!("{name} of ids: {steps:?}; {when}"));
+            }
+        }
+    }
+    for (words, index) in [
+        ("failed", "group_idx (fingerprint>?)"),
+        ("failed queue", "open_idx (queue=?)"),
+        ("failed queue since", "open_idx (queue=? AND failed_at>?)"),
+        ("failed fingerprint", "group_idx (fingerprint=?)"),
+        ("failed queue fingerprint", "group_idx (fingerprint=?)"),
+    ] {
+        let steps = over(pool, include_str!("sql/letters_groups.sql"), words).await;
+        let newest = "group_idx (fingerprint=? AND failed_at=?)";
+        let ways: Vec<_> = steps.iter().filter(|step| step.contains(" l ")).collect();
+        if !matches!(&ways[..], [all, one] if all.contains(index) && one.contains(newest)) {
+            astray.push(format!("letters_groups of {words}: {steps:?}; {when}"));
+        }
+    }
+    for words in ["", "after"] {
+        let steps = over(pool, include_str!("sql/letters_unmarked.sql"), words).await;
+        if !matches!(&steps[..], [one] if one.contains("group_idx (fingerprint=?")) {
+            astray.push(format!("letters_unmarked {words}: {steps:?}; {when}"));
+        }
+    }
+    astray
 }
 
 /// Whether a batch of many rows that follow each other goes by ranges.
@@ -116,30 +208,44 @@ async fn tables() -> SqlitePool {
     pool
 }
 
-#[tokio::test]
-async fn no_question_of_an_operator_reads_a_table_whole() {
+/// Runs `judge` on tables of every kind that ANALYZE tells apart.
+async fn in_every_state(judge: impl AsyncFn(&SqlitePool, &str) -> Vec<String>) -> Vec<String> {
     let pool = tables().await;
-    let mut found = faults(&pool, "never analysed").await;
+    let mut found = judge(&pool, "never analysed").await;
     exec(&pool, "ANALYZE").await;
-    found.extend(faults(&pool, "known to be empty").await);
+    found.extend(judge(&pool, "known to be empty").await);
     exec(
         &pool,
         "INSERT INTO outbox (queue, payload) VALUES ('q', x'37');
          INSERT INTO outbox_dlq (original_id, queue, payload, deliveries_count, created_at,
-             failure_reason) VALUES (1, 'q', x'37', 1, 1, 'rejected');
+             failure_reason, fingerprint) VALUES (1, 'q', x'37', 1, 1, 'rejected', 'f');
          ANALYZE",
     )
     .await;
-    found.extend(faults(&pool, "known to have a row").await);
+    found.extend(judge(&pool, "known to have a row").await);
     exec(
         &pool,
         "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 20000)
          INSERT INTO outbox (queue, payload) SELECT 'q' || (n % 3), x'37' FROM n;
          INSERT INTO outbox_dlq (original_id, queue, payload, deliveries_count, created_at,
-             failure_reason) SELECT id, queue, payload, 1, 1, 'rejected' FROM outbox;
+             failure_reason, fingerprint, status)
+         SELECT id, queue, payload, 1, 1, 'rejected', 'f' || (id % 100),
+             iif(id % 4 = 0, 'resolved', 'failed') FROM outbox;
          ANALYZE",
     )
     .await;
-    found.extend(faults(&pool, "known to be full").await);
+    found.extend(judge(&pool, "known to be full").await);
+    found
+}
+
+#[tokio::test]
+async fn no_question_of_an_operator_reads_a_table_whole() {
+    let found = in_every_state(faults).await;
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[tokio::test]
+async fn the_letters_of_a_filter_are_read_by_the_index_that_narrows_most() {
+    let found = in_every_state(astray).await;
     assert!(found.is_empty(), "{found:#?}");
 }

@@ -1,7 +1,8 @@
 -- Groups open dead letters by their fingerprints, the largest groups first.
 -- ?1 to ?7 the filter, see letters_where; ?8 how many groups.
--- Locks nothing. Index: "outbox_dlq_group_idx", each entry of the filter once, then
--- backwards for the newest letter of each group; "outbox_dlq_open_idx" with a queue.
+-- Locks nothing. Index: "outbox_dlq_group_idx", each entry of the filter once;
+-- "outbox_dlq_open_idx" with a queue. Then "outbox_dlq_group_idx" for the newest letter
+-- of each group, of which the planner is told that no other word finds fewer.
 WITH grouped AS MATERIALIZED (
     SELECT l.fingerprint AS fingerprint, count(*) AS letters, min(l.failed_at) AS first_seen,
         max(l.failed_at) AS last_seen
@@ -15,7 +16,8 @@ WITH grouped AS MATERIALIZED (
     SELECT fingerprint, letters, first_seen, last_seen,
         (SELECT l.id
          FROM "outbox_dlq" AS l
-         WHERE l.status = 'failed' AND l.fingerprint = grouped.fingerprint
+         WHERE likelihood(l.fingerprint = grouped.fingerprint, 0.00001)
+           AND l.failed_at = grouped.last_seen
 -- the filter
          ORDER BY l.failed_at DESC, l.id DESC
          LIMIT 1) AS newest
