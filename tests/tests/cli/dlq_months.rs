@@ -37,7 +37,11 @@ async fn months_are_made_and_dropped_only_when_somebody_agrees(db: &Db) {
     assert_eq!((told["months"][0]["dropped"].as_bool(), db.letters().await), (Some(true), 1));
 
     db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '100 days'").await;
-    run(db, &["dlq", "partition"]).await.good();
+    let refused = run(db, &["dlq", "partition"]).await;
+    assert_eq!(refused.code, 3);
+    assert!(refused.err.contains("1 letter of no month into new months"), "{}", refused.err);
+    let text = run(db, &["dlq", "partition", "--yes"]).await.good();
+    assert!(text.starts_with("1 letter moved; made outbox_dlq_2"), "{text}");
     let kept = run(db, &["dlq", "drop-partitions", "--older-than", "60d", "--yes"]).await;
     assert_eq!(kept.code, 1);
     assert!(kept.out.contains("kept: 1 of 1 letter are open"), "{}", kept.out);

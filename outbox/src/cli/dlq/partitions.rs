@@ -46,12 +46,18 @@ impl Cut {
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
         let there = letters.partitions().await?;
+        let moved = "while they are moved nobody else reads or writes letters, and messages that \
+                     fail wait in the outbox";
         if there.is_empty() && context.operator()?.database().has_partitions() {
             let many = shown::letters(letters.count(&Filter::new()).await?);
-            self.consent.to(&format!(
-                "cut the dead-letter table, {many}, into months; while they are moved nobody else \
-                 reads or writes letters, and messages that fail wait in the outbox"
-            ))?;
+            self.consent.to(&format!("cut the dead-letter table, {many}, into months; {moved}"))?;
+        }
+        // Those of no month yet.
+        let left = there.iter().filter(|month| month.until.is_none());
+        let left: u64 = left.map(|default| default.letters).sum();
+        if left > 0 {
+            let many = shown::letters(left);
+            self.consent.to(&format!("move {many} of no month into new months; {moved}"))?;
         }
         let done = letters.partition(self.months_ahead);
         let done = context.out.waiting("moving letters", done).await?;
