@@ -19,11 +19,16 @@ impl Consent {
     /// Goes on if whoever sits there agrees to what is about to happen. Where nobody
     /// can be asked, nothing is done without `--yes`.
     pub(super) fn to(&self, what: &str) -> Result<(), Trouble> {
+        self.or_else(what, "nothing was done")
+    }
+
+    /// As [`Consent::to`], where this is what was done by then.
+    pub(super) fn or_else(&self, what: &str, done: &str) -> Result<(), Trouble> {
         if self.yes {
             return Ok(());
         }
         if !io::stdin().is_terminal() {
-            let refusal = format!("{what}: nothing was done, because nobody agreed; add `--yes`");
+            let refusal = format!("{what}: {done}, because nobody agreed; add `--yes`");
             return Err(Trouble::Refused(refusal));
         }
         let _ = write!(io::stderr(), "{}. Go on? [y/N] ", printable_lines(what));
@@ -32,7 +37,7 @@ impl Consent {
         let read = io::stdin().lock().read_line(&mut answer);
         match answer.trim() {
             "y" | "Y" | "yes" if read.is_ok() => Ok(()),
-            _ => Err(Trouble::Refused("nothing was done".into())),
+            _ => Err(Trouble::Refused(done.into())),
         }
     }
 }

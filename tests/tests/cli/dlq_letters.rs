@@ -296,6 +296,10 @@ async fn an_unknown_letter_is_an_error(db: &Db) {
     assert!(missing.err.contains("outbox migrate"), "{}", missing.err);
 }
 
+/// Those of two letters, of which nobody had asked before.
+const FINGERPRINTS: &str =
+    "no letter was changed but for fingerprints that were missing, because nobody agreed";
+
 /// Not letters that fail later, and those of a problem that have no fingerprint yet.
 async fn a_question_counts_what_will_be_changed(db: &Db) {
     plant(db, "orders", 3).await;
@@ -305,7 +309,11 @@ async fn a_question_counts_what_will_be_changed(db: &Db) {
     for verb in ["replay", "resolve", "ignore"] {
         let refused = run(db, &["dlq", verb, "--fingerprint", &fingerprint]).await;
         assert!(refused.err.contains(&format!("{verb} 5 letters")), "{}", refused.err);
+        assert!(refused.err.contains(FINGERPRINTS), "{}", refused.err);
     }
+    let purge = ["dlq", "purge", "--status", "failed", "--fingerprint", &fingerprint];
+    let refused = run(db, &purge).await;
+    assert!(refused.err.contains(FINGERPRINTS), "{}", refused.err);
     let later = if db.is_postgres() {
         "now() + interval '1 hour'"
     } else {
@@ -315,6 +323,7 @@ async fn a_question_counts_what_will_be_changed(db: &Db) {
     for verb in ["replay", "resolve", "ignore"] {
         let refused = run(db, &["dlq", verb, "--all"]).await;
         assert!(refused.err.contains(&format!("{verb} 3 letters")), "{}", refused.err);
+        assert!(refused.err.contains("nothing was done, because"), "{}", refused.err);
     }
     let purge = ["dlq", "purge", "--all", "--status", "failed"];
     let refused = run(db, &purge).await;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
-use super::selection::{Selection, told};
+use super::selection::{Selection, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
 
@@ -54,7 +54,7 @@ impl Mark {
         let open = letters.count(&filter).await?;
         if open > 1 {
             let many = shown::letters(open);
-            self.consent.to(&format!("{verb} {many}{which}"))?;
+            self.consent.or_else(&format!("{verb} {many}{which}"), so_far(&filter))?;
         }
         let bar = context.out.progress(open, "letters");
         let note = self.note.as_deref();

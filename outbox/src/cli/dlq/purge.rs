@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
-use super::selection::{Selection, When, told};
+use super::selection::{Selection, When, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
 
@@ -57,7 +57,8 @@ impl Purge {
             let open =
                 if status == Some(Status::Failed) { ", which nobody has dealt with" } else { "" };
             let many = shown::letters(count);
-            self.consent.to(&format!("delete {many}{which} for good ({kind}{open})"))?;
+            let what = format!("delete {many}{which} for good ({kind}{open})");
+            self.consent.or_else(&what, so_far(&filter))?;
         }
         let bar = context.out.progress(count, "letters");
         let mut purged = 0;

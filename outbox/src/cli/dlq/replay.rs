@@ -104,7 +104,8 @@ impl ReplayLetters {
             let many = shown::letters(most);
             let to =
                 self.to_queue.as_deref().map(|queue| format!(" to the queue {}", printable(queue)));
-            self.consent.to(&format!("replay {many}{which}{}", to.unwrap_or_default()))?;
+            let what = format!("replay {many}{which}{}", to.unwrap_or_default());
+            self.consent.or_else(&what, selection::so_far(&filter))?;
         }
         let bar = context.out.progress(most, "letters");
         let mut told: Vec<Replayed> = Vec::new();

@@ -113,6 +113,15 @@ impl Selection {
     }
 }
 
+/// What was done before somebody is asked: letters of a problem are found by fingerprints.
+pub(super) fn so_far(filter: &Filter) -> &'static str {
+    if filter.fingerprint.is_some() {
+        "no letter was changed but for fingerprints that were missing"
+    } else {
+        "nothing was done"
+    }
+}
+
 /// For a question: ` of queue orders, failed before 2026-11-22T04:20:00.000000Z`.
 pub(super) fn told(filter: &Filter) -> String {
     let text = |value: &Option<String>| Some(printable(value.as_deref()?).into_owned());
