@@ -37,6 +37,13 @@ impl Output {
         self.stream(value, text);
     }
 
+    /// As [`Output::result`], of what people see without being told.
+    pub(super) fn only_json(self, value: &impl Serialize) {
+        if self.json {
+            self.result(value, String::new);
+        }
+    }
+
     /// As [`Output::result`], for one result of many. False when nobody reads them any
     /// more.
     pub(super) fn stream(self, value: &impl Serialize, text: impl FnOnce() -> String) -> bool {

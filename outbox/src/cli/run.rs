@@ -1,6 +1,7 @@
 //! `run`: what the program is for.
 
 use clap::Args;
+use serde_json::json;
 
 use super::{Context, Done, Trouble};
 
@@ -15,6 +16,7 @@ impl Run {
     #[allow(clippy::needless_pass_by_value)]
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
         context.app.clone().run().await?;
+        context.out.only_json(&json!({ "ended": true }));
         Ok(Done::Good)
     }
 }

@@ -34,8 +34,15 @@ pub(super) struct Stats {
     watch: bool,
     /// Between two samples of --watch.
     #[arg(long, value_name = "TIME", default_value = "2s", requires = "watch")]
-    #[arg(value_parser = crate::duration::parse)]
+    #[arg(value_parser = interval)]
     interval: Duration,
+}
+
+/// Shorter ones would only be load.
+fn interval(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(1);
+    let interval = crate::duration::parse(text)?;
+    if interval < least { Err(format!("{text:?} is below {least:?}")) } else { Ok(interval) }
 }
 
 /// What is printed of a sample.

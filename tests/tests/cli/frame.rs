@@ -126,16 +126,20 @@ async fn colours_are_for_terminals_and_not_where_they_are_unwanted(db: &Db) {
 
 async fn a_program_with_handlers_runs_them_by_the_command_run(db: &Db) {
     let order = serde_json::json!({ "id": 7, "amount": 2 });
-    db.send(outbox::Outgoing::new("orders", &order)).await;
-    let mut child = shop(db, &["run"]);
-    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("the order is handled", async || db.rows().await == 0).await;
-    let id = child.id().expect("it runs").to_string();
-    let kill = Command::new("/bin/sh").args(["-c", &format!("kill -TERM {id}")]).status();
-    assert!(kill.await.unwrap().success());
-    let output = soon("it drains", child.wait_with_output()).await.unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "confirmed 7 of 2\n");
+    // The document comes when the run has ended.
+    for (args, document) in [(&["run"][..], ""), (&["run", "--json"], "{\"ended\":true}\n")] {
+        db.send(outbox::Outgoing::new("orders", &order)).await;
+        let mut child = shop(db, args);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the order is handled", async || db.rows().await == 0).await;
+        let id = child.id().expect("it runs").to_string();
+        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -TERM {id}")]).status();
+        assert!(kill.await.unwrap().success());
+        let output = soon("it drains", child.wait_with_output()).await.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(told, format!("confirmed 7 of 2\n{document}"));
+    }
 }
 
 async fn without_handlers_there_is_nothing_to_run(db: &Db) {

@@ -116,6 +116,7 @@ async fn wrong_arguments_are_refused(db: &Db) {
         &["stats", "--exact", "--bound", "3"],
         &["stats", "--interval", "1s"],
         &["stats", "--watch", "--interval", "soon"],
+        &["stats", "--watch", "--interval", "0s"],
         &["queues", "orders"],
     ] {
         let ran = run(db, args).await;
