@@ -34,7 +34,22 @@ async fn queues_that_are_read_and_those_without_rows_are_no_finding(db: &Db) {
     assert_eq!(by(&of(db).await, "queues").len(), 0);
 }
 
+async fn queues_of_readers_in_which_nothing_lies_are_one_note(db: &Db) {
+    for queue in ["orders", "order lines"] {
+        db.publish(queue, 1).await;
+    }
+    db.app().operator().unwrap().pause(&["mails"], None).await.unwrap();
+    let reads = |queue: &'static str| Subscriber::new("any", queue, |_: Context| async {});
+    let queues = ["orders", "order_lines", "clicks", "mails", "notes"];
+    let report = examine(db.app().only(queues.map(reads)), limits()).await;
+    let notes: Vec<_> = by(&report, "queues");
+    let notes: Vec<_> = notes.iter().filter(|one| one.severity == Severity::Note).collect();
+    assert_eq!(notes.len(), 1, "{report:#?}");
+    assert!(notes[0].what.ends_with("2 queues of this program: `clicks` (any), `notes` (any)"));
+}
+
 async fn dead_letters_of_a_queue_that_nobody_reads_are_a_note(db: &Db) {
+    db.publish("orders", 1).await;
     let id = db.publish("audits", 1).await;
     db.exec(format!(
         "INSERT INTO outbox_dlq (original_id, queue, payload, deliveries_count, created_at, \
@@ -43,7 +58,7 @@ async fn dead_letters_of_a_queue_that_nobody_reads_are_a_note(db: &Db) {
          WHERE id = {id}"
     ))
     .await;
-    db.exec("DELETE FROM outbox").await;
+    db.exec(format!("DELETE FROM outbox WHERE id = {id}")).await;
     let report = of(db).await;
     let found = one(&report, "queues", Severity::Note);
     assert!(found.what.contains("`audits`, which has 1 failed dead letter"), "{found:?}");
@@ -70,5 +85,6 @@ outbox_tests::on_both!(
     a_queue_that_nobody_reads_is_told,
     a_name_that_is_nearly_that_of_a_queue_with_a_reader_is_a_likely_typo,
     queues_that_are_read_and_those_without_rows_are_no_finding,
+    queues_of_readers_in_which_nothing_lies_are_one_note,
     dead_letters_of_a_queue_that_nobody_reads_are_a_note,
 );

@@ -20,7 +20,11 @@ async fn an_old_snapshot_is_told_with_its_holder(db: &Db) {
     let pid: i32 =
         sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut other).await.unwrap();
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
-    assert_eq!(by(&of(db).await, "snapshots").len(), 0);
+    let report = of(db).await;
+    assert_eq!(by(&report, "snapshots").len(), 0);
+    let said = report.checks.iter().find(|check| check.name == "snapshots");
+    let said = said.unwrap().said.as_deref().unwrap();
+    assert!(said.contains(&format!(" s old, of the session {pid} of role ")), "{said}");
     let mut limits = limits();
     limits.snapshot_age = Duration::ZERO;
     let report = examine(db.app(), limits.clone()).await;

@@ -51,7 +51,44 @@ pub(super) async fn check(
     if operator.names().dlq().is_none() {
         loses(subscribers, found);
     }
-    Ok(judge(&waiting, subscribers, found))
+    let readers = readers(subscribers);
+    // Tables that Python made have none.
+    if let Ok(paused) = operator.paused().await {
+        let paused: Vec<_> = paused.iter().map(|one| &*one.queue).collect();
+        idle(&waiting, &paused, &readers, found);
+    }
+    Ok(judge(&waiting, &readers, found))
+}
+
+/// Queues, each with a subscriber that reads it.
+type Readers<'a> = BTreeMap<&'a str, &'a str>;
+
+fn readers(subscribers: &[Subscriber]) -> Readers<'_> {
+    let all = subscribers.iter();
+    all.flat_map(|one| one.queues().iter().map(|queue| (queue.as_str(), one.name()))).collect()
+}
+
+/// Queues of this program of which there is no trace: one name may be wrong. Where there is
+/// none of any queue, nothing is known yet.
+fn idle(waiting: &[Waiting], paused: &[&str], readers: &Readers<'_>, found: &mut Found) {
+    let traces = || waiting.iter().map(|one| &*one.queue).chain(paused.iter().copied());
+    // As a likely typo it is told of elsewhere.
+    let seen =
+        |queue| traces().any(|it| it == queue || !readers.contains_key(it) && alike(it, queue));
+    let idle = readers.iter().filter(|(queue, _)| !seen(**queue));
+    let told: Vec<_> = idle.map(|(queue, reader)| format!("`{queue}` ({reader})")).collect();
+    if !told.is_empty() && traces().next().is_some() {
+        found.note(
+            format!(
+                "no row waits, no failed dead letter lies and no pause stands in {} of this \
+                 program: {}",
+                count(told.len() as u64, "queue"),
+                told.join(", ")
+            ),
+            "so it is where all is handled, and where nobody publishes to a queue of that name",
+            "compare the names with those that are published to",
+        );
+    }
 }
 
 /// Without a table of dead letters.
@@ -70,11 +107,7 @@ fn loses(subscribers: &[Subscriber], found: &mut Found) {
     }
 }
 
-fn judge(waiting: &[Waiting], subscribers: &[Subscriber], found: &mut Found) -> String {
-    let mut readers: BTreeMap<&str, &str> = BTreeMap::new();
-    for subscriber in subscribers {
-        readers.extend(subscriber.queues().iter().map(|it| (it.as_str(), subscriber.name())));
-    }
+fn judge(waiting: &[Waiting], readers: &Readers<'_>, found: &mut Found) -> String {
     let unread = waiting.iter().filter(|one| !readers.contains_key(one.queue.as_str()));
     for Waiting { queue, rows, letters } in unread {
         let meant = readers.iter().find(|(other, _)| alike(queue, other));

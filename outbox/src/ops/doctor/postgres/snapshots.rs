@@ -87,8 +87,9 @@ fn judge(snapshots: &Snapshots, most: Duration, found: &mut Found) -> String {
             "`GRANT pg_read_all_stats TO` this role",
         );
     }
-    match snapshots.holders.iter().filter_map(|holder| holder.age).max() {
-        Some(age) => format!("the oldest snapshot is {} s old", age.as_secs()),
+    let aged = snapshots.holders.iter().filter_map(|holder| Some((holder.age?, &holder.who)));
+    match aged.max_by_key(|(age, _)| *age) {
+        Some((age, who)) => format!("the oldest snapshot is {} s old, of {who}", age.as_secs()),
         None => "nobody holds a snapshot".into(),
     }
 }
@@ -112,5 +113,23 @@ mod tests {
         assert_eq!(told(Kind::Slot, false, 10), 1);
         assert_eq!(told(Kind::Slot, true, 2_000_000), 1);
         assert_eq!(told(Kind::Standby, true, 2_000_000), 1);
+    }
+
+    #[test]
+    fn who_holds_the_oldest_snapshot_is_said_also_while_it_is_young() {
+        let of = |who: &str, seconds| Holder {
+            kind: Kind::Session,
+            who: who.into(),
+            age: Some(Duration::from_secs(seconds)),
+            transactions: 1,
+            name: "7".into(),
+            active: true,
+        };
+        let holders = vec![of("the session 7", 3), of("the session 8", 9), of("the session 9", 5)];
+        let mut found = Found::by("snapshots");
+        let snapshots = Snapshots { holders, all_seen: true };
+        let said = judge(&snapshots, Duration::from_secs(300), &mut found);
+        assert_eq!(said, "the oldest snapshot is 9 s old, of the session 8");
+        assert!(found.severities().is_empty());
     }
 }
