@@ -2,7 +2,7 @@
 
 use super::Trouble;
 
-/// Work in batches, until it is over, fails or is interrupted. What is done by then stays done:
+/// Work in steps, until it is over, fails or is interrupted. What is done by then stays done:
 /// count it outside of the work, and tell of it.
 pub(super) async fn until_interrupted<T>(
     work: impl Future<Output = crate::Result<T>>,
@@ -10,7 +10,7 @@ pub(super) async fn until_interrupted<T>(
     tokio::select! {
         done = work => Ok(done?),
         () = interrupted() => {
-            let told = "interrupted; the batch that was under way may be done too";
+            let told = "interrupted; what was under way may be done too";
             Err(Trouble::Failed(told.into()))
         }
     }

@@ -1,6 +1,6 @@
 //! Changes that end before they are over: what was done by then is told.
 
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use outbox_tests::db::Db;
 use outbox_tests::wait::{eventually, soon};
@@ -8,11 +8,11 @@ use outbox_tests::{on_both, on_postgres};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::plant::plant;
-use crate::program::{command, run};
+use crate::plant::{id_of, plant};
+use crate::program::{command, run, shop};
 
 on_both!(a_failure_half_way_says_what_was_done,);
-on_postgres!(an_interruption_says_what_was_done,);
+on_postgres!(an_interruption_says_what_was_done, an_interruption_says_what_was_tried,);
 
 /// Does this with a letter before it is changed; a purge deletes it.
 async fn before_letter_600(db: &Db, postgres: &str, sqlite: &str) {
@@ -67,25 +67,53 @@ async fn a_failure_half_way_says_what_was_done(db: &Db) {
     assert_eq!((db.int(open).await, db.rows().await), (8 * 700, 1000));
 }
 
+/// Sends SIGINT once it hangs in the database; what it leaves behind.
+async fn interrupted(db: &Db, mut command: Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let asleep = "FROM pg_stat_activity \
+        WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    let sleeps = format!("SELECT count(*) {asleep}");
+    eventually("it hangs", async || db.int(sleeps.clone()).await == 1).await;
+    let id = child.id().expect("it runs").to_string();
+    let kill = Command::new("/bin/sh").args(["-c", &format!("kill -INT {id}")]).status();
+    assert!(kill.await.unwrap().success());
+    let ended = soon("it ends", child.wait_with_output()).await.unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("interrupted"), "{ended:?}");
+    db.exec(format!("SELECT pg_terminate_backend(pid) {asleep}")).await;
+    eventually("its session is over", async || db.int(sleeps.clone()).await == 0).await;
+    ended
+}
+
 async fn an_interruption_says_what_was_done(db: &Db) {
     before_letter_600(db, "PERFORM pg_sleep(600)", "").await;
     for (verb, done) in [("replay", "replayed"), ("resolve", "resolved")] {
         plant(db, verb, 1200).await;
-        let mut child = command(db, &["dlq", verb, "--queue", verb, "--yes", "--json"]);
-        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let asleep = "FROM pg_stat_activity \
-            WHERE datname = current_database() AND wait_event = 'PgSleep'";
-        let sleeps = format!("SELECT count(*) {asleep}");
-        eventually("the second batch hangs", async || db.int(sleeps.clone()).await == 1).await;
-        let id = child.id().expect("it runs").to_string();
-        let kill = Command::new("/bin/sh").args(["-c", &format!("kill -INT {id}")]).status();
-        assert!(kill.await.unwrap().success());
-        let ended = soon("it ends", child.wait_with_output()).await.unwrap();
-        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        let change = command(db, &["dlq", verb, "--queue", verb, "--yes", "--json"]);
+        let ended = interrupted(db, change).await;
         let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
         assert_eq!((&told[done], &told["whole"]), (&500.into(), &false.into()), "{ended:?}");
-        assert!(String::from_utf8_lossy(&ended.stderr).contains("interrupted"), "{ended:?}");
-        db.exec(format!("SELECT pg_terminate_backend(pid) {asleep}")).await;
-        eventually("its session is over", async || db.int(sleeps.clone()).await == 0).await;
     }
+}
+
+async fn an_interruption_says_what_was_tried(db: &Db) {
+    plant(db, "books", 2).await;
+    let payload = "convert_to('{\"id\": ' || original_id || ', \"amount\": 1}', 'UTF8')";
+    db.exec(format!("UPDATE outbox_dlq SET payload = {payload}")).await;
+    db.exec(
+        "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF NEW.payload = '2' THEN PERFORM pg_sleep(600); END IF; RETURN NEW; END $$",
+    )
+    .await;
+    db.exec("CREATE TRIGGER hold BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION hold()")
+        .await;
+    let (one, two) = (id_of(db, 1).await.to_string(), id_of(db, 2).await.to_string());
+    let trial = ["dlq", "replay", "--dry-run", "--yes", "--json"];
+    let ended = interrupted(db, shop(db, &[&trial[..], &[&one, &two]].concat())).await;
+    let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(told["trials"].as_array().map(Vec::len), Some(1), "{told}");
+    assert_eq!((&told["trials"][0]["outcome"], &told["whole"]), (&"acked".into(), &false.into()));
+    // Of none there is only the error.
+    let ended = interrupted(db, shop(db, &[&trial[..], &[&two]].concat())).await;
+    assert!(ended.stdout.is_empty() && db.rows().await == 0, "{ended:?}");
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::confirm::Consent;
+use super::super::interrupted::until_interrupted;
 use super::super::output::printable;
 use super::shown::line;
 use super::{Context, Done, Trouble};
@@ -23,25 +24,23 @@ pub(super) async fn run(
          else they do is done",
     )?;
     let mut trials = Vec::new();
-    let mut refused = None;
-    for &id in ids {
-        match context.app.dry_run(id).await {
-            Ok(trial) => trials.push((id, trial)),
-            // Those that ran before are told of: what they did is done.
-            Err(error) if trials.is_empty() => return Err(error.into()),
-            Err(error) => {
-                refused = Some(error);
-                break;
-            }
+    let work = async {
+        for &id in ids {
+            trials.push((id, context.app.dry_run(id).await?));
         }
+        Ok(())
+    };
+    let ended = until_interrupted(work).await;
+    // Those that ran before are told of: what they did is done.
+    if trials.is_empty() {
+        return ended.map(|()| Done::Good);
     }
     let good = trials.iter().all(|(_, trial)| trial.outcome == DryOutcome::Acked);
     let listed: Vec<_> = trials.iter().map(value).collect();
-    context.out.result(&json!({ "trials": listed }), || trials.iter().map(text).collect());
-    match refused {
-        Some(error) => Err(error.into()),
-        None => Ok(if good { Done::Good } else { Done::Bad }),
-    }
+    let value = json!({ "trials": listed, "whole": ended.is_ok() });
+    context.out.result(&value, || trials.iter().map(text).collect());
+    ended?;
+    Ok(if good { Done::Good } else { Done::Bad })
 }
 
 fn value((id, trial): &(i64, DryRun)) -> Value {
