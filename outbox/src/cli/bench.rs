@@ -36,7 +36,7 @@ impl Bench {
             "{} messages of {} bytes go through the table {table}, in a queue of their own",
             self.messages, self.payload
         ))?;
-        let spinner = context.out.progress(0, "measuring");
+        let spinner = context.out.spinner("measuring");
         let (signalled, stopped) = (bench.clone(), spinner.clone());
         let watch = tokio::spawn(async move {
             interrupted().await;

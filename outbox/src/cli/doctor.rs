@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::output::printable;
+use super::output::{measured, printable};
 use super::{Context, Done, Trouble};
 use crate::ops::doctor::{Limits, Report, Severity};
 
@@ -43,10 +43,13 @@ impl Doctor {
         let Self { strict, limit, processes, snapshot_age, clock_difference, notification } = self;
         let limits =
             Limits { processes, snapshot_age, notification, clock_difference, ..Limits::default() };
-        let bar = context.out.progress(0, "decoding");
+        let bar = context.out.spinner("examining");
         let told = bar.clone();
         let mut doctor = context.app.doctor()?.limits(limits).on_progress(move |done, of| {
-            told.set_length(of);
+            if of > 0 && told.length() != Some(of) {
+                measured(&told, of);
+                told.set_message("decoding");
+            }
             told.set_position(done);
         });
         if let Some(rows) = limit {

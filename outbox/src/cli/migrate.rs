@@ -56,7 +56,7 @@ impl Migrate {
             return Ok(Done::Good);
         }
         let operator = context.app.operator_making_files()?;
-        operator.migrate().await?;
+        context.out.waiting("making the tables", operator.migrate()).await?;
         let names = operator.names();
         let (table, dlq, place) = (names.table(), names.dlq_or_default(), operator.place());
         let tables = json!({ "table": table, "dlq": dlq, "database": place });

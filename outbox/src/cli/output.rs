@@ -126,28 +126,38 @@ impl Output {
     /// For one statement that may take long: something that moves on a terminal,
     /// otherwise nothing.
     pub(super) async fn waiting<T>(self, what: &'static str, work: impl Future<Output = T>) -> T {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        if !self.json {
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.enable_steady_tick(Duration::from_millis(120));
-        }
-        bar.set_message(what);
+        let bar = self.spinner(what);
         let done = work.await;
         bar.finish_and_clear();
         done
     }
 
-    /// For work that takes long: a bar on a terminal, otherwise nothing.
-    pub(super) fn progress(self, of: u64, what: &'static str) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::hidden());
+    /// For work of which nobody knows how much it is: what moves for [`Output::waiting`].
+    pub(super) fn spinner(self, what: &'static str) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+            .with_style(ProgressStyle::default_spinner())
+            .with_message(what);
         if !self.json {
             bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(120));
         }
-        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
-            bar.set_style(style);
-        }
-        bar.set_message(what);
         bar
+    }
+
+    /// For work that takes long: a bar on a terminal, otherwise nothing.
+    pub(super) fn progress(self, of: u64, what: &'static str) -> ProgressBar {
+        let bar = self.spinner(what);
+        measured(&bar, of);
+        bar
+    }
+}
+
+/// Makes a bar of a spinner, once it is known how much there is to do.
+pub(super) fn measured(spinner: &ProgressBar, of: u64) {
+    spinner.set_length(of);
+    let template = "{spinner} {msg} {wide_bar} {pos}/{len} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        spinner.set_style(style);
     }
 }
 

@@ -68,8 +68,11 @@ impl Stats {
         let mut rates = None;
         if let Some(over) = self.over {
             let earlier = sample;
-            sleep(over).await;
-            sample = operator.sample(&options).await?;
+            let later = async {
+                sleep(over).await;
+                operator.sample(&options).await
+            };
+            sample = context.out.waiting("sampling", later).await?;
             rates = Some(sample.rates_since(&earlier));
         }
         show(context, &sample, rates.as_ref());

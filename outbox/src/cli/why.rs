@@ -34,7 +34,9 @@ impl Why {
         if self.all_letters {
             options = options.all_letters();
         }
-        let why = context.operator()?.why(self.id, &options).await?;
+        let operator = context.operator()?;
+        let why = operator.why(self.id, &options);
+        let why = context.out.waiting("looking", why).await?;
         context.out.result(&why, || text(context, &why));
         Ok(if why.is_known() { Done::Good } else { Done::Bad })
     }

@@ -124,6 +124,34 @@ async fn colours_are_for_terminals_and_not_where_they_are_unwanted(db: &Db) {
     assert!(!ended(plain).await.out.contains('\u{1b}'));
 }
 
+/// And not as a bar of nothing.
+async fn what_takes_long_moves_on_a_terminal(db: &Db) {
+    if Command::new("script").arg("--version").stdout(Stdio::null()).status().await.is_err() {
+        return outbox_tests::backend::skip("script", "the program `script` is not there");
+    }
+    let id = db.publish("orders", 1).await;
+    let lease = if db.is_postgres() {
+        "acquired_at = clock_timestamp(), acquired_token = gen_random_uuid()"
+    } else {
+        "acquired_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER), \
+         acquired_token = randomblob(16)"
+    };
+    db.exec(format!("UPDATE outbox SET {lease}")).await;
+    for (args, moves) in [
+        ("stats --over 1s", "sampling"),
+        (&*format!("why {id} --watch-lease 1s"), "looking"),
+        ("bench --messages 3000 --yes", "measuring"),
+    ] {
+        let plain = command(db, &[]);
+        let line = format!("{} {args}", plain.as_std().get_program().display());
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("DATABASE_URL", &db.url);
+        command.env("OUTBOX_DLQ_TABLE", "outbox_dlq").stdin(Stdio::null());
+        let told = ended(command).await;
+        assert!(told.out.contains(moves) && !told.out.contains("0/0"), "{told:?}");
+    }
+}
+
 async fn a_program_with_handlers_runs_them_by_the_command_run(db: &Db) {
     let order = serde_json::json!({ "id": 7, "amount": 2 });
     // The document comes when the run has ended.
@@ -155,6 +183,7 @@ outbox_tests::on_both!(
     tables_that_are_not_there_are_told_with_what_makes_them,
     a_reader_that_closes_the_pipe_is_no_error,
     colours_are_for_terminals_and_not_where_they_are_unwanted,
+    what_takes_long_moves_on_a_terminal,
     a_program_with_handlers_runs_them_by_the_command_run,
     without_handlers_there_is_nothing_to_run,
 );
