@@ -82,6 +82,17 @@ fn tell_of_long(leases: &Leases) {
     }
 }
 
+/// Of leases that were not extended, once for each queue of a subscriber.
+fn tell_of_failed<'a>(leases: &Leases, failed: impl IntoIterator<Item = &'a Due>) {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for one in failed {
+        *counts.entry((one.subscriber, &*one.queue)).or_default() += 1;
+    }
+    for ((subscriber, queue), count) in counts {
+        leases.sinks.lease_extension_failed(queue, subscriber, count);
+    }
+}
+
 /// Extends what is due, once.
 pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     let kinds = leases.kinds_due(Instant::now());
@@ -125,7 +136,7 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
         }
         Ok(Err(error)) => {
             warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
-            leases.sinks.lease_extension_failed(due.len());
+            tell_of_failed(leases, &due);
             // SQLite has waited for its lock, and would miss the moment when it is free.
             answered = now.elapsed() < WAITED;
         }
@@ -134,7 +145,7 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
                 target: TARGET, leases = due.len(),
                 "the database does not answer; leases are not extended"
             );
-            leases.sinks.lease_extension_failed(due.len());
+            tell_of_failed(leases, &due);
             answered = false;
         }
     }
@@ -151,7 +162,7 @@ async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: 
     let of: Vec<Lease> = left.iter().flat_map(|one| one.tries()).map(|it| it.lease).collect();
     // Without an answer nothing is known of them, as where they could not be extended.
     let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else {
-        return leases.sinks.lease_extension_failed(left.len());
+        return tell_of_failed(leases, left.iter().copied());
     };
     let mut held = held.into_iter();
     let (locked, lost): (Vec<&Due>, Vec<_>) = left.iter().partition(|one| one.any(&mut held));
@@ -164,7 +175,7 @@ async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: 
             target: TARGET, leases = leases_locked, row_id,
             "leases could not be extended: somebody has locked their rows"
         );
-        leases.sinks.lease_extension_failed(leases_locked);
+        tell_of_failed(leases, locked);
     }
 }
 
@@ -172,10 +183,11 @@ async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: 
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use bytes::Bytes;
     use tokio::time::sleep;
 
     use super::*;
-    use crate::engine::unanswered::{Claims, Unanswered, claimed, holding};
+    use crate::engine::unanswered::{Claims, Unanswered, claimed, holding, reader};
     use crate::extract::Context;
     use crate::telemetry::Event;
 
@@ -228,6 +240,45 @@ mod tests {
         // In real time, on the recorder's thread.
         let heard = listens.recv_timeout(TTL);
         assert_eq!(heard, Ok("lease_extension_failed"));
+    }
+
+    /// What is told of an attempt for the leases 1 and 2 of a queue, 3 of another one of the same
+    /// subscriber, and 4 of another subscriber, from a database that does so.
+    async fn told(locked: i64, slow: u64) -> Vec<(&'static str, String, usize)> {
+        let (told, listens) = std::sync::mpsc::channel();
+        let mut leases = Leases::default();
+        let record = move |event: &Event| {
+            if let Event::LeaseExtensionFailed { queue, subscriber, leases } = event {
+                let _ = told.send((*subscriber, queue.to_string(), *leases));
+            }
+        };
+        leases.sinks.add(record, &crate::Stats::default());
+        let store = Unanswered::new(&holding(0).await, Claims::Answered);
+        store.asked.locked.store(locked, Ordering::SeqCst);
+        store.asked.slow.store(slow, Ordering::SeqCst);
+        let reader = reader(&store.clone().shared(), "q", &Arc::default());
+        let of =
+            |queue: &str| Context::unclaimed(7, queue.into(), Bytes::new(), None, &reader.common);
+        let contexts = [of("q"), of("q"), of("p"), Context::of_test("{}")];
+        let hold = |(context, id)| {
+            leases.hold(Lease { id, token: uuid::Uuid::nil() }, Instant::now(), TTL, context)
+        };
+        let holding: Vec<_> = contexts.iter().zip(1..).map(hold).collect();
+        sleep(TTL / 2).await;
+        extend(&leases, &store).await;
+        drop(holding);
+        // The recorder's thread ends with it.
+        drop(leases);
+        listens.iter().collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_that_are_not_extended_are_told_of_by_their_queues_and_subscribers() {
+        let all = [("it", "q", 1), ("s", "p", 1), ("s", "q", 2)];
+        let all = all.map(|(subscriber, queue, leases)| (subscriber, queue.to_owned(), leases));
+        assert_eq!(told(0, 0).await, all, "an error");
+        assert_eq!(told(-1, NEVER).await, all, "no answer");
+        assert_eq!(told(3, 0).await, all[1..2], "a locked row");
     }
 
     /// As on a connection that is dead, while the others are alive.

@@ -51,6 +51,9 @@ pub(super) struct Due {
     pub(super) key: usize,
     pub(super) lease: Lease,
     token: Uuid,
+    /// Whose it is, for as long as an answer takes: its run may be over by then.
+    pub(super) subscriber: &'static str,
+    pub(super) queue: String,
 }
 
 impl Due {
@@ -169,7 +172,8 @@ impl Leases {
         let mut due = Vec::new();
         for (key, one) in held.iter().filter(|(_, one)| kind(one.ttl) == of && one.is_due(now)) {
             let token = one.ending().map_or(one.lease.token, |solitude| solitude.token);
-            due.push(Due { key, lease: one.lease, token });
+            let (subscriber, queue) = (one.context.subscriber(), one.context.queue().to_owned());
+            due.push(Due { key, lease: one.lease, token, subscriber, queue });
             first = first.min(one.since + one.ttl);
         }
         due.sort_by_key(|one| one.lease.id);
@@ -192,7 +196,7 @@ impl Leases {
     }
 
     /// The key may be that of another lease by now.
-    pub(super) fn extended(&self, &Due { key, lease, token }: &Due, since: Instant) {
+    pub(super) fn extended(&self, &Due { key, lease, token, .. }: &Due, since: Instant) {
         if let Some(one) = self.held().get_mut(key).filter(|one| one.lease == lease) {
             // The answer may be late, and whoever looked after it meanwhile has extended it again.
             one.since = one.since.max(since);

@@ -144,9 +144,14 @@ pub enum Event {
         /// [`PublishError`](crate::PublishError).
         exception_type: Option<&'static str>,
     },
-    /// Leases of running handlers could not be extended.
+    /// Leases of running handlers could not be extended. Of an attempt for several, each
+    /// queue of a subscriber has an event.
     #[non_exhaustive]
     LeaseExtensionFailed {
+        /// The queue of the rows.
+        queue: Arc<str>,
+        /// The name of the subscriber.
+        subscriber: &'static str,
         /// How many.
         leases: usize,
     },

@@ -21,10 +21,15 @@ impl Sinks {
     }
 
     /// Leases of running handlers could not be extended.
-    pub(crate) fn lease_extension_failed(&self, leases: usize) {
+    pub(crate) fn lease_extension_failed(
+        &self,
+        queue: &str,
+        subscriber: &'static str,
+        leases: usize,
+    ) {
         #[cfg(feature = "metrics")]
-        super::facade::lease_extension_failed(leases);
-        self.tell(|| Event::LeaseExtensionFailed { leases });
+        super::facade::lease_extension_failed(queue, subscriber, leases);
+        self.tell(|| Event::LeaseExtensionFailed { queue: queue.into(), subscriber, leases });
     }
 
     /// What a sampler found in the tables.

@@ -9,8 +9,8 @@ use metrics::{Counter, Gauge, Histogram};
 use super::super::events::Close;
 use super::super::names::metric::{
     ABANDONED, ACKED, DEAD_LETTERS_WRITTEN, DISPATCHED, DRAIN_TIMEOUTS, DURATION, EXCEPTIONS,
-    FETCHED, FETCHES, IN_PROCESS, LEASE_LOST, Metric, RECEIVED_SIZE, RETRIED, RETRY_DELAY, SNOOZED,
-    TERMINAL, WAITED_TOO_LONG,
+    FETCHED, FETCHES, IN_PROCESS, LEASE_EXTENSION_FAILURES, LEASE_LOST, Metric, RECEIVED_SIZE,
+    RETRIED, RETRY_DELAY, SNOOZED, TERMINAL, WAITED_TOO_LONG,
 };
 use super::{bounded_kind, counter, describe, gauge, histogram, name_queues, safely};
 use crate::message::FailureReason;
@@ -153,6 +153,8 @@ impl OfQueue {
         let by_reason = |metric: &Metric| {
             REASONS.map(|reason| counter(metric, &with("reason", reason.as_str())))
         };
+        // Counted where no subscriber is at hand, and known from the start all the same.
+        counter(&LEASE_EXTENSION_FAILURES, &labels).increment(0);
         Self {
             name: Arc::clone(name),
             dispatched: counter(&DISPATCHED, &labels),

@@ -107,7 +107,7 @@ fn admits(seen: &mut BTreeSet<String>, kind: &str) -> bool {
 /// Makes what belongs to no queue known, with a value, from the start.
 pub(super) fn process() {
     safely(|| {
-        for metric in [LEASE_EXTENSION_FAILURES, RECORDER_DROPPED, RECORDER_PANICS] {
+        for metric in [RECORDER_DROPPED, RECORDER_PANICS] {
             counter(&metric, &[]).increment(0);
         }
         gauge(&LISTENER_UP, &[]).set(0.0);
@@ -118,8 +118,9 @@ pub(super) fn listener(up: bool) {
     safely(|| gauge(&LISTENER_UP, &[]).set(f64::from(u8::from(up))));
 }
 
-pub(super) fn lease_extension_failed(leases: usize) {
-    safely(|| counter(&LEASE_EXTENSION_FAILURES, &[]).increment(leases as u64));
+pub(super) fn lease_extension_failed(queue: &str, subscriber: &str, leases: usize) {
+    let labels = [("queue", queue), ("subscriber", subscriber)];
+    safely(|| counter(&LEASE_EXTENSION_FAILURES, &labels).increment(leases as u64));
 }
 
 pub(super) fn dropped_event() {

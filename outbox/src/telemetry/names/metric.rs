@@ -82,6 +82,8 @@ metrics! {
         "Claimed rows given back unstarted, because too little of their leases was left or no thread was free."
     DRAIN_TIMEOUTS: Counter count "outbox_drain_timeout_total" ["queue", "subscriber"]
         "Drains whose time was over before every handler had ended."
+    LEASE_EXTENSION_FAILURES: Counter count "outbox_lease_extension_failures_total" ["queue", "subscriber"]
+        "Leases of running handlers that an attempt did not extend; it is repeated while they last."
     PUBLISHED: Counter count "outbox_published_messages_total" ["queue"]
         "Rows published, counted before the caller's commit."
     PUBLISHES: Counter count "outbox_publishes_total" ["queue", "status"]
@@ -92,8 +94,6 @@ metrics! {
         "Payloads of a call that published."
     PUBLISH_EXCEPTIONS: Counter count "outbox_publish_exceptions_total" ["queue", "exception_type"]
         "Calls that could not publish, by the error."
-    LEASE_EXTENSION_FAILURES: Counter count "outbox_lease_extension_failures_total" []
-        "Leases of running handlers that an attempt did not extend; it is repeated while they last."
     LISTENER_UP: Gauge count "outbox_listener_up" []
         "1 while wakes arrive, 0 while polling has to find the messages."
     RECORDER_DROPPED: Counter count "outbox_recorder_dropped_total" []
