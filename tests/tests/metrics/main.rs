@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod gauges;
 mod labels;
+mod page;
 mod process;
 mod script;
 mod sums;
