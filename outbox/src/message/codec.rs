@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use super::codecs::Codec;
 #[cfg(feature = "cbor")]
 use super::codecs::read_cbor;
 #[cfg(feature = "msgpack")]
 use super::codecs::read_msgpack;
 use serde::de::value::{self, BorrowedStrDeserializer};
-use serde::de::{Deserializer, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
 /// Content type of a serialised value.
@@ -40,13 +41,13 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
         }
         Some("application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") => {
             #[cfg(feature = "msgpack")]
-            return read_msgpack(payload).map_err(|_| DecodeError::Binary("MessagePack"));
+            return read_msgpack(payload);
             #[cfg(not(feature = "msgpack"))]
             Err(DecodeError::Feature { encoding: "MessagePack", feature: "msgpack" })
         }
         Some("application/cbor") => {
             #[cfg(feature = "cbor")]
-            return read_cbor(payload).map_err(|_| DecodeError::Binary("CBOR"));
+            return read_cbor(payload);
             #[cfg(not(feature = "cbor"))]
             Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
         }
@@ -109,6 +110,13 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Decod
     Ok(value)
 }
 
+/// Reads a value of an encoding of the user's own.
+pub(crate) fn encoded<C: Codec, T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
+    // Any other text may quote the payload.
+    let hidden = |_| DecodeError::Binary { encoding: C::CONTENT_TYPE, path: String::new() };
+    C::decode(payload).map_err(|error| error.downcast().map_or_else(hidden, |error| *error))
+}
+
 /// A payload that the handler's type cannot hold. The text names the place in
 /// the payload, never its content.
 ///
@@ -127,8 +135,13 @@ pub enum DecodeError {
     },
     /// Not the binary encoding that the content type names, or not what the type
     /// expects in it.
-    #[error("the payload is not the expected {0}")]
-    Binary(&'static str),
+    #[error("the payload is not the expected {encoding}{path}")]
+    Binary {
+        /// The encoding.
+        encoding: &'static str,
+        /// The field, as ` in items[3].price`; empty if it is not known or there is none.
+        path: String,
+    },
     /// An encoding that this program was built without.
     #[error("the payload is {encoding}; build with the feature `{feature}` of `outbox`")]
     Feature {
@@ -162,7 +175,7 @@ impl fmt::Debug for DecodeError {
 
 /// The field that was being read. Keys of a map are the payload's content, but
 /// without them nobody finds the place; they are cut short.
-fn path(path: &serde_path_to_error::Path) -> String {
+pub(super) fn path(path: &serde_path_to_error::Path) -> String {
     const MAX_CHARS: usize = 100;
     let text = path.to_string();
     if text == "." {

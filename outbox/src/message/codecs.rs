@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(any(feature = "cbor", feature = "msgpack"))]
+use super::codec::{DecodeError, path};
 #[cfg(feature = "cbor")]
 use super::count;
 
@@ -57,8 +59,8 @@ pub trait Codec: 'static {
     /// Reads a value, from any bytes without overflowing the stack.
     ///
     /// # Errors
-    /// When the bytes are not what `T` expects. The text is not kept: it may
-    /// quote the payload.
+    /// When the bytes are not what `T` expects. The text is not kept, as it may
+    /// quote the payload, but that of a [`DecodeError`](crate::DecodeError) is.
     fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError>;
 }
 
@@ -76,20 +78,30 @@ impl Codec for MessagePack {
     }
 
     fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
-        read_msgpack(payload)
+        Ok(read_msgpack(payload)?)
     }
 }
 
 /// Reads MessagePack, lending from the payload; nested 128 deep at most.
 #[cfg(feature = "msgpack")]
-pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, BoxError> {
-    let mut reader = rmp_serde::Deserializer::from_read_ref(payload);
-    reader.set_max_depth(128);
-    let value = T::deserialize(&mut reader)?;
-    match serde::de::IgnoredAny::deserialize(&mut reader) {
+pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, DecodeError> {
+    let unexpected = |path| DecodeError::Binary { encoding: "MessagePack", path };
+    let reader = || {
+        let mut reader = rmp_serde::Deserializer::from_read_ref(payload);
+        reader.set_max_depth(128);
+        reader
+    };
+    let mut first = reader();
+    let Ok(value) = T::deserialize(&mut first) else {
+        // As with JSON, the place is looked for only when there is an error.
+        let again = serde_path_to_error::deserialize::<_, T>(&mut reader());
+        return Err(unexpected(again.err().map(|error| path(error.path())).unwrap_or_default()));
+    };
+    match serde::de::IgnoredAny::deserialize(&mut first) {
         // Nothing to begin another value with.
         Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
-        _ => Err("more follows the value".into()),
+        // More follows the value.
+        _ => Err(unexpected(String::new())),
     }
 }
 
@@ -109,7 +121,7 @@ impl Codec for Cbor {
     }
 
     fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
-        read_cbor(payload)
+        Ok(read_cbor(payload)?)
     }
 }
 
@@ -118,11 +130,37 @@ impl Codec for Cbor {
 /// By way of ciborium's `Value`, of which a byte can make 32: so a payload of very many
 /// values is refused.
 #[cfg(feature = "cbor")]
-pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, DecodeError> {
+    let unexpected = |path| DecodeError::Binary { encoding: "CBOR", path };
+    let value = values(payload).map_err(|_| unexpected(String::new()))?;
+    value.deserialized().map_err(|_| {
+        unexpected(match value.deserialized::<Placed<T>>() {
+            Err(ciborium::value::Error::Custom(place)) => place,
+            Ok(_) => String::new(),
+        })
+    })
+}
+
+/// What fails with the place as its only text: ciborium lends no reader of a `Value`.
+#[cfg(feature = "cbor")]
+struct Placed<T>(std::marker::PhantomData<T>);
+
+#[cfg(feature = "cbor")]
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Placed<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match serde_path_to_error::deserialize::<_, T>(deserializer) {
+            Ok(_) => Ok(Self(std::marker::PhantomData)),
+            Err(error) => Err(serde::de::Error::custom(path(error.path()))),
+        }
+    }
+}
+
+#[cfg(feature = "cbor")]
+fn values(payload: &[u8]) -> Result<ciborium::Value, BoxError> {
     if payload.len() > count::MOST {
         whole::<count::Values>(payload)?;
     }
-    Ok(whole::<ciborium::Value>(payload)?.deserialized()?)
+    whole(payload)
 }
 
 #[cfg(feature = "cbor")]

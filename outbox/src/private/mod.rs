@@ -57,9 +57,7 @@ impl<'a, T: Deserialize<'a>> Payload<'a> for T {
 #[diagnostic::do_not_recommend]
 impl<C: Codec, T: DeserializeOwned> Payload<'_> for Encoded<C, T> {
     fn read(ctx: &Context) -> Result<Self, HandlerError> {
-        let value = C::decode(ctx.payload());
-        // Its text may quote the payload.
-        value.map(Self::new).map_err(|_| undecodable(DecodeError::Binary(C::CONTENT_TYPE)))
+        codec::encoded::<C, T>(ctx.payload()).map(Self::new).map_err(undecodable)
     }
 }
 

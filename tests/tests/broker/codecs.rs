@@ -56,9 +56,26 @@ async fn mirrored(number: Encoded<Mirrored, i64>, State(seen): State<Seen>) {
     seen.lock().unwrap().push(number.to_string());
 }
 
+#[subscriber("codecs: packed", retry = NoRetry)]
+async fn packed(order: Encoded<MessagePack, Order>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(order.id.to_string());
+}
+
+#[subscriber("codecs: cbor", retry = NoRetry)]
+async fn cbor(order: Encoded<Cbor, Order>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(order.id.to_string());
+}
+
 fn broker() -> (TestBroker, Seen) {
     let seen = Seen::default();
-    let all = [order::subscriber(), text::subscriber(), json::subscriber(), mirrored::subscriber()];
+    let all = [
+        order::subscriber(),
+        text::subscriber(),
+        json::subscriber(),
+        mirrored::subscriber(),
+        packed::subscriber(),
+        cbor::subscriber(),
+    ];
     (TestBroker::with(all).state(Arc::clone(&seen)), seen)
 }
 
@@ -160,6 +177,25 @@ async fn bytes_that_do_not_decode_are_dead_letters_without_their_text() {
         assert!(text.contains("is not the expected") && !text.contains("4111"), "{text}");
     }
     assert!(seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_payload_that_does_not_fit_names_the_field_in_every_encoding() {
+    let (broker, _) = broker();
+    let wrong = serde_json::json!({ "id": 7, "items": ["4111 1111", 4111] });
+    for (message, encoding) in [
+        (Outgoing::new("codecs: order", &wrong), "JSON"),
+        (Outgoing::encoded::<MessagePack>("codecs: order", &wrong), "MessagePack"),
+        (Outgoing::encoded::<MessagePack>("codecs: packed", &wrong), "MessagePack"),
+        (Outgoing::encoded::<Cbor>("codecs: order", &wrong), "CBOR"),
+        (Outgoing::encoded::<Cbor>("codecs: cbor", &wrong), "CBOR"),
+    ] {
+        broker.publish_with(message).await.unwrap();
+        let text = broker.dlq_rows().pop().unwrap().last_exception.unwrap();
+        assert!(text.contains(&format!("is not the expected {encoding}")), "{text}");
+        assert!(text.contains(" in items[1]") && !text.contains("4111"), "{text}");
+    }
+    assert_eq!(broker.dlq_rows().len(), 5);
 }
 
 #[tokio::test]
