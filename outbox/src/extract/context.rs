@@ -1,5 +1,6 @@
 //! What a handler may know about its delivery, and say about it.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -80,12 +81,16 @@ impl Context {
     /// fails with kind `decode`, as it does for a parameter, unless the handler's error is
     /// one of another type that it is put into, such as `anyhow`'s.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
-        let row = &self.delivery.row;
+        codec::decode(self.payload(), self.content_type()?.as_deref())
+    }
+
+    /// As the headers have it, which are not read as a whole for it.
+    pub(crate) fn content_type(&self) -> Result<Option<Cow<'_, str>>, DecodeError> {
         if let Some(headers) = self.delivery.headers.get() {
-            return codec::decode(&row.payload, headers.content_type());
+            return Ok(headers.content_type().map(Cow::Borrowed));
         }
-        let content_type = row.headers.as_ref().map(Stored::content_type).transpose()?.flatten();
-        codec::decode(&row.payload, content_type.as_deref())
+        let headers = self.delivery.row.headers.as_ref();
+        Ok(headers.map(Stored::content_type).transpose()?.flatten())
     }
 
     /// The headers; empty when the row's are not a JSON object, in which case

@@ -28,33 +28,60 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
     payload: &'a [u8],
     content_type: Option<&str>,
 ) -> Result<T, DecodeError> {
-    let kind = match content_type {
-        // Most are, and need no copy.
-        Some(JSON) => return json(payload),
-        Some(kind) => Some(kind.split(';').next().unwrap_or(kind).trim().to_ascii_lowercase()),
-        None => None,
-    };
-    match kind.as_deref() {
-        Some(text) if text.starts_with("text/") => {
+    match content_type.map_or(Kind::Other, Kind::of) {
+        Kind::Text => {
             let text = std::str::from_utf8(payload)?;
             Ok(T::deserialize(Text(text))?)
         }
-        Some("application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") => {
+        Kind::MessagePack => {
             #[cfg(feature = "msgpack")]
             return read_msgpack(payload);
             #[cfg(not(feature = "msgpack"))]
             Err(DecodeError::Feature { encoding: "MessagePack", feature: "msgpack" })
         }
-        Some("application/cbor") => {
+        Kind::Cbor => {
             #[cfg(feature = "cbor")]
             return read_cbor(payload);
             #[cfg(not(feature = "cbor"))]
             Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
         }
         // So Python writes `None`.
-        None if payload.is_empty() => json(b"null"),
-        _ => json(payload),
+        Kind::Other if payload.is_empty() && content_type.is_none() => json(b"null"),
+        Kind::Json | Kind::Other => json(payload),
     }
+}
+
+/// What a content type names.
+enum Kind {
+    Text,
+    Json,
+    MessagePack,
+    Cbor,
+    Other,
+}
+
+impl Kind {
+    fn of(content_type: &str) -> Self {
+        // Most are, and need no copy.
+        if content_type == JSON {
+            return Self::Json;
+        }
+        match &*bare(content_type).to_ascii_lowercase() {
+            text if text.starts_with("text/") => Self::Text,
+            JSON => Self::Json,
+            json if json.ends_with("+json") => Self::Json,
+            "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
+                Self::MessagePack
+            }
+            "application/cbor" => Self::Cbor,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A content type without its parameters.
+fn bare(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or(content_type).trim()
 }
 
 /// A text for whatever a JSON string is for: serde's own one is not for a newtype or an
@@ -110,8 +137,19 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Decod
     Ok(value)
 }
 
-/// Reads a value of an encoding of the user's own.
-pub(crate) fn encoded<C: Codec, T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
+/// Reads a value of the encoding `C`, unless the content type names another one that needs
+/// no `C`: a queue that changes its encoding holds messages of both.
+pub(crate) fn encoded<C: Codec, T: DeserializeOwned>(
+    payload: &[u8],
+    content_type: Option<&str>,
+) -> Result<T, DecodeError> {
+    let is_own = |kind| bare(kind).eq_ignore_ascii_case(bare(C::CONTENT_TYPE));
+    if let Some(kind) = content_type
+        && matches!(Kind::of(kind), Kind::Json | Kind::MessagePack | Kind::Cbor)
+        && !is_own(kind)
+    {
+        return decode(payload, content_type);
+    }
     // Any other text may quote the payload.
     let hidden = |_| DecodeError::Binary { encoding: C::CONTENT_TYPE, path: String::new() };
     C::decode(payload).map_err(|error| error.downcast().map_or_else(hidden, |error| *error))

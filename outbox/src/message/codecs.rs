@@ -14,7 +14,7 @@ use crate::error::BoxError;
 /// [`Outgoing::encoded`](crate::Outgoing::encoded) publishes with it. JSON and,
 /// with the features `msgpack` and `cbor`, [`MessagePack`] and [`Cbor`] are
 /// recognised by their content type; for another one the handler takes
-/// [`Encoded<C, T>`](Encoded).
+/// [`Encoded<C, T>`](Encoded), which still reads those by theirs.
 ///
 /// # Examples
 /// ```
@@ -170,6 +170,10 @@ fn whole<T: serde::de::DeserializeOwned>(mut payload: &[u8]) -> Result<T, BoxErr
 }
 
 /// A payload of an encoding of the user's own, as the first parameter of a handler.
+///
+/// One whose content type names JSON (`+json`, too), MessagePack or CBOR, and not what `C`
+/// writes, is read as that: so a queue can change its encoding while it holds messages.
+/// Everything else is read with `C`.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoded<C, T> {
     value: T,

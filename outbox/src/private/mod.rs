@@ -57,7 +57,9 @@ impl<'a, T: Deserialize<'a>> Payload<'a> for T {
 #[diagnostic::do_not_recommend]
 impl<C: Codec, T: DeserializeOwned> Payload<'_> for Encoded<C, T> {
     fn read(ctx: &Context) -> Result<Self, HandlerError> {
-        codec::encoded::<C, T>(ctx.payload()).map(Self::new).map_err(undecodable)
+        let kind = ctx.content_type().map_err(undecodable)?;
+        let value = codec::encoded::<C, T>(ctx.payload(), kind.as_deref());
+        value.map(Self::new).map_err(undecodable)
     }
 }
 

@@ -56,6 +56,26 @@ async fn mirrored(number: Encoded<Mirrored, i64>, State(seen): State<Seen>) {
     seen.lock().unwrap().push(number.to_string());
 }
 
+/// A JSON of its own: no plain one.
+struct Labelled;
+
+impl Codec for Labelled {
+    const CONTENT_TYPE: &'static str = "application/x-mirrored+json";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError> {
+        Mirrored::encode(value)
+    }
+
+    fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError> {
+        Mirrored::decode(payload)
+    }
+}
+
+#[subscriber("codecs: labelled", retry = NoRetry)]
+async fn labelled(number: Encoded<Labelled, i64>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(number.to_string());
+}
+
 #[subscriber("codecs: packed", retry = NoRetry)]
 async fn packed(order: Encoded<MessagePack, Order>, State(seen): State<Seen>) {
     seen.lock().unwrap().push(order.id.to_string());
@@ -73,6 +93,7 @@ fn broker() -> (TestBroker, Seen) {
         text::subscriber(),
         json::subscriber(),
         mirrored::subscriber(),
+        labelled::subscriber(),
         packed::subscriber(),
         cbor::subscriber(),
     ];
@@ -99,6 +120,32 @@ async fn each_encoding_comes_back_by_its_content_type() {
     let order = r#"7 ["tea"]"#;
     assert_eq!(*seen.lock().unwrap(), [order, order, order, "lent", "copied", "120"]);
     assert!(broker.dlq_rows().is_empty());
+}
+
+/// As on a queue that changes its encoding and still holds what was published before.
+#[tokio::test]
+async fn a_handler_of_an_encoding_reads_those_that_name_another() {
+    let (broker, seen) = broker();
+    let raw = |payload: &'static str| Outgoing::raw("codecs: mirrored", payload);
+    let messages = [
+        Outgoing::new("codecs: mirrored", &120),
+        Outgoing::encoded::<MessagePack>("codecs: mirrored", &120),
+        Outgoing::encoded::<Cbor>("codecs: mirrored", &120),
+        raw("120").content_type("application/X-number+JSON; charset=utf-8"),
+        Outgoing::new("codecs: labelled", &120),
+        // And its own.
+        Outgoing::encoded::<Mirrored>("codecs: mirrored", &120),
+        raw("021").content_type("Application/X-Mirrored; v=1"),
+        raw("021").content_type("text/plain"),
+        raw("021").content_type("application/octet-stream"),
+        raw("021"),
+        Outgoing::encoded::<Labelled>("codecs: labelled", &120),
+    ];
+    let all = messages.len();
+    for message in messages {
+        broker.publish_with(message).await.unwrap();
+    }
+    assert_eq!(*seen.lock().unwrap(), vec!["120"; all]);
 }
 
 #[tokio::test]
