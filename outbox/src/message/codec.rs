@@ -84,6 +84,11 @@ fn bare(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or(content_type).trim()
 }
 
+/// Whether a payload of this content type is read as JSON.
+pub(crate) fn is_read_as_json(content_type: &str) -> bool {
+    matches!(Kind::of(content_type), Kind::Json | Kind::Other)
+}
+
 /// A text for whatever a JSON string is for: serde's own one is not for a newtype or an
 /// `Option`.
 struct Text<'a>(&'a str);

@@ -17,6 +17,8 @@ pub(crate) const CORRELATION_ID: &str = "correlation_id";
 pub(crate) const TRACKING_IDS: &str = "outbox-tracking-ids";
 /// Name of the header with the time in which a message has to be started.
 pub(crate) const EXPIRES_IN: &str = "outbox-expires-in";
+/// Names of the headers of a publisher that are read as texts.
+pub(crate) const TEXTS: [&str; 3] = [CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN];
 /// Names of the headers of a replayed message: the id of the row that was published,
 /// how often it was replayed, and the letter it comes from. Texts, as all that this
 /// crate writes; the statements of replays name them.

@@ -76,9 +76,15 @@ pub enum PublishError {
     /// The time is outside what both databases can hold.
     #[error("the time {0:?} lies after the year 9999")]
     TimeOutOfRange(SystemTime),
-    /// A header contradicts the option of the same meaning.
-    #[error("the header `{0}` and the option of that name differ; give one")]
+    /// A header contradicts the option of the same meaning, or calls the JSON of
+    /// [`Outgoing::new`](crate::Outgoing::new) something else.
+    #[error(
+        "the header `{0}` contradicts the option of that name, or JSON of `Outgoing::new`; leave it out"
+    )]
     HeaderConflict(&'static str),
+    /// A header that is read as a text is a value of another kind.
+    #[error("the header `{0}` is no text, so nobody could read it; give a string")]
+    HeaderNotText(&'static str),
     /// A conflict rule without a timer name.
     #[error("`TimerConflict` needs a timer name")]
     ConflictWithoutTimer,
@@ -133,6 +139,7 @@ impl PublishError {
             Self::ExpiresUndue { .. } => "ExpiresUndue",
             Self::TimeOutOfRange(_) => "TimeOutOfRange",
             Self::HeaderConflict(_) => "HeaderConflict",
+            Self::HeaderNotText(_) => "HeaderNotText",
             Self::ConflictWithoutTimer => "ConflictWithoutTimer",
             Self::TimerTwice { .. } => "TimerTwice",
             Self::OwnTimer { .. } => "OwnTimer",

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
-use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS};
+use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS, TEXTS};
 use crate::message::{Codec, Headers, codec};
 use crate::redacted::debug_only;
 use crate::telemetry::Trace;
@@ -124,15 +124,17 @@ impl Outgoing {
 
     /// Sets several headers, such as those of the message that is answered. What tells of
     /// that one's replays is left out: this one had none. So is its
-    /// [time](Self::expires_in), and its content type if this one's payload is a value of
-    /// [`new`](Self::new).
+    /// [time](Self::expires_in), its content type if this one's payload is a value of
+    /// [`new`](Self::new), and a content type or correlation id that is no text.
     pub fn headers(mut self, headers: &Headers) -> Self {
         let has_type = self.content_type.is_some() && !self.content_type_given;
         let leaves = |name| {
             OF_REPLAYS.contains(&name) || name == EXPIRES_IN || has_type && name == CONTENT_TYPE
         };
         for (name, value) in headers.iter().filter(|(name, _)| !leaves(name)) {
-            self.headers.insert(name, value.clone());
+            if value.is_string() || !TEXTS.contains(&name) {
+                self.headers.insert(name, value.clone());
+            }
         }
         self
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Outgoing, PublishError, TimerConflict};
-use crate::message::Headers;
-use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN, Text};
+use crate::message::headers::{CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN, TEXTS, Text};
+use crate::message::{Headers, codec};
 use crate::redacted::debug_only;
 use crate::tracking::Trail;
 
@@ -87,10 +87,18 @@ impl Outgoing {
             return Err(PublishError::ConflictWithoutTimer);
         }
         let headers = &self.headers;
+        let is_no_text = |name: &&str| headers.value(name).is_some_and(|value| !value.is_string());
+        if let Some(name) = TEXTS.into_iter().find(is_no_text) {
+            return Err(PublishError::HeaderNotText(name));
+        }
         let mut text = Text::of(headers);
         // A header may replace the type that `new` assumed, not one that was named.
         if self.content_type_given || headers.value(CONTENT_TYPE).is_none() {
             agree(headers, &mut text, CONTENT_TYPE, self.content_type.as_deref())?;
+        } else if self.content_type.is_some()
+            && headers.content_type().is_some_and(|kind| !codec::is_read_as_json(kind))
+        {
+            return Err(PublishError::HeaderConflict(CONTENT_TYPE));
         }
         agree(headers, &mut text, CORRELATION_ID, self.correlation_id.as_deref())?;
         if self.correlation_id.is_none() && headers.value(CORRELATION_ID).is_none() {

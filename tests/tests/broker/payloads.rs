@@ -53,8 +53,11 @@ async fn without_a_content_type_json_is_tried() {
 
 #[tokio::test]
 async fn a_content_type_in_the_headers_counts() {
-    let message = Outgoing::new("text", "x").header("content-type", "text/plain");
+    let message = Outgoing::raw("text", "\"x\"").header("content-type", "text/plain");
     assert_eq!(seen(message).await, ["\"x\""]);
+    for kind in ["application/x-text+json", "application/octet-stream"] {
+        assert_eq!(seen(Outgoing::new("text", "x").header("content-type", kind)).await, ["x"]);
+    }
 }
 
 type Sums = Arc<Mutex<Vec<f64>>>;

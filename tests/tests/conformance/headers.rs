@@ -91,6 +91,22 @@ async fn headers_that_are_no_object_can_be_dead_lettered<B: Bench>(b: B) {
     assert!(b.letters().await[0].headers.as_ref().is_some_and(|headers| !headers.is_object()));
 }
 
+async fn an_answer_leaves_out_what_should_be_text_and_is_not<B: Bench>(b: B) {
+    let id = b.put("q").await;
+    let foreign = json!({
+        "content-type": null, "correlation_id": 5, "outbox-expires-in": 1000, "tenant": 7
+    });
+    b.set_headers(id, Some(&foreign.to_string())).await;
+    let headers = claim_one(&b).await.headers().unwrap();
+    b.send(Outgoing::raw("answers", "x").headers(&headers)).await;
+    let answer = b.claim(&["answers"], 1).await.remove(0).row.headers().unwrap();
+    assert_eq!((answer.value("content-type"), answer.value("tenant")), (None, Some(&json!(7))));
+    assert_eq!(
+        (answer.correlation_id().map(str::len), answer.value("outbox-expires-in")),
+        (Some(36), None)
+    );
+}
+
 async fn a_batch_keeps_the_headers_of_each_message<B: Bench>(b: B) {
     let message = |n: i32| Outgoing::new("q", &n).header("n", n).header("é\"", "\\");
     b.send_batch((0..3).map(message).collect()).await;
@@ -120,6 +136,7 @@ cases! {
     null_headers_are_no_headers,
     headers_that_are_no_object_do_not_stop_a_claim,
     headers_that_are_no_object_can_be_dead_lettered,
+    an_answer_leaves_out_what_should_be_text_and_is_not,
     a_batch_keeps_the_headers_of_each_message,
     the_messages_of_a_batch_have_their_own_correlation_ids,
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use outbox::{Outgoing, PublishError, Publisher, TimerConflict};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, Steps};
 
@@ -21,9 +21,20 @@ async fn refused_by<B: Bench>(
     message: Outgoing,
     by: fn(&PublishError) -> bool,
 ) {
+    each_refused(b, publisher, [message], by).await;
+}
+
+async fn each_refused<B: Bench>(
+    b: &B,
+    publisher: &Publisher,
+    messages: impl IntoIterator<Item = Outgoing>,
+    by: fn(&PublishError) -> bool,
+) {
     let mut tx = b.begin().await;
-    let error = publisher.send(&mut tx, message).await.unwrap_err();
-    assert!(by(&error), "{error:?}");
+    for message in messages {
+        let error = publisher.send(&mut tx, message).await.unwrap_err();
+        assert!(by(&error), "{error:?}");
+    }
     let id = b.publisher().publish(&mut tx, "fine", &1).await.unwrap().id();
     b.commit(tx).await;
     let rows = b.rows().await;
@@ -101,6 +112,37 @@ async fn a_time_after_the_year_9999<B: Bench>(b: B) {
 async fn a_content_type_that_contradicts_the_header<B: Bench>(b: B) {
     let message = Outgoing::raw("q", "x").content_type("text/plain").header("content-type", "a/b");
     refused(b, message, |e| matches!(e, PublishError::HeaderConflict("content-type"))).await;
+}
+
+async fn a_header_that_calls_json_something_else<B: Bench>(b: B) {
+    let kinds = [
+        "text/plain",
+        "Text/Html; charset=utf-8",
+        "application/msgpack",
+        "application/x-msgpack",
+        "application/cbor",
+    ];
+    let messages = kinds.map(|kind| Outgoing::new("q", &1).header("content-type", kind));
+    each_refused(&b, b.publisher(), messages, |e| {
+        matches!(e, PublishError::HeaderConflict("content-type"))
+    })
+    .await;
+}
+
+/// It would be stored, and nobody could read it.
+async fn a_header_of_ours_that_is_no_text<B: Bench>(b: B) {
+    let message = || Outgoing::new("q", &1);
+    let limit = Duration::from_secs(1);
+    let messages = [
+        message().header("content-type", Value::Null),
+        Outgoing::raw("q", "x").header("content-type", json!(["text/plain"])),
+        message().header("correlation_id", 5),
+        message().header("correlation_id", 5).correlation_id("5"),
+        message().header("outbox-expires-in", 1000),
+        message().header("outbox-expires-in", 1000).expires_in(limit),
+    ];
+    each_refused(&b, b.publisher(), messages, |e| matches!(e, PublishError::HeaderNotText(_)))
+        .await;
 }
 
 async fn a_correlation_id_that_contradicts_the_header<B: Bench>(b: B) {
@@ -181,6 +223,8 @@ cases! {
     a_message_that_would_expire_before_it_is_due,
     a_time_after_the_year_9999,
     a_content_type_that_contradicts_the_header,
+    a_header_that_calls_json_something_else,
+    a_header_of_ours_that_is_no_text,
     a_correlation_id_that_contradicts_the_header,
     a_body_that_does_not_serialise,
     a_conflict_rule_without_a_timer,
