@@ -9,17 +9,27 @@ use syn::{Expr, Lit};
 use crate::errors::Errors;
 use crate::literal;
 
-/// The value as an expression of type `Duration`.
+/// The value as an expression of type `Duration`, which is not zero.
 pub(crate) fn check(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
+    some(name, value, Duration::from_nanos(1), errors)
+}
+
+/// The same where zero says something: at once, or no wait.
+pub(crate) fn check_or_zero(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
+    some(name, value, Duration::ZERO, errors)
+}
+
+fn some(name: &Ident, value: &Expr, least: Duration, errors: &mut Errors) -> TokenStream {
     let mistake = match literal::literal(value) {
         Some(Lit::Str(text)) => match read(&text.value()) {
+            Ok(duration) if duration < least => format!("`{name}`: the duration is zero"),
             Ok(duration) => return tokens(duration, text.span()),
             Err(mistake) => format!("`{name}`: {mistake}"),
         },
-        Some(Lit::Int(number)) => needs_unit(name, number.base10_digits()),
-        Some(Lit::Float(number)) => needs_unit(name, number.base10_digits()),
+        Some(Lit::Int(number)) => needs_unit(name, number.base10_digits(), least),
+        Some(Lit::Float(number)) => needs_unit(name, number.base10_digits(), least),
         Some(_) => format!("`{name}` is a duration; write a string like \"5s\""),
-        None if literal::is_negative(value) => needs_unit(name, "5"),
+        None if literal::is_negative(value) => needs_unit(name, "5", least),
         None => return value.to_token_stream(),
     };
     errors.at(value, mistake);
@@ -29,7 +39,6 @@ pub(crate) fn check(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStr
 fn read(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(_) if text.contains('M') => Err(format!("{text:?} is in months; minutes are `m`")),
-        Ok(Duration::ZERO) => Err("the duration is zero".into()),
         Ok(duration) => Ok(duration),
         Err(_) => Err(format!(
             "{text:?} is not a duration; write numbers with the units \
@@ -38,9 +47,10 @@ fn read(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn needs_unit(name: &Ident, digits: &str) -> String {
+fn needs_unit(name: &Ident, digits: &str, least: Duration) -> String {
     let written = format!("{digits}s");
-    let example = if read(&written).is_ok() { &written } else { "5s" };
+    let fits = read(&written).is_ok_and(|duration| duration >= least);
+    let example = if fits { &written } else { "5s" };
     format!("`{name}` needs a unit; write \"{example}\"")
 }
 
@@ -64,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "5", "5 x", "-5s", "soon", "0s", "5M", "1h 1M", "99999999999999999999s"] {
+        for text in ["", "5", "5 x", "-5s", "soon", "5M", "1h 1M", "99999999999999999999s"] {
             assert!(read(text).is_err(), "{text}");
         }
     }
@@ -72,7 +82,9 @@ mod tests {
     #[test]
     fn a_bare_number_is_shown_with_its_unit() {
         let name = Ident::new("timeout", Span::call_site());
-        assert!(needs_unit(&name, "30").ends_with("write \"30s\""));
-        assert!(needs_unit(&name, "0").ends_with("write \"5s\""));
+        let written = |digits, least| needs_unit(&name, digits, Duration::from_nanos(least));
+        assert!(written("30", 1).ends_with("write \"30s\""));
+        assert!(written("0", 1).ends_with("write \"5s\""));
+        assert!(written("0", 0).ends_with("write \"0s\""));
     }
 }

@@ -14,6 +14,7 @@ enum Kind {
     Ack,
     Count,
     Duration,
+    DurationOrZero,
     Publish,
     Retry,
 }
@@ -31,7 +32,7 @@ const OPTIONS: [(&str, Kind); 12] = [
     ("timeout", Kind::Duration),
     ("publish", Kind::Publish),
     ("batch", Kind::Count),
-    ("batch_wait", Kind::Duration),
+    ("batch_wait", Kind::DurationOrZero),
 ];
 
 const POLICIES: [&str; 4] = ["NackOnError", "RejectOnError", "AckFirst", "Manual"];
@@ -58,7 +59,7 @@ pub(super) fn example(name: &Ident) -> Option<&'static str> {
     Some(match kind(name)? {
         Kind::Ack => "Manual",
         Kind::Count => "5",
-        Kind::Duration => "\"5s\"",
+        Kind::Duration | Kind::DurationOrZero => "\"5s\"",
         Kind::Publish => "\"confirmed\"",
         Kind::Retry => "Exponential(initial = \"1s\")",
     })
@@ -83,6 +84,7 @@ pub(super) fn check(settings: &[Setting], errors: &mut Errors) -> Options {
             Kind::Ack => ack(value, errors),
             Kind::Count => count(name, value, errors),
             Kind::Duration => duration::check(name, value, errors),
+            Kind::DurationOrZero => duration::check_or_zero(name, value, errors),
             Kind::Retry => retry::check(value, errors),
             Kind::Publish => {
                 publish = Some(queues::one(value, errors));

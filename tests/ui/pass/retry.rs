@@ -21,4 +21,14 @@ async fn named(_: u64) {}
 #[subscriber("q", retry = Delays(["1s", "10s"], jitter = 0.5), timeout = "5s")]
 async fn delays(_: u64) {}
 
+// At once, at first or again and again: as the builders take it.
+#[subscriber("q", retry = Delays(["0s", "10s"]))]
+async fn at_once(_: u64) {}
+
+#[subscriber("q", retry = Linear(initial = "1s", step = "0s"))]
+async fn level(_: u64) {}
+
+#[subscriber("q", batch = 10, batch_wait = "0s")]
+async fn without_wait(_: Vec<u64>) {}
+
 fn main() {}

@@ -95,6 +95,7 @@ impl Reading<'_> {
     fn value(&mut self, kind: Kind, param: &Ident, value: &Expr) -> TokenStream {
         match kind {
             Kind::Duration => duration::check(param, value, self.errors),
+            Kind::DurationOrZero => duration::check_or_zero(param, value, self.errors),
             Kind::Durations => self.durations(param, value),
             Kind::Count => options::count(param, value, self.errors),
             Kind::Multiplier => {
@@ -111,8 +112,8 @@ impl Reading<'_> {
     fn durations(&mut self, param: &Ident, value: &Expr) -> TokenStream {
         match literal::peel(value) {
             Expr::Array(array) if !array.elems.is_empty() => {
-                let each = array.elems.iter().map(|one| duration::check(param, one, self.errors));
-                let each: Vec<_> = each.collect();
+                let check = |one| duration::check_or_zero(param, one, self.errors);
+                let each: Vec<_> = array.elems.iter().map(check).collect();
                 quote_spanned!(Span::mixed_site()=> [#(#each),*])
             }
             Expr::Array(_) => {

@@ -3,6 +3,7 @@
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Duration,
+    DurationOrZero,
     Durations,
     Count,
     /// A factor of at least 1: delays that shrink come to nothing.
@@ -36,7 +37,7 @@ pub(super) const STRATEGIES: [Strategy; 5] = [
     },
     Strategy {
         name: "Linear",
-        required: &[("initial", Kind::Duration), ("step", Kind::Duration)],
+        required: &[("initial", Kind::Duration), ("step", Kind::DurationOrZero)],
         optional: &[("max_delay", Kind::Duration)],
         positional: false,
         example: "Linear(initial = \"1s\", step = \"1s\")",
