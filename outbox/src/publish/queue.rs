@@ -42,16 +42,20 @@ impl<T> Queue<T> {
     /// A queue by its name, checked when compiling in a `static` or `const`.
     ///
     /// # Panics
-    /// When the name is empty, longer than 255 bytes, or holds NUL.
+    /// When the name is empty, longer than 255 characters, or holds NUL.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         assert!(!name.is_empty(), "the name of a queue cannot be empty");
-        assert!(name.len() <= 255, "the name of a queue has at most 255 bytes");
-        let (bytes, mut at) = (name.as_bytes(), 0);
+        let (bytes, mut at, mut chars) = (name.as_bytes(), 0, 0);
         while at < bytes.len() {
             assert!(bytes[at] != 0, "the name of a queue cannot contain NUL");
+            // Each character has one byte that does not continue it.
+            if bytes[at] & 0xC0 != 0x80 {
+                chars += 1;
+            }
             at += 1;
         }
+        assert!(chars <= 255, "the name of a queue has at most 255 characters");
         Self { name, message: PhantomData }
     }
 

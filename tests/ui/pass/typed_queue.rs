@@ -7,6 +7,14 @@ pub struct NotEvenSerialisable;
 
 static ORDERS: Queue<u64> = Queue::new("orders");
 const CONFIRMED: Queue<String> = Queue::new("confirmed");
+/// 255 characters, as many as the column holds, of twice as many bytes.
+static LONG: Queue<u64> = Queue::new(
+    "ééééééééééééééééééééééééééééééééééééééééééééééééééé\
+     ééééééééééééééééééééééééééééééééééééééééééééééééééé\
+     ééééééééééééééééééééééééééééééééééééééééééééééééééé\
+     ééééééééééééééééééééééééééééééééééééééééééééééééééé\
+     ééééééééééééééééééééééééééééééééééééééééééééééééééé",
+);
 static ODD: Queue<NotEvenSerialisable> = Queue::new("odd");
 
 #[subscriber(ORDERS, publish = CONFIRMED)]
@@ -74,6 +82,7 @@ pub fn spawned(mut tx: sqlx::PgTransaction<'static>) -> impl Future + Send {
 
 fn main() {
     assert_eq!(confirm::subscriber().queues(), ["orders"]);
+    assert_eq!(LONG.name().chars().count(), 255);
     assert_eq!(raw::subscriber().queues(), ["odd"]);
     assert_eq!(bytes::subscriber().queues(), ["other"]);
 }
