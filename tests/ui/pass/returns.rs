@@ -19,6 +19,27 @@ async fn any_error(id: u64) -> anyhow::Result<()> {
 }
 
 #[subscriber("q")]
+async fn with_context(id: String) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    id.parse::<u64>().with_context(|| format!("no order {id:?}"))?;
+    Ok(())
+}
+
+#[subscriber("q")]
+async fn reported(id: String) -> eyre::Result<Outcome> {
+    if id.parse::<u64>()? == 0 {
+        eyre::bail!("no order {id:?}");
+    }
+    Ok(Outcome::Ack)
+}
+
+#[subscriber("q")]
+async fn in_words(id: String) -> Result<(), String> {
+    id.parse::<u64>().map_err(|_| "no order")?;
+    Ok(())
+}
+
+#[subscriber("q")]
 async fn hidden(_: u64) -> impl IntoOutcome {}
 
 #[subscriber("q")]
