@@ -13,9 +13,6 @@ use crate::errors::Errors;
 /// Extractors that are about one delivery.
 const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
 
-/// Payloads that are no values, which a handler of single messages may take.
-const ENCODED: [&str; 3] = ["Bytes", "Json", "Encoded"];
-
 const OF_RUN: &str = "this is made from one message, and of a batch only once: take `Batch<T>`, \
     where each item has a `context`, or say by `FromContext::SAME_FOR_ALL` that it is the same for all";
 
@@ -30,15 +27,6 @@ pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Para
         errors.at(first, "with `batch` the first parameter is `Vec<T>` or `Batch<T>`");
         return Vec::new();
     };
-    if let Some(name) = last_segment(message)
-        && ENCODED.contains(&&*name)
-    {
-        let why = format!(
-            "`batch` reads messages as values, not as `{name}`: name the type of one, or take \
-             `Subscriber::batches`, where each context has its `payload`"
-        );
-        errors.at(message, why);
-    }
     params::inside(message, errors);
     let batch = Param::Batch { whole: first, message };
     let others = inputs.map(|ty| {
@@ -115,7 +103,11 @@ pub(super) fn handler(
         })
     });
     let of_run: TokenStream = of_run.collect();
-    let decode = quote_spanned!(at(message)=> ::outbox::__private::batch::decode::<#message>(#ctx));
+    let decode = if params::is_bytes(message) {
+        quote_spanned!(at(message)=> ::outbox::__private::batch::bytes(#ctx))
+    } else {
+        quote_spanned!(at(message)=> ::outbox::__private::batch::decode::<#message>(#ctx))
+    };
     let decoded = |first: &Ident, of: TokenStream| {
         quote_spanned! {site=>
             let (#of, #first, #answered) = match #decode.split::<#argument>() {

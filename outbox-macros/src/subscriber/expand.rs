@@ -9,7 +9,7 @@ use syn::{GenericArgument, PathArguments, ReturnType, Type};
 use super::batch;
 use super::function::Function;
 use super::options::{Call, Options};
-use super::params::Param;
+use super::params::{Param, is_bytes};
 use super::returned;
 
 pub(super) fn expand(
@@ -103,7 +103,9 @@ fn subscriber(
 fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
     let span = at(queues);
     let payload = match payload {
-        Some(Param::Payload(ty) | Param::Batch { message: ty, .. }) => ty.to_token_stream(),
+        Some(Param::Payload(ty) | Param::Batch { message: ty, .. }) if !is_bytes(ty) => {
+            ty.to_token_stream()
+        }
         Some(Param::Str(_)) => quote_spanned!(span=> ::core::primitive::str),
         _ => quote_spanned!(span=> [::core::primitive::u8]),
     };
@@ -189,6 +191,7 @@ fn reads(payload: &Param<'_>) -> TokenStream {
     // Spanned like the argument, so that the compiler reports a missing bound once.
     let read = match payload {
         Param::Slice(_) | Param::Bytes(_) => quote_spanned!(site=> bytes),
+        Param::Batch { message, .. } if is_bytes(message) => quote_spanned!(site=> bytes),
         Param::Str(_) => quote_spanned!(site=> reads_text),
         Param::Batch { message, .. } => quote_spanned!(at(message)=> batch::reads::<#message>),
         Param::Payload(ty) => {

@@ -53,7 +53,7 @@ pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Par
                 Param::Payload(ty)
             }
         }
-    } else if name.as_deref() == Some("Bytes") {
+    } else if is_bytes(ty) {
         Param::Bytes(ty)
     } else {
         if let Type::ImplTrait(_) = ungrouped(ty) {
@@ -61,6 +61,10 @@ pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Par
         }
         Param::Payload(ty)
     }
+}
+
+pub(super) fn is_bytes(ty: &Type) -> bool {
+    last_segment(ty).as_deref() == Some("Bytes")
 }
 
 pub(super) fn other<'a>(ty: &'a Type, errors: &mut Errors) -> Param<'a> {

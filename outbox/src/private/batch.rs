@@ -4,12 +4,14 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::returned::published;
 use super::{on_thread, undecodable};
 use crate::error::BoxError;
 use crate::extract::Context;
+use crate::message::{Codec, Encoded, Json};
 use crate::subscriber::{
     Batch, HandlerError, HandlerResult, IntoOutcomes, IntoQueues, Item, Origin, Subscriber,
 };
@@ -55,6 +57,20 @@ impl<T: DeserializeOwned> Message for T {
     }
 }
 
+#[diagnostic::do_not_recommend]
+impl<C: Codec, T: DeserializeOwned> Message for Encoded<C, T> {
+    fn read(ctx: &Context) -> Result<Self, HandlerError> {
+        super::payload(ctx)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned> Message for Json<T> {
+    fn read(ctx: &Context) -> Result<Self, HandlerError> {
+        super::payload(ctx)
+    }
+}
+
 /// The messages that decode; the others have their results already.
 pub struct Decoded<T> {
     items: Vec<Item<T>>,
@@ -72,10 +88,22 @@ pub fn reads<T: Message>(ctx: &Context) -> Result<(), HandlerError> {
 
 /// Reads every message; one that does not decode fails alone.
 pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
+    each_read(deliveries, T::read)
+}
+
+/// Every message as it is.
+pub fn bytes(deliveries: Vec<Context>) -> Decoded<Bytes> {
+    each_read(deliveries, |ctx| Ok(ctx.payload_bytes()))
+}
+
+fn each_read<T>(
+    deliveries: Vec<Context>,
+    read: fn(&Context) -> Result<T, HandlerError>,
+) -> Decoded<T> {
     let mut items = Vec::with_capacity(deliveries.len());
     let mut results = Vec::with_capacity(deliveries.len());
     for context in deliveries {
-        let read = catch_unwind(AssertUnwindSafe(|| T::read(&context)));
+        let read = catch_unwind(AssertUnwindSafe(|| read(&context)));
         match read.unwrap_or_else(|panic| Err(HandlerError::panicked(panic))) {
             Ok(message) => {
                 items.push(Item { message, context });

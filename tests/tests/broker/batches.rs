@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use outbox::{
-    AckPolicy, Batch, BatchOutcome, Context, FailureReason, HandlerResult, Next, Outgoing, State,
-    subscriber,
+    AckPolicy, Batch, BatchOutcome, Bytes, Context, Encoded, FailureReason, HandlerResult, Json,
+    MessagePack, Next, Outgoing, State, subscriber,
 };
 
 use outbox_tests::wait::soon;
@@ -54,6 +54,40 @@ async fn a_message_that_does_not_decode_fails_alone() {
     assert_eq!(only_letter(&broker).error_kind.as_deref(), Some("decode"));
     broker.publish("batches: all", "none at all").await.unwrap();
     assert_eq!((seen.lock().unwrap().len(), broker.dlq_rows().len()), (1, 2));
+}
+
+#[subscriber("batches: raw", batch = 4, retry = NoRetry)]
+async fn raw(payloads: Vec<Bytes>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(payloads.iter().flatten().copied().map(i64::from).collect());
+}
+
+#[subscriber("batches: json", batch = 4, retry = NoRetry)]
+fn json(numbers: Batch<Json<i64>>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(numbers.into_iter().map(|item| item.message.0).collect());
+}
+
+#[subscriber("batches: packed", batch = 4, retry = NoRetry)]
+async fn packed(numbers: Vec<Encoded<MessagePack, i64>>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(numbers.iter().map(|number| **number).collect());
+}
+
+#[tokio::test]
+async fn a_batch_is_read_as_one_message_is() {
+    let seen = Seen::default();
+    let all = [raw::subscriber(), json::subscriber(), packed::subscriber()];
+    let broker = TestBroker::with(all).state(Arc::clone(&seen));
+    let wrong = |queue| Outgoing::raw(queue, vec![0xc1]);
+    let bytes = [wrong("batches: raw"), Outgoing::raw("batches: raw", "\x01\x02")];
+    broker.publish_batch(bytes).await.unwrap();
+    let text = Outgoing::raw("batches: json", "3").content_type("text/plain");
+    broker.publish_batch([wrong("batches: json"), text]).await.unwrap();
+    let five = Outgoing::encoded::<MessagePack>("batches: packed", &5);
+    let messages = [wrong("batches: packed"), Outgoing::new("batches: packed", &4), five];
+    broker.publish_batch(messages).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [vec![0xc1, 1, 2], vec![3], vec![4, 5]]);
+    let letters = broker.dlq_rows();
+    assert_eq!(letters.len(), 2, "what does not decode fails alone");
+    assert!(letters.iter().all(|letter| letter.error_kind.as_deref() == Some("decode")));
 }
 
 /// Panics at thirteen while it is read.

@@ -2,7 +2,10 @@
 #![deny(warnings)]
 #![allow(dead_code)]
 
-use outbox::{Batch, BatchOutcome, Outcome, Outgoing, Queue, State, Tx, subscriber};
+use outbox::{
+    Batch, BatchOutcome, Bytes, Encoded, Json, MessagePack, Outcome, Outgoing, Queue, State, Tx,
+    subscriber,
+};
 use serde::{Deserialize, Serialize};
 
 struct Option;
@@ -56,6 +59,18 @@ fn returning(orders: Batch<Order>) -> Vec<::std::result::Result<::std::option::O
 async fn fallible_returning(orders: Vec<Order>) -> ::std::result::Result<Vec<Vec<Outgoing>>, String> {
     Ok(orders.iter().map(|order| vec![Outgoing::new(&ORDERS, order)]).collect())
 }
+
+#[subscriber(ORDERS, batch = 10)]
+async fn bytes(_: Vec<Bytes>) {}
+
+#[subscriber(ORDERS, batch = 10)]
+fn each_bytes(_: Batch<outbox::Bytes>, State(_): State<i64>) {}
+
+#[subscriber(ORDERS, batch = 10)]
+async fn json(_: Batch<Json<Order>>) {}
+
+#[subscriber(ORDERS, batch = 10)]
+async fn encoded(_: Vec<Encoded<MessagePack, Order>>) {}
 
 fn main() {
     let _ = (plain::subscriber(), returning::subscriber(), fallible_returning::subscriber());
