@@ -10,13 +10,14 @@ use outbox_tests::probe;
 use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPoolOptions;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::free;
 
 on_postgres!(
     a_killed_listener_is_replaced_and_what_it_missed_is_fetched,
     a_listener_that_is_killed_again_and_again_is_replaced,
+    who_drops_each_listener_at_once_is_asked_for_one_ever_less_often,
     killing_every_connection_loses_nothing_and_settles_nothing_twice,
     a_deaf_listener_is_found_out_while_polling_goes_on,
     connections_that_go_silent_are_replaced,
@@ -75,6 +76,19 @@ async fn a_listener_that_is_killed_again_and_again_is_replaced(db: &Db) {
         assert_eq!(probe.start().await.n, n);
     }
     running.stop().await.unwrap();
+}
+
+/// Only one that has held makes the next wait short again.
+async fn who_drops_each_listener_at_once_is_asked_for_one_ever_less_often(db: &Db) {
+    let running = db.app().only([free("q").0]).start().await.unwrap();
+    let (begun, mut killed) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(10) {
+        killed += kill(db, LISTENER).await;
+        sleep(Duration::from_millis(20)).await;
+    }
+    running.stop().await.unwrap();
+    // After a tenth of a second, twice that, and so on up to 1.5 s.
+    assert!((4..=20).contains(&killed), "{killed}");
 }
 
 async fn killing_every_connection_loses_nothing_and_settles_nothing_twice(db: &Db) {
