@@ -11,6 +11,8 @@ use std::time::SystemTime;
 pub const RUNS: &str = "runs";
 /// What the framework told, and what producers did.
 pub const EVENTS: &str = "events";
+/// Of a producer that was not told whether its transaction with this key has committed.
+pub const UNKNOWN: &str = "unknown";
 
 pub struct Journal {
     file: File,

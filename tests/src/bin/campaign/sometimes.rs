@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::args::Store;
 use crate::check::{after_ends, judged_unstarted};
 use crate::history::{History, Op};
+use crate::journal::UNKNOWN;
 use crate::lease::{Act, End, Lease};
 use crate::workload::MAX_ATTEMPTS;
 
@@ -76,8 +77,8 @@ pub fn counters(history: &History) -> Vec<Counter> {
     count("judged unstarted: their process died alone with them", judged_unstarted(history), 0);
     count("buffered rows not started", history.words("waited").count(), 10);
     let unknown = history.words("lost").filter(|line| line.word(4) == "true").count();
-    // Of a producer: it was not told, and the row is there.
-    let committed = history.words("unknown").filter(|line| history.biz.contains_key(line.word(1)));
+    // Of a producer: the row is there.
+    let committed = history.words(UNKNOWN).filter(|line| history.biz.contains_key(line.word(1)));
     // A file answers whoever lives.
     let of_postgres = |floor| if history.store == Store::Postgres { floor } else { 0 };
     count("commits without an answer", unknown + committed.count(), of_postgres(10));

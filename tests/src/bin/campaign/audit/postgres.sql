@@ -58,5 +58,9 @@ CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON outbox
 CREATE TRIGGER audit AFTER INSERT ON outbox_dlq
     FOR EACH ROW EXECUTE FUNCTION audit_letter();
 
+-- What has become of letters by the end, in the words of the audit.
+CREATE VIEW letters AS SELECT original_id AS id, md5(concat_ws('|', queue, md5(payload),
+    headers::text, us(created_at), timer_id)) AS body FROM outbox_dlq;
+
 -- Handlers and producers are no superusers: they can be denied things.
 GRANT ALL ON biz, effect, cancelled TO campaign;

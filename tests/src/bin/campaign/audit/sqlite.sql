@@ -1,5 +1,6 @@
 -- As on PostgreSQL, but sessions have no names and transactions no numbers. A statement
--- has one time, so `at` is the time that the change itself wrote, cut to milliseconds.
+-- has one time, so `at` is the time that the change itself wrote, cut to milliseconds, unless
+-- that is of a statement before it in its transaction: a second before at most.
 CREATE TABLE biz (key text PRIMARY KEY, queue text NOT NULL, act text NOT NULL,
     delay integer NOT NULL, called integer NOT NULL);
 CREATE TABLE effect (key text NOT NULL);
@@ -7,8 +8,8 @@ CREATE TABLE cancelled (key text NOT NULL);
 CREATE TABLE audit (
     seq integer PRIMARY KEY AUTOINCREMENT,
     at integer NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
-    stmt integer NOT NULL DEFAULT 0, xid integer NOT NULL DEFAULT 0, app text NOT NULL DEFAULT '',
-    op text NOT NULL, id integer NOT NULL, queue text NOT NULL, key text, timer text, body text,
+    stmt integer NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 1000000),
+    xid integer NOT NULL DEFAULT 0, app text NOT NULL DEFAULT '', op text NOT NULL, id integer NOT NULL, queue text NOT NULL, key text, timer text, body text,
     reason text, old_token text, new_token text, old_leased integer, new_leased integer,
     old_due integer, new_due integer, old_deliveries integer, new_deliveries integer,
     old_attempts integer, new_attempts integer
@@ -51,3 +52,7 @@ CREATE TRIGGER audit_letter AFTER INSERT ON outbox_dlq BEGIN
             NEW.headers, NEW.created_at, NEW.timer_id),
         iif(length(CAST(NEW.last_exception AS blob)) > 8192, 'too long', NEW.failure_reason));
 END;
+
+CREATE VIEW letters AS SELECT original_id AS id, concat_ws('|', queue,
+    hex(substr(payload, 1, 300)), length(payload), headers, created_at, timer_id) AS body
+FROM outbox_dlq;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Verdict;
+use super::letters::{acks, is_cancelled};
 use crate::history::{Change, History, Op};
 
 /// Published with a domain row: not by a handler, and not a timer once more.
@@ -43,18 +44,56 @@ pub(super) fn no_message_without_its_data(history: &History) -> Verdict {
     verdict
 }
 
+/// Where a row is at the end.
+#[derive(Default)]
+struct Found<'a> {
+    acked: usize,
+    cancelled: usize,
+    left: usize,
+    /// The bodies of its letters.
+    letters: Vec<Option<&'a str>>,
+}
+
+fn found(history: &History) -> HashMap<i64, Found<'_>> {
+    let mut rows: HashMap<i64, Found<'_>> = HashMap::new();
+    let buried: HashSet<i64> = history
+        .changes
+        .iter()
+        .filter(|change| change.op == Op::Letter)
+        .map(|change| change.id)
+        .collect();
+    let acks = acks(history);
+    for (at, change) in history.changes.iter().enumerate() {
+        // With a letter it went to the dead letters, whatever its handler had said.
+        if change.op == Op::Delete && !buried.contains(&change.id) {
+            let found = rows.entry(change.id).or_default();
+            found.cancelled += usize::from(is_cancelled(change));
+            found.acked += usize::from(acks.contains(&at));
+        }
+    }
+    for (id, _) in &history.left {
+        rows.entry(*id).or_default().left += 1;
+    }
+    for (id, body) in &history.letters {
+        rows.entry(*id).or_default().letters.push(body.as_deref());
+    }
+    rows
+}
+
 pub(super) fn no_message_vanishes(history: &History) -> Verdict {
     let promise = "a committed message is handled, a dead letter, cancelled, or there";
     let mut verdict = Verdict::of("M1", promise);
-    let mut gone: HashSet<i64> = HashSet::new();
-    for change in history.changes.iter().filter(|change| change.op == Op::Delete) {
-        gone.insert(change.id);
-    }
-    let left: HashSet<i64> = history.left.iter().map(|(id, _)| *id).collect();
+    let mut rows = found(history);
     for change in history.changes.iter().filter(|change| change.op == Op::Insert) {
         let (id, key) = (change.id, &change.key);
-        verdict.test(gone.contains(&id) != left.contains(&id), || {
-            format!("row {id} ({key:?}): gone {}, there {}", gone.contains(&id), left.contains(&id))
+        let Found { acked, cancelled, left, letters } = rows.remove(&id).unwrap_or_default();
+        let intact = letters.iter().all(|body| *body == change.body.as_deref());
+        verdict.test(intact && acked + cancelled + left + letters.len() == 1, || {
+            let letters = letters.len();
+            format!(
+                "row {id} ({key:?}): acked {acked}, cancelled {cancelled}, there {left}, \
+                 letters {letters}, as they were: {intact}"
+            )
         });
     }
     verdict

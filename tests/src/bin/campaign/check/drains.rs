@@ -24,8 +24,9 @@ pub(super) fn a_drain_leaves_nothing(history: &History) -> Verdict {
     for sent in history.signals.iter().filter(|it| it.signal == "TERM" && quiet(it.at)) {
         let worker = sent.app.starts_with('w');
         let own = |app: &str| *app == sent.app;
-        let drained =
-            |exit: &&Exit| worker && !by_its_handler(exit) && !before_it_was_ready(history, exit);
+        let drained = |exit: &&Exit| {
+            worker && !by_its_handler(history, exit) && !before_it_was_ready(history, exit)
+        };
         let Some(exit) = history.exit(&sent.app).filter(drained) else { continue };
         // By its own word: sending it takes a process, and hearing it a turn on the machine.
         let heard = history.words("draining").find(|line| own(&line.app));
@@ -75,8 +76,23 @@ pub(super) fn a_worker_ends_only_when_told(history: &History) -> Verdict {
 }
 
 /// One that aborts or exits because its message says so, in the middle of a drain too.
-fn by_its_handler(exit: &Exit) -> bool {
-    exit.status.signal() == Some(6) || exit.status.code() == Some(EXIT)
+fn by_its_handler(history: &History, exit: &Exit) -> bool {
+    let acts: &[&str] = match (exit.status.signal(), exit.status.code()) {
+        (Some(6), _) => &["Abort", "Overflow"],
+        (_, Some(EXIT)) => &["Exit"],
+        _ => return false,
+    };
+    let mut own = history.runs.values().filter(|run| *run.app == exit.app && run.ended.is_none());
+    own.any(|run| {
+        let biz = history.biz.get(&*run.key);
+        run.begun <= exit.at && biz.is_some_and(|biz| acts.contains(&biz.act.as_str()))
+    })
+}
+
+/// From the first fault until a start is over that the last one was in the way of.
+fn amid_faults(history: &History, at: i64) -> bool {
+    let begun = history.done.iter().map(|done| done.from).min();
+    begun.is_some_and(|begun| (begun..history.quiet.0 + GRACE).contains(&at))
 }
 
 fn is_ready(history: &History, exit: &Exit) -> bool {
@@ -92,12 +108,12 @@ fn explained(history: &History, exit: &Exit) -> bool {
     let sent = |signal| history.signals.iter().any(|it| it.app == exit.app && it.signal == signal);
     let ready = is_ready(history, exit);
     match (exit.status.signal(), exit.status.code()) {
-        _ if by_its_handler(exit) => true,
+        _ if by_its_handler(history, exit) => true,
         (Some(9), _) => sent("KILL"),
         (Some(15), _) => sent("TERM") && before_it_was_ready(history, exit),
         (_, Some(0 | 1 | 143)) if sent("TERM") => true,
         // It cannot start without a database.
-        (_, Some(1)) => !ready,
+        (_, Some(1)) => !ready && amid_faults(history, exit.at),
         _ => false,
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Verdict;
-use crate::history::{History, Op, Run};
+use crate::args::Store;
+use crate::history::{Change, History, Op, Run};
 use crate::lease::{Act, End, Lease, claimed_at, ttl};
 
 /// How long a thread may be kept waiting between the check of a lease and the first line
@@ -115,20 +116,59 @@ fn died_with(history: &History, lease: &Lease) -> bool {
     let End::Reclaimed(next) = lease.end else { return false };
     let claim = &history.changes[lease.claim];
     let held = claim.at..=history.changes[next].at;
-    history.exit(&claim.app).is_some_and(|exit| held.contains(&exit.at))
+    // Sessions of SQLite have no names: of whom it was, nobody knows.
+    let own = |app: &str| history.store == Store::Sqlite || *app == *claim.app;
+    history.exits.iter().any(|exit| own(&exit.app) && held.contains(&exit.at))
 }
 
-/// Rows that were judged though they never ran, because of that.
+/// Whether the database heard nothing of the process from the last time that it had the row
+/// to itself until that lease was over: the other case that nobody can tell.
+fn was_unheard_of(history: &History, lease: &Lease) -> bool {
+    let since = lease.kept.last().map_or(lease.claim, |at| *at);
+    let (since, app) = (&history.changes[since], &history.changes[lease.claim].app);
+    let silent = since.at..lease.until;
+    if history.store == Store::Sqlite {
+        // Nor whose a write is: but who was in nobody's way had no reason to be silent.
+        let silencing = ["worker stopped", "file locked"];
+        let mut done = history.done.iter().filter(|done| silencing.contains(&done.kind));
+        return done.any(|done| done.from < silent.end && silent.start < done.to);
+    }
+    let mut others = history.changes.iter().filter(|it| it.app == *app && it.xid != since.xid);
+    !others.any(|change| silent.contains(&change.at))
+}
+
+/// The leases for which a row may be judged that was delivered too often: it was all that ran,
+/// or nobody can tell that it did not.
+fn condemning<'a>(history: &'a History, leases: &[&'a Lease]) -> Vec<&'a Lease> {
+    let told = |lease: &&&Lease| {
+        let excused = || died_with(history, lease) || was_unheard_of(history, lease);
+        is_lost_alone(lease) && (lease.run.is_some() || excused())
+    };
+    leases.iter().filter(told).copied().collect()
+}
+
+fn of_rows(history: &History) -> HashMap<i64, Vec<&Lease>> {
+    let mut leases: HashMap<i64, Vec<&Lease>> = HashMap::new();
+    for lease in &history.leases {
+        leases.entry(lease.id).or_default().push(lease);
+    }
+    leases
+}
+
+fn letters(history: &History) -> impl Iterator<Item = &Change> {
+    history.changes.iter().filter(|change| change.op == Op::Letter)
+}
+
+/// Rows that were judged though they had not begun when they were alone.
 pub fn judged_unstarted(history: &History) -> usize {
-    let judged = history.changes.iter().filter(|change| {
-        change.op == Op::Letter && change.reason.as_deref() == Some("max_deliveries")
+    let leases = of_rows(history);
+    let judged = letters(history).filter(|it| it.reason.as_deref() == Some("max_deliveries"));
+    let unstarted = judged.filter(|letter| {
+        let own = leases.get(&letter.id).map(Vec::as_slice).unwrap_or_default();
+        let condemning = condemning(history, own);
+        !condemning.is_empty() && condemning.iter().all(|lease| lease.run.is_none())
     });
-    let judged: HashSet<i64> = judged.map(|change| change.id).collect();
-    let of_judged = history.leases.iter().filter(|lease| judged.contains(&lease.id));
-    let ran: HashSet<i64> =
-        of_judged.clone().filter(|lease| lease.run.is_some()).map(|lease| lease.id).collect();
-    let unstarted = of_judged.filter(|lease| !ran.contains(&lease.id) && is_lost_alone(lease));
-    unstarted.filter(|lease| died_with(history, lease)).count()
+    unstarted.count()
 }
 
 /// Whether a process died, or was only out of reach for the length of a lease, nobody can
@@ -137,11 +177,8 @@ pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
     let promise =
         "a dead letter failed, was rejected, or was alone until its lease or its process was over";
     let mut verdict = Verdict::of("H5", promise);
-    let mut leases: HashMap<i64, Vec<&Lease>> = HashMap::new();
-    for lease in &history.leases {
-        leases.entry(lease.id).or_default().push(lease);
-    }
-    for letter in history.changes.iter().filter(|change| change.op == Op::Letter) {
+    let leases = of_rows(history);
+    for letter in letters(history) {
         let own = leases.get(&letter.id).map(Vec::as_slice).unwrap_or_default();
         let word = own.last().and_then(|lease| lease.word()).map(|(_, word)| word);
         let reason = letter.reason.as_deref().unwrap_or_default();
@@ -151,10 +188,7 @@ pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
                 matches!(word, Some("fail" | "panic"))
                     || act(history, letter.key.as_deref()) == "Bad"
             }
-            "max_deliveries" => {
-                let ran = own.iter().any(|lease| lease.run.is_some());
-                own.iter().any(|lease| is_lost_alone(lease) && (ran || died_with(history, lease)))
-            }
+            "max_deliveries" => !condemning(history, own).is_empty(),
             _ => false,
         };
         verdict.test(guilty, || {

@@ -1,6 +1,6 @@
 //! How rows leave the table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Verdict;
 use crate::args::Store;
@@ -43,19 +43,33 @@ fn ended_by(history: &History) -> HashMap<usize, &Lease> {
     ends.collect()
 }
 
+/// Whether a delete was that of a timer which nobody had claimed.
+pub(super) fn is_cancelled(change: &Change) -> bool {
+    change.op == Op::Delete && change.old.token.is_none() && change.timer.is_some()
+}
+
+/// The deletes of rows whose handler had said ok under that lease.
+pub(super) fn acks(history: &History) -> HashSet<usize> {
+    let said_ok = |(at, lease): (usize, &Lease)| {
+        let change = &history.changes[at];
+        let (when, word) = lease.word()?;
+        let ok = change.op == Op::Delete && word == "ok" && change.is_behind(when);
+        ok.then_some(at)
+    };
+    ended_by(history).into_iter().filter_map(said_ok).collect()
+}
+
 pub(super) fn a_row_goes_by_its_handlers_word(history: &History) -> Verdict {
     let promise = "a row is deleted after its handler said ok under that lease, or is a letter";
     let mut verdict = Verdict::of("D1", promise);
     let letters = of_rows(history, Op::Letter);
-    let leases = ended_by(history);
+    let (leases, acks) = (ended_by(history), acks(history));
     for (at, change) in history.changes.iter().enumerate() {
-        let cancelled = || change.old.token.is_none() && change.timer.is_some();
-        if change.op != Op::Delete || letters.contains_key(&change.id) || cancelled() {
+        if change.op != Op::Delete || letters.contains_key(&change.id) || is_cancelled(change) {
             continue;
         }
         let word = leases.get(&at).and_then(|lease| lease.word());
-        let ok = word.is_some_and(|(when, word)| word == "ok" && change.is_behind(when));
-        verdict.test(ok, || {
+        verdict.test(acks.contains(&at), || {
             let (id, app) = (change.id, &change.app);
             format!("row {id} ({:?}) was deleted by {app} after {word:?}", change.key)
         });

@@ -10,6 +10,8 @@ mod letters;
 mod model;
 mod repeats;
 mod results;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod times;
 

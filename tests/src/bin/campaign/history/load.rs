@@ -76,6 +76,9 @@ macro_rules! load {
         for row in sqlx::query(left).fetch_all(&mut *connection).await? {
             history.left.push((row.try_get(0)?, row.try_get(1)?));
         }
+        for row in sqlx::query("SELECT id, body FROM letters").fetch_all(&mut *connection).await? {
+            history.letters.push((row.try_get(0)?, row.try_get(1)?));
+        }
     }};
 }
 
@@ -105,6 +108,7 @@ impl History {
             effects: Vec::new(),
             cancelled: Vec::new(),
             left: Vec::new(),
+            letters: Vec::new(),
             events: journal::read(&world.folder, EVENTS)?,
             exits: world.fleet.exits(),
             signals: world.fleet.signals(),
@@ -123,6 +127,7 @@ impl History {
                 let mut file: SqliteConnection = open(world).await?;
                 load!(&mut file, &mut history);
                 file.close().await?;
+                history.allow_for_stops();
             }
         }
         history.leases = Lease::all(&history.changes, &history.runs);
@@ -139,6 +144,7 @@ fn runs(lines: Vec<Line>) -> BTreeMap<(i64, i64), Run> {
                 app: line.app.as_str().into(),
                 id,
                 fence,
+                key: line.word(4).into(),
                 batch: line.word(3) == "batch",
                 begun: line.at,
                 ended: None,

@@ -71,6 +71,7 @@ pub struct Run {
     pub app: Rc<str>,
     pub id: i64,
     pub fence: i64,
+    pub key: Rc<str>,
     pub batch: bool,
     pub begun: i64,
     /// And its word.
@@ -97,6 +98,8 @@ pub struct History {
     pub cancelled: Vec<String>,
     /// Ids and keys that are in the table at the end.
     pub left: Vec<(i64, String)>,
+    /// Ids and bodies of the rows whose letters are in theirs.
+    pub letters: Vec<(i64, Option<String>)>,
     pub events: Vec<Line>,
     pub exits: Vec<Exit>,
     pub signals: Vec<Sent>,
@@ -114,6 +117,18 @@ impl History {
         // From three times `wal_writer_delay` before it, to its end: when it began is
         // known, when the server was gone is not.
         crashes.into_iter().any(|done| (done.from - 1_000_000..done.to + 100_000).contains(&at))
+    }
+
+    /// A process that is stopped in a transaction of SQLite's writes long after what it read.
+    fn allow_for_stops(&mut self) {
+        let stops = self.done.iter().filter(|done| done.kind == "worker stopped");
+        for done in stops {
+            // What it had begun was done when it went on.
+            let stopped = done.from..done.to + 100_000;
+            for change in self.changes.iter_mut().filter(|it| stopped.contains(&it.at)) {
+                change.stmt = change.stmt.min(done.from - (change.at - change.stmt));
+            }
+        }
     }
 
     /// How the process ended, if it did.

@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::args::{Seat, Store};
-use crate::journal::{EVENTS, Journal};
+use crate::journal::{EVENTS, Journal, UNKNOWN};
 use crate::worker::end_with_parent;
 use crate::workload::{draft, waiting};
 use transactions::{Fate, Pool};
@@ -62,13 +62,13 @@ pub async fn produce(seat: Seat) -> Result<()> {
             Ok(Ok(())) if draft.timer && fate == Fate::Commit => timers.push(key.clone()),
             Ok(Ok(())) => {}
             // Whether it has committed is what the domain table says.
-            Ok(Err(_)) | Err(_) => events.write(&format!("unknown {key}")),
+            Ok(Err(_)) | Err(_) => events.write(&format!("{} {key}", fate.without_end())),
         }
         if rng.u32(0..60) == 0 {
             let drafts: Vec<_> =
                 (0..BURST).map(|at| waiting(&mut rng, format!("{key}+{at}"))).collect();
             if !matches!(timeout(PATIENCE, pool.burst(&drafts)).await, Ok(Ok(()))) {
-                events.write(&format!("unknown {key}+0"));
+                events.write(&format!("{UNKNOWN} {key}+0"));
             }
         }
         if rng.u32(0..20) == 0 && !timers.is_empty() {
@@ -77,8 +77,9 @@ pub async fn produce(seat: Seat) -> Result<()> {
                 true => timeout(PATIENCE, pool.cancel(&key)).await,
                 false => timeout(PATIENCE, pool.again(&key)).await,
             };
+            // The key is that of a transaction which has committed long ago.
             if !matches!(told, Ok(Ok(()))) {
-                events.write(&format!("unknown {key}"));
+                events.write(&format!("timer {key}"));
             }
         }
     }

@@ -6,6 +6,7 @@ use sqlx::Transaction;
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::SqlitePool;
 
+use crate::journal::UNKNOWN;
 use crate::workload::{AGAIN_DELAY, Act, Draft, Message};
 
 /// What becomes of a transaction.
@@ -17,6 +18,16 @@ pub(super) enum Fate {
     Savepoint,
     /// The future is dropped half-way.
     Drop,
+}
+
+impl Fate {
+    /// How a transaction of this fate is told of that came to no end.
+    pub(super) fn without_end(self) -> &'static str {
+        match self {
+            Self::Drop => "dropped",
+            Self::Commit | Self::RollBack | Self::Savepoint => UNKNOWN,
+        }
+    }
 }
 
 fn outgoing(draft: &Draft) -> Outgoing {
@@ -156,3 +167,10 @@ transactions!(
     outbox::sqlite::begin,
     "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
 );
+
+#[cfg(test)]
+#[test]
+fn what_is_dropped_on_purpose_is_no_commit_without_an_answer() {
+    assert_ne!(Fate::Drop.without_end(), UNKNOWN);
+    assert_eq!(Fate::Commit.without_end(), UNKNOWN);
+}

@@ -4,7 +4,7 @@
 mod holder;
 mod life;
 #[cfg(test)]
-mod record;
+pub(super) mod record;
 #[cfg(test)]
 mod tests;
 

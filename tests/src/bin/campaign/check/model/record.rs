@@ -9,22 +9,22 @@ use crate::history::{Biz, Change, History, Op, Run, Side};
 use crate::lease::fence;
 use crate::size::Sizes;
 
-pub(super) const MS: i64 = 1_000;
-pub(super) const BEGUN: i64 = 1_000_000_000;
+pub(in crate::check) const MS: i64 = 1_000;
+pub(in crate::check) const BEGUN: i64 = 1_000_000_000;
 
 /// What the audit says of one row, written by whoever the test wants.
-pub(super) struct Record {
-    pub(super) history: History,
-    pub(super) queue: &'static str,
-    pub(super) now: i64,
-    pub(super) row: Side,
+pub(in crate::check) struct Record {
+    pub(in crate::check) history: History,
+    pub(in crate::check) queue: &'static str,
+    pub(in crate::check) now: i64,
+    pub(in crate::check) row: Side,
     /// Of the last claim.
     fence: i64,
 }
 
 impl Record {
     /// Published at once.
-    pub(super) fn of(queue: &'static str) -> Self {
+    pub(in crate::check) fn of(queue: &'static str) -> Self {
         let history = History {
             store: Store::Postgres,
             changes: Vec::new(),
@@ -34,6 +34,7 @@ impl Record {
             effects: Vec::new(),
             cancelled: Vec::new(),
             left: Vec::new(),
+            letters: Vec::new(),
             events: Vec::new(),
             exits: Vec::new(),
             signals: Vec::new(),
@@ -49,7 +50,7 @@ impl Record {
         record
     }
 
-    pub(super) fn write(&mut self, app: &str, op: Op, new: Side) -> &mut Self {
+    pub(in crate::check) fn write(&mut self, app: &str, op: Op, new: Side) -> &mut Self {
         let old = std::mem::replace(&mut self.row, new.clone());
         self.history.changes.push(Change {
             seq: i64::try_from(self.history.changes.len()).unwrap(),
@@ -70,18 +71,22 @@ impl Record {
         self
     }
 
-    pub(super) fn update(&mut self, app: &str, change: impl FnOnce(&mut Side, i64)) -> &mut Self {
+    pub(in crate::check) fn update(
+        &mut self,
+        app: &str,
+        change: impl FnOnce(&mut Side, i64),
+    ) -> &mut Self {
         let mut new = self.row.clone();
         change(&mut new, self.now);
         self.write(app, Op::Update, new)
     }
 
-    pub(super) fn after(&mut self, time: i64) -> &mut Self {
+    pub(in crate::check) fn after(&mut self, time: i64) -> &mut Self {
         self.now += time;
         self
     }
 
-    pub(super) fn claim(&mut self, app: &str, token: &str) -> &mut Self {
+    pub(in crate::check) fn claim(&mut self, app: &str, token: &str) -> &mut Self {
         self.after(20 * MS).update(app, |row, now| {
             row.token = Some(token.into());
             row.leased = now;
@@ -92,30 +97,38 @@ impl Record {
     }
 
     /// The last claim's handler ran, and said this.
-    pub(super) fn run(&mut self, app: &str, word: &str) -> &mut Self {
-        let (fence, begun, ended) = (self.fence, self.now + MS, self.now + 9 * MS);
-        let ended = Some((ended, word.to_owned()));
-        let run = Run { app: app.into(), id: 7, fence, batch: false, begun, ended, starts: 1 };
+    pub(in crate::check) fn run(&mut self, app: &str, word: &str) -> &mut Self {
+        self.starts(app);
+        let run = self.history.runs.get_mut(&(7, self.fence)).unwrap();
+        run.ended = Some((self.now + 9 * MS, word.to_owned()));
+        self
+    }
+
+    /// Its handler has begun, and came to nothing.
+    pub(in crate::check) fn starts(&mut self, app: &str) -> &mut Self {
+        let (fence, begun, ended) = (self.fence, self.now + MS, None);
+        let key = Rc::from("k");
+        let run = Run { app: app.into(), id: 7, fence, key, batch: false, begun, ended, starts: 1 };
         self.history.runs.insert((7, fence), run);
         self
     }
 
-    pub(super) fn renew(&mut self, app: &str) -> &mut Self {
+    pub(in crate::check) fn renew(&mut self, app: &str) -> &mut Self {
         self.after(700 * MS).update(app, |row, now| row.leased = now)
     }
 
-    pub(super) fn mark(&mut self, app: &str, token: &str) -> &mut Self {
+    pub(in crate::check) fn mark(&mut self, app: &str, token: &str) -> &mut Self {
         self.after(20 * MS).update(app, |row, now| {
             row.token = Some(token.into());
             row.leased = now;
         })
     }
 
-    pub(super) fn free(row: &mut Side) {
+    pub(in crate::check) fn free(row: &mut Side) {
         (row.token, row.leased) = (None, 0);
     }
 
-    pub(super) fn retry(&mut self, app: &str, delay: i64) -> &mut Self {
+    pub(in crate::check) fn retry(&mut self, app: &str, delay: i64) -> &mut Self {
         self.after(20 * MS).update(app, |row, now| {
             row.due = now + delay;
             row.attempts += 1;
@@ -123,7 +136,7 @@ impl Record {
         })
     }
 
-    pub(super) fn release(&mut self, app: &str, uncounted: i64) -> &mut Self {
+    pub(in crate::check) fn release(&mut self, app: &str, uncounted: i64) -> &mut Self {
         self.after(20 * MS).update(app, |row, _| {
             row.deliveries -= uncounted;
             if uncounted == 0 {
@@ -133,11 +146,11 @@ impl Record {
         })
     }
 
-    pub(super) fn delete(&mut self, app: &str) -> &mut Self {
+    pub(in crate::check) fn delete(&mut self, app: &str) -> &mut Self {
         self.after(20 * MS).write(app, Op::Delete, Side::default())
     }
 
-    pub(super) fn letter(&mut self, app: &str) -> &mut Self {
+    pub(in crate::check) fn letter(&mut self, app: &str) -> &mut Self {
         let row = self.row.clone();
         self.write(app, Op::Letter, Side::default());
         self.row = row;
@@ -145,14 +158,14 @@ impl Record {
     }
 
     #[track_caller]
-    pub(super) fn is_right(&self) {
+    pub(in crate::check) fn is_right(&self) {
         let verdict = follow(&self.history);
         let changes = self.history.changes.iter().filter(|change| change.op != Op::Letter);
         assert_eq!((verdict.tested, verdict.broken), (changes.count(), Vec::new()));
     }
 
     #[track_caller]
-    pub(super) fn is_wrong(&self, why: &str) {
+    pub(in crate::check) fn is_wrong(&self, why: &str) {
         let broken = follow(&self.history).broken;
         assert!(broken.len() == 1 && broken[0].contains(why), "{broken:?}");
     }
