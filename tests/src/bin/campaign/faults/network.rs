@@ -23,11 +23,11 @@ async fn over(
     let mut hit = |seat: &&Arc<Seat>, share: f64| seat.app().is_some() && rng.f64() < share;
     let mut seats: Vec<_> = world.fleet.workers.iter().filter(|seat| hit(seat, share)).collect();
     seats.extend(world.fleet.producers.iter().filter(|seat| hit(seat, share / 3.0)));
-    let nets = || seats.iter().filter_map(|seat| seat.net.as_ref());
-    nets().for_each(|net| net.set(&change));
+    let nets = seats.iter().filter_map(|seat| seat.net.as_ref());
+    let begun: Vec<_> = nets.map(|net| (net, net.begin(&change))).collect();
     sleep(time).await;
-    nets().for_each(|net| net.clear());
-    Ok(!seats.is_empty())
+    begun.iter().for_each(|(net, fault)| net.end(*fault));
+    Ok(!begun.is_empty())
 }
 
 /// What was sent arrives when its lease is over: for good tokens to stop.
