@@ -105,6 +105,38 @@ mod there {
         ("early-retry", "-- Puts failed rows off", &[("* interval '1 m", "* interval '0.5 m")]),
     ];
 
+    /// The same of SQLite. What stands there has no parameter: in a trigger it is called
+    /// otherwise.
+    const ON_SQLITE: &[(&str, &str, &[Edit])] = &[
+        ("claim-over-lease", PLACES, &[("AS INTEGER) - ?2)", "AS INTEGER) - ?2 / 2)")]),
+        (
+            "early-claim",
+            PLACES,
+            &[(
+                "next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+                "next_attempt_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) + 1000000",
+            )],
+        ),
+        ("stale-lease", PLACES, &[("AS INTEGER)\nFROM", "AS INTEGER) - 1500000\nFROM")]),
+        ("stale-lease", "-- Starts a lease anew", &[("AS INTEGER),", "AS INTEGER) - 1500000,")]),
+        (
+            "uncounted-delivery",
+            "-- Leases one row that claim_places found",
+            &[("min(deliveries_count, 9223372036854775806) + 1", "deliveries_count")],
+        ),
+        (
+            "early-retry",
+            "-- Puts a failed row off",
+            &[("next_attempt_at = CAST", "next_attempt_at = -50000 + CAST")],
+        ),
+        (
+            "letter-without-headers",
+            "-- Copies a row that failed for good",
+            &[("SELECT id, queue, payload, headers,", "SELECT id, queue, payload, NULL,")],
+        ),
+    ];
+
+    const PLACES: &str = "-- Finds due rows of one queue, in order";
     const CLAIM: &str = "-- Leases due rows, free ones";
     /// Of one queue: what waits behind a wake, and what drains.
     const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
@@ -123,11 +155,12 @@ mod there {
         "",
     );
 
-    /// The text of a statement of PostgreSQL's with the bug in it, if it is one of that.
+    /// The text of a statement with the bug in it, if it is one of that.
     pub(crate) fn edited(text: &str) -> String {
         let mut text = text.to_owned();
         let (own, which) = (|bug| planted(bug), text.clone());
-        for (_, _, edits) in STATEMENTS.iter().filter(|it| own(it.0) && which.starts_with(it.1)) {
+        let all = STATEMENTS.iter().chain(ON_SQLITE);
+        for (_, _, edits) in all.filter(|it| own(it.0) && which.starts_with(it.1)) {
             for (before, after) in *edits {
                 assert!(text.contains(before), "a bug has no place any more: {before}");
                 text = text.replace(before, after);
@@ -139,14 +172,17 @@ mod there {
     #[cfg(test)]
     #[test]
     fn every_bug_has_its_place_in_a_statement() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/postgres/sql");
-        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-        let texts: Vec<_> = files.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
-        for (bug, start, edits) in STATEMENTS {
-            let of_it = || texts.iter().filter(|text| text.starts_with(start));
-            assert_ne!(of_it().count(), 0, "{bug}: nothing begins with {start:?}");
-            for (before, _) in *edits {
-                assert!(of_it().all(|text| text.contains(before)), "{bug}: {before}");
+        for (store, statements) in [("postgres", STATEMENTS), ("sqlite", ON_SQLITE)] {
+            let folder = format!("{}/src/store/{store}/sql", env!("CARGO_MANIFEST_DIR"));
+            let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            let read = |path| std::fs::read_to_string(path).ok();
+            let texts: Vec<_> = files.filter_map(read).collect();
+            for (bug, start, edits) in statements {
+                let of_it = || texts.iter().filter(|text| text.starts_with(start));
+                assert_ne!(of_it().count(), 0, "{bug}: nothing begins with {start:?}");
+                for (before, _) in *edits {
+                    assert!(of_it().all(|text| text.contains(before)), "{bug}: {before}");
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::args::Args;
+use crate::args::{Args, Store};
 
 /// Each with the properties of which it breaks one at least.
 const BUGS: [(&str, &[&str]); 22] = [
@@ -36,12 +36,30 @@ const BUGS: [(&str, &[&str]); 22] = [
     ("", &[]),
 ];
 
+/// Those that a file can have, too, of which it is judged.
+const OF_A_FILE: [&str; 12] = [
+    "worker-as-token",
+    "letter-without-headers",
+    "ack-first",
+    "panic-is-ok",
+    "no-deadline-check",
+    "guilty-by-neighbour",
+    "claim-over-lease",
+    "stale-lease",
+    "early-claim",
+    "early-retry",
+    "uncounted-delivery",
+    "",
+];
+
 /// True when each is caught, and nothing where there is none.
 pub async fn all(args: &Args, bug: &str, seed: u64) -> Result<bool> {
     if !cfg!(outbox_planted) {
         bail!("no bug can be planted in this build; see `scripts/planted`");
     }
-    let chosen: Vec<_> = BUGS.into_iter().filter(|(one, _)| bug == "all" || *one == bug).collect();
+    let had = |one: &str| args.store == Store::Postgres || OF_A_FILE.contains(&one);
+    let asked = |one: &str| bug == "all" || one == bug;
+    let chosen: Vec<_> = BUGS.into_iter().filter(|(one, _)| had(one) && asked(one)).collect();
     if chosen.is_empty() {
         bail!("{bug:?} is none of {:?}", BUGS.map(|(one, _)| one));
     }
@@ -85,4 +103,66 @@ async fn broken(args: &Args, bug: &str, seed: u64) -> Result<Vec<(String, u64, S
         Some((id.clone(), count, it["first"].to_string()))
     });
     Ok(counts.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::{BUGS, OF_A_FILE};
+
+    /// The names that a text gives as `planted("name")`.
+    fn asked(text: &str) -> impl Iterator<Item = String> {
+        let behind = text.split("planted(\"").skip(1);
+        behind.filter_map(|text| Some(text.split_once('"')?.0.to_owned()))
+    }
+
+    /// Those of the bugs in statements: nothing else there is in words with hyphens alone.
+    fn edited<'a>(text: &'a str, list: &str) -> impl Iterator<Item = String> + use<'a> {
+        let statements = text.split_once(list).unwrap().1;
+        let statements = statements.split_once("\n    ];").unwrap().0;
+        let is_name = |it: &&str| {
+            it.contains('-') && it.chars().all(|char| char == '-' || char.is_ascii_lowercase())
+        };
+        statements.split('"').filter(is_name).map(str::to_owned)
+    }
+
+    fn all(folder: &Path, names: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                all(&path, names);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                names.extend(asked(&fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn every_bug_is_looked_for_and_is_there() {
+        let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../outbox/src");
+        let mut there = BTreeSet::new();
+        all(&library, &mut there);
+        assert!(there.contains("ack-first"), "{there:?}");
+        let text = fs::read_to_string(library.join("planted.rs")).unwrap();
+        let of_a_file: BTreeSet<_> =
+            edited(&text, "const ON_SQLITE").chain(there.iter().cloned()).collect();
+        let missing = OF_A_FILE.iter().find(|bug| !bug.is_empty() && !of_a_file.contains(**bug));
+        assert_eq!(missing, None, "of SQLite");
+        there.extend(edited(&text, "const ON_SQLITE"));
+        assert!(there.contains("early-retry"), "{there:?}");
+        assert_eq!(edited(&text, "const ON_SQLITE").find(|it| !OF_A_FILE.contains(&&**it)), None);
+        there.extend(edited(&text, "const STATEMENTS"));
+        let named = BUGS.iter().map(|(bug, _)| (*bug).to_owned()).filter(|bug| !bug.is_empty());
+        assert_eq!(there, named.collect());
+    }
+
+    #[test]
+    fn as_many_bugs_are_promised() {
+        let guarantees = include_str!("../../../../docs/guarantees.md");
+        let told = format!("{0} of {0}, each within a minute", BUGS.len() - 1);
+        assert!(guarantees.contains(&told), "{told}");
+    }
 }
