@@ -43,6 +43,9 @@ pub enum What {
         queue: String,
         processes: usize,
     },
+    Deafened {
+        queue: String,
+    },
     Started {
         session: u32,
     },
@@ -135,6 +138,7 @@ impl Journal {
             Told::Sent { session, action } => What::Sent { session, action },
             Told::Fault { session, action, fault } => What::Fault { session, action, fault },
             Told::Woke { queue, processes } => What::Woke { queue: queue.into(), processes },
+            Told::Deafened { queue } => What::Deafened { queue: queue.into() },
             Told::Started { session } => What::Started { session },
             Told::Crashed { session, place } => What::Crashed { session, place },
             Told::Draining { session } => What::Draining { session },

@@ -53,6 +53,7 @@ pub fn text(journal: &[Entry]) -> String {
             What::Sent { session, action } => format!("{session} sends {action}"),
             What::Fault { session, action, fault } => format!("{session} {action}: {fault:?}"),
             What::Woke { queue, processes } => format!("{queue} wakes {processes}"),
+            What::Deafened { queue } => format!("{queue} deafens one"),
             What::Started { session } => format!("{session} starts"),
             What::Crashed { session, place } => format!("{session} crashes: {place:?}"),
             What::Draining { session } => format!("{session} drains"),

@@ -23,6 +23,10 @@ pub enum Told<'a> {
         queue: &'a str,
         processes: usize,
     },
+    /// A process hears of nothing any more until it listens again; it was to be woken for this.
+    Deafened {
+        queue: &'a str,
+    },
     Started {
         session: u32,
     },

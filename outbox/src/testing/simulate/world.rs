@@ -215,6 +215,7 @@ impl World {
         for mailbox in mailboxes.iter().filter_map(Weak::upgrade).filter(|it| it.wants(queue)) {
             if self.strikes(self.weather.broken_wakes) {
                 mailbox.cut();
+                self.tell(&Told::Deafened { queue });
             } else if !self.strikes(self.weather.lost_wakes) {
                 mailbox.put(Wake::Queue(queue.to_owned()));
                 processes += 1;

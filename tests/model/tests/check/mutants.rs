@@ -50,3 +50,10 @@ fn every_property_is_broken_by_a_mutant() {
     let unbroken: Vec<_> = Property::ALL.into_iter().filter(|it| !breaks(it)).collect();
     assert!(unbroken.is_empty(), "no mutant breaks {unbroken:?}");
 }
+
+#[test]
+fn as_many_mutants_are_promised() {
+    let guarantees = include_str!("../../../../docs/guarantees.md");
+    let told = format!("{0} of {0} mutants refuted", Mutant::ALL.len());
+    assert!(guarantees.contains(&told), "{told}");
+}
