@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use outbox::App;
+use outbox::{App, Outgoing};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::wait::{eventually, soon};
@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use super::fault::{Counts, Fault, SHORT_LEASE};
 use super::run::{Flow, Played, sweep};
 use super::stage::Stage;
-use super::work::{PROBE, Work, Worker};
+use super::work::{FIRST, PROBE, Work, Worker};
 
 macro_rules! swept {
     ($($test:ident: $work:ident,)*) => {
@@ -26,6 +26,9 @@ macro_rules! swept {
 
 swept! {
     a_claim_survives_a_fault_at_any_message: Claim,
+    a_claim_behind_a_wake_survives_a_fault_at_any_message: ClaimFew,
+    a_claim_of_a_large_row_survives_a_fault_at_any_message: ClaimLarge,
+    a_claim_of_a_backlog_survives_a_fault_at_any_message: ClaimFull,
     an_ack_survives_a_fault_at_any_message: Ack,
     a_batch_of_acks_survives_a_fault_at_any_message: BatchAck,
     an_ack_that_publishes_survives_a_fault_at_any_message: AckPublishing,
@@ -57,18 +60,21 @@ impl Flow for Work {
         let app = App::postgres(stage.pool.clone()).names(stage.names.clone());
         let app = app.only([worker.subscriber()]);
         // A start looks, in a transaction, if there is a pooler. No lent one comes before
-        // there is a message.
-        let lent = self == Work::Transaction;
-        if !lent {
-            stage.publish(1..=self.messages()).await;
+        // there is a message. And the first claim knows nothing of what there is.
+        let waits = self.is_of_one_that_waits();
+        if !waits {
+            self.publish(&stage).await;
             stage.proxy.arm(self.what(), fault);
+        } else if self != Work::Transaction {
+            stage.publish([FIRST]).await;
         }
         let mut begun = Instant::now();
         let mut running = soon("it starts", app.start()).await.unwrap();
-        if lent {
+        if waits {
+            eventually("it waits", async || stage.rows().await == 0).await;
             stage.proxy.arm(self.what(), fault);
             begun = Instant::now();
-            stage.publish(1..=self.messages()).await;
+            self.publish(&stage).await;
         }
         if self == Work::Drain {
             eventually("a handler runs", async || worker.notes.runs_of(1) > 0).await;
@@ -116,6 +122,15 @@ impl Flow for Work {
 const PERMITS: usize = 100;
 
 impl Work {
+    async fn publish(self, stage: &Stage) {
+        if self == Self::ClaimLarge {
+            let large = " ".repeat(300_000) + "1";
+            stage.send(1, Outgoing::raw("q", large)).await;
+        } else {
+            stage.publish(1..=self.messages()).await;
+        }
+    }
+
     /// What else there is in the end, once for each message.
     async fn check(self, stage: &Stage) {
         let receipts = stage.int("SELECT count(*) FROM outbox WHERE queue = 'receipts'").await;

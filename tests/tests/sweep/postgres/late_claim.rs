@@ -84,7 +84,7 @@ async fn a_claim_that_is_cut_while_the_table_is_locked_is_given_back(db: &Db) {
     let mut other = PgConnection::connect_with(&stage.direct.connect_options()).await.unwrap();
     other.execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
     other.execute("INSERT INTO outbox (queue, payload) VALUES ('q', '1')").await.unwrap();
-    stage.proxy.arm(Work::Claim.what(), Some(PREPARED));
+    stage.proxy.arm(Work::ClaimFew.what(), Some(PREPARED));
     both_wait(&stage).await;
     other.execute("COMMIT").await.unwrap();
     is_handled_soon(stage, &worker, running).await;

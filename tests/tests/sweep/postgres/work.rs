@@ -16,6 +16,8 @@ use super::notes::Notes;
 use super::stage::Stage;
 use super::what::What;
 
+/// Handled before anything is counted.
+pub const FIRST: i64 = 0;
 /// Shows that the app goes on after the fault.
 pub const PROBE: i64 = 100;
 const SOON: Duration = Duration::from_millis(50);
@@ -23,6 +25,12 @@ const SOON: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Claim,
+    /// What follows a wake.
+    ClaimFew,
+    /// And what follows that where there is a row which is not for it.
+    ClaimLarge,
+    /// What drains a backlog.
+    ClaimFull,
     Ack,
     /// Several rows in one statement.
     BatchAck,
@@ -42,7 +50,15 @@ impl Work {
     pub fn what(self) -> What {
         // As their files begin.
         What::Statement(match self {
-            Self::Claim => "-- Leases due rows",
+            Self::Claim | Self::ClaimLarge => "-- Leases due rows, free ones",
+            Self::ClaimFew => concat!(
+                "-- Leases due rows as claim.sql does, for the one queue of one claim ",
+                "that expects few"
+            ),
+            Self::ClaimFull => concat!(
+                "-- Leases due rows as claim.sql does, for the one queue of one claim ",
+                "that expects as many"
+            ),
             Self::Ack | Self::BatchAck => {
                 "-- Deletes handled rows whose lease still holds, and returns"
             }
@@ -59,13 +75,25 @@ impl Work {
         match self {
             // BEGIN, a write, a publish, the ack, COMMIT.
             Self::Transaction => Counts { sent: 20, answered: 25 },
+            // It may be prepared.
+            Self::ClaimFew | Self::ClaimLarge => Counts { sent: 3, answered: 4 },
             // Preparing it and running it.
             _ => Counts { sent: 6, answered: 8 },
         }
     }
 
     pub fn messages(self) -> i64 {
-        if matches!(self, Self::BatchAck | Self::Drain) { 5 } else { 1 }
+        match self {
+            Self::BatchAck | Self::Drain => 5,
+            // Of which the first claim takes as many as it asks for, and leaves most.
+            Self::ClaimFull => 20,
+            _ => 1,
+        }
+    }
+
+    /// Whether it is about what comes once an app waits for messages.
+    pub fn is_of_one_that_waits(self) -> bool {
+        matches!(self, Self::ClaimFew | Self::ClaimLarge | Self::Transaction)
     }
 
     /// How often each handler runs where nothing fails.
@@ -115,14 +143,14 @@ impl Worker {
             .retry(Constant::new(SOON))
             .max_workers(workers)
             .fetch_batch(5)
-            .max_poll(Duration::from_secs(1))
+            .max_poll(if self.work == Work::ClaimFew { LONG_LEASE } else { Duration::from_secs(1) })
     }
 
     async fn run(self, context: Context) -> Result<Outcome, BoxError> {
         let n: i64 = context.decode()?;
         let first = self.notes.starts(&context, n) == 1;
         match self.work {
-            _ if n == PROBE => {}
+            _ if n == PROBE || n == FIRST => {}
             Work::Retry if first => return Err("at first".into()),
             Work::DeadLetter => return Ok(Outcome::reject("swept")),
             Work::Snooze if first => return Ok(Outcome::Snooze(SOON)),
