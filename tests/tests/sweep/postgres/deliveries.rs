@@ -108,6 +108,10 @@ impl Flow for Work {
         wrong.extend(worker.notes.violations(&acked));
         assert!(wrong.is_empty(), "{wrong:#?}");
         self.check(&stage).await;
+        if let (None, Some(written)) = (fault, self.written_together()) {
+            let rows = stage.first_written(written).await;
+            assert!(rows > 1, "{rows} is no batch: {written}");
+        }
         let again = (1..=self.messages()).any(|n| worker.notes.runs_of(n) > self.runs());
         if cut {
             assert!(!again || self.may_run_again(), "a handler ran again");

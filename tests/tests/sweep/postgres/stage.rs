@@ -132,6 +132,15 @@ impl Stage {
         sqlx::query_as(sql).fetch_all(&self.direct).await.unwrap()
     }
 
+    /// Rows to which the first statement of a kind wrote.
+    pub async fn first_written(&self, kind: &str) -> i64 {
+        let of_first = format!(
+            "SELECT count(*) FROM audit WHERE op = '{kind}' AND xid =
+             (SELECT xid FROM audit WHERE op = '{kind}' ORDER BY seq LIMIT 1)"
+        );
+        self.int(of_first).await
+    }
+
     /// Takes everything away.
     pub async fn strike(self) {
         self.pool.close().await;

@@ -91,6 +91,15 @@ impl Work {
         }
     }
 
+    /// What the audit calls that of which it is about several in one statement.
+    pub fn written_together(self) -> Option<&'static str> {
+        match self {
+            Self::BatchAck => Some("delete"),
+            Self::Drain => Some("give back"),
+            _ => None,
+        }
+    }
+
     /// Whether it is about what comes once an app waits for messages.
     pub fn is_of_one_that_waits(self) -> bool {
         matches!(self, Self::ClaimFew | Self::ClaimLarge | Self::Transaction)
