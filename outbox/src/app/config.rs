@@ -206,6 +206,9 @@ fn unset(mistakes: &mut Vec<String>) -> Database {
 #[cfg(all(test, feature = "postgres", feature = "sqlite"))]
 mod tests {
     use super::*;
+    use crate::error::Error;
+    use crate::extract::{State, Tx};
+    use crate::subscriber::Subscriber;
 
     fn mistakes(set: &[(&str, &str)]) -> Vec<String> {
         let get =
@@ -228,6 +231,22 @@ mod tests {
         ]);
         assert_eq!(found.len(), 9, "{found:#?}");
         assert!(!found.join(" ").contains("hunter2"));
+    }
+
+    /// That of the URL is enough.
+    #[tokio::test]
+    async fn of_a_wrong_url_no_handler_with_a_transaction_is_told() {
+        let app = from_lookup(|key| (key == "DATABASE_URL").then(|| "mysql://h/db".to_owned()));
+        let handler = |name| Subscriber::new(name, name, |_| async {});
+        let lent = [
+            handler("a").requires::<Tx<sqlx::Postgres>>(),
+            handler("b").requires::<Tx<sqlx::Sqlite>>(),
+            handler("c").requires::<State<u8>>(),
+        ];
+        let Err(Error::Launch(reasons)) = app.only(lent).start().await else { panic!("it runs") };
+        assert_eq!(reasons.len(), 2, "{reasons:#?}");
+        assert!(reasons[0].contains("`DATABASE_URL`"), "{reasons:#?}");
+        assert!(reasons[1].contains("`State<u8>`"), "{reasons:#?}");
     }
 
     #[tokio::test]

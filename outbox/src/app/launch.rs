@@ -93,8 +93,9 @@ impl App {
     /// The states, with the transactions of this database.
     fn states_on(&self, database: &Database) -> States {
         let mut states = (*self.states).clone();
-        if let Some(lender) = database.lender() {
-            states.lend(lender);
+        match database.lender() {
+            Some(lender) => states.lend(lender),
+            None => states.deprive(),
         }
         states
     }

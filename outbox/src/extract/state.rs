@@ -60,6 +60,8 @@ pub struct States {
     values: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
     /// Where `Tx` comes from; known when the app starts.
     lender: Option<Lender>,
+    /// There is no database, and that is told of by itself.
+    deprived: bool,
 }
 
 impl States {
@@ -91,6 +93,15 @@ impl States {
 
     pub(crate) fn lend(&mut self, lender: Lender) {
         self.lender = Some(lender);
+    }
+
+    /// No database was found to lend transactions of. Who wants one is not to blame.
+    pub(crate) fn deprive(&mut self) {
+        self.deprived = true;
+    }
+
+    pub(crate) fn is_deprived(&self) -> bool {
+        self.deprived
     }
 
     pub(crate) fn lender(&self) -> Option<&Lender> {

@@ -215,13 +215,15 @@ impl<DB: Lends> FromContext for Tx<DB> {
         match states.lender().map(Lender::database) {
             Some(there) if there == DB::NAME => Ok(()),
             Some(there) => Err(format!("it wants {wanted}, but transactions are lent of {there}")),
+            None if states.is_deprived() => Ok(()),
             None if sqlite => Err(format!(
                 "it wants {wanted}, and there is no database: a `TestBroker` takes one with \
                  `.transactions(pool)`"
             )),
             None => Err(format!(
                 "it wants {wanted}, and there is no database: in a test run it by \
-                 `App::postgres(pool)`, because a `TestBroker` lends transactions of SQLite"
+                 `App::postgres(pool)`, because a `TestBroker` lends transactions of SQLite; \
+                 `TestBroker::with([..])` takes the handlers to test, without this one"
             )),
         }
     }
