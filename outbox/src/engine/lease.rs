@@ -180,6 +180,14 @@ impl Leases {
         (due, first)
     }
 
+    /// The subscribers whose handlers run.
+    pub(super) fn running(&self) -> BTreeSet<&'static str> {
+        let held = self.held();
+        let deliveries = held.iter().map(|(_, one)| one.context.delivery());
+        let begun = deliveries.filter(|delivery| delivery.began.get().is_some());
+        begun.map(|delivery| delivery.common.subscriber).collect()
+    }
+
     /// Runs that have become long since this was last asked.
     pub(super) fn long(&self, now: Instant) -> Vec<Context> {
         let mut held = self.held();

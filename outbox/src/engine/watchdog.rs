@@ -50,9 +50,10 @@ impl Watchdog {
                 }
                 if own.is_none() {
                     warn!(
-                        target: TARGET,
-                        "handlers block the runtime, so that nothing else runs; leases are extended \
-                         from another thread. Use a plain `fn`, or `spawn_blocking`"
+                        target: TARGET, running = ?shared.leases.running(),
+                        "handlers block the runtime, so that nothing else runs: some of the subscribers \
+                         that are running; leases are extended from another thread. Use a plain \
+                         `fn`, or `spawn_blocking`"
                     );
                     let started = runtime::Builder::new_current_thread().enable_all().build();
                     own = started.ok().map(|runtime| {

@@ -39,7 +39,9 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each was delivered once");
     assert_eq!(db.letters().await, 0);
-    let warned = capture::count(|line| line.says("message", "handlers block the runtime"));
+    let warned = capture::count(|line| {
+        line.says("message", "handlers block the runtime") && line.says("running", "\"blocking\"")
+    });
     assert!(warned > 0);
 }
 
