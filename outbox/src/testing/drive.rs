@@ -21,12 +21,16 @@ use crate::extract::Lender;
 use crate::publish::Tally;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Claimed, Expects, Store, new_token};
-use crate::subscriber::Few;
+use crate::subscriber::{Few, HandlerError};
 use crate::telemetry::Sinks;
 use crate::unpoisoned::Locked as _;
 
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
+
+/// Instead of that, the time passes in which a connection would come.
+const PAUSED: &str = "tokio's clock is paused, and does not wait for the database of \
+    `.transactions(..)`: a transaction did not begin or commit in time; let the clock run";
 
 tokio::task_local! {
     /// Whose handlers run around this: what these publish to the same broker runs afterwards.
@@ -153,6 +157,9 @@ impl TestBroker {
             settled = run => settled,
             () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Few::new(),
         };
+        if is_virtual && self.setup().states.lender().is_some() {
+            assert!(!settled.iter().any(|one| is_put_off(one)), "{PAUSED}");
+        }
         // A row that is judged without a run has no handler to die in. What is settled
         // already has had its run.
         let ran = settled.len() < calls.len()
@@ -314,6 +321,13 @@ impl TestBroker {
         let by = time.duration_since(self.now()).unwrap_or_default();
         self.store.advance(by);
     }
+}
+
+/// Whether its transaction did not begin, or did not commit.
+fn is_put_off(settling: &Settling) -> bool {
+    let kind = settling.report.exception_type.as_deref();
+    kind == Some(HandlerError::TRANSACTION)
+        && matches!(settling.settlement, Settlement::Release { .. })
 }
 
 /// Whether tokio's clock is paused, which it tells nobody: no time passes on it now.

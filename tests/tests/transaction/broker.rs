@@ -68,6 +68,17 @@ async fn without_a_database_the_broker_says_how_to_give_one() {
     assert!(reasons[0].contains(".transactions(pool)"), "{reasons:?}");
 }
 
+/// The only connection is taken, and no time is waited for it.
+#[tokio::test]
+#[should_panic = "tokio's clock is paused"]
+async fn a_paused_clock_is_named_where_a_transaction_does_not_begin() {
+    let pool = pool().await;
+    let _taken = pool.acquire().await.unwrap();
+    tokio::time::pause();
+    let broker = TestBroker::with([book::subscriber()]).transactions(pool.clone());
+    broker.publish("payments", &7).await.unwrap();
+}
+
 #[subscriber("elsewhere")]
 async fn elsewhere(_: i64, _: Tx<sqlx::Postgres>) {}
 
