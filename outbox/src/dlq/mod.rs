@@ -13,6 +13,7 @@ mod dry_run;
 mod filter;
 mod groups;
 mod letter;
+mod named;
 mod partitions;
 mod read;
 mod replay;

@@ -262,26 +262,21 @@ impl DeadLetters {
     ) -> Result<u64> {
         let named = filter.ids.iter().flatten().copied();
         let others: Vec<i64> = named.filter(|id| !reached.contains(id)).collect();
-        let mut kept = 0;
-        for ids in others.chunks(BATCH as usize) {
-            let asked = Filter { status: None, ..filter.clone() }.ids(ids.iter().copied());
-            let found = on_desk!(self.operator, desk => desk.statuses(&asked).await)?;
-            let missed =
-                Filter::new().ids(ids.iter().copied().filter(|id| !found.contains_key(id)));
-            let left_out = on_desk!(self.operator, desk => desk.statuses(&missed).await)?;
-            let why = |id: &i64| match found.get(id) {
-                None if left_out.contains_key(id) => Some(Kept::LeftOut),
-                None => Some(Kept::Unknown),
-                Some(Status::Failed) if limited => None,
-                Some(Status::Failed) => Some(Kept::Locked),
-                Some(status) => Some(Kept::Done(*status)),
+        let why = |(letter, standing)| {
+            let kept = match standing {
+                Err(missing) => missing,
+                Ok(Status::Failed) if limited => return None,
+                Ok(Status::Failed) => Kept::Locked,
+                Ok(status) => Kept::Done(status),
             };
-            let of = |id: &i64| Some(Replayed { letter: *id, row: Err(why(id)?) });
-            let batch: Vec<_> = ids.iter().filter_map(of).collect();
-            kept += batch.len() as u64;
-            told(&batch);
+            Some(Replayed { letter, row: Err(kept) })
+        };
+        let standing = self.standing(filter, &others).await?;
+        let kept: Vec<_> = standing.into_iter().filter_map(why).collect();
+        if !kept.is_empty() {
+            told(&kept);
         }
-        Ok(kept)
+        Ok(kept.len() as u64)
     }
 }
 

@@ -189,7 +189,8 @@ async fn letters_are_resolved_and_ignored(db: &Db) {
     let text = run(db, &["dlq", "resolve", &one, "--note", "by hand"]).await.good();
     assert_eq!(text, "1 letter resolved\n");
     let again = run(db, &["dlq", "resolve", &one]).await;
-    assert_eq!((again.code, again.out.contains("1 of those named are not open")), (1, true));
+    let told = format!("0 letters resolved\n  letter {one}: it is resolved already\n");
+    assert_eq!((again.code, again.out), (1, told));
     let two = id_of(db, 2).await.to_string();
     assert_eq!(json(db, &["dlq", "resolve", &two]).await["resolved"], 1);
     let refused = run(db, &["dlq", "ignore", "--queue", "orders"]).await;
@@ -289,7 +290,18 @@ async fn an_unknown_letter_is_an_error(db: &Db) {
     for id in ["4711", &open] {
         let purge = run(db, &["dlq", "purge", id, "--yes"]).await;
         assert_eq!((purge.code, db.letters().await), (1, 1), "{purge:?}");
-        assert!(purge.out.contains("1 of those named are not resolved or ignored"), "{purge:?}");
+        let why = if id == "4711" { "there is no such letter" } else { "it is open" };
+        assert_eq!(purge.out, format!("0 letters deleted\n  letter {id}: {why}\n"));
+    }
+    for verb in ["resolve", "ignore"] {
+        let ran = run(db, &["dlq", verb, "4711", "--json"]).await;
+        assert_eq!(ran.code, 1, "{ran:?}");
+        let kept = serde_json::json!([{ "letter": 4711, "kept": "there is no such letter" }]);
+        assert_eq!(ran.json()["letters"], kept);
+        let ran = run(db, &["dlq", verb, "4711", &open, "--yes"]).await;
+        assert!(ran.code == 1 && ran.out.starts_with("1 letter "), "{ran:?}");
+        assert!(ran.out.ends_with("\n  letter 4711: there is no such letter\n"), "{ran:?}");
+        db.exec("UPDATE outbox_dlq SET status = 'failed', resolved_at = NULL").await;
     }
     db.exec("DROP TABLE outbox_dlq").await;
     let missing = run(db, &["dlq", "list", "--json"]).await;

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
+use super::left::Left;
 use super::selection::{Selection, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
@@ -52,6 +53,7 @@ impl Mark {
         // Those that are counted, and no others.
         let filter = letters.open_letters(&filter).await?;
         let open = letters.count(&filter).await?;
+        let left = Left::of(letters, &filter, |one| one == Status::Failed).await?;
         if open > 1 {
             let many = shown::letters(open);
             self.consent.or_else(&format!("{verb} {many}{which}"), so_far(&filter))?;
@@ -73,15 +75,13 @@ impl Mark {
             return Err(trouble);
         }
         let named = self.selection.ids().len() as u64;
-        context.out.result(&json!({ status.as_str(): marked, "whole": true }), || {
+        let value = json!({ status.as_str(): marked, "whole": true, "letters": left.value() });
+        context.out.result(&value, || {
             let many = shown::letters(marked);
-            match (named.checked_sub(marked), open.checked_sub(marked)) {
-                (_, Some(left @ 1..)) => format!("{many} {status}; {}", shown::locked(left)),
-                (Some(left @ 1..), _) => {
-                    format!("{many} {status}; {left} of those named are not open")
-                }
+            left.behind(match open.checked_sub(marked) {
+                Some(locked @ 1..) => format!("{many} {status}; {}", shown::locked(locked)),
                 _ => format!("{many} {status}"),
-            }
+            })
         });
         Ok(if marked < named.max(open) { Done::Bad } else { Done::Good })
     }

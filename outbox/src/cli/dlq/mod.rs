@@ -2,6 +2,7 @@
 
 mod dry_run;
 mod groups;
+mod left;
 mod list;
 mod mark;
 mod partitions;

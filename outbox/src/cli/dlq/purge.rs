@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
+use super::left::Left;
 use super::selection::{Selection, When, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
@@ -52,6 +53,8 @@ impl Purge {
         // As many as are counted, and no more: others may be closed meanwhile.
         let filter = letters.failed_by_now(&filter).await?;
         let count = letters.count_purged(&filter).await?;
+        let is_purged = |one| status.map_or(one != Status::Failed, |wanted| wanted == one);
+        let left = Left::of(letters, &filter, is_purged).await?;
         if count > 0 {
             let kind = status.map_or_else(|| "resolved or ignored".into(), |one| one.to_string());
             let open =
@@ -76,16 +79,13 @@ impl Purge {
             return Err(trouble);
         }
         let named = self.selection.ids().len() as u64;
-        context.out.result(&json!({ "purged": purged, "whole": true }), || {
+        let value = json!({ "purged": purged, "whole": true, "letters": left.value() });
+        context.out.result(&value, || {
             let many = shown::letters(purged);
-            match (named.checked_sub(purged), count.checked_sub(purged)) {
-                (_, Some(left @ 1..)) => format!("{many} deleted; {}", shown::locked(left)),
-                (Some(left @ 1..), _) => {
-                    let kind = status.map_or("resolved or ignored".into(), |one| one.to_string());
-                    format!("{many} deleted; {left} of those named are not {kind}")
-                }
+            left.behind(match count.checked_sub(purged) {
+                Some(locked @ 1..) => format!("{many} deleted; {}", shown::locked(locked)),
                 _ => format!("{many} deleted"),
-            }
+            })
         });
         Ok(if purged < named.max(count) { Done::Bad } else { Done::Good })
     }

@@ -1,0 +1,45 @@
+//! Letters that were named, and stay as they are.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{DeadLetters, Trouble};
+use crate::dlq::{Filter, Kept, Status};
+
+/// Each with the reason.
+pub(super) struct Left(Vec<(i64, String)>);
+
+impl Left {
+    /// Those of a filter's ids that there are not, or with a status that is not `changed`.
+    pub(super) async fn of(
+        letters: &DeadLetters,
+        filter: &Filter,
+        changed: impl Fn(Status) -> bool,
+    ) -> Result<Self, Trouble> {
+        let ids = filter.ids.as_deref().unwrap_or_default();
+        let standing = letters.standing(filter, ids).await?.into_iter();
+        let left = standing.filter_map(|(id, standing)| {
+            let why = match standing {
+                Ok(status) if changed(status) => return None,
+                Ok(Status::Failed) => "it is open".to_owned(),
+                Ok(status) => Kept::Done(status).to_string(),
+                Err(missing) => missing.to_string(),
+            };
+            Some((id, why))
+        });
+        Ok(Self(left.collect()))
+    }
+
+    pub(super) fn value(&self) -> Value {
+        self.0.iter().map(|(id, why)| json!({ "letter": id, "kept": why })).collect()
+    }
+
+    /// A line each, behind what was done with the others.
+    pub(super) fn behind(&self, mut text: String) -> String {
+        for (id, why) in &self.0 {
+            let _ = write!(text, "\n  letter {id}: {why}");
+        }
+        text
+    }
+}
