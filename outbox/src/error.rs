@@ -21,6 +21,9 @@ pub enum Error {
     /// The environment or a builder call is wrong; every mistake is listed.
     #[error("the configuration is wrong:{}", List(.0))]
     Config(Vec<String>),
+    /// A dead letter was not tried, as `App::dry_run` was to; says why.
+    #[error("{0}")]
+    Untried(String),
     /// The tables are not as the library needs them; every difference is listed
     /// with the SQL that mends it.
     #[error(transparent)]

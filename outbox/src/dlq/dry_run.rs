@@ -83,14 +83,14 @@ impl App {
     /// ```
     ///
     /// # Errors
-    /// When there is no such open letter, no subscriber of its queue, or one that cannot be
-    /// tried, with the reason; when the environment or the database does not work.
+    /// `Error::Untried` when there is no such open letter, no subscriber of its queue, or one that
+    /// cannot be tried, with the reason; others when the environment or the database does not work.
     ///
     /// # Cancel safety
     /// A dropped call rolls the transaction back.
     pub async fn dry_run(&self, letter: i64) -> Result<DryRun> {
         let letters: DeadLetters = self.operator()?.dead_letters();
-        let refused = |why: String| Err(Error::Config(vec![why]));
+        let refused = |why: String| Err(Error::Untried(why));
         let Some(opened) = letters.show(letter).await? else {
             return refused(format!("there is no dead letter {letter}"));
         };

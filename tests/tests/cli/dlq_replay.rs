@@ -13,6 +13,7 @@ on_both!(
     a_replay_tells_what_became_of_each_letter,
     many_letters_are_replayed_only_when_somebody_agrees,
     a_replay_may_change_what_is_put_back,
+    a_queue_without_letters_of_which_nothing_is_known_is_doubted,
     arguments_that_make_no_sense_are_refused_before_anybody_is_asked,
     a_canary_keeps_the_others_back,
     a_canary_is_not_sent_into_a_queue_that_is_paused,
@@ -74,6 +75,12 @@ async fn a_trial_shows_what_a_handler_would_do_and_undoes_it(db: &Db) {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.out.contains(&format!("letter {good}: handled by `book`")), "{ran:?}");
     assert!(ran.err.contains(&format!("letter {bad} would not be replayed: it is ignored")));
+    // It is the letter that cannot be tried: nothing is wrong with the program.
+    plant(db, "orders", 1).await;
+    let plain = db.int("SELECT id FROM outbox_dlq WHERE queue = 'orders'").await.to_string();
+    let ran = ended(shop(db, &[&trial[..], &[&plain]].concat())).await;
+    let told = format!("error: letter {plain} cannot be tried: the subscriber `confirm`");
+    assert!(ran.code == 1 && ran.err.contains(&told), "{ran:?}");
     for words in [&["--queue", "books"][..], &["--limit", "1"], &["--since", "1h"]] {
         assert_eq!(ended(shop(db, &[&trial[..], &[&good], words].concat())).await.code, 2);
     }
@@ -124,6 +131,16 @@ async fn a_replay_may_change_what_is_put_back(db: &Db) {
         run(db, &[&replay[..], raw.as_slice()].concat()).await.good();
     }
     assert_eq!(db.texts(rows.clone()).await, ["orders other", "orders other"]);
+}
+
+/// As `pause` does.
+async fn a_queue_without_letters_of_which_nothing_is_known_is_doubted(db: &Db) {
+    plant(db, "orders", 1).await;
+    let ran = run(db, &["dlq", "replay", "--queue", "ordres", "--yes"]).await;
+    assert_eq!((ran.code, &*ran.out), (0, "0 letters replayed\n"), "{ran:?}");
+    assert!(ran.err.contains("the queue ordres has no rows") && ran.err.contains("name right?"));
+    let ran = run(db, &["dlq", "replay", "--queue", "orders", "--yes"]).await;
+    assert!(ran.code == 0 && ran.err.is_empty(), "{ran:?}");
 }
 
 async fn arguments_that_make_no_sense_are_refused_before_anybody_is_asked(db: &Db) {

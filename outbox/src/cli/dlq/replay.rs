@@ -99,6 +99,9 @@ impl ReplayLetters {
         if let Some(queue) = &self.to_queue {
             queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await;
         }
+        if let Some(queue) = filter.queue.as_ref().filter(|_| open == 0) {
+            queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await;
+        }
         let most = self.limit.unwrap_or(u64::MAX).min(open);
         if most > 1 {
             let many = shown::letters(most);
