@@ -48,6 +48,9 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
 /// A URL may hold a password, so no message repeats it.
 fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
     let database = match url.split(':').next() {
+        _ if url.trim().is_empty() => Err("`DATABASE_URL` is empty; write \
+             `postgres://user:password@host/database` or `sqlite:file.db`"
+            .into()),
         Some("postgres" | "postgresql") => postgres(url),
         Some("sqlite") => sqlite(url),
         Some(scheme) if scheme.contains('+') => {

@@ -36,6 +36,13 @@ async fn a_url_of_another_kind_is_refused_with_those_that_are_understood() {
     }
 }
 
+/// As where a variable of a deployment was to be put in its place, and is not set.
+#[tokio::test]
+async fn a_url_that_is_empty_is_called_so() {
+    let log = child::refused(&[("DATABASE_URL", "")]).await;
+    assert!(log.contains("`DATABASE_URL` is empty"), "{log}");
+}
+
 /// Not for the file that stands in for an unset one.
 #[cfg(unix)]
 #[tokio::test]

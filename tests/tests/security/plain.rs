@@ -15,6 +15,7 @@ async fn without_the_feature_tls_a_connection_that_needs_it_is_refused() {
         let app = App::postgres(pool).names(db.names.clone()).only([free("it", "q").0]);
         let error = app.start().await.unwrap_err().to_string();
         assert!(error.contains("TLS") && error.contains("built without"), "{mode:?}: {error}");
+        assert!(error.contains("feature `tls`"), "{mode:?}: {error}");
         assert_eq!(db.connections().await, 0, "{mode:?}");
     }
     db.close().await;

@@ -113,17 +113,23 @@ impl PgStore {
 
 /// A connection that was refused, and to where it was to lead.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {}", Told(source))]
+#[error("{place}: {}{hint}", Told(source))]
 struct Unreached {
     place: String,
     source: sqlx::Error,
+    hint: &'static str,
 }
+
+/// The driver names no feature, and it is one of ours.
+const WITHOUT_TLS: &str = "; outbox has it with its feature `tls`";
 
 pub(super) fn unreached(options: &PgConnectOptions, error: sqlx::Error) -> StoreError {
     let failed = StoreError::of(CONNECT)(error);
     match failed.source.downcast::<sqlx::Error>() {
         Ok(source) => {
-            let source = Unreached { place: place(options), source: *source };
+            let lacks = source.to_string().contains("built without TLS");
+            let hint = if lacks { WITHOUT_TLS } else { "" };
+            let source = Unreached { place: place(options), source: *source, hint };
             StoreError { source: source.into(), ..failed }
         }
         Err(source) => StoreError { source, ..failed },
