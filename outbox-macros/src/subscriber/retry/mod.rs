@@ -30,6 +30,10 @@ pub(super) fn check(value: &Expr, errors: &mut Errors) -> TokenStream {
 }
 
 fn bare(path: &Path, value: &Expr, errors: &mut Errors) -> TokenStream {
+    if path.is_ident("none") || path.is_ident("None") {
+        errors.at(path, "`retry` is a strategy; for no retry at all write `NoRetry`");
+        return TokenStream::new();
+    }
     let Some(strategy) = find(path) else { return value.to_token_stream() };
     let found = known(path, strategy);
     match strategy.name {
