@@ -12,7 +12,7 @@ const BESIDE_LETTERS: [&str; 6] =
 /// Where the tables are: schema, outbox table, dead-letter table.
 ///
 /// Every name is quoted wherever it is used, so any text is allowed that the
-/// databases can hold.
+/// databases can hold; but for a dot, which is taken for the end of a schema's.
 ///
 /// # Examples
 /// ```
@@ -69,10 +69,10 @@ impl TableNames {
     /// no dead-letter table.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL, begins with `sqlite_`, is `sqlx` (its record of
-    /// migrations would be that of your own), or has more than 42 bytes: it, the names
-    /// derived from it (indexes, version table, `<table>_dlq` and its index) or the NOTIFY
-    /// channel would be longer than 63.
+    /// When the name is empty, holds NUL or a dot (a schema is named by itself), begins with
+    /// `sqlite_`, is `sqlx` (its record of migrations would be that of your own), or has more
+    /// than 42 bytes: it, the names derived from it (indexes, version table, `<table>_dlq` and
+    /// its index) or the NOTIFY channel would be longer than 63.
     pub fn new(table: impl Into<String>) -> Result<Self, NameError> {
         let table = table.into();
         let names = Self { table, ..Self::default() };
@@ -97,9 +97,9 @@ impl TableNames {
     /// which it comes, and a replay puts it back into the one of who replays it.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL, begins with `sqlite_`, is `sqlx`, has more than 46
-    /// bytes (its index has a longer one), or if one of the two tables, or what is made beside
-    /// it, would be called as the other. Names that differ in case alone are one on SQLite.
+    /// When the name is empty, holds NUL or a dot, begins with `sqlite_`, is `sqlx`, has more
+    /// than 46 bytes (its index has a longer one), or if one of the two tables, or what is made
+    /// beside it, would be called as the other. Names that differ in case alone are one on SQLite.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
         check("dead-letter table name", &dlq, ["_queue_failed_idx", "_status_ck"])?;
@@ -305,6 +305,11 @@ pub(crate) fn variable(key: &str) -> Option<String> {
 
 fn check_kept(what: &'static str, name: &str) -> Result<(), NameError> {
     const KEPT: &[u8] = b"sqlite_";
+    if name.contains('.') {
+        // Quoted, it would be a table beside the one that is meant.
+        let why = "has a dot: a schema is named by `OUTBOX_SCHEMA` or `in_schema`".into();
+        return Err(NameError { what, name: name.to_owned(), why });
+    }
     if name.eq_ignore_ascii_case("sqlx") {
         let why = "would keep its record of migrations in `_sqlx_migrations`, where sqlx keeps \
                    that of your own";
@@ -352,6 +357,9 @@ mod tests {
         assert!(TableNames::new("t".repeat(42)).is_ok());
         assert!(TableNames::new("t".repeat(43)).is_err());
         assert!(TableNames::new("é".repeat(22)).is_err());
+        assert!(TableNames::new("public.outbox").is_err());
+        assert!(TableNames::default().with_dlq("public.outbox_dlq").is_err());
+        assert!(TableNames::default().in_schema("shop.eu").is_ok());
         assert!(TableNames::new("sqlx").is_err());
         assert!(TableNames::default().with_dlq("SQLX").is_err());
         assert!(TableNames::default().in_schema("s".repeat(64)).is_err());

@@ -48,6 +48,16 @@ fn a_name_with_nul() {
     }
 }
 
+/// Quoted, it would be another table, and nobody who names the schema would find it.
+#[test]
+fn a_table_with_its_schema() {
+    for (name, text) in [(Name::Table, "public.outbox"), (Name::Dlq, "public.dead")] {
+        let refused = with(name, text).unwrap_err();
+        assert!(refused.contains(text) && refused.contains("`OUTBOX_SCHEMA`"), "{refused}");
+    }
+    assert!(with(Name::Schema, "a.b").is_ok());
+}
+
 #[test]
 fn a_name_says_which_one_it_is() {
     for (name, what) in EACH.into_iter().zip(["table", "schema", "dead-letter table"]) {

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Executor as _};
 /// What the databases keep of a name, less what is added to it.
 fn fits(name: &str, most: usize) -> bool {
     let kept = name.to_lowercase().starts_with("sqlite_");
-    (1..=most).contains(&name.len()) && !name.contains('\0') && !kept
+    (1..=most).contains(&name.len()) && !name.contains(['\0', '.']) && !kept
 }
 
 /// A case: three names, each replaced by a harmless one if it is refused.
