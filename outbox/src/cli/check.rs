@@ -5,7 +5,9 @@ use serde_json::json;
 
 use super::output::printable_lines;
 use super::{Context, Done, Trouble};
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::ops::Operator;
+use crate::schema::Difference;
 
 /// Compare the tables with what is needed.
 ///
@@ -22,11 +24,7 @@ pub(super) struct Check {
 impl Check {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
         let operator = context.operator()?;
-        let found = match operator.check(!self.no_autovacuum).await {
-            Ok(()) => Vec::new(),
-            Err(Error::Schema(mismatch)) => mismatch.differences,
-            Err(error) => return Err(error.into()),
-        };
+        let found = differences(&operator, !self.no_autovacuum).await?;
         let (names, place) = (operator.names(), operator.place());
         let (table, dlq) = (names.table(), names.dlq());
         let value = json!({ "differences": found, "table": table, "dlq": dlq, "database": place });
@@ -42,20 +40,36 @@ impl Check {
                     ),
                 };
             }
-            let mut last = "";
-            let lines = found.iter().map(|one| {
-                let weight = if one.fatal { "error" } else { "warning" };
-                let same = std::mem::replace(&mut last, &one.mend) == one.mend;
-                let mend = ["mend it with: ", &*printable_lines(&one.mend)].concat();
-                format!(
-                    "{}: {}\n  {}\n",
-                    context.out.strong(weight),
-                    printable_lines(&one.what),
-                    if same { "the same mends it" } else { &mend }
-                )
-            });
-            lines.collect()
+            context.differences(&found)
         });
         Ok(if found.is_empty() { Done::Good } else { Done::Bad })
+    }
+}
+
+/// What is wrong with the tables.
+pub(super) async fn differences(operator: &Operator, autovacuum: bool) -> Result<Vec<Difference>> {
+    match operator.check(autovacuum).await {
+        Ok(()) => Ok(Vec::new()),
+        Err(Error::Schema(mismatch)) => Ok(mismatch.differences),
+        Err(error) => Err(error),
+    }
+}
+
+impl Context {
+    /// For the terminal, each with the SQL that mends it.
+    pub(super) fn differences(&self, found: &[Difference]) -> String {
+        let mut last = "";
+        let lines = found.iter().map(|one| {
+            let weight = if one.fatal { "error" } else { "warning" };
+            let same = std::mem::replace(&mut last, &one.mend) == one.mend;
+            let mend = ["mend it with: ", &*printable_lines(&one.mend)].concat();
+            format!(
+                "{}: {}\n  {}\n",
+                self.out.strong(weight),
+                printable_lines(&one.what),
+                if same { "the same mends it" } else { &mend }
+            )
+        });
+        lines.collect()
     }
 }

@@ -3,12 +3,15 @@
 use clap::Args;
 use serde_json::json;
 
+use super::check::differences;
 use super::{Context, Done, Trouble};
 use crate::ops::Roles;
 
 /// Make or upgrade the tables.
 ///
-/// Safe to repeat, and to run from many places at once.
+/// Safe to repeat, and to run from many places at once. What it has made once it does not make
+/// again: if something of it is missing or was changed since, it exits with 1 and prints the SQL
+/// that mends it, as `check --no-autovacuum` does.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
     /// Print the SQL instead, for another migration tool.
@@ -60,10 +63,15 @@ impl Migrate {
         let names = operator.names();
         let (table, dlq, place) = (names.table(), names.dlq_or_default(), operator.place());
         let tables = json!({ "table": table, "dlq": dlq, "database": place });
-        context.out.result(&json!({ "migrated": tables }), || {
-            format!("the tables {table} and {dlq} are ready in {place}")
+        // A record of migrations does not tell what became of the tables since.
+        let found = differences(&operator, false).await?;
+        context.out.result(&json!({ "migrated": tables, "differences": found }), || {
+            if found.is_empty() {
+                return format!("the tables {table} and {dlq} are ready in {place}");
+            }
+            context.differences(&found)
         });
-        Ok(Done::Good)
+        Ok(if found.is_empty() { Done::Good } else { Done::Bad })
     }
 }
 

@@ -32,6 +32,23 @@ async fn tables_are_made_and_checked(db: &Db) {
     assert!(told["database"].as_str().unwrap().starts_with(place), "{told}");
 }
 
+/// No app starts with them, and the record says that all migrations ran.
+async fn tables_that_were_changed_since_are_not_told_to_be_ready(db: &Db) {
+    db.exec("DROP INDEX outbox_timer_id_uq").await;
+    let told = run(db, &["migrate"]).await.ended(1);
+    assert!(told.contains("CREATE UNIQUE INDEX \"outbox_timer_id_uq\""), "{told}");
+    assert!(told.starts_with("error: ") && !told.contains("are ready"), "{told}");
+    let ran = run(db, &["migrate", "--json"]).await;
+    let difference = &ran.json()["differences"][0];
+    assert!(ran.code == 1 && difference["fatal"] == true, "{ran:?}");
+    db.exec(difference["mend"].as_str().unwrap().to_owned()).await;
+    if db.is_postgres() {
+        // Those are a choice.
+        db.exec("ALTER TABLE outbox RESET (autovacuum_vacuum_threshold)").await;
+    }
+    assert!(run(db, &["migrate"]).await.good().contains("are ready in"));
+}
+
 /// A pipeline may have lost its variables.
 async fn what_was_not_looked_at_is_told(db: &Db) {
     let mut command = command(db, &["check"]);
@@ -92,6 +109,7 @@ outbox_tests::on_postgres!(a_migration_behind_another_one_does_not_wait_for_ever
 
 outbox_tests::on_both!(
     tables_are_made_and_checked,
+    tables_that_were_changed_since_are_not_told_to_be_ready,
     what_was_not_looked_at_is_told,
     the_sql_is_printed_and_nothing_is_done,
     mistakes_are_told_all_at_once,
