@@ -12,8 +12,9 @@ use crate::schema::Difference;
 /// Compare the tables with what is needed.
 ///
 /// Columns, indexes, the CHECK of leases, encoding, partitions, the table of pauses and vacuum
-/// settings; the dead letters only where OUTBOX_DLQ_TABLE names their table. Exits with 1 if
-/// something is missing, and prints the SQL that mends it.
+/// settings, and whether a role that may claim may settle and bury, too; the dead letters only
+/// where OUTBOX_DLQ_TABLE names their table. Exits with 1 if something is missing, and prints the
+/// SQL that mends it.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Leave out the vacuum settings of PostgreSQL.

@@ -1,5 +1,6 @@
 //! Roles with what each needs and no more (PostgreSQL).
 
+mod lacking;
 mod matrix;
 mod operating;
 mod rotated;

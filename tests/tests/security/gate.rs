@@ -29,6 +29,7 @@ const TOLD: &[(&str, usize)] = &[
     ("ops/why/told.rs", 1),
     ("schema.rs", 2),
     ("store/postgres/indexes.rs", 5),
+    ("store/postgres/rights.rs", 3),
     ("store/postgres/validate.rs", 12),
     ("store/sqlite/validate.rs", 10),
 ];

@@ -21,6 +21,7 @@ mod partitions;
 mod pauses;
 mod peek;
 mod publish;
+mod rights;
 mod runs;
 mod schema;
 mod settle;
@@ -49,6 +50,7 @@ pub(crate) use grants::sql as grants_sql;
 use kept::{IdleConnections, One, Used};
 pub(crate) use lend::PgLender;
 pub(crate) use publish::PublishSql;
+use rights::rights;
 pub(crate) use schema::sql as schema_sql;
 pub(crate) use transaction::Closing;
 use vacuum::Vacuum;
@@ -278,7 +280,11 @@ impl Inspect for PgStore {
     async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
         let names = self.0.names.clone();
         let looks = self.bounded("look at the tables", |connection| {
-            Box::pin(async move { validate(connection, &names, autovacuum).await })
+            Box::pin(async move {
+                let mut found = validate(connection, &names, autovacuum).await?;
+                rights(connection, &names, true, &mut found).await?;
+                Ok(found)
+            })
         });
         let found = looks.await?;
         self.0.sql.set(found.unpausable);

@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _, Transaction}
 
 use super::adopt::{adopt, left_out};
 use super::desk::PATIENCE;
+use super::rights::rights;
 use super::validate::validate;
 use crate::error::{StoreError, has_code};
 use crate::ops::begun::begun;
@@ -50,7 +51,12 @@ impl sealed::Pool for PgPool {
         let mut tx = begun(ACTION, async move { users.begin_with(BEGIN).await }).await?;
         // What an index says of itself waits for whoever changes its table.
         tx.execute(PATIENCE).await.map_err(StoreError::of(ACTION))?;
-        validate(&mut tx, names, vacuum).await.map_err(StoreError::of(ACTION))
+        let looks = async {
+            let mut found = validate(&mut tx, names, vacuum).await?;
+            rights(&mut tx, names, false, &mut found).await?;
+            Ok(found)
+        };
+        looks.await.map_err(StoreError::of(ACTION))
     }
 }
 

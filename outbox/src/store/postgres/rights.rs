@@ -1,0 +1,109 @@
+//! Whether the role of a session may do all that handling takes.
+
+use sqlx::postgres::PgConnection;
+
+use crate::schema::{OUTBOX, SchemaMismatch};
+use crate::store::names::TableNames;
+
+/// What claims, settlements and leases write.
+const SETTLED: [&str; 7] = [
+    "attempts_count",
+    "deliveries_count",
+    "next_attempt_at",
+    "first_attempt_at",
+    "last_attempt_at",
+    "acquired_at",
+    "acquired_token",
+];
+/// What a letter is written with.
+const BURIED: [&str; 13] = [
+    "original_id",
+    "queue",
+    "payload",
+    "headers",
+    "deliveries_count",
+    "created_at",
+    "failed_at",
+    "failure_reason",
+    "last_exception",
+    "timer_id",
+    "error_kind",
+    "note",
+    "fingerprint",
+];
+
+/// Without one of them a handler would run again after each lease. To publish takes more, and
+/// is no part of it. A role that may not claim handles nothing: only where it `starts` to, it is
+/// told of that.
+pub(super) async fn rights(
+    connection: &mut PgConnection,
+    names: &TableNames,
+    starts: bool,
+    found: &mut SchemaMismatch,
+) -> Result<(), sqlx::Error> {
+    let table = names.qualified(names.table());
+    let read = OUTBOX.iter().map(|column| ("SELECT", column.name));
+    let written = SETTLED.map(|name| ("UPDATE", name));
+    let needed: Vec<_> = read.chain(written).chain([("DELETE", "id")]).collect();
+    let lacked = lacking(connection, &table, &needed).await?;
+    let leases = |one: &Lacked| {
+        one.right == "UPDATE" && one.columns.iter().any(|name| name == "acquired_token")
+    };
+    if !starts && lacked.iter().any(leases) {
+        return Ok(());
+    }
+    for one in lacked {
+        one.tell(&table, "messages cannot be claimed and settled, or run again each time", found);
+    }
+    let Some(dlq) = names.dlq() else { return Ok(()) };
+    let table = names.qualified(dlq);
+    let why = "what fails for good cannot be buried, and would run again after each lease";
+    for one in lacking(connection, &table, &BURIED.map(|name| ("INSERT", name))).await? {
+        one.tell(&table, why, found);
+    }
+    let ids: Option<(String, String)> = sqlx::query_as(include_str!("sql/rights_ids.sql"))
+        .bind(&table)
+        .fetch_optional(connection)
+        .await?;
+    if let Some((sequence, role)) = ids {
+        let what = format!("{role} lacks the right USAGE on {sequence}: {why}");
+        found.add(true, what, format!("GRANT USAGE ON SEQUENCE {sequence} TO {role}"));
+    }
+    Ok(())
+}
+
+/// A right that a role lacks.
+struct Lacked {
+    right: String,
+    columns: Vec<String>,
+    role: String,
+}
+
+async fn lacking(
+    connection: &mut PgConnection,
+    table: &str,
+    needed: &[(&str, &str)],
+) -> Result<Vec<Lacked>, sqlx::Error> {
+    let (rights, columns): (Vec<_>, Vec<_>) = needed.iter().copied().unzip();
+    let lacked: Vec<(String, Vec<String>, String)> = sqlx::query_as(include_str!("sql/rights.sql"))
+        .bind(table)
+        .bind(rights)
+        .bind(columns)
+        .fetch_all(connection)
+        .await?;
+    let lacked = lacked.into_iter();
+    Ok(lacked.map(|(right, columns, role)| Lacked { right, columns, role }).collect())
+}
+
+impl Lacked {
+    fn tell(self, table: &str, why: &str, found: &mut SchemaMismatch) {
+        let Self { right, columns, role } = self;
+        let mend = if matches!(&*right, "INSERT" | "UPDATE") {
+            format!("GRANT {right} ({}) ON {table} TO {role}", columns.join(", "))
+        } else {
+            // A claim reads more than columns.
+            format!("GRANT {right} ON {table} TO {role}")
+        };
+        found.add(true, format!("{role} lacks the right {right} on {table}: {why}"), mend);
+    }
+}

@@ -1,0 +1,78 @@
+//! A role that lacks a right of a consumer's does not start one.
+
+use outbox::ops::Operator;
+use outbox::schema::validate_schema;
+use outbox::{App, Context, Error, Subscriber};
+use outbox_tests::db::Db;
+use sqlx::postgres::PgPool;
+
+use crate::Granted;
+
+fn app(db: &Db, pool: &PgPool) -> App {
+    let subscriber = Subscriber::new("it", "q", |_: Context| async {});
+    App::postgres(pool.clone()).names(db.names.clone()).only([subscriber])
+}
+
+/// Its handlers would run again after each lease.
+async fn a_consumer_that_lacks_a_right_does_not_start_until_it_has_it(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.consumer();
+    let role = format!("\"{}\"", granted.roles.consumer);
+    validate_schema(&pool, &db.names, true).await.unwrap();
+    for (right, table) in [
+        ("DELETE", "outbox"),
+        ("UPDATE (attempts_count)", "outbox"),
+        ("SELECT", "outbox"),
+        ("INSERT (note, queue)", "outbox_dlq"),
+        ("INSERT (original_id)", "outbox_dlq"),
+    ] {
+        db.exec(format!("REVOKE {right} ON {table} FROM {role}")).await;
+        let told = validate_schema(&pool, &db.names, true).await.unwrap_err();
+        let Error::Schema(told) = told else { panic!("{told}") };
+        let [one] = &told.differences[..] else { panic!("{told}") };
+        let (verb, lacks) = (right.split(' ').next().unwrap(), format!("{role} lacks the right"));
+        assert!(one.fatal && one.what.starts_with(&format!("{lacks} {verb} on")), "{one}");
+        let refused = app(db, &pool).start().await.unwrap_err();
+        let Error::Launch(reasons) = refused else { panic!("{refused}") };
+        assert_eq!(reasons, [one.to_string()]);
+        db.exec(one.mend.clone()).await;
+        validate_schema(&pool, &db.names, true).await.unwrap();
+        app(db, &pool).start().await.unwrap().stop().await.unwrap();
+    }
+    granted.end(&[&pool]).await;
+}
+
+/// As in tables that Python made.
+async fn a_consumer_that_may_take_no_id_of_a_letter_does_not_start(db: &Db) {
+    db.exec(
+        "ALTER TABLE outbox_dlq ALTER COLUMN id DROP IDENTITY;
+         CREATE SEQUENCE letter_ids OWNED BY outbox_dlq.id;
+         ALTER TABLE outbox_dlq ALTER COLUMN id SET DEFAULT nextval('letter_ids')",
+    )
+    .await;
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.consumer();
+    app(db, &pool).start().await.unwrap().stop().await.unwrap();
+    let role = format!("\"{}\"", granted.roles.consumer);
+    db.exec(format!("REVOKE USAGE ON SEQUENCE letter_ids FROM {role}")).await;
+    let refused = app(db, &pool).start().await.unwrap_err().to_string();
+    let mend = format!("GRANT USAGE ON SEQUENCE public.letter_ids TO {role}");
+    assert!(refused.ends_with(&mend), "{refused}");
+    granted.end(&[&pool]).await;
+}
+
+/// It may not claim, so nothing is handled in its name.
+async fn an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.operator();
+    Operator::postgres(pool.clone(), db.names.clone()).check(true).await.unwrap();
+    let refused = app(db, &pool).start().await.unwrap_err().to_string();
+    assert!(refused.contains("acquired_token"), "{refused}");
+    granted.end(&[&pool]).await;
+}
+
+outbox_tests::on_postgres!(
+    a_consumer_that_lacks_a_right_does_not_start_until_it_has_it,
+    a_consumer_that_may_take_no_id_of_a_letter_does_not_start,
+    an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers,
+);
