@@ -27,7 +27,7 @@ mod why;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteArguments, SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 use tracing::warn;
 
@@ -91,12 +91,7 @@ impl SqliteStore {
                 // connection in it, and the next write would wait for ever to be
                 // committed.
                 .after_release(|connection, _| {
-                    Box::pin(async move {
-                        if connection.is_in_transaction() {
-                            connection.execute("ROLLBACK").await?;
-                        }
-                        Ok(true)
-                    })
+                    Box::pin(async move { Ok(is_out_of_transactions(connection).await) })
                 })
         };
         let sql = Pausable::new(EngineSql::new(&names), EngineSql::with(&names, without_pauses));
@@ -121,6 +116,12 @@ impl SqliteStore {
     ) -> Result<Transaction<'static, Sqlite>, StoreError> {
         begin_writing(&self.0.writer).await.map_err(unless_sent(action))
     }
+}
+
+/// Rolls back what is open. SQLite may have done that by itself, and told it by the error of the
+/// statement: such a connection begins no transaction any more.
+async fn is_out_of_transactions(connection: &mut SqliteConnection) -> bool {
+    !connection.is_in_transaction() || connection.execute("ROLLBACK").await.is_ok()
 }
 
 /// For what begins with the writer's connection: where that was not to be had, nothing was sent.
@@ -237,6 +238,24 @@ impl Store for SqliteStore {
 mod tests {
     use super::*;
     use crate::store::{Claim, Expects, new_token};
+
+    /// The pool would warn of an error.
+    #[tokio::test]
+    async fn a_connection_whose_transaction_sqlite_has_ended_is_given_up_without_an_error() {
+        let table = "CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t VALUES (1)";
+        let twice = ["INSERT OR FAIL INTO t VALUES (1)", "INSERT OR ROLLBACK INTO t VALUES (1)"];
+        for (insert, goes_on) in twice.into_iter().zip([true, false]) {
+            let users = SqlitePoolOptions::new().connect_lazy("sqlite::memory:").unwrap();
+            let mut connection = users.acquire().await.unwrap();
+            connection.execute(table).await.unwrap();
+            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            tx.execute(insert).await.unwrap_err();
+            // As one is left whose call was dropped.
+            std::mem::forget(tx);
+            assert!(connection.is_in_transaction(), "{insert}");
+            assert_eq!(is_out_of_transactions(&mut connection).await, goes_on, "{insert}");
+        }
+    }
 
     #[tokio::test]
     async fn what_waited_in_vain_for_the_writer_s_connection_was_not_sent() {
