@@ -204,6 +204,7 @@ fn cause(code: &str) -> Option<&'static str> {
              (`TableNames::unprepared`)"
         }
         "42P01" => "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables",
+        "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
         "42501" => "`outbox migrate --print-grants` prints what each role needs",
         _ => return None,
     })

@@ -4,11 +4,13 @@ use std::fmt;
 
 use serde::Serialize;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use crate::error::Result;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
 use crate::store::names::TableNames;
 
 /// A database the tables can be in.
@@ -79,6 +81,26 @@ pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migra
     // A release that is rolled back finds those of the one after it.
     migrator.set_ignore_missing(true);
     migrator
+}
+
+/// For `map_err` on what a [`migrator`] ran. sqlx names its own record of migrations.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn not_migrated(names: &TableNames) -> impl Fn(MigrateError) -> StoreError {
+    const ACTION: &str = "migrate";
+    move |error| match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+            StoreError::of(ACTION)(error)
+        }
+        MigrateError::Dirty(number) => {
+            let record = names.version_table();
+            let why = format!(
+                "migration {number} is partially applied; fix it, and remove its row from the \
+                 table {record}"
+            );
+            StoreError::new(ACTION, why, false)
+        }
+        error => StoreError::new(ACTION, error, false),
+    }
 }
 
 /// The SQL against a table that is not there.

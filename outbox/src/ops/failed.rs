@@ -1,6 +1,6 @@
 //! What operators are told when a statement fails.
 
-use crate::error::StoreError;
+use crate::error::{StoreError, Told};
 
 /// For `map_err` on a driver's result: a table that is missing is one that was not
 /// migrated.
@@ -15,8 +15,9 @@ pub(crate) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError
         });
         if missing {
             let why = format!(
-                "{error}; make or upgrade the tables with `outbox migrate`; what is still missing \
-                 then, `outbox check` tells"
+                "{}; make or upgrade the tables with `outbox migrate`; what is still missing \
+                 then, `outbox check` tells",
+                Told(&error)
             );
             return StoreError::new(action, why, false);
         }

@@ -84,6 +84,11 @@ async fn tables_that_are_not_there_are_told_with_what_makes_them(db: &Db) {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("`outbox migrate` makes the tables"), "{ran:?}");
     assert!(!ran.err.contains("at line"), "{ran:?}");
+    for args in [["stats"].as_slice(), &["queues"], &["peek", "q"], &["dlq", "list"]] {
+        let ran = run(db, args).await;
+        assert!(ran.code == 1 && ran.err.contains("with `outbox migrate`"), "{args:?}: {ran:?}");
+        assert!(!ran.err.contains(" at line "), "{args:?}: {ran:?}");
+    }
 }
 
 async fn a_reader_that_closes_the_pipe_is_no_error(db: &Db) {

@@ -49,6 +49,20 @@ async fn tables_that_were_changed_since_are_not_told_to_be_ready(db: &Db) {
     assert!(run(db, &["migrate"]).await.good().contains("are ready in"));
 }
 
+/// The lines that the driver tells are those of the server's source.
+async fn what_a_migration_fails_with_is_told_in_words(db: &Db) {
+    let mut migrate = command(db, &["migrate"]);
+    migrate.env("OUTBOX_SCHEMA", "nosuch");
+    let ran = ended(migrate).await;
+    let told = "schema \"nosuch\" does not exist; `CREATE SCHEMA` makes it";
+    assert!(ran.code == 1 && ran.err.contains(told), "{ran:?}");
+    db.exec("CREATE VIEW taken AS SELECT 1 AS n").await;
+    let mut migrate = command(db, &["migrate"]);
+    migrate.env("OUTBOX_TABLE", "taken");
+    let ran = ended(migrate).await;
+    assert!(ran.code == 1 && !ran.err.contains(" at line "), "{ran:?}");
+}
+
 /// A pipeline may have lost its variables.
 async fn what_was_not_looked_at_is_told(db: &Db) {
     let mut command = command(db, &["check"]);
@@ -105,7 +119,10 @@ async fn a_migration_behind_another_one_does_not_wait_for_ever_and_says_so(db: &
     assert!(second.wait_with_output().await.unwrap().status.success());
 }
 
-outbox_tests::on_postgres!(a_migration_behind_another_one_does_not_wait_for_ever_and_says_so);
+outbox_tests::on_postgres!(
+    a_migration_behind_another_one_does_not_wait_for_ever_and_says_so,
+    what_a_migration_fails_with_is_told_in_words,
+);
 
 outbox_tests::on_both!(
     tables_are_made_and_checked,

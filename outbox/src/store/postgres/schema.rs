@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use sqlx::migrate::MigrateError;
 use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _, Transaction};
 
@@ -10,9 +9,9 @@ use super::adopt::{adopt, left_out};
 use super::desk::PATIENCE;
 use super::rights::rights;
 use super::validate::validate;
-use crate::error::{StoreError, has_code};
+use crate::error::{StoreError, Told, has_code};
 use crate::ops::begun::begun;
-use crate::schema::{SchemaMismatch, migrator, sealed};
+use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
 use crate::store::names::TableNames;
 
 /// In order; the first has the number 1.
@@ -88,7 +87,7 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
                 tokio::time::sleep(ASIDE).await;
             }
             Err(failed) if is(&failed, "55P03") => {
-                let (why, table) = (&failed.source, names.table());
+                let (why, table) = (Told(&*failed.source), names.table());
                 let text = if was_alone {
                     format!(
                         "{why}; a transaction that has used a table of `{table}` is not over: end \
@@ -108,13 +107,7 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
 }
 
 fn is(failed: &StoreError, code: &str) -> bool {
-    let error = match failed.source.downcast_ref() {
-        Some(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
-            Some(error)
-        }
-        _ => failed.source.downcast_ref(),
-    };
-    error.is_some_and(|error| has_code(error, &[code]))
+    failed.source.downcast_ref().is_some_and(|error| has_code(error, &[code]))
 }
 
 /// Begins a transaction that holds the lock until it ends: a session lock would outlive a
@@ -166,7 +159,7 @@ async fn try_to_migrate(
     // `run` does not compile in a future that is `Send` ("implementation of `Acquire`
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
-    ran.map_err(|error| StoreError::new("migrate", error, false))?;
+    ran.map_err(not_migrated(names))?;
     // Applied before, for other tables with the same record, or they were dropped
     // since. The statements can be repeated.
     let tables = names.tables().map(|table| names.qualified(&table)).to_vec();

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::connect::{begin_writing, is_busy};
 use super::validate::validate;
 use crate::error::StoreError;
-use crate::schema::{SchemaMismatch, migrator, sealed};
+use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
 use crate::store::names::TableNames;
 
 /// In order; the first has the number 1.
@@ -77,7 +77,7 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
     // `run` does not compile in a future that is `Send` ("implementation of `Acquire`
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
-    ran.map_err(|error| StoreError::new("migrate", error, false))?;
+    ran.map_err(not_migrated(names))?;
     // Applied before, for other tables with the same record, or they were dropped
     // since. The statements can be repeated.
     if !are_made(&mut tx, names).await.map_err(failed("migrate"))? {
