@@ -134,16 +134,26 @@ impl StoreError {
     /// For `map_err` on a driver's result.
     pub(crate) fn of(action: &'static str) -> impl Fn(sqlx::Error) -> Self {
         move |error| {
-            let code = error.as_database_error().map(|refused| refused.code().unwrap_or_default());
-            let transient = code.as_deref().is_none_or(passes) || wakes_no_more(&error);
-            let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
-            let took_too_long = code.as_deref() == Some("57014");
-            let failed = match code.as_deref().and_then(cause) {
-                Some(cause) => Self::new(action, Explained { source: error, cause }, transient),
-                None => Self::new(action, error, transient),
-            };
-            Self { perhaps_done, took_too_long, ..failed }
+            let cause = error.as_database_error().and_then(cause);
+            Self::explained(action, error, cause)
         }
+    }
+
+    /// The same, with what the driver cannot know.
+    pub(crate) fn explained(
+        action: &'static str,
+        error: sqlx::Error,
+        cause: Option<&'static str>,
+    ) -> Self {
+        let code = error.as_database_error().map(|refused| refused.code().unwrap_or_default());
+        let transient = code.as_deref().is_none_or(passes) || wakes_no_more(&error);
+        let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
+        let took_too_long = code.as_deref() == Some("57014");
+        let failed = match cause {
+            Some(cause) => Self::new(action, Explained { source: error, cause }, transient),
+            None => Self::new(action, error, transient),
+        };
+        Self { perhaps_done, took_too_long, ..failed }
     }
 }
 
@@ -193,17 +203,21 @@ struct Explained {
     cause: &'static str,
 }
 
-/// What PostgreSQL cannot know of an error.
+/// What a database cannot know of an error.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn cause(code: &str) -> Option<&'static str> {
-    Some(match code {
+fn cause(refused: &dyn sqlx::error::DatabaseError) -> Option<&'static str> {
+    const MIGRATE: &str =
+        "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables";
+    Some(match &*refused.code()? {
         // A prepared statement that is there already, or is not: in another session.
         "42P05" | "26000" => {
             "the connections go through a pooler in transaction mode: connect to the server \
              itself, or to a pool in session mode; who only publishes may set OUTBOX_PREPARED=false \
              (`TableNames::unprepared`)"
         }
-        "42P01" => "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables",
+        "42P01" => MIGRATE,
+        // SQLite has one code for all such.
+        "1" if refused.message().starts_with("no such table") => MIGRATE,
         "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
         "42501" => "`outbox migrate --print-grants` prints what each role needs",
         _ => return None,

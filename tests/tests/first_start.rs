@@ -80,6 +80,37 @@ async fn a_file_that_cannot_be_opened_is_named() {
     assert!(error.to_string().contains("no/such/folder/shop.db"), "{error}");
 }
 
+/// A plain `begin` reads, and cannot write behind somebody else who did.
+#[tokio::test]
+async fn what_stands_in_the_way_of_a_message_is_told_with_the_way_out() {
+    let pool = outbox::sqlite::connect(&file_in("way-out")).await.unwrap();
+    let publisher = outbox::Publisher::new(outbox::TableNames::default());
+    let mut tx = outbox::sqlite::begin(&pool).await.unwrap();
+    let error = publisher.publish(&mut tx, "q", &1).await.unwrap_err().to_string();
+    assert!(
+        error.contains("no such table") && error.contains("`outbox::migrate(&pool)`"),
+        "{error}"
+    );
+    tx.rollback().await.unwrap();
+
+    outbox::migrate(&pool).await.unwrap();
+    let mut early = pool.begin().await.unwrap();
+    sqlx::query("SELECT * FROM outbox").fetch_all(&mut *early).await.unwrap();
+    let mut other = outbox::sqlite::begin(&pool).await.unwrap();
+    publisher.publish(&mut other, "q", &1).await.unwrap();
+    other.commit().await.unwrap();
+    for batch in [false, true] {
+        let message = outbox::Outgoing::new("q", &1);
+        let error = if batch {
+            publisher.publish_batch(&mut early, vec![message]).await.unwrap_err()
+        } else {
+            publisher.send(&mut early, message).await.map(drop).unwrap_err()
+        };
+        assert!(error.to_string().contains("`outbox::sqlite::begin(&pool)`"), "{error}");
+    }
+    early.rollback().await.unwrap();
+}
+
 /// SQLite waits for a writer, but not with the change to a write-ahead log.
 #[tokio::test]
 async fn a_file_that_somebody_writes_without_a_log_is_opened_when_he_has_ended() {

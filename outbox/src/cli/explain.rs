@@ -11,8 +11,6 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
     let told = error.to_string();
     match driver(&**error) {
         Some(sqlx::Error::Database(refused)) => match refused.code().as_deref() {
-            // They have been explained.
-            Some("42P01" | "42501") => told,
             // Lock not available.
             Some("55P03") => match locks(app).await {
                 Some(locks) => format!("{told}; {locks}"),
@@ -20,9 +18,6 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
                     "{told}; whoever held it has not locked a whole table, or let go by now: try again"
                 ),
             },
-            _ if refused.message().starts_with("no such table") => {
-                format!("{told}; `outbox migrate` makes the tables")
-            }
             // SQLite: cannot open.
             Some("14") => reason(app).await.unwrap_or(told),
             _ => told,

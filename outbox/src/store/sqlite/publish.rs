@@ -8,6 +8,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Executor as _, Row as _, Sqlite};
 
 use super::claim::read;
+use super::connect::is_busy;
 use super::{listen, query};
 use crate::error::StoreError;
 use crate::extract::Begun;
@@ -52,6 +53,18 @@ fn misses_an_index(error: &sqlx::Error) -> bool {
     database.is_some_and(|error| error.message().starts_with("ON CONFLICT clause does not match"))
 }
 
+/// For `map_err` on a statement in the caller's transaction, which may have been begun to read.
+fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    const BEGUN: &str = "a transaction that writes is begun with `outbox::sqlite::begin(&pool)`, \
+        which waits for other writers, as one that has read cannot";
+    move |error| {
+        if is_busy(&error) {
+            return StoreError::explained(action, error, Some(BEGUN));
+        }
+        StoreError::of(action)(error)
+    }
+}
+
 /// Publishes one message in a transaction, the caller's or an ack's.
 pub(super) async fn insert(
     connection: &mut SqliteConnection,
@@ -69,7 +82,6 @@ pub(super) async fn insert(
             .bind(message.timer_id.clone())
     };
     listen::published();
-    let failed = StoreError::of;
     let mut row = bound(&sql.insert).fetch_optional(&mut *connection).await;
     if row.as_ref().is_err_and(misses_an_index) {
         connection.execute(LOOK).await.map_err(failed("publish"))?;
@@ -105,10 +117,10 @@ pub(super) async fn insert_many(
     let bound = || query(&sql.insert_batch).bind(batch.to_string());
     let mut rows = bound().fetch_all(&mut *connection).await;
     if rows.as_ref().is_err_and(misses_an_index) {
-        connection.execute(LOOK).await.map_err(StoreError::of("publish a batch"))?;
+        connection.execute(LOOK).await.map_err(failed("publish a batch"))?;
         rows = bound().fetch_all(&mut *connection).await;
     }
-    let rows = rows.map_err(StoreError::of("publish a batch"))?;
+    let rows = rows.map_err(failed("publish a batch"))?;
     // Ids without a timer name come in the order of the batch.
     let mut plain: Vec<i64> = Vec::new();
     let mut timers: HashMap<(String, String), i64> = HashMap::new();
@@ -166,10 +178,8 @@ macro_rules! publishes {
             ) -> Result<bool, StoreError> {
                 let statement = query(&statements.sqlite.cancel_timer);
                 let statement = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
-                let done = statement
-                    .execute(&mut **self)
-                    .await
-                    .map_err(StoreError::of("cancel a timer"))?;
+                let done =
+                    statement.execute(&mut **self).await.map_err(failed("cancel a timer"))?;
                 Ok(done.rows_affected() > 0)
             }
         }
