@@ -78,6 +78,16 @@ async fn a_start_lists_what_is_missing_beside_the_tables() {
 async fn a_file_that_cannot_be_opened_is_named() {
     let error = outbox::sqlite::connect("sqlite:no/such/folder/shop.db").await.unwrap_err();
     assert!(error.to_string().contains("no/such/folder/shop.db"), "{error}");
+    assert!(error.to_string().contains("the folder no/such/folder of"), "{error}");
+}
+
+/// Each connection would have tables of its own.
+#[tokio::test]
+async fn a_url_that_names_no_file_is_refused() {
+    for url in ["sqlite:", "sqlite://", "sqlite:?mode=rwc"] {
+        let error = outbox::sqlite::connect(url).await.unwrap_err();
+        assert!(error.to_string().contains("names no file"), "{url}: {error}");
+    }
 }
 
 /// A plain `begin` reads, and cannot write behind somebody else who did.

@@ -76,6 +76,20 @@ async fn a_database_that_is_away_is_told_with_the_reason_and_soon(db: &Db) {
     }
 }
 
+/// What makes the file makes no folder.
+async fn a_folder_that_is_not_there_is_told(db: &Db) {
+    if db.is_postgres() {
+        return;
+    }
+    for name in ["migrate", "check", "stats"] {
+        let mut command = command(db, &[name]);
+        command.env("DATABASE_URL", db.url.replace("test.db", "none/test.db"));
+        let ran = ended(command).await;
+        assert!(ran.code == 1 && ran.err.contains("the folder "), "{name}: {ran:?}");
+        assert!(!ran.err.contains("`outbox migrate` makes it"), "{name}: {ran:?}");
+    }
+}
+
 async fn tables_that_are_not_there_are_told_with_what_makes_them(db: &Db) {
     for table in ["outbox", "outbox_dlq"] {
         db.exec(format!("DROP TABLE {table}")).await;
@@ -185,6 +199,7 @@ outbox_tests::on_both!(
     help_says_in_a_line_what_each_command_does,
     every_error_is_json_when_that_was_asked_for,
     a_database_that_is_away_is_told_with_the_reason_and_soon,
+    a_folder_that_is_not_there_is_told,
     tables_that_are_not_there_are_told_with_what_makes_them,
     a_reader_that_closes_the_pipe_is_no_error,
     colours_are_for_terminals_and_not_where_they_are_unwanted,

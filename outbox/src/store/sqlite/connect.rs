@@ -1,6 +1,7 @@
 //! Opening a file the way the outbox needs it, and beginning a transaction that
 //! may write.
 
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,11 +40,17 @@ const LOG_BYTES: &str = "16777216";
 /// ```
 ///
 /// # Errors
-/// When the URL does not begin with `sqlite:` or cannot be read, or the file cannot be opened.
+/// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone is a database for
+/// each connection, which goes with it) or cannot be read, or the file cannot be opened.
 pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
     if !url.starts_with("sqlite:") {
         // It may be that of a server, with a password.
         let why = "the URL does not start with `sqlite:`";
+        return Err(StoreError::new("open SQLite", why, false).into());
+    }
+    let rest = url.trim_start_matches("sqlite:").trim_start_matches("//");
+    if rest.is_empty() || rest.starts_with('?') {
+        let why = "the URL names no file; write `sqlite:file.db`";
         return Err(StoreError::new("open SQLite", why, false).into());
     }
     let options = options(url).map_err(StoreError::of("open SQLite"))?;
@@ -76,9 +83,19 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
         }
     };
     Ok(opened.map_err(|error| {
-        let named = format!("{}: {error}", pool.connect_options().get_filename().display());
+        let options = pool.connect_options();
+        let file = options.get_filename();
+        let named = no_folder(file).unwrap_or_else(|| format!("{}: {error}", file.display()));
         StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
     })?)
+}
+
+/// Why a file cannot be made, if it is for that: SQLite makes no folders.
+pub(super) fn no_folder(file: &Path) -> Option<String> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    let why =
+        || format!("the folder {} of {} does not exist: make it", folder.display(), file.display());
+    (!folder.exists()).then(why)
 }
 
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {

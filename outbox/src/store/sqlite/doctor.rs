@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::SqliteRow;
 
+use super::connect::no_folder;
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
@@ -34,8 +35,9 @@ impl SqliteDesk {
         let name = options.get_filename().to_string_lossy();
         let in_memory = name == ":memory:" || name.starts_with("file:sqlx-in-memory-");
         if !in_memory && !file.exists() {
-            let why =
-                format!("the file {} does not exist; `outbox migrate` makes it", file.display());
+            let why = no_folder(&file).unwrap_or_else(|| {
+                format!("the file {} does not exist; `outbox migrate` makes it", file.display())
+            });
             return Err(StoreError::new("open SQLite", why, false).into());
         }
         super::open(self.pool()).await
