@@ -122,7 +122,7 @@ mod there {
         (
             "uncounted-delivery",
             "-- Leases one row that claim_places found",
-            &[("min(deliveries_count, 9223372036854775806) + 1", "deliveries_count")],
+            &[("min(max(deliveries_count, 0), 9223372036854775806) + 1", "deliveries_count")],
         ),
         (
             "early-retry",
