@@ -395,7 +395,7 @@ mod tests {
         };
         let (all, left) =
             tokio::join!(futures_util::future::join_all((0..10).map(|_| inbox.next(batch))), come);
-        let sizes: Vec<_> = all.iter().flatten().map(|jobs| jobs.len()).collect();
+        let sizes: Vec<_> = all.iter().flatten().map(Few::len).collect();
         assert_eq!((sizes, left.len()), (vec![5], 0));
     }
 

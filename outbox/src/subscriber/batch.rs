@@ -112,9 +112,9 @@ impl IntoOutcomes for Outcome {
 
 impl IntoOutcomes for BatchOutcome {
     fn into_outcomes(mut self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        let mut of =
+        let of =
             |context| self.0.remove(&claim(context)).unwrap_or_else(|| returned((), context));
-        deliveries.iter().map(|context| of(context)).collect()
+        deliveries.iter().map(of).collect()
     }
 }
 
