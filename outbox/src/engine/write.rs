@@ -46,9 +46,9 @@ fn in_parts(group: Vec<Settling>) -> Vec<Part> {
 /// Writes them, and returns how many landed. What passes by itself is tried again until the
 /// leases are over, or nothing is written any more; in halves if there was no answer, because
 /// there may never be one to so large a statement. Rows that somebody else has locked are left
-/// to `later`, and so is one that had no answer by itself. What the database refuses for good is tried row by row, so that one bad row does
-/// not keep the others, and then left where it is; one whose letter cannot be written, or not in
-/// time, is given back.
+/// to `later`, and so is one that had no answer by itself. What the database refuses for good is
+/// tried row by row, so that one bad row does not keep the others, and then left where it is; one
+/// whose letter cannot be written, or not in time, is given back.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed, mut tried) = (VecDeque::from(in_parts(group)), 0, false);
