@@ -160,7 +160,8 @@ async fn tables_in_a_schema_are_mended(b: Postgres) {
     let expected = [
         ("(queue, timer_id)", true),
         ("(queue, next_attempt_at, id)", false),
-        ("lacks the CHECK", false),
+        ("lacks the CHECK that a lease", false),
+        ("lacks the CHECK of what a status", false),
         ("id has no default", true),
         ("no column status", true),
         ("(status, failed_at, id)", false),
@@ -185,6 +186,7 @@ async fn tables_that_python_made_are_mended(b: Postgres) {
         ("no column error_kind", true),
         ("no column fingerprint", true),
         ("no column replayed_id", true),
+        ("lacks the CHECK of what a status", false),
         ("queues cannot be paused", false),
         ("(status, failed_at, id)", false),
         ("(queue, failed_at, id) WHERE status = 'failed'", false),
@@ -193,6 +195,7 @@ async fn tables_that_python_made_are_mended(b: Postgres) {
         ("autovacuum_vacuum_threshold", false),
         ("autovacuum_vacuum_insert_scale_factor", false),
         ("autovacuum_vacuum_insert_threshold", false),
+        ("autovacuum_vacuum_cost_delay", false),
     ];
     mended_python(&other, &expected).await;
     b.execute("DROP INDEX py_pending_idx; DROP INDEX py_leased_idx").await;
