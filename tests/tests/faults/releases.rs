@@ -161,7 +161,7 @@ async fn a_migration_that_deadlocks_with_who_changes_its_tables_is_made_again(db
         let waits = "SELECT count(*) FROM pg_locks
             WHERE NOT granted AND relation = 'outbox_dlq'::regclass";
         eventually("the migration waits", async || db.int(waits).await == 1).await;
-        does(&mut change, "LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await;
+        does(&mut change, "LOCK TABLE _outbox_migrations IN ACCESS EXCLUSIVE MODE").await;
         change.commit().await.unwrap();
     };
     soon("both are done", async { tokio::join!(db.migrate(), others) }).await;
