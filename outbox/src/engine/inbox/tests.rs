@@ -1,0 +1,103 @@
+//! What waits, what runs, and how much of it is claimed.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::*;
+
+fn job(payload: Bytes) -> Job {
+    let (now, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
+    let claimed = Claimed::of_test(1, at, at, payload);
+    Job { claimed, claimed_at: now, deadline: now }
+}
+
+/// Places that it gives to a claim once it knows its rows, and that they are
+/// handled fast.
+fn room_after(bytes: usize) -> Option<usize> {
+    let inbox = Inbox::new(10, 4000, 1, Duration::from_secs(60), &Arc::default());
+    let batch = Batching { size: 1, wait: Duration::ZERO };
+    let first = inbox.reserve(CLAIM).unwrap();
+    let payload = Bytes::from(vec![0; bytes]);
+    inbox.fill(first, std::iter::repeat_n(payload, first).map(job));
+    while inbox.turn(None, batch).0.is_some() {}
+    for _ in 0..first {
+        inbox.turn(Some((1, Duration::from_micros(1))), batch);
+    }
+    inbox.reserve(CLAIM)
+}
+
+#[test]
+fn what_waits_or_has_ended_and_places_for_a_claim_do_not_run() {
+    let inbox = Inbox::new(10, 4000, 1, Duration::from_secs(60), &Arc::default());
+    let batch = Batching { size: 1, wait: Duration::ZERO };
+    let first = inbox.reserve(5).unwrap();
+    inbox.fill(first, std::iter::repeat_n(Bytes::new(), 3).map(job));
+    assert!(inbox.turn(None, batch).0.is_some());
+    assert!(inbox.reserve(2).is_some());
+    assert_eq!((inbox.running(), inbox.in_hand()), (1, 5));
+    let ended = inbox.ended(1);
+    assert_eq!((inbox.running(), inbox.in_hand()), (0, 5));
+    drop(ended);
+    assert_eq!((inbox.close().len(), inbox.running()), (2, 1));
+}
+
+/// Or rows would wait for minutes that another process could run, and fill the memory.
+#[tokio::test]
+async fn workers_that_run_less_than_a_batch_leave_no_room_until_they_end() {
+    let inbox = Inbox::new(10 * 100, 4000, 100, Duration::from_secs(60), &Arc::default());
+    let batch = Batching { size: 100, wait: Duration::ZERO };
+    let large = Bytes::from(vec![0; 10 << 20]);
+    for _ in 0..10 {
+        let places = inbox.reserve(CLAIM).unwrap();
+        inbox.fill(places, std::iter::repeat_n(large.clone(), 4).map(job));
+        assert_eq!(inbox.next(batch).await.map(|jobs| jobs.len()), Some(4));
+    }
+    let ahead = inbox.reserve(CLAIM);
+    assert_eq!(ahead, Some(BYTES / (10 << 20)));
+    inbox.fill(3, std::iter::empty());
+    inbox.turn(Some((4, Duration::from_secs(30))), batch);
+    assert!(inbox.reserve(CLAIM) >= Some(100), "one of them is free");
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_the_next_worker_however_long_runs_take() {
+    let inbox = Inbox::new(2 * 100, 4000, 100, Duration::from_secs(60), &Arc::default());
+    let batch = Batching { size: 100, wait: Duration::ZERO };
+    let run = Some((100, Duration::from_secs(30)));
+    for worker in 0..2 {
+        let places = inbox.reserve(100).unwrap();
+        inbox.fill(places, std::iter::repeat_n(Bytes::new(), 100).map(job));
+        assert_eq!(inbox.next(batch).await.map(|jobs| jobs.len()), Some(100), "{worker}");
+    }
+    inbox.turn(run, batch);
+    let places = inbox.reserve(CLAIM).unwrap();
+    assert_eq!(places, 100 + 100, "of the worker that is free, and of the next one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_that_come_one_by_one_are_of_one_run_however_many_workers_are_idle() {
+    let inbox = Inbox::new(10 * 5, 4000, 5, Duration::from_secs(60), &Arc::default());
+    let batch = Batching { size: 5, wait: Duration::from_millis(50) };
+    let come = async {
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let places = inbox.reserve(1).unwrap();
+            inbox.fill(places, std::iter::once(job(Bytes::new())));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        inbox.close()
+    };
+    let (all, left) =
+        tokio::join!(futures_util::future::join_all((0..10).map(|_| inbox.next(batch))), come);
+    let sizes: Vec<_> = all.iter().flatten().map(Few::len).collect();
+    assert_eq!((sizes, left.len()), (vec![5], 0));
+}
+
+#[test]
+fn as_many_rows_wait_as_there_is_memory_for() {
+    assert_eq!(room_after(100), Some(CLAIM));
+    assert_eq!(room_after(1 << 20), Some(10 + 32));
+    assert_eq!(room_after(30 << 20), Some(10 + 1));
+    assert_eq!(room_after(100 << 20), Some(10));
+}
