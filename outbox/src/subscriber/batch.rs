@@ -112,8 +112,7 @@ impl IntoOutcomes for Outcome {
 
 impl IntoOutcomes for BatchOutcome {
     fn into_outcomes(mut self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        let of =
-            |context| self.0.remove(&claim(context)).unwrap_or_else(|| returned((), context));
+        let of = |context| self.0.remove(&claim(context)).unwrap_or_else(|| returned((), context));
         deliveries.iter().map(of).collect()
     }
 }
