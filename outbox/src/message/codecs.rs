@@ -133,7 +133,9 @@ impl Codec for Cbor {
 pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, DecodeError> {
     let unexpected = |path| DecodeError::Binary { encoding: "CBOR", path };
     let value = values(payload).map_err(|_| unexpected(String::new()))?;
-    value.deserialized().map_err(|_| {
+    value.deserialized().map_err(|error| {
+        // It may quote all of the payload.
+        drop(error);
         unexpected(match value.deserialized::<Placed<T>>() {
             Err(ciborium::value::Error::Custom(place)) => place,
             Ok(_) => String::new(),
