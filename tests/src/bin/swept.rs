@@ -2,8 +2,7 @@
 //! the flow three times, or twice if it is a long one, numbered from `FIRST`, and tells how
 //! each ended: well; with an error that its caller was told; or `stuck`, in an app that is
 //! to get over it. `BUSY`: it waits for no lock. Another connection has it at first: `call`, when
-//! the call is made; `handler`, when a handler ends; or nobody has: `impatient`. Where a lock
-//! is refused to the engine, it says `refused`.
+//! the call is made; `handler`, when a handler ends; or nobody has: `impatient`.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,7 +17,6 @@ use outbox::retry::Constant;
 use outbox::{
     App, Context, FromContext, Outcome, Outgoing, Publisher, RunningApp, Subscriber, TableNames, Tx,
 };
-use outbox_tests::capture;
 use outbox_tests::wait::PATIENCE;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Sqlite};
@@ -38,12 +36,6 @@ async fn main() -> anyhow::Result<()> {
     let (url, flow) = (&words[0], &*words[1]);
     let first: i64 = words[2].parse()?;
     let busy = words.get(3).map(String::as_str);
-    capture::start();
-    capture::hook(|line| {
-        if line.says("error", "database is locked") {
-            println!("refused");
-        }
-    });
     let wait = if busy.is_some() { Duration::ZERO } else { PATIENCE };
     let options: SqliteConnectOptions = url.parse()?;
     let options = options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
@@ -132,6 +124,7 @@ impl Other {
     /// Has the lock for a while.
     async fn hold(&self) -> anyhow::Result<()> {
         let tx = outbox::sqlite::begin(&self.pool).await?;
+        println!("busy");
         tokio::spawn(async move {
             sleep(LEASE / 10).await;
             tx.rollback().await
