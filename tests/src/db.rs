@@ -234,9 +234,9 @@ impl Db {
             Pool::Postgres(pool) => pool.execute(sql).await.map(drop).unwrap(),
             Pool::Sqlite(pool) => {
                 let mut connection = pool.acquire().await.unwrap();
-                if sql.0.contains("ALTER TABLE") {
-                    // It may not have looked since another one altered a table, which ALTER
-                    // itself does not find out.
+                if ["ALTER TABLE", "CREATE UNIQUE INDEX"].iter().any(|it| sql.0.contains(it)) {
+                    // It may not have looked since another one altered a table or dropped an
+                    // index, which such a statement itself does not find out.
                     connection.execute("SELECT 0 FROM sqlite_schema WHERE 0").await.unwrap();
                 }
                 connection.execute(sql).await.unwrap();
