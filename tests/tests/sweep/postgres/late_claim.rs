@@ -10,6 +10,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use super::fault::{Fault, Kind, LONG_LEASE};
 use super::stage::Stage;
+use super::what::What;
 use super::work::{Work, Worker};
 
 on_postgres!(
@@ -84,7 +85,8 @@ async fn a_claim_that_is_cut_while_the_table_is_locked_is_given_back(db: &Db) {
     let mut other = PgConnection::connect_with(&stage.direct.connect_options()).await.unwrap();
     other.execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").await.unwrap();
     other.execute("INSERT INTO outbox (queue, payload) VALUES ('q', '1')").await.unwrap();
-    stage.proxy.arm(Work::ClaimFew.what(), Some(PREPARED));
+    // Of whichever kind it is.
+    stage.proxy.arm(What::Statement("-- Leases due rows"), Some(PREPARED));
     both_wait(&stage).await;
     other.execute("COMMIT").await.unwrap();
     is_handled_soon(stage, &worker, running).await;
