@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgConnection;
 
-use crate::schema::{OUTBOX, SchemaMismatch};
+use crate::schema::{DLQ, OUTBOX, SchemaMismatch};
 use crate::store::names::TableNames;
 
 /// What claims, settlements and leases write.
@@ -15,22 +15,8 @@ const SETTLED: [&str; 7] = [
     "acquired_at",
     "acquired_token",
 ];
-/// What a letter is written with.
-const BURIED: [&str; 13] = [
-    "original_id",
-    "queue",
-    "payload",
-    "headers",
-    "deliveries_count",
-    "created_at",
-    "failed_at",
-    "failure_reason",
-    "last_exception",
-    "timer_id",
-    "error_kind",
-    "note",
-    "fingerprint",
-];
+/// What nobody writes who buries: a letter has it by itself, or later.
+const NOT_BURIED: [&str; 4] = ["id", "status", "resolved_at", "replayed_id"];
 
 /// Without one of them a handler would run again after each lease. To publish takes more, and
 /// is no part of it. A role that may not claim handles nothing: only where it `starts` to, it is
@@ -58,7 +44,9 @@ pub(super) async fn rights(
     let Some(dlq) = names.dlq() else { return Ok(()) };
     let table = names.qualified(dlq);
     let why = "what fails for good cannot be buried, and would run again after each lease";
-    for one in lacking(connection, &table, &BURIED.map(|name| ("INSERT", name))).await? {
+    let buried = DLQ.iter().filter(|column| !NOT_BURIED.contains(&column.name));
+    let needed: Vec<_> = buried.map(|column| ("INSERT", column.name)).collect();
+    for one in lacking(connection, &table, &needed).await? {
         one.tell(&table, why, found);
     }
     let ids: Option<(String, String)> = sqlx::query_as(include_str!("sql/rights_ids.sql"))
