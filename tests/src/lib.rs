@@ -9,6 +9,7 @@ pub mod db;
 pub mod disk;
 pub mod frames;
 pub mod hostile;
+pub mod kept;
 pub mod pooler;
 pub mod postgres;
 pub mod probe;

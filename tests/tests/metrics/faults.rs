@@ -8,12 +8,13 @@ use outbox::telemetry::Event;
 use outbox::{Context, Outgoing, Subscriber};
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
+use outbox_tests::kept::Kept;
 use outbox_tests::probe::{gated, with_result};
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
 use sqlx::Executor;
 
-use super::{Counts, EXPORTER, Kept, counts, scrape};
+use super::{Counts, EXPORTER, counts, scrape};
 
 on_both!(
     results_on_stolen_leases_are_counted_by_what_was_to_be_written,

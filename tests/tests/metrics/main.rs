@@ -13,10 +13,9 @@ mod sums;
 mod values;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use outbox::telemetry::Event;
 use sums::Sums;
 
 /// One for all tests, as in a program; so each test has queues of its own.
@@ -39,19 +38,4 @@ type Counts = BTreeMap<Vec<String>, i64>;
 fn counts(of: &[(&str, i64)]) -> Counts {
     let key = |labels: &str| labels.split(' ').map(str::to_owned).collect();
     of.iter().map(|(labels, value)| (key(labels), *value)).collect()
-}
-
-/// A sink that keeps what it gets.
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Event>>>);
-
-impl Kept {
-    fn recorder(&self) -> impl Fn(&Event) + Send + Sync + 'static {
-        let kept = Arc::clone(&self.0);
-        move |event| kept.lock().unwrap().push(event.clone())
-    }
-
-    fn events(&self) -> Vec<Event> {
-        self.0.lock().unwrap().clone()
-    }
 }

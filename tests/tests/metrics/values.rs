@@ -8,12 +8,13 @@ use outbox::telemetry::{Event, METRICS, MetricKind, name_queues};
 use outbox::{Outcome, Outgoing, Subscriber};
 use outbox_tests::backend::unique;
 use outbox_tests::db::{Db, Pool};
+use outbox_tests::kept::Kept;
 use outbox_tests::on_both;
 use outbox_tests::probe::free;
 use outbox_tests::wait::eventually;
 use tokio::time::Instant;
 
-use super::{Counts, EXPORTER, Kept, counts, scrape};
+use super::{Counts, EXPORTER, counts, scrape};
 
 on_both!(
     claims_are_counted_by_whether_they_got_rows,

@@ -11,7 +11,7 @@ use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
 use tokio::time::Instant;
 
-use super::Kept;
+use outbox_tests::kept::Kept;
 
 on_both!(
     a_sink_that_panics_hurts_no_delivery_and_gets_the_next_event,

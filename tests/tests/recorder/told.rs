@@ -11,7 +11,7 @@ use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::eventually;
 use tokio::time::Instant;
 
-use super::Kept;
+use outbox_tests::kept::Kept;
 
 on_both!(
     every_delivery_is_told_from_its_dispatch_to_its_end,
