@@ -52,6 +52,7 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
 }
 
 /// What a content type names.
+#[derive(PartialEq)]
 enum Kind {
     Text,
     Json,
@@ -84,9 +85,13 @@ fn bare(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or(content_type).trim()
 }
 
-/// Whether a payload of this content type is read as JSON.
-pub(crate) fn is_read_as_json(content_type: &str) -> bool {
-    matches!(Kind::of(content_type), Kind::Json | Kind::Other)
+/// Whether a payload is read the same by either content type.
+pub(crate) fn are_read_alike(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|content_type| match Kind::of(content_type) {
+        Kind::Other => Kind::Json,
+        kind => kind,
+    });
+    one == other
 }
 
 /// A text for whatever a JSON string is for: serde's own one is not for a newtype or an

@@ -82,6 +82,17 @@ pub enum PublishError {
         "the header `{0}` contradicts the option of that name, or JSON of `Outgoing::new`; leave it out"
     )]
     HeaderConflict(&'static str),
+    /// A value was encoded, and is called something that is read otherwise.
+    #[error(
+        "the payload was written as `{written}`, and `{named}` is read otherwise: leave the content \
+         type out, or give `Outgoing::raw` the bytes"
+    )]
+    ContentType {
+        /// What it is.
+        written: String,
+        /// What it was called.
+        named: String,
+    },
     /// A header that is read as a text is a value of another kind.
     #[error("the header `{0}` is no text, so nobody could read it; give a string")]
     HeaderNotText(&'static str),
@@ -138,6 +149,7 @@ impl PublishError {
             Self::DelayAndTime => "DelayAndTime",
             Self::ExpiresUndue { .. } => "ExpiresUndue",
             Self::TimeOutOfRange(_) => "TimeOutOfRange",
+            Self::ContentType { .. } => "ContentType",
             Self::HeaderConflict(_) => "HeaderConflict",
             Self::HeaderNotText(_) => "HeaderNotText",
             Self::ConflictWithoutTimer => "ConflictWithoutTimer",

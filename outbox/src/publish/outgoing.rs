@@ -50,9 +50,10 @@ pub enum TimerConflict {
 pub struct Outgoing {
     pub(super) queue: String,
     pub(super) payload: Result<Bytes, BoxError>,
+    /// What the payload was written as, unless it came as bytes.
+    pub(super) written: Option<&'static str>,
+    /// Named by the caller, or by a codec, so a header must agree.
     pub(super) content_type: Option<Cow<'static, str>>,
-    /// The content type was named by the caller, so a header must agree.
-    pub(super) content_type_given: bool,
     pub(super) correlation_id: Option<String>,
     pub(super) headers: Headers,
     pub(super) delay: Option<Duration>,
@@ -77,7 +78,7 @@ impl Outgoing {
     #[allow(clippy::needless_pass_by_value, reason = "a queue is named by a string of any kind")]
     pub fn new<B: Serialize + ?Sized>(queue: impl QueueFor<B>, body: &B) -> Self {
         let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
-        Self::with(queue.name().to_owned(), payload, Some(codec::JSON.into()))
+        Self::with(queue.name().to_owned(), payload, Some(codec::JSON))
     }
 
     /// A value in another encoding, with its content type; of a typed queue by
@@ -85,7 +86,7 @@ impl Outgoing {
     /// one of a message that is answered, is refused.
     pub fn encoded<C: Codec>(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
         let payload = C::encode(body).map(Bytes::from);
-        Self::with(queue.into(), payload, None).content_type(C::CONTENT_TYPE)
+        Self::with(queue.into(), payload, Some(C::CONTENT_TYPE)).content_type(C::CONTENT_TYPE)
     }
 
     /// Bytes as they are, without a content type unless one is named.
@@ -96,13 +97,13 @@ impl Outgoing {
     fn with(
         queue: String,
         payload: Result<Bytes, BoxError>,
-        content_type: Option<Cow<'static, str>>,
+        written: Option<&'static str>,
     ) -> Self {
         Self {
             queue,
             payload,
-            content_type,
-            content_type_given: false,
+            written,
+            content_type: None,
             correlation_id: None,
             headers: Headers::new(),
             delay: None,
@@ -127,7 +128,7 @@ impl Outgoing {
     /// [time](Self::expires_in), its content type if this one's payload is a value of
     /// [`new`](Self::new), and a content type or correlation id that is no text.
     pub fn headers(mut self, headers: &Headers) -> Self {
-        let has_type = self.content_type.is_some() && !self.content_type_given;
+        let has_type = self.written.is_some() && self.content_type.is_none();
         let leaves = |name| {
             OF_REPLAYS.contains(&name) || name == EXPIRES_IN || has_type && name == CONTENT_TYPE
         };
@@ -163,10 +164,10 @@ impl Outgoing {
 
     /// Says how the payload is encoded: `text/…` is read as text, MessagePack and CBOR with their
     /// features, everything else as JSON. Python services know `text/plain` and what begins with
-    /// `application/json` only.
+    /// `application/json` only. A value is encoded already: what is read otherwise than
+    /// [`new`](Self::new) or [`encoded`](Self::encoded) wrote it is refused.
     pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Self {
         self.content_type = Some(content_type.into());
-        self.content_type_given = true;
         self
     }
 

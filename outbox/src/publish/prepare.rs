@@ -92,11 +92,18 @@ impl Outgoing {
             return Err(PublishError::HeaderNotText(name));
         }
         let mut text = Text::of(headers);
+        let named = self.content_type.as_deref();
+        if let (Some(written), Some(named)) = (self.written, named)
+            && !codec::are_read_alike(written, named)
+        {
+            let (written, named) = (written.to_owned(), named.to_owned());
+            return Err(PublishError::ContentType { written, named });
+        }
         // A header may replace the type that `new` assumed, not one that was named.
-        if self.content_type_given || headers.value(CONTENT_TYPE).is_none() {
-            agree(headers, &mut text, CONTENT_TYPE, self.content_type.as_deref())?;
-        } else if self.content_type.is_some()
-            && headers.content_type().is_some_and(|kind| !codec::is_read_as_json(kind))
+        if named.is_some() || headers.value(CONTENT_TYPE).is_none() {
+            agree(headers, &mut text, CONTENT_TYPE, named.or(self.written))?;
+        } else if let (Some(written), Some(header)) = (self.written, headers.content_type())
+            && !codec::are_read_alike(written, header)
         {
             return Err(PublishError::HeaderConflict(CONTENT_TYPE));
         }

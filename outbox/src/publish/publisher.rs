@@ -101,7 +101,8 @@ impl Publisher {
     /// same statement. If the delivery ends in any other way, nothing is
     /// published; if the message cannot be published, the delivery fails as by an
     /// error of kind `publish`. A layer may collect too; where it acks what the handler has
-    /// not, what the handler collected is not published.
+    /// not, what the handler collected is not published. A timer whose name a live row has is
+    /// left out, as it would be a [`Duplicate`](Published::Duplicate), and the ack stands.
     ///
     /// A correlation id that the message does not set is the delivery's. It goes to the table
     /// of the delivery, also if another publisher made it.
@@ -341,7 +342,8 @@ impl Publisher {
         Ok(tx.cancel_timer(&self.table.statements, queue, timer_id).await?)
     }
 
-    /// Reads up to `limit` rows of a queue in order of due time, without leasing them.
+    /// Reads up to `limit` rows of a queue in order of due time, without leasing them. Which
+    /// queues there are says [`Operator::queues`](crate::ops::Operator::queues).
     ///
     /// # Errors
     /// When the queue cannot exist or the statement fails.

@@ -14,6 +14,7 @@ on_postgres!(
     a_row_that_its_worker_had_is_taken_over_with_its_counts,
     its_client_reads_what_we_write,
     its_operators_read_our_dead_letters,
+    what_the_page_publishes_by_sql_is_handled_at_once,
 );
 
 type Seen = UnboundedSender<Value>;
@@ -182,5 +183,28 @@ async fn its_operators_read_our_dead_letters(db: &Db) {
         "timer_id": null,
     });
     assert_eq!(letter, expected);
+    running.stop().await.unwrap();
+}
+
+/// As in `docs/operations.md`, with polls so far apart that it has to be the wake.
+async fn what_the_page_publishes_by_sql_is_handled_at_once(db: &Db) {
+    let page = include_str!("../../../docs/operations.md");
+    let is_it = |block: &&str| block.starts_with("INSERT INTO outbox ");
+    let sql = page.split("```sql\n").find(is_it).unwrap().split("```").next().unwrap();
+    let (seen, mut seeing) = unbounded_channel();
+    let orders = Subscriber::new("orders", "orders", move |ctx: Context| {
+        let tenant = ctx.headers().get("tenant").map(str::to_owned);
+        let _ = seen.send(json!([str::from_utf8(ctx.payload()).unwrap(), tenant]));
+        async {}
+    });
+    let hour = std::time::Duration::from_secs(3600);
+    let orders = orders.min_poll(hour).max_poll(hour);
+    let running = db.app().only([orders]).start().await.unwrap();
+    for _ in 0..2 {
+        db.exec(format!("BEGIN; {sql} COMMIT")).await;
+        let order = r#"{"id": 10, "amount": 4}"#;
+        assert_eq!(next(&mut seeing).await, json!([order, "acme"]));
+        db.drained().await;
+    }
     running.stop().await.unwrap();
 }

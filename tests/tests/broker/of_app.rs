@@ -39,6 +39,25 @@ async fn it_has_what_the_app_has_but_for_what_the_test_puts_in_its_place() {
     assert_eq!(only_letter(&broker).last_exception.as_deref(), Some("<fake>"));
 }
 
+/// As where an error may hold what nobody is to keep.
+#[tokio::test]
+async fn a_renderer_that_gives_no_text_or_panics_keeps_the_text_out_of_the_dead_letter() {
+    type Renderer = fn(&(dyn StdError + 'static)) -> Option<String>;
+    let renderers: [(Renderer, Option<&str>); 2] = [
+        (|_| None, None),
+        (|error| panic!("{error}"), Some("the error could not be shown: its renderer panicked")),
+    ];
+    for (renderer, text) in renderers {
+        let broker = TestBroker::of(&app().dlq("shop_letters").error_renderer(renderer));
+        broker.publish("eu.orders", &7).await.unwrap();
+        let letter = only_letter(&broker);
+        assert_eq!(
+            (letter.last_exception.as_deref(), letter.error_kind.as_deref()),
+            (text, Some("&str"))
+        );
+    }
+}
+
 /// Or the test would send real mails, and pass.
 #[tokio::test]
 async fn a_fake_takes_the_place_of_what_a_router_gives_its_handlers() {

@@ -98,19 +98,39 @@ async fn a_delay_does_not_move_created_at<B: Bench>(b: B) {
 
 /// A transaction may be long: its delays count from the call.
 async fn times_are_those_of_the_call_not_of_the_transaction<B: Bench>(b: B) {
-    let mut tx = b.begin().await;
+    let now = |queue| Outgoing::new(queue, &1);
+    let due = |queue| Outgoing::new(queue, &1).delay(HOUR);
+    let moving = |name| due("q").timer_id(name).on_conflict(TimerConflict::Extend);
+    // One for each statement that inserts.
+    let calls = [
+        (Duration::ZERO, vec![now("q")]),
+        (HOUR, vec![due("q")]),
+        (HOUR, vec![due("q").timer_id("a")]),
+        (HOUR, vec![moving("b")]),
+        (HOUR, vec![due("q"), due("q")]),
+        (Duration::ZERO, vec![now("q"), now("other")]),
+        (HOUR, vec![due("q"), due("other")]),
+        (HOUR, vec![due("q").timer_id("c"), due("other")]),
+        (HOUR, vec![moving("d"), due("other")]),
+    ];
     let publisher = b.publisher();
-    publisher.send(&mut tx, Outgoing::new("q", &1).delay(HOUR)).await.unwrap();
-    publisher.send(&mut tx, Outgoing::new("q", &2).delay(HOUR)).await.unwrap();
-    publisher.publish_batch(&mut tx, vec![Outgoing::new("q", &3).delay(HOUR)]).await.unwrap();
-    publisher.send(&mut tx, Outgoing::new("q", &4).delay(HOUR).timer_id("t")).await.unwrap();
-    let extending = Outgoing::new("q", &5).timer_id("u").on_conflict(TimerConflict::Extend);
-    publisher.send(&mut tx, extending.delay(HOUR)).await.unwrap();
-    let timer = Outgoing::new("q", &6).timer_id("v").delay(HOUR);
-    publisher.publish_batch(&mut tx, vec![timer]).await.unwrap();
+    let mut tx = b.begin().await;
+    let mut called = Vec::new();
+    for (delay, mut messages) in calls {
+        called.extend(vec![(b.now().await, delay); messages.len()]);
+        if messages.len() == 1 {
+            publisher.send(&mut tx, messages.remove(0)).await.unwrap();
+        } else {
+            publisher.publish_batch(&mut tx, messages).await.unwrap();
+        }
+    }
     b.commit(tx).await;
     let rows = b.rows().await;
-    assert!(rows.is_sorted_by(|a, b| a.due < b.due && a.created < b.created), "{rows:?}");
+    assert_eq!(rows.len(), called.len());
+    for (row, (called, delay)) in rows.iter().zip(called) {
+        let delay = i64::try_from(delay.as_micros()).unwrap();
+        assert!(row.created > called && row.due > called + delay, "{called}: {row:?}");
+    }
 }
 
 cases! {

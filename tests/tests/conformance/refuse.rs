@@ -114,6 +114,11 @@ async fn a_content_type_that_contradicts_the_header<B: Bench>(b: B) {
     refused(b, message, |e| matches!(e, PublishError::HeaderConflict("content-type"))).await;
 }
 
+async fn a_content_type_that_its_value_was_not_written_in<B: Bench>(b: B) {
+    let message = Outgoing::new("q", "text").content_type("text/plain");
+    refused(b, message, |e| matches!(e, PublishError::ContentType { .. })).await;
+}
+
 async fn a_header_that_calls_json_something_else<B: Bench>(b: B) {
     let kinds = [
         "text/plain",
@@ -223,6 +228,7 @@ cases! {
     a_message_that_would_expire_before_it_is_due,
     a_time_after_the_year_9999,
     a_content_type_that_contradicts_the_header,
+    a_content_type_that_its_value_was_not_written_in,
     a_header_that_calls_json_something_else,
     a_header_of_ours_that_is_no_text,
     a_correlation_id_that_contradicts_the_header,

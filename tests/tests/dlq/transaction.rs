@@ -2,10 +2,11 @@
 
 use outbox::dlq::{Canary, Filter, Replay, Status};
 use outbox_tests::db::{Db, Pool};
-use outbox_tests::on_both;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
 
+on_postgres!(a_replayed_message_has_the_time_of_the_call_not_of_the_transaction);
 on_both!(
     a_replay_counts_when_the_callers_transaction_commits,
     a_transaction_of_another_database_is_refused,
@@ -49,6 +50,19 @@ async fn a_replay_counts_when_the_callers_transaction_commits(db: &Db) {
     assert_eq!(replay(db, true).await, 3);
     assert_eq!(db.rows().await, 3);
     assert_eq!(letters(db).count(&Filter::new().status(Status::Failed)).await.unwrap(), 0);
+}
+
+async fn a_replayed_message_has_the_time_of_the_call_not_of_the_transaction(db: &Db) {
+    plant(db, "a", 1).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    // The transaction has begun for the server, and its `now()` is fixed.
+    let clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let called: i64 = sqlx::query_scalar(clock).fetch_one(&mut *tx).await.unwrap();
+    letters(db).replay_in(&mut tx, &Filter::new(), &Replay::new()).await.unwrap();
+    tx.commit().await.unwrap();
+    let first = "SELECT (extract(epoch FROM least(created_at, next_attempt_at)) * 1000000)::bigint \
+        FROM outbox";
+    assert!(db.int(first).await > called);
 }
 
 async fn a_transaction_of_another_database_is_refused(db: &Db) {

@@ -12,7 +12,6 @@ use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPoolOptions;
 use tokio::time::{Instant, sleep};
 
-use super::clock::median;
 use super::{SECOND, free};
 
 on_postgres!(
@@ -83,11 +82,18 @@ async fn never(db: &Db) -> Vec<Duration> {
 }
 
 async fn a_lost_wake_costs_the_poll_interval_at_most(db: &Db) {
-    let (frozen, never) = tokio::join!(frozen(db), never(db));
-    for (what, waits) in [("frozen", frozen), ("never", never)] {
+    let in_time = |waits: &[Duration]| waits.iter().all(|wait| *wait <= POLL + SLACK);
+    let (mut slow, mut none) = tokio::join!(frozen(db), never(db));
+    // Once more: a moment in which the machine does something else proves nothing.
+    if !in_time(&slow) {
+        slow = frozen(db).await;
+    }
+    if !in_time(&none) {
+        none = never(db).await;
+    }
+    for (what, waits) in [("frozen", slow), ("never", none)] {
         println!("{what}: {waits:.2?}");
-        // Not the longest: a moment in which the machine does something else proves nothing.
-        assert!(median(waits.clone()) <= POLL + SLACK, "{what}: {waits:?}");
+        assert!(in_time(&waits), "{what}: {waits:?}");
         assert!(waits.iter().any(|wait| *wait >= POLL / 2), "somebody was told: {waits:?}");
     }
 }
