@@ -24,6 +24,7 @@ pub(super) async fn run<S: Store>(
     let mut begun = Vec::with_capacity(runs.len());
     // An ack that a crash of the server undid would make a second run.
     let store = shared.store.durable();
+    let (acking, not_yet) = (shared.quiet.acks(runs.len()), reader.inbox.ended(runs.len()));
     for mut run in runs {
         if shared.stop.is_cancelled() {
             left.push(run.given_back());
@@ -40,6 +41,7 @@ pub(super) async fn run<S: Store>(
             begun.push(context);
         }
     }
+    drop((acking, not_yet));
     if begun.is_empty() {
         return left;
     }

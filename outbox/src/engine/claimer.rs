@@ -50,9 +50,18 @@ pub(super) async fn run<S: Store>(
         readers.iter().map(|it| Look::new(it, shared.store.wakes_only_sleepers())).collect();
     let (mut lanes, mut under_way) = (Lanes::default(), FuturesUnordered::new());
     let (turn, mut lost) = (Mutex::new(()), FuturesUnordered::new());
+    let mut late = FuturesUnordered::new();
     let mut first = 0;
     while !stop.is_cancelled() {
         let now = Instant::now();
+        let mut ends = None;
+        for reader in &readers {
+            let (jobs, at) = reader.inbox.late(now);
+            ends = at.into_iter().chain(ends).min();
+            if !jobs.is_empty() {
+                late.push(give_back_late(reader, jobs, &results));
+            }
+        }
         while lanes.free(under_way.len(), now)
             && let Some(round) = next_round(&mut looks, &mut first, now)
         {
@@ -63,6 +72,7 @@ pub(super) async fn run<S: Store>(
         } else {
             lanes.opens_at(now)
         };
+        let next = next.into_iter().chain(ends).min();
         let alarm = async {
             match next {
                 Some(at) => sleep_until(at).await,
@@ -84,6 +94,7 @@ pub(super) async fn run<S: Store>(
                     looks[at].reader.signal.wake();
                 }
             }
+            Some(()) = late.next() => {}
             () = changed.notified() => {}
             () = alarm => {}
         }
@@ -99,7 +110,10 @@ pub(super) async fn run<S: Store>(
             Some(_) = lost.next() => {}
         }
     }
-    let mut unstarted = pin!(give_back_unstarted(&readers, results));
+    let mut unstarted = pin!(async {
+        while late.next().await.is_some() {}
+        give_back_unstarted(&readers, &results).await;
+    });
     loop {
         tokio::select! {
             biased;
@@ -110,8 +124,16 @@ pub(super) async fn run<S: Store>(
     let _ = timeout(LAST_TRY, async { while lost.next().await.is_some() {} }).await;
 }
 
+/// What no worker has come to in time: another process may have one that is free.
+async fn give_back_late(reader: &Arc<Reader>, jobs: Vec<Job>, results: &Sender) {
+    for job in jobs {
+        reader.waited_too_long(job.claimed.row.id);
+        results.send(Settling::of(reader, &job).unstarted()).await;
+    }
+}
+
 /// Closes the inboxes.
-async fn give_back_unstarted(readers: &[Arc<Reader>], results: Sender) {
+async fn give_back_unstarted(readers: &[Arc<Reader>], results: &Sender) {
     for reader in readers {
         for job in reader.inbox.close() {
             results.send(Settling::of(reader, &job).unstarted()).await;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
@@ -14,6 +13,8 @@ use crate::telemetry;
 /// How long dropped handlers and last writes may take after the drain's time. A
 /// handler that blocks its thread cannot be dropped and is left behind.
 const LAST_WRITES: Duration = Duration::from_secs(5);
+/// How often it is asked whether they are written.
+const LOOK: Duration = Duration::from_millis(10);
 /// How long it may take to tell of each result that was not written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -26,7 +27,7 @@ impl<S: Store> Engine<S> {
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.stop.cancel();
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
-            let running = self.shared.quiet.running();
+            let running = self.shared.quiet.begun();
             self.dropped = self.dropped.max(running);
             // A drain that goes on has told of them.
             if running > 0 && !self.shared.cut_off.is_cancelled() {
@@ -36,20 +37,33 @@ impl<S: Store> Engine<S> {
             // Also bounds a claim that still waits for its answer.
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
         }
-        // The workers held the only senders, so the settlers end when they have
-        // written everything.
-        if timeout(LAST_WRITES, self.written()).await.is_err() {
+        // The workers held the only senders, so the settlers end when they have written
+        // everything; but a worker whose handler blocks its thread has one still.
+        let (blocked, results) = (!self.subscribers.is_empty(), self.results.clone());
+        let done = async {
+            while !(blocked && results.iter().all(|one| one.is_done())) {
+                sleep(LOOK).await;
+            }
+        };
+        let written = async {
+            tokio::select! {
+                () = self.written() => {}
+                () = done => {}
+            }
+        };
+        if timeout(LAST_WRITES, written).await.is_err() {
             warn!(
                 target: telemetry::TARGET,
                 "results could not be written in time; their messages come back"
             );
             self.shared.over.cancel();
             // One that still waits for a handler has told of all that were there.
-            if timeout(LAST_WORDS, self.written()).await.is_err() {
-                self.settlers.iter().for_each(JoinHandle::abort);
-            }
+            let _ = timeout(LAST_WORDS, self.written()).await;
         }
-        self.settlers.clear();
+        self.settlers.drain(..).for_each(|settler| settler.abort());
+        // Whoever sends one now is told that it is lost.
+        drop(results);
+        self.results = Default::default();
         self.watchdog = None;
         self.services_stop.cancel();
         self.services.wait().await;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::lease::margin;
 use super::leave_to_others;
+use crate::planted::planted;
 use crate::store::{CLAIM_BYTES, Claimed};
 use crate::subscriber::{Batching, Few};
 use crate::unpoisoned::Locked as _;
@@ -52,6 +54,10 @@ pub(crate) struct Inbox {
     batch: usize,
     /// A row does not wait much longer than this for a worker.
     reach: Duration,
+    /// Nor does it start later than this after its claim.
+    patience: Duration,
+    /// What is left of its lease then.
+    margin: Duration,
 }
 
 #[derive(Default)]
@@ -71,7 +77,8 @@ struct State {
     idle: usize,
     /// The claimer wants to be told of room.
     wanted: bool,
-    /// How long a run takes, as far as it is known.
+    /// How long a run takes, as far as it is known: of one that does not end, as long as rows
+    /// have waited for it in vain.
     pace: Duration,
     /// How many bytes a row has, as far as it is known.
     size: usize,
@@ -95,6 +102,8 @@ impl Inbox {
             ahead,
             batch,
             reach: REACH.min(lease_ttl / 2),
+            patience: 2 * margin(lease_ttl),
+            margin: margin(lease_ttl),
         }
     }
 
@@ -123,11 +132,14 @@ impl Inbox {
     }
 
     /// The rows that run, and as many to wait as will be started soon. As long as
-    /// nothing is known of the handler, as many as can run, or a few.
+    /// nothing is known of the handler, as many as can run, or a few. None where even the next
+    /// worker would come to it too late.
     fn capacity(&self, state: &State) -> usize {
         let ahead = self.ahead.min(BYTES / state.size.max(1));
-        if ahead == 0 {
-            // None waits that is larger than all that may.
+        let workers = self.runs / self.batch.max(1);
+        let too_slow = state.pace.as_secs_f64() >= workers as f64 * self.patience.as_secs_f64();
+        // None waits either that is larger than all that may.
+        if ahead == 0 || too_slow {
             return self.runs;
         }
         let reached = if state.pace.is_zero() {
@@ -160,14 +172,14 @@ impl Inbox {
         }
     }
 
-    /// The rows that a worker had are dealt with, so many in one run of this length.
-    /// The next one if it is there: a handler of batches asks [`Inbox::next`].
+    /// The rows that a worker had are dealt with, so many in one run of this length, if it was
+    /// one: what was only given back tells nothing of the handler. The next one if it is there: a handler of batches asks [`Inbox::next`].
     ///
     /// And whether that woke the claimer, or another worker: they have to run though the next
     /// handler may block.
     pub(super) fn turn(
         &self,
-        last: Option<(usize, Duration)>,
+        last: Option<(usize, Option<Duration>)>,
         batch: Batching,
     ) -> (Option<Few<Job>>, bool) {
         let mut state = self.state();
@@ -176,7 +188,10 @@ impl Inbox {
             state.in_hand -= rows;
             state.unfilled -= batch.size - rows;
             // Follows a change within a few runs, and no single one.
-            state.pace = if state.pace.is_zero() { took } else { (3 * state.pace + took) / 4 };
+            if let Some(took) = took {
+                let known = !state.pace.is_zero();
+                state.pace = if known { (3 * state.pace + took) / 4 } else { took };
+            }
             room = state.wanted && self.room(&state) > 0;
             state.wanted &= !room;
         }
@@ -251,6 +266,22 @@ impl Inbox {
             };
             filled.await;
         }
+    }
+
+    /// Rows to which no worker has come in time to start them, and when that is next to be asked.
+    pub(super) fn late(&self, now: Instant) -> (Vec<Job>, Option<Instant>) {
+        if planted("no-deadline-check") {
+            return (Vec::new(), None);
+        }
+        let until = |job: &Job| job.deadline.checked_sub(self.margin).unwrap_or(now);
+        let mut state = self.state();
+        let late = state.waiting.iter().take_while(|job| until(job) <= now).count();
+        let jobs: Vec<Job> = state.waiting.drain(..late).collect();
+        if late > 0 {
+            state.in_hand -= late;
+            state.pace += self.patience;
+        }
+        (jobs, state.waiting.front().map(until))
     }
 
     /// Rows that wait or run, and places kept for them.

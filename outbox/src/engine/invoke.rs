@@ -56,7 +56,16 @@ pub(crate) async fn deliver<S: Store>(
             Admitted::Innocent(run) => runs.push(run),
         }
     }
-    let mut late = !suspects.is_empty();
+    if !runs.is_empty() {
+        let late = hand_over(early, reader, rows, &mut settled).await;
+        let ended = pin!(together(shared, reader, runs, loan, (!late).then_some(now))).await;
+        if settled.is_empty() {
+            settled = ended;
+        } else {
+            settled.extend(ended);
+        }
+    }
+    // Last: one of them may take as long as it likes, and nobody else can have the others.
     for suspect in suspects {
         hand_over(early, reader, rows, &mut settled).await;
         if shared.stop.is_cancelled() {
@@ -65,32 +74,39 @@ pub(crate) async fn deliver<S: Store>(
         }
         settled.extend(Box::pin(alone(shared, reader, suspect)).await);
     }
-    if !runs.is_empty() {
-        late |= hand_over(early, reader, rows, &mut settled).await;
-        let Some(Turn { place, running: _running, waited }) =
-            pin!(turn(shared, reader, runs.len())).await
-        else {
-            settled.extend(runs.into_iter().map(Run::given_back));
+    settled
+}
+
+/// Runs these, one or a batch, beside others. `admitted` is when, unless they have waited since.
+async fn together<S: Store>(
+    shared: &Shared<S>,
+    reader: &Arc<Reader>,
+    mut runs: Few<Run<'_>>,
+    loan: Option<Arc<Loan>>,
+    admitted: Option<Instant>,
+) -> Few<Box<Settling>> {
+    let Some(Turn { place, running: _running, waited }) =
+        pin!(turn(shared, reader, runs.len())).await
+    else {
+        return runs.into_iter().map(Run::given_back).collect();
+    };
+    let mut settled = Few::new();
+    let now = admitted.filter(|_| !waited).unwrap_or_else(Instant::now);
+    if waited || admitted.is_none() {
+        runs = still_held(shared, reader, runs, now, &mut settled);
+        if runs.is_empty() {
             return settled;
-        };
-        let mut now = now;
-        if late || waited {
-            now = Instant::now();
-            runs = still_held(shared, reader, runs, now, &mut settled);
-            if runs.is_empty() {
-                return settled;
-            }
         }
-        runs.iter_mut().for_each(|run| run.dispatched(reader, now));
-        if let Some(loan) = loan {
-            loan.share(runs.iter().map(|run| &*run.context.delivery().row));
-        }
-        let ended = pin!(handle(shared, reader, runs, place)).await;
-        if settled.is_empty() {
-            return ended;
-        }
-        settled.extend(ended);
     }
+    runs.iter_mut().for_each(|run| run.dispatched(reader, now));
+    if let Some(loan) = loan {
+        loan.share(runs.iter().map(|run| &*run.context.delivery().row));
+    }
+    let ended = pin!(handle(shared, reader, runs, place)).await;
+    if settled.is_empty() {
+        return ended;
+    }
+    settled.extend(ended);
     settled
 }
 
@@ -172,12 +188,7 @@ fn admit<'a, S: Store>(
         return Admitted::Not(settling.ruled(case.delivered_too_often()));
     }
     if now + lease::margin(options.lease_ttl) > deadline && !planted("no-deadline-check") {
-        reader.teller.waited_too_long();
-        warn!(
-            target: TARGET, subscriber = reader.subscriber.name(), row_id = row.id,
-            "a claimed row waited until its lease had nearly run out and was not started; \
-             lower `fetch_batch` or raise `lease_ttl`"
-        );
+        reader.waited_too_long(row.id);
         return Admitted::Not(settling.unstarted());
     }
     let too_often = is_too_often(options, &row);

@@ -163,6 +163,8 @@ pub(crate) struct Engine<S> {
     /// Dropped when no handler runs any more.
     watchdog: Option<Watchdog>,
     settlers: Vec<JoinHandle<()>>,
+    /// What they write.
+    results: [Arc<Results>; 3],
     /// Health checks hold it weakly.
     vitals: Arc<Vitals<S>>,
     drain_timeout: Duration,
@@ -247,6 +249,7 @@ impl<S: Store> Engine<S> {
             services_stop,
             watchdog,
             settlers,
+            results: [results, letters, timers],
             vitals,
             drain_timeout: settings.drain_timeout,
             dropped: 0,
@@ -318,11 +321,12 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
             );
             Few::new()
         });
+        let ran = settled.len() < count || settled.iter().any(|one| !one.is_given_back());
         for settling in settled {
             results.send_while(settling, || reader.inbox.ended(count)).await;
         }
         now = Instant::now();
-        last = Some((count, now - started));
+        last = Some((count, ran.then(|| now - started)));
     }
 }
 
@@ -360,6 +364,33 @@ mod tests {
         while runs.load(Ordering::Relaxed) < ROWS {
             yield_now().await;
         }
+        worker.abort();
+    }
+
+    /// Or who has slow handlers would be taken for quick, and claim thousands of rows that nobody
+    /// starts.
+    #[tokio::test(start_paused = true)]
+    async fn rows_that_are_only_given_back_tell_nothing_of_the_handler() {
+        let store = holding(20).await;
+        let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+        let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
+        let subscriber = subscriber.max_workers(10).lease_ttl(TTL);
+        let (states, counts) = (States::default(), Stats::default());
+        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+        let reader = Arc::new(reader);
+        let first = reader.inbox.reserve(20).unwrap();
+        reader.inbox.fill(first, claimed(&store, 20).await.into_iter());
+        let batch = reader.subscriber.options.batch;
+        assert!(reader.inbox.turn(None, batch).0.is_some());
+        let second = reader.inbox.turn(Some((1, Some(Duration::from_secs(1)))), batch);
+        assert!(second.0.is_some());
+        tokio::time::sleep(TTL).await;
+        let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+        let worker = tokio::spawn(work(Arc::clone(&shared), Arc::clone(&reader), results));
+        while reader.inbox.in_hand() > 1 {
+            yield_now().await;
+        }
+        assert_eq!(reader.inbox.reserve(1000), Some(10), "nine more that run, and one that waits");
         worker.abort();
     }
 }

@@ -34,6 +34,8 @@ const LOCKED: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Quiet {
     running: AtomicUsize,
+    /// Of these, whose rows are being acked before they begin.
+    acking: AtomicUsize,
     /// How many wait to be alone, or are. Nobody else starts meanwhile.
     wanted: AtomicUsize,
     /// One at a time is alone.
@@ -54,6 +56,12 @@ pub(super) struct Running<'a> {
     these: usize,
 }
 
+/// Handlers whose rows are being acked before they begin.
+pub(super) struct Acking<'a> {
+    quiet: &'a Quiet,
+    these: usize,
+}
+
 /// No other handler starts as long as it is there.
 pub(super) struct Alone {
     quiet: Arc<Quiet>,
@@ -63,6 +71,17 @@ pub(super) struct Alone {
 impl Quiet {
     pub(super) fn running(&self) -> usize {
         self.running.load(Ordering::SeqCst)
+    }
+
+    /// Those that have begun.
+    pub(super) fn begun(&self) -> usize {
+        self.running().saturating_sub(self.acking.load(Ordering::SeqCst))
+    }
+
+    /// These are counted, and do not begin as long as it is there.
+    pub(super) fn acks(&self, these: usize) -> Acking<'_> {
+        self.acking.fetch_add(these, Ordering::SeqCst);
+        Acking { quiet: self, these }
     }
 
     /// Counts them, whoever wants to be alone.
@@ -131,6 +150,12 @@ impl Drop for Running<'_> {
         if self.quiet.wanted.load(Ordering::SeqCst) > 0 {
             self.quiet.ended.notify_waiters();
         }
+    }
+}
+
+impl Drop for Acking<'_> {
+    fn drop(&mut self) {
+        self.quiet.acking.fetch_sub(self.these, Ordering::SeqCst);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{Notify, Semaphore};
+use tracing::warn;
 
 use super::Shared;
 use super::inbox::Inbox;
@@ -11,7 +12,7 @@ use super::signal::Signal;
 use super::sleep::Sleep;
 use crate::extract::{Common, States};
 use crate::subscriber::Subscriber;
-use crate::telemetry::{Stats, Teller};
+use crate::telemetry::{Stats, TARGET, Teller};
 
 /// One subscriber with its runtime state.
 pub(crate) struct Reader {
@@ -51,5 +52,15 @@ impl Reader {
         let signal = Signal::new(changed);
         let sleep = Sleep::new(&shared.sleep);
         Self { subscriber, common: Arc::new(common), inbox, signal, sleep, teller, pulse }
+    }
+
+    /// A claimed row is given back, because too little is left of its lease to start it.
+    pub(super) fn waited_too_long(&self, row_id: i64) {
+        self.teller.waited_too_long();
+        warn!(
+            target: TARGET, subscriber = self.subscriber.name(), row_id,
+            "a claimed row waited until its lease had nearly run out and was not started; \
+             lower `fetch_batch` or raise `lease_ttl`"
+        );
     }
 }

@@ -120,6 +120,13 @@ impl Settling {
         true
     }
 
+    /// Nothing of it was started, and nobody has ruled on it.
+    pub(super) fn is_given_back(&self) -> bool {
+        let by = &self.settlement;
+        self.report.started.is_none()
+            && matches!(by, Settlement::Release { .. } | Settlement::Condemned | Settlement::Lost)
+    }
+
     /// Something of it is written into the table of dead letters.
     pub(super) fn is_letter(&self) -> bool {
         matches!(self.settlement, Settlement::Dead(_))
@@ -263,17 +270,20 @@ pub(super) enum Written {
 /// Settles what the workers send until they are gone.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
     let (store, mut later) = (&shared.store, Later::new(shared.over.clone()));
+    let mut put_off = 0;
     loop {
         let batch = tokio::select! {
             biased;
             () = later.is_due(), if !later.is_empty() => {
                 later.again(store).await;
+                results.put_off(&mut put_off, later.waiting().len());
                 continue;
             }
             batch = results.next(), if !later.is_full() => batch,
         };
         let Some(batch) = batch else { break };
         settle_some(store, batch, &mut later).await;
+        results.put_off(&mut put_off, later.waiting().len());
         results.written();
     }
     settle_rest(store, later).await;

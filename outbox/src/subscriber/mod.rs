@@ -306,7 +306,9 @@ impl Subscriber {
     /// How many rows may wait in memory for a worker, beside those that run; 4,000 by
     /// default, and no more than some 32 MiB of them. At most 1,000 come with one claim.
     /// The engine measures how fast the handler is, and claims only what will be started
-    /// within 100 ms, or half of a shorter lease: of slow handlers one row waits.
+    /// within 100 ms, or half of a shorter lease: of slow handlers one row waits, and none where
+    /// runs take so long that its lease would run out meanwhile. Until the first run has
+    /// ended as many wait as run at once, 10 at least. What has waited for two thirds of its lease is given back.
     #[must_use]
     pub fn fetch_batch(mut self, rows: usize) -> Self {
         self.options.fetch_batch = rows;

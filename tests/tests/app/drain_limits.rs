@@ -9,7 +9,7 @@ use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::{begun, eventually, soon};
 use outbox_tests::{on_both, on_postgres};
 use sqlx::{Connection, Executor};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 
@@ -94,11 +94,17 @@ async fn a_handler_that_blocks_its_thread_cannot_hold_up_a_stop(db: &Db) {
             let _ = both.1.recv();
         }
     });
-    let app = db.app().only([stubborn]).drain_timeout(Duration::from_millis(50));
+    let quick = free("quick", "quick").0;
+    let app = db.app().only([stubborn, quick]).drain_timeout(Duration::from_millis(50));
     let running = app.start().await.unwrap();
     db.publish("q", 7).await;
     eventually("it started", async || starts.try_recv().is_ok()).await;
+    db.publish("quick", 7).await;
+    eventually("the other is acked", async || db.rows().await == 1).await;
+    let stopped = Instant::now();
     assert!(soon("stop", running.stop()).await.is_err());
+    // For the handler; for results that are written already it would wait as long again.
+    assert!(stopped.elapsed() < 10 * SECOND, "{:?}", stopped.elapsed());
     assert_eq!((db.rows().await, db.leased().await), (1, 1), "its lease runs out by itself");
     drop(release);
 }

@@ -21,8 +21,10 @@ on_both!(
     each_message_of_a_batch_is_settled_in_its_own_way,
     a_row_that_is_claimed_twice_for_a_batch_is_settled_as_was_said_of_it,
     no_more_rows_are_held_than_slow_handlers_will_reach,
+    rows_that_wait_behind_a_handler_without_end_are_given_back_in_time,
     a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_with_it,
-    a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started,
+    a_message_that_runs_alone_holds_up_none_of_its_batch,
+    a_message_that_is_lost_before_it_runs_alone_is_not_started,
 );
 
 on_postgres!(
@@ -301,11 +303,35 @@ async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_wi
     running.stop().await.unwrap();
 }
 
-async fn a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started(db: &Db) {
+/// Another process may have a worker for them long before their leases are over.
+async fn rows_that_wait_behind_a_handler_without_end_are_given_back_in_time(db: &Db) {
+    let (endless, probe) = probe::gated("endless", "q");
+    publish(db, 0..5).await;
+    let endless = endless.max_workers(1).lease_ttl(6 * SECOND);
+    let first = db.app().only([endless]).start().await.unwrap();
+    probe.start().await;
+    eventually("all are claimed", async || db.leased().await == 5).await;
+    let (other, others) = probe::free("other", "q");
+    let often = SECOND / 10;
+    let other = other.lease_ttl(6 * SECOND).min_poll(often).max_poll(often);
+    let second = db.app().only([other]).start().await.unwrap();
+    for run in others.starts(4).await {
+        assert_eq!(run.deliveries, 1, "a lease that runs out is a delivery");
+    }
+    probe.let_end(1);
+    db.drained().await;
+    first.stop().await.unwrap();
+    second.stop().await.unwrap();
+}
+
+/// Three messages in one batch, the first of which is to run alone, and the app that has them; and
+/// what was started together.
+async fn with_a_suspect(
+    db: &Db,
+) -> ([i64; 3], Arc<Semaphore>, Arc<Mutex<Vec<Vec<i64>>>>, outbox::RunningApp) {
     let messages = db.send_all((0..3).map(|n| Outgoing::new("q", &n))).await;
-    let [suspect, lost, kept] = [0, 1, 2].map(|at| messages[at].id().unwrap());
-    // It has come back before: it is alone for longer than this takes.
-    owned(db, suspect, BESIDE_OTHERS, 6, 2 * HOUR).await;
+    let ids = [0, 1, 2].map(|at| messages[at].id().unwrap());
+    owned(db, ids[0], BESIDE_OTHERS, 6, 2 * HOUR).await;
     let gate = Arc::new(Semaphore::new(0));
     let started = Arc::<Mutex<Vec<Vec<i64>>>>::default();
     let (gated, seen) = (Arc::clone(&gate), Arc::clone(&started));
@@ -316,11 +342,30 @@ async fn a_message_that_is_lost_while_a_suspect_of_its_batch_runs_is_not_started
     });
     let batches = batches.max_deliveries(3).max_workers(1).batch_wait(SECOND);
     let running = db.app().only([batches.lease_ttl(12 * SECOND)]).start().await.unwrap();
-    eventually("the suspect runs", async || !started.lock().unwrap().is_empty()).await;
-    owned(db, lost, BESIDE_OTHERS, 2, Duration::ZERO).await;
-    extended_twice(db, kept).await;
-    gate.add_permits(3);
-    eventually("the batch starts", async || started.lock().unwrap().len() > 1).await;
-    assert_eq!(started.lock().unwrap()[..2], [vec![suspect], vec![kept]]);
+    eventually("some of them run", async || !started.lock().unwrap().is_empty()).await;
+    (ids, gate, started, running)
+}
+
+/// It may take as long as it likes, and no other process can have them.
+async fn a_message_that_runs_alone_holds_up_none_of_its_batch(db: &Db) {
+    let ([suspect, one, other], gate, started, running) = with_a_suspect(db).await;
+    assert_eq!(started.lock().unwrap()[..], [vec![one, other]]);
+    gate.add_permits(1);
+    eventually("the suspect runs", async || started.lock().unwrap().len() > 1).await;
+    assert_eq!(started.lock().unwrap()[1..], [vec![suspect]]);
+    eventually("the others are settled", async || db.rows().await == 1).await;
+    gate.add_permits(1);
+    db.drained().await;
     running.stop().await.unwrap();
+}
+
+async fn a_message_that_is_lost_before_it_runs_alone_is_not_started(db: &Db) {
+    let ([suspect, one, other], gate, started, running) = with_a_suspect(db).await;
+    owned(db, suspect, BESIDE_OTHERS, 2, Duration::ZERO).await;
+    extended_twice(db, one).await;
+    gate.add_permits(1);
+    eventually("the others are settled", async || db.rows().await == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(started.lock().unwrap()[..], [vec![one, other]]);
+    assert_eq!((db.leased().await, db.deliveries().await), (1, 2), "it is somebody else's");
 }

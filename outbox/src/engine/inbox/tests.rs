@@ -22,7 +22,7 @@ fn room_after(bytes: usize) -> Option<usize> {
     inbox.fill(first, std::iter::repeat_n(payload, first).map(job));
     while inbox.turn(None, batch).0.is_some() {}
     for _ in 0..first {
-        inbox.turn(Some((1, Duration::from_micros(1))), batch);
+        inbox.turn(Some((1, Some(Duration::from_micros(1)))), batch);
     }
     inbox.reserve(CLAIM)
 }
@@ -56,7 +56,7 @@ async fn workers_that_run_less_than_a_batch_leave_no_room_until_they_end() {
     let ahead = inbox.reserve(CLAIM);
     assert_eq!(ahead, Some(BYTES / (10 << 20)));
     inbox.fill(3, std::iter::empty());
-    inbox.turn(Some((4, Duration::from_secs(30))), batch);
+    inbox.turn(Some((4, Some(Duration::from_secs(30)))), batch);
     assert!(inbox.reserve(CLAIM) >= Some(100), "one of them is free");
 }
 
@@ -64,7 +64,7 @@ async fn workers_that_run_less_than_a_batch_leave_no_room_until_they_end() {
 async fn a_batch_waits_for_the_next_worker_however_long_runs_take() {
     let inbox = Inbox::new(2 * 100, 4000, 100, Duration::from_secs(60), &Arc::default());
     let batch = Batching { size: 100, wait: Duration::ZERO };
-    let run = Some((100, Duration::from_secs(30)));
+    let run = Some((100, Some(Duration::from_secs(30))));
     for worker in 0..2 {
         let places = inbox.reserve(100).unwrap();
         inbox.fill(places, std::iter::repeat_n(Bytes::new(), 100).map(job));
@@ -100,4 +100,26 @@ fn as_many_rows_wait_as_there_is_memory_for() {
     assert_eq!(room_after(1 << 20), Some(10 + 32));
     assert_eq!(room_after(30 << 20), Some(10 + 1));
     assert_eq!(room_after(100 << 20), Some(10));
+}
+
+/// Another process may have a worker for them.
+#[tokio::test(start_paused = true)]
+async fn what_no_worker_comes_to_in_time_is_let_go_and_claimed_no_more() {
+    let minute = Duration::from_secs(60);
+    let inbox = Inbox::new(1, 4000, 1, minute, &Arc::default());
+    let batch = Batching { size: 1, wait: Duration::ZERO };
+    let places = inbox.reserve(CLAIM).unwrap();
+    assert_eq!(places, 1 + FIRST);
+    let claimed = Instant::now();
+    let in_time = |job| Job { deadline: claimed + minute, ..job };
+    inbox.fill(places, std::iter::repeat_n(Bytes::new(), places).map(|it| in_time(job(it))));
+    assert!(inbox.turn(None, batch).0.is_some());
+    let (late, until) = inbox.late(claimed);
+    assert_eq!((late.len(), until), (0, Some(claimed + minute * 2 / 3)));
+    tokio::time::advance(minute * 2 / 3).await;
+    let (late, until) = inbox.late(Instant::now());
+    assert_eq!((late.len(), until, inbox.in_hand()), (FIRST, None, 1));
+    assert_eq!(inbox.reserve(CLAIM), None, "the next one would wait as long");
+    inbox.turn(Some((1, Some(minute))), batch);
+    assert_eq!(inbox.reserve(CLAIM), Some(1), "for the worker that is free");
 }

@@ -1,0 +1,142 @@
+//! What waits, what is written at once, and when all is.
+
+use std::pin::pin;
+
+use futures_util::poll;
+use tokio::time::Instant;
+
+use super::*;
+use crate::engine::locked::counted;
+use crate::engine::settle::Settlement;
+use crate::engine::unanswered::{Claims, Unanswered, acked, acks, claimed, holding};
+
+const MIB: usize = 1 << 20;
+
+fn sizes(batch: &[Settling]) -> Vec<usize> {
+    batch.iter().map(|one| one.bytes() / MIB).collect()
+}
+
+/// Of a handler that blocked its thread for longer than the drain and the last writes took.
+#[tokio::test]
+async fn a_result_that_nobody_takes_any_more_is_told_as_lost() {
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let store = holding(1).await;
+    let (reader, counts) = counted(&Unanswered::new(&store, Claims::Answered).shared());
+    let mut one = acked(&claimed(&store, 1).await, &reader).remove(0);
+    one.report.dispatched(Instant::now(), 1, &reader.teller);
+    drop(results);
+    sender.send(Box::new(one)).await;
+    drop(sender);
+    let [subscriber] = &counts.subscribers()[..] else { panic!("there is one") };
+    assert_eq!((subscriber.dispatched, subscriber.lease_lost), (1, 1));
+}
+
+#[tokio::test]
+async fn no_more_results_wait_than_there_is_memory_for() {
+    let results = Arc::new(Results::default());
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    for one in acks(&[MIB; 32]) {
+        sender.send(Box::new(one)).await;
+    }
+    let mut late = pin!(sender.send(Box::new(acks(&[MIB]).remove(0))));
+    assert!(poll!(late.as_mut()).is_pending());
+    assert_eq!(results.next().await.unwrap().len(), 32);
+    late.await;
+    assert_eq!(sizes(&results.next().await.unwrap()), [1]);
+}
+
+#[tokio::test]
+async fn a_batch_ends_at_its_bytes_and_a_result_that_has_more_goes_alone() {
+    let results = Arc::new(Results::default());
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    for one in acks(&[20 * MIB, 11 * MIB]) {
+        sender.send(Box::new(one)).await;
+    }
+    sender.send(Box::new(acks(&[40 * MIB]).remove(0))).await;
+    assert_eq!(sizes(&results.next().await.unwrap()), [20, 11]);
+    // Beside a write that hangs.
+    assert_eq!(sizes(&results.next().await.unwrap()), [40]);
+    for one in acks(&[10 * MIB, 10 * MIB, 11 * MIB, 10 * MIB]) {
+        sender.send(Box::new(one)).await;
+    }
+    assert_eq!(sizes(&results.next().await.unwrap()), [10, 10, 11]);
+}
+
+async fn send(sender: &Sender, count: usize) {
+    for one in acks(&vec![0; count]) {
+        sender.send(Box::new(one)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_write_that_hangs_one_result_goes_alone_but_no_dead_letter() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    for (results, waits) in [(Results::default(), false), (Results::of_letters(), true)] {
+        let results = Arc::new(results);
+        let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+        send(&sender, 1).await;
+        assert_eq!(results.next().await.unwrap().len(), 1);
+        send(&sender, 1).await;
+        let second = timeout(HOUR, results.next()).await;
+        assert_eq!(second.is_err(), waits);
+        send(&sender, HALF).await;
+        let more = timeout(HOUR, results.next()).await.unwrap().unwrap();
+        assert_eq!(more.len(), HALF + usize::from(waits));
+        send(&sender, 1).await;
+        // The one that hung is written: who wrote it asks again.
+        results.written();
+        results.written();
+        if !waits {
+            results.written();
+        }
+        assert_eq!(results.next().await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn all_is_done_when_nothing_waits_is_written_or_put_off() {
+    let results = Arc::new(Results::default());
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    assert!(results.is_done());
+    send(&sender, 2).await;
+    assert!(!results.is_done(), "they wait");
+    assert_eq!(results.next().await.unwrap().len(), 2);
+    assert!(!results.is_done(), "they are written");
+    let mut put_off = 0;
+    results.put_off(&mut put_off, 1);
+    results.written();
+    assert!(!results.is_done(), "one is put off");
+    results.put_off(&mut put_off, 0);
+    assert!(results.is_done());
+}
+
+/// Whoever wrote the last batch may be busy with letters that wait for a lock.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
+    let results = Arc::new(Results::of_letters());
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    send(&sender, 1).await;
+    assert_eq!(results.next().await.unwrap().len(), 1);
+    let mut other = pin!(results.next());
+    send(&sender, 1).await;
+    assert!(poll!(other.as_mut()).is_pending(), "a write is under way");
+    results.written();
+    let batch = timeout(Duration::from_secs(3600), other).await;
+    assert_eq!(batch.unwrap().unwrap().len(), 1);
+}
+
+/// Or one of these would find the timer still there.
+#[tokio::test(start_paused = true)]
+async fn acks_of_timers_come_before_those_that_set_them_again() {
+    let (results, timers) = (Arc::<Results>::default(), Arc::<Results>::default());
+    let sender = Sender::new(&results, &Arc::default(), &timers);
+    let mut ack = Box::new(acks(&[0]).remove(0)).ruled(Settlement::Ack { messages: vec![] });
+    ack.timer = true;
+    sender.send(ack).await;
+    send(&sender, 1).await;
+    for way in [timers, results] {
+        let batch = timeout(Duration::from_secs(3600), way.next()).await;
+        assert_eq!(batch.expect("one each").unwrap().len(), 1);
+    }
+}
