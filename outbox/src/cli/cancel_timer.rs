@@ -6,9 +6,10 @@ use super::output::printable;
 use super::{Context, Done, Trouble};
 use crate::ops::CancelledTimer;
 
-/// Delete the row of a timer, unless somebody works on it.
+/// Delete the row of a timer, unless a claim holds it.
 ///
-/// Exits with 1 if there was nothing to delete.
+/// A claim holds it while a handler works on it, while it waits in a process for one, and
+/// where its process died and no claim has taken it since. Exits with 1 if nothing was deleted.
 #[derive(Debug, Args)]
 pub(super) struct CancelTimer {
     /// The queue.

@@ -80,7 +80,7 @@ impl Publish {
                  then or later already"
             ),
             Published::Duplicate => "nothing was published: a live row has the timer name \
-                                     (`--extend` moves one that nobody works on)"
+                                     (`--extend` moves one that no claim holds)"
                 .into(),
         });
         Ok(if published == Published::Duplicate { Done::Bad } else { Done::Good })

@@ -14,7 +14,8 @@ use crate::publish::{Outgoing, Published, Publisher, check_name};
 pub enum CancelledTimer {
     /// Its row is deleted.
     Cancelled,
-    /// A claim holds its row: it is being handled, or its handler died a moment ago.
+    /// A claim holds its row: a handler works on it, it waits in a process for one, or its
+    /// process died and no claim has taken the row since.
     Leased {
         /// The row.
         id: i64,

@@ -30,8 +30,8 @@ pub enum Published {
     /// [`TimerConflict::Extend`]; moved to the new time, with the new payload and
     /// headers, if that is later, and otherwise as it was.
     Extended(i64),
-    /// Nothing was written: a live row of the queue holds the timer name, or
-    /// under `Extend` a handler is working on it.
+    /// Nothing was written: a live row of the queue holds the timer name, and
+    /// under `Extend` a claim holds that row, as in [`Publisher::cancel_timer`].
     Duplicate,
 }
 

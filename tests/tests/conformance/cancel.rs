@@ -1,4 +1,4 @@
-//! A timer is cancelled unless somebody works on it.
+//! A timer is cancelled unless a claim holds it.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ on_both!(
     a_message_is_published_in_a_transaction_of_its_own,
     whoever_sleeps_is_woken_by_it,
     a_refused_message_leaves_nothing_behind,
-    a_timer_is_cancelled_unless_somebody_works_on_it,
+    a_timer_is_cancelled_unless_a_claim_holds_it,
 );
 
 async fn a_message_is_published_in_a_transaction_of_its_own(db: &Db) {
@@ -50,16 +50,22 @@ async fn a_refused_message_leaves_nothing_behind(db: &Db) {
     assert_eq!(db.rows().await, 0);
 }
 
-async fn a_timer_is_cancelled_unless_somebody_works_on_it(db: &Db) {
+async fn a_timer_is_cancelled_unless_a_claim_holds_it(db: &Db) {
     let operator = operator(db);
     db.send(Outgoing::new("q", &1).timer_id("free")).await;
     db.send(Outgoing::new("other", &1).timer_id("free")).await;
     let id = db.send(Outgoing::new("q", &2).timer_id("held")).await.id().unwrap();
     lease(db, id, 1).await;
+    // Of a process that died: no claim has taken the row since.
+    let old = db.send(Outgoing::new("q", &3).timer_id("left")).await.id().unwrap();
+    lease(db, old, 3600).await;
     let cancel = async |name| operator.cancel_timer("q", name).await.unwrap();
     assert_eq!(cancel("free").await, CancelledTimer::Cancelled);
     assert_eq!(cancel("free").await, CancelledTimer::Absent);
     assert_eq!(cancel("held").await, CancelledTimer::Leased { id });
-    assert_eq!(db.rows().await, 2);
+    assert_eq!(cancel("left").await, CancelledTimer::Leased { id: old });
+    let extend = Outgoing::new("q", &3).timer_id("left").on_conflict(TimerConflict::Extend);
+    assert_eq!(operator.publish(extend).await.unwrap(), Published::Duplicate);
+    assert_eq!(db.rows().await, 3);
     assert!(operator.cancel_timer("q", "").await.is_err());
 }
