@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 const README: &str = include_str!("../../README.md");
+const EXAMPLES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/examples");
 const PERFORMANCE: &str = include_str!("../../docs/performance.md");
 
 fn blocks(language: &str) -> Vec<&'static str> {
@@ -58,15 +59,62 @@ async fn its_first_program_runs_as_it_stands() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// On crates.io too, which would look for `examples` beside the package's manifest: they are
+/// whole, and in the repository that it names.
 #[test]
 fn its_links_lead_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let links: Vec<_> =
-        README.split("](").skip(1).filter_map(|after| after.split(')').next()).collect();
+    assert!(!README.contains("]("), "a link stands at the end, by its text");
+    let links: Vec<_> = README.lines().filter_map(link).collect();
     assert!(links.len() > 10);
-    for link in links {
-        assert!(root.join(link).exists(), "{link}");
+    for (text, address) in links {
+        let place = address.strip_prefix(env!("CARGO_PKG_REPOSITORY")).unwrap();
+        let kind = if place.ends_with("/migrations") { "/tree/main/" } else { "/blob/main/" };
+        assert!(root.join(place.strip_prefix(kind).unwrap()).exists(), "{address}");
+        assert!(README.matches(&format!("[{text}]")).count() > 1, "nothing refers to [{text}]");
     }
+}
+
+/// A line that says where a text in brackets leads.
+fn link(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix('[')?.split_once("]: ")
+}
+
+/// What a new user copies into a manifest: each crate with the version and the features with
+/// which this workspace builds the programs that the page shows.
+#[test]
+fn its_dependencies_are_those_of_the_workspace() {
+    let workspace = include_str!("../../Cargo.toml");
+    let of_library = include_str!("../../outbox/Cargo.toml");
+    let (_, all) = workspace.split_once("[workspace.dependencies]\n").unwrap();
+    let quoted = |text: &str, open: &str, close: char| {
+        let (_, after) = text.split_once(open)?;
+        Some(after.split(close).next().unwrap_or(after).to_owned())
+    };
+    let version = |text: &str| quoted(text, "version = \"", '"').or(quoted(text, "\"", '"'));
+    let mut seen = 0;
+    for line in blocks("toml")[0].lines().skip(1) {
+        let (name, value) = line.split_once(" = ").unwrap();
+        if name == "outbox" {
+            let default = quoted(of_library, "default = [", ']').unwrap().replace('"', "");
+            assert!(value.ends_with(&format!("default features: {default}")), "{default}");
+            assert!(value.starts_with(r#"{ path = "../outbox/outbox" }"#), "{value}");
+            continue;
+        }
+        let start = format!("{name} = ");
+        let ours = all.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+        assert_eq!(version(value), version(ours), "{name}");
+        // Those of sqlx that choose a database are asked for by the library.
+        let of_sqlx = if name == "sqlx" { of_library } else { "" };
+        for feature in quoted(value, "features = [", ']').unwrap_or_default().split(", ") {
+            let here = ours.contains(feature)
+                || of_sqlx.contains(&format!("sqlx/{}", feature.trim_matches('"')));
+            let known = name == "tokio" && feature == "\"rt-multi-thread\"";
+            assert!(here || known, "{name} has {feature} here, and there {ours}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 6, "it has these beside the library");
 }
 
 #[test]
@@ -142,7 +190,8 @@ fn its_examples_are_those_there_are_each_of_a_screen_or_two_and_run() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let lines = std::fs::read_to_string(path).unwrap().lines().count();
         assert!(lines <= 80, "{name} has {lines} lines");
-        assert!(README.contains(&format!("| [{name}](examples/{name}.rs) |")), "{name}");
+        assert!(README.contains(&format!("| [{name}] |")), "{name}");
+        assert!(README.contains(&format!("[{name}]: {EXAMPLES}/{name}.rs\n")), "{name}");
         assert!(tests.contains(&format!("\"{name}\"")), "{name} is not run");
     }
     let of_handlers = "transactional returned_message typed_queue failure batch sync_handler \
