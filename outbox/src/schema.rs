@@ -127,13 +127,10 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 /// ```
 ///
 /// # Errors
-/// When the environment names no usable table, or the database refuses. Also when another
-/// transaction keeps a table locked for a minute, or another migration runs as long; on SQLite,
-/// when somebody writes as long.
+/// When the environment names no usable table; otherwise as [`migrate_tables`].
 ///
 /// # Cancel safety
-/// A dropped call leaves everything or nothing, or what an outbox that was there lacked of indexes
-/// and settings.
+/// As [`migrate_tables`].
 pub async fn migrate<P: Pool>(pool: &P) -> Result<()> {
     let names = TableNames::from_env();
     let names = names.map_err(|error| crate::Error::Config(vec![error.to_string()]))?;
@@ -144,7 +141,12 @@ pub async fn migrate<P: Pool>(pool: &P) -> Result<()> {
 /// its name or as `<table>_dlq`.
 ///
 /// # Errors
-/// When the database refuses.
+/// When the database refuses. Also when another transaction keeps a table locked for a minute, or
+/// another migration runs as long; on SQLite, when somebody writes as long.
+///
+/// # Cancel safety
+/// A dropped call leaves everything or nothing, or what an outbox that was there lacked of indexes
+/// and settings.
 pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()> {
     Ok(pool.migrate(names).await?)
 }
@@ -159,7 +161,10 @@ pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()>
 ///
 /// # Errors
 /// [`Error::Schema`](crate::Error::Schema) with every difference at once and the
-/// SQL that mends it.
+/// SQL that mends it; [`Error::Store`](crate::Error::Store) when the database cannot be asked.
+///
+/// # Cancel safety
+/// It only reads.
 pub async fn validate_schema<P: Pool>(
     pool: &P,
     names: &TableNames,

@@ -42,7 +42,7 @@ pub(crate) struct Trail {
 ///
 /// Every publish has a tracking id of its own, and inside a handler the ids of
 /// the message that is being handled before it. They are in the header
-/// `outbox-tracking-ids`.
+/// `outbox-tracking-ids`: of a chain of more than 32 the first and the last 31.
 ///
 /// # Examples
 /// ```no_run
@@ -56,6 +56,9 @@ pub(crate) struct Trail {
 /// # Ok(()) }
 /// ```
 /// A task that is spawned inside begins anew.
+///
+/// # Cancel safety
+/// That of the future, which is dropped with the call.
 pub async fn tracking<F: Future>(future: F) -> F::Output {
     let mut trail = Trail::current();
     trail.ids.push(Uuid::now_v7());

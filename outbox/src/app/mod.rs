@@ -322,6 +322,10 @@ impl App {
     /// # Errors
     /// When the app cannot start, a hook fails, or handlers had to be dropped
     /// because the drain's time was over.
+    ///
+    /// # Cancel safety
+    /// A dropped call does not drain: it drops the handlers that run, gives back what was claimed
+    /// as long as the runtime goes on, and runs no shutdown hook that had not begun.
     pub async fn run(self) -> Result<()> {
         let mut signals = signals::Signals::install()?;
         let started = tokio::select! {
@@ -342,6 +346,9 @@ impl App {
     ///
     /// # Errors
     /// As [`App::run`].
+    ///
+    /// # Cancel safety
+    /// As [`App::run`]: let `end` be ready instead.
     pub async fn run_until(self, end: impl Future) -> Result<()> {
         let running = self.or_gives_up(self.start().await)?;
         end.await;
@@ -353,6 +360,10 @@ impl App {
     ///
     /// # Errors
     /// Every reason that speaks against starting, at once.
+    ///
+    /// # Cancel safety
+    /// A dropped call has started no loop. The hook that runs is dropped; what those before it
+    /// did, and a SQLite file that was made, stays.
     pub async fn start(&self) -> Result<RunningApp> {
         let started = launch::start(self).await;
         started.inspect_err(|why| self.health.failed(why, true))

@@ -104,6 +104,9 @@ impl RunningApp {
     /// # Errors
     /// When the database does not answer, a loop has ended, or the app is
     /// stopped or stopping.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn ping(&self) -> Result<()> {
         let stopped = || StoreError::new("ping", "the app is stopped or stopping", false);
         let Some(vital) = self.life.vital() else { return Err(stopped().into()) };

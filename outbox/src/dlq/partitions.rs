@@ -66,6 +66,9 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When there is no dead-letter table, or a statement fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn partitions(&self) -> Result<Vec<Partition>> {
         match &self.operator.desk {
             #[cfg(feature = "postgres")]

@@ -216,7 +216,7 @@ impl Context {
     }
 
     /// The tracking ids of the message: one for each publish that led to it, the
-    /// first one first, its own last.
+    /// first one first, its own last. Of a chain of more than 32 the first and the last 31.
     #[must_use]
     pub fn tracking_ids(&self) -> Vec<Uuid> {
         crate::tracking::ids(self.headers())

@@ -126,13 +126,13 @@ impl Operator {
         &self.names
     }
 
-    /// Makes or upgrades the tables, as [`migrate`](crate::migrate).
+    /// Makes or upgrades the tables, as [`migrate_tables`](crate::schema::migrate_tables).
     ///
     /// # Errors
-    /// When the database refuses.
+    /// As [`migrate_tables`](crate::schema::migrate_tables).
     ///
     /// # Cancel safety
-    /// A dropped call leaves everything or nothing.
+    /// As [`migrate_tables`](crate::schema::migrate_tables).
     pub async fn migrate(&self) -> Result<()> {
         on_desk!(self, desk => crate::schema::migrate_tables(desk.pool(), &self.names).await)
     }
@@ -147,7 +147,10 @@ impl Operator {
     /// [`validate_schema`](crate::schema::validate_schema).
     ///
     /// # Errors
-    /// [`Error::Schema`] with every difference at once and the SQL that mends it.
+    /// As [`validate_schema`](crate::schema::validate_schema).
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn check(&self, autovacuum: bool) -> Result<()> {
         on_desk!(self, desk => {
             crate::schema::validate_schema(desk.pool(), &self.names, autovacuum).await

@@ -215,6 +215,9 @@ impl Outgoing {
     ///
     /// # Errors
     /// As [`publish`](crate::publish).
+    ///
+    /// # Cancel safety
+    /// As [`publish`](crate::publish).
     pub async fn publish<T: Transaction + ?Sized>(
         mut self,
         tx: &mut T,

@@ -43,6 +43,10 @@ const MAX_BATCH: usize = 900_000_000;
 /// As a parameter of a handler it can also [`collect`](Self::collect) messages,
 /// which are published by the statement that acks the delivery. A batch has none as
 /// a whole: each of its items has one, `item.context.publisher()`, for its own ack.
+///
+/// # Cancel safety
+/// Of all its methods: a dropped call may have written rows, of a batch not all of them perhaps:
+/// roll the transaction back. [`pending`](Self::pending) only reads.
 #[derive(Clone)]
 pub struct Publisher {
     table: Arc<Table>,
@@ -325,7 +329,8 @@ impl Publisher {
         tally.tell(&self.sinks());
     }
 
-    /// Deletes the row of a timer unless a handler is working on it; true when
+    /// Deletes the row of a timer unless a claim holds it: a handler works on it, it waits in a
+    /// process for one, or its process died and no claim has taken the row since. True when
     /// it did. Like everything here it counts once the transaction commits.
     ///
     /// # Errors

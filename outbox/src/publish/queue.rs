@@ -71,6 +71,9 @@ impl<T: Serialize> Queue<T> {
     ///
     /// # Errors
     /// As [`publish`](crate::publish()).
+    ///
+    /// # Cancel safety
+    /// As [`publish`](crate::publish()).
     pub async fn publish<X: Transaction + ?Sized>(
         &self,
         tx: &mut X,

@@ -58,6 +58,11 @@ use crate::unpoisoned::Locked as _;
 ///
 /// Whether handlers stand crashes, lost leases and a database that fails, a
 /// [simulation](Self::simulate) finds out.
+///
+/// # Cancel safety
+/// Of all its methods: a dropped call has published or cancelled what it was to, or nothing. The
+/// handler that ran in it is dropped, and its row stays leased as after a crash, until
+/// [`redeliver`](Self::redeliver) or its lease is over; so do rows that were claimed with it.
 #[derive(Clone)]
 pub struct TestBroker {
     pub(super) store: MemoryStore,
@@ -119,7 +124,7 @@ impl TestBroker {
         Ok(published)
     }
 
-    /// Deletes the row of a timer unless it is leased.
+    /// Deletes the row of a timer unless a claim holds it.
     ///
     /// # Errors
     /// When a name cannot exist.

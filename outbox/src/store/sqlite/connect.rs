@@ -42,6 +42,9 @@ const LOG_BYTES: &str = "16777216";
 /// # Errors
 /// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone is a database for
 /// each connection, which goes with it) or cannot be read, or the file cannot be opened.
+///
+/// # Cancel safety
+/// A dropped call may have made the file.
 pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
     if !url.starts_with("sqlite:") {
         // It may be that of a server, with a password.
@@ -117,6 +120,9 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
 ///
 /// # Errors
 /// When another writer holds the lock for longer than the busy timeout.
+///
+/// # Cancel safety
+/// A dropped call leaves no transaction: one that began is rolled back.
 pub async fn begin(pool: &SqlitePool) -> crate::Result<Transaction<'static, Sqlite>> {
     Ok(begin_writing(pool).await.map_err(StoreError::of("begin"))?)
 }

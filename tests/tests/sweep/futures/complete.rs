@@ -16,7 +16,9 @@ const ELSEWHERE: [(&str, &str); 3] = [
 fn every_future_of_the_library_is_swept() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../outbox/src");
     let mut found = BTreeSet::new();
-    read(&source, &source, &mut found);
+    files(&source, &source, &mut |file, text| {
+        found.extend(futures(file, text).into_iter().map(|name| format!("{file} {name}")));
+    });
     assert!(found.len() > 60, "{found:#?}");
     let swept = calls::names().into_iter().chain(store::NAMES).chain(app::NAMES);
     let swept =
@@ -28,15 +30,70 @@ fn every_future_of_the_library_is_swept() {
     assert!(gone.is_empty(), "there is no such future any more: {gone:#?}");
 }
 
-fn read(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
+/// Whose docs are for nobody, or say it of all methods at the head of their type.
+const SAID_OTHERWISE: [&str; 5] = [
+    "private/",
+    "publish/publisher.rs",
+    "store/postgres/connect.rs",
+    "testing/broker.rs",
+    "testing/mod.rs",
+];
+const HEADING: &str = "/// # Cancel safety";
+
+#[test]
+fn every_future_of_the_library_says_what_a_drop_of_it_does() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../outbox/src");
+    for file in ["publish/publisher.rs", "testing/broker.rs"] {
+        let text = std::fs::read_to_string(source.join(file)).unwrap();
+        let of_type = text.split_once("#[derive(Clone)]\npub struct").unwrap().0;
+        assert!(of_type.contains(&format!("{HEADING}\n/// Of all its methods")), "{file}");
+    }
+    let mut silent = Vec::new();
+    files(&source, &source, &mut |file, text| {
+        if !SAID_OTHERWISE.iter().any(|other| file.starts_with(other)) {
+            silent.extend(unsaid(text).into_iter().map(|name| format!("{file} {name}")));
+        }
+    });
+    assert!(silent.is_empty(), "these do not say what a dropped call does: {silent:#?}");
+}
+
+/// The `pub async fn`s whose docs lack the heading.
+fn unsaid(text: &str) -> Vec<String> {
+    let (mut names, mut said) = (Vec::new(), false);
+    for line in text.lines().map(str::trim_start).take_while(|line| *line != "mod tests {") {
+        if let Some(after) = line.strip_prefix("pub async fn ") {
+            let name = after.split(['(', '<']).next().unwrap_or(after);
+            names.extend((!said).then(|| name.to_owned()));
+        }
+        said = line == HEADING || said && (line.starts_with("///") || line.starts_with("#["));
+    }
+    names
+}
+
+#[test]
+fn who_does_not_say_it_is_found() {
+    let text = "
+        /// # Cancel safety
+        /// It only reads.
+        #[must_use]
+        pub async fn one() {}
+        /// # Errors
+        pub async fn two<T>() {}
+        /// # Cancel safety
+        pub fn other() {}
+        pub async fn three() {}
+    ";
+    assert_eq!(unsaid(text), ["two", "three"]);
+}
+
+fn files(root: &Path, folder: &Path, see: &mut impl FnMut(&str, &str)) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            read(root, &path, found);
+            files(root, &path, see);
         } else if path.extension().is_some_and(|it| it == "rs") {
             let file = path.strip_prefix(root).unwrap().to_str().unwrap();
-            let text = std::fs::read_to_string(&path).unwrap();
-            found.extend(futures(file, &text).into_iter().map(|name| format!("{file} {name}")));
+            see(file, &std::fs::read_to_string(&path).unwrap());
         }
     }
 }
