@@ -21,11 +21,22 @@ impl DeadLetters {
     /// the one that is there.
     ///
     /// # Examples
-    /// ```no_run
-    /// # async fn done(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// # let folder = std::env::temp_dir().join(format!("outbox-resolve-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    /// # let letters = operator.dead_letters();
     /// use outbox::dlq::Filter;
     ///
     /// letters.resolve(&Filter::new().ids([7, 9]), Some("refunded by hand")).await?;
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
     /// # Ok(()) }
     /// ```
     ///
@@ -87,13 +98,24 @@ impl DeadLetters {
     /// fail while it runs are left alone.
     ///
     /// # Examples
-    /// ```no_run
-    /// # async fn old(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// # let folder = std::env::temp_dir().join(format!("outbox-purge-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    /// # let letters = operator.dead_letters();
     /// use outbox::dlq::Filter;
     /// use std::time::Duration;
     ///
     /// let month_ago = letters.now().await? - Duration::from_secs(30 * 24 * 3600);
     /// letters.purge(&Filter::new().until(month_ago)).await?;
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
     /// # Ok(()) }
     /// ```
     ///
@@ -147,10 +169,14 @@ impl DeadLetters {
         Ok(audit.letters)
     }
 
-    /// How many letters [`purge`](Self::purge) would delete.
+    /// How many letters [`purge`](Self::purge) would delete. With a fingerprint in the filter it
+    /// writes: open letters without one are given theirs first, as by [`groups`](Self::groups).
     ///
     /// # Errors
-    /// As [`count`](Self::count).
+    /// As [`count`](Self::count), and with a fingerprint as [`groups`](Self::groups).
+    ///
+    /// # Cancel safety
+    /// It only reads, but for fingerprints: a dropped call may have written some.
     pub async fn count_purged(&self, filter: &Filter) -> Result<u64> {
         let mut count = 0;
         for part in self.purged(filter).await? {

@@ -21,19 +21,33 @@ impl DeadLetters {
     /// stand before all pages; no letter stands in two.
     ///
     /// # Examples
-    /// ```no_run
-    /// # async fn all(letters: outbox::dlq::DeadLetters) -> outbox::Result<()> {
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> outbox::Result<()> {
+    /// # #[cfg(feature = "sqlite")] {
+    /// # let folder = std::env::temp_dir().join(format!("outbox-list-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
+    /// # operator.migrate().await?;
+    /// # let letters = operator.dead_letters();
     /// use outbox::dlq::Filter;
     ///
     /// let mut page = letters.list(&Filter::new(), None, 100).await?;
     /// while let Some(next) = page.next {
     ///     page = letters.list(&Filter::new(), Some(next), 100).await?;
     /// }
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # }
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: u32) -> Result<Page> {
         let after = after.map(|cursor| cursor.0);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -71,6 +85,9 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn show(&self, id: i64) -> Result<Option<Opened>> {
         Ok(on_desk!(self.operator, desk => desk.open_letter(id).await)?)
     }
@@ -79,6 +96,9 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn count(&self, filter: &Filter) -> Result<u64> {
         Ok(on_desk!(self.operator, desk => desk.count_letters(filter).await)?)
     }
@@ -88,6 +108,9 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When the database does not answer.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn now(&self) -> Result<SystemTime> {
         Ok(on_desk!(self.operator, desk => desk.clock().await)?)
     }

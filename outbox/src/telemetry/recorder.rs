@@ -29,17 +29,30 @@ const WAITING: usize = 16_384;
 /// the app is left.
 ///
 /// # Examples
-/// ```no_run
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # #[cfg(feature = "sqlite")] {
+/// # let folder = std::env::temp_dir().join(format!("outbox-recorder-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// # let pool = outbox::sqlite::connect(&url).await?;
+/// # outbox::schema::migrate_tables(&pool, &outbox::TableNames::default()).await?;
+/// # let it = outbox::Subscriber::new("confirm", "orders", |_: outbox::Context| async {});
+/// # let stop = async {};
 /// use outbox::telemetry::Event;
 ///
-/// # async fn main_(pool: sqlx::PgPool) -> outbox::Result<()> {
 /// let audit = |event: &Event| {
 ///     if let Event::DeadLetterWritten { delivery, reason, .. } = event {
 ///         println!("row {} of {} is dead: {reason}", delivery.row_id, delivery.queue);
 ///     }
 /// };
-/// outbox::App::postgres(pool).recorder(audit).run().await
+/// let app = outbox::App::sqlite(pool).recorder(audit);
+/// # let app = app.only([it]);
+/// app.run_until(stop).await?;
+/// # std::fs::remove_dir_all(folder).unwrap();
 /// # }
+/// # Ok(()) }
 /// ```
 pub trait Recorder: Send + Sync + 'static {
     /// Takes an event.

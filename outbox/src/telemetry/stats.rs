@@ -15,17 +15,29 @@ use crate::unpoisoned::Locked as _;
 /// starts. Reading them takes no part in the work; clones read the same.
 ///
 /// # Examples
-/// ```no_run
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> outbox::Result<()> {
+/// # #[cfg(feature = "sqlite")] {
+/// # let folder = std::env::temp_dir().join(format!("outbox-stats-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
+/// # let pool = outbox::sqlite::connect(&url).await?;
+/// # outbox::schema::migrate_tables(&pool, &outbox::TableNames::default()).await?;
 /// # async fn serve(_: impl Fn() -> String) {}
-/// # async fn main_(pool: sqlx::PgPool) -> outbox::Result<()> {
-/// let app = outbox::App::postgres(pool);
+/// # let it = outbox::Subscriber::new("confirm", "orders", |_: outbox::Context| async {});
+/// # let stop = async {};
+/// let app = outbox::App::sqlite(pool);
+/// # let app = app.only([it]);
 /// let stats = app.stats();
 /// tokio::spawn(serve(move || {
 ///     let lines = stats.subscribers().into_iter();
 ///     lines.map(|one| format!("{} lost {} leases\n", one.name, one.lease_lost)).collect()
 /// }));
-/// app.run().await
+/// app.run_until(stop).await?;
+/// # std::fs::remove_dir_all(folder).unwrap();
 /// # }
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
