@@ -11,7 +11,7 @@ use crate::extract::Context;
 ///
 /// `()` is an ack and an `Err` asks the retry strategy, so most handlers never
 /// name this type.
-#[must_use = "return it: a word that is dropped is no word, and the message is acked"]
+#[must_use = "return it: dropped, it is no word, and the message is acked (under `Manual` rejected)"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
