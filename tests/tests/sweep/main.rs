@@ -17,4 +17,8 @@ fn the_sweep_has_as_many_cases_as_it_had() {
     let [messages, writes, polls] = [postgres::floor(), sqlite::floor(), futures::floor()];
     println!("{messages} faults of messages, {writes} of files, {polls} dropped calls at least");
     assert!(messages >= 1458 && writes >= 1850 && polls >= 773, "{messages} {writes} {polls}");
+    let thousands = |n: usize| format!("{},{:03}", n / 1000, n % 1000);
+    let told = format!("{} and {} faults in all", thousands(messages), thousands(writes));
+    let page = include_str!("../../../docs/guarantees.md");
+    assert!(page.contains(&told), "docs/guarantees.md says another sum than {told}");
 }
