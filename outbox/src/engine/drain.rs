@@ -38,10 +38,12 @@ impl<S: Store> Engine<S> {
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
         }
         // The workers held the only senders, so the settlers end when they have written
-        // everything; but a worker whose handler blocks its thread has one still.
-        let (blocked, results) = (!self.subscribers.is_empty(), self.results.clone());
+        // everything; but a worker whose handler blocks its thread has one still, and so has a
+        // claim without an answer, whose rows may come yet.
+        let (claimer, results) = (self.claimer.clone(), self.results.clone());
+        let blocked = !self.subscribers.is_empty();
         let done = async {
-            while !(blocked && results.iter().all(|one| one.is_done())) {
+            while !(blocked && claimer.is_finished() && results.iter().all(|one| one.is_done())) {
                 sleep(LOOK).await;
             }
         };

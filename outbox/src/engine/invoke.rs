@@ -13,6 +13,7 @@ use tracing::warn;
 use super::handle::handle;
 use super::inbox::Job;
 use super::judge::{Case, is_too_often};
+use super::later::settle_until;
 use super::lease;
 use super::quiet::{self, Alone, Marked, Running};
 use super::results::Sender;
@@ -235,6 +236,7 @@ async fn alone<S: Store>(
         Some(Marked::Alone(alone)) => Some(alone),
         Some(Marked::Unknown) | None => None,
     };
+    let unknown = alone.is_none();
     run.settling.lease = marked;
     let _running = shared.quiet.count(1);
     let too_late = shared.stop.is_cancelled() || Instant::now() + lease::margin(ttl) > since + ttl;
@@ -242,6 +244,11 @@ async fn alone<S: Store>(
         // It must not be found under that token: nothing of it ran. The last try may have
         // begun a lease just now.
         run.settling.until(Instant::now() + ttl);
+        if unknown {
+            // Or it arrives yet: in vain where the row has the other token no more.
+            let other = run.settling.under(held).unstarted();
+            settle_until(&shared.store, vec![*other], shared.cut_off.clone()).await;
+        }
         return smallvec![run.settling.unstarted()];
     };
     let row = run.context.delivery().row.clone();

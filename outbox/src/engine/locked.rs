@@ -197,6 +197,28 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     assert_eq!(store.rows()[0].acquired_token, None);
 }
 
+/// As where a route holds up what was sent for longer than its sender waits. Nothing of the row has
+/// run, and it would be condemned.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
+    let store = holding(1).await;
+    // Whoever claimed it first has died.
+    claimed(&store, 1).await;
+    sleep(2 * TTL).await;
+    let job = claimed(&store, 1).await.remove(0);
+    let claimed_at = job.claimed_at;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.on_its_way.store(true, Ordering::SeqCst);
+    let reader = reader(&shared, "q", &Arc::default());
+    let lease = Settling::of(&reader, &job).lease;
+    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    let mark = Extend { lease, token: new_alone_token() };
+    assert_eq!(store.extend(&[mark]).await.unwrap(), [false]);
+    let row = store.rows().remove(0);
+    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
+}
+
 /// Nobody waits for what it is marked as, but its worker: the first try may have landed.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_other_and_no_stop() {

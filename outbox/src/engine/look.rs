@@ -19,6 +19,11 @@ use crate::telemetry::TARGET;
 /// one rests. Anybody who may connect can send wakes.
 const VAIN: u32 = 20;
 const REST: Duration = Duration::from_millis(10);
+/// Two times that differ by less may be of one row, asked for twice.
+const SAME: Duration = Duration::from_millis(100);
+/// What a claim says of a row whose lease is over, but which it could not take.
+const SOON: Duration = Duration::from_millis(100);
+const STUCK: u32 = 5;
 /// Who tries again after a failure takes others along that would do so within this time:
 /// in an outage a hundred subscribers ask no more often than one.
 const TOGETHER: Duration = Duration::from_millis(750);
@@ -47,6 +52,10 @@ pub(super) struct Look {
     vain: u32,
     /// The claim under way was told of a row.
     woken: bool,
+    /// If it was a wake, when the next row was to come as far as was known.
+    knew: Option<Instant>,
+    /// Answers, one after the other, by which a row is about to come that has not come.
+    stuck: u32,
     /// After a failure, or too much in vain.
     not_before: Instant,
     pub(super) company: Company,
@@ -81,6 +90,8 @@ impl Look {
             failures: Failures::none(),
             vain: 0,
             woken: false,
+            knew: None,
+            stuck: 0,
             not_before: now,
             company: Company::Others,
         }
@@ -133,6 +144,7 @@ impl Look {
         let in_hand = self.reader.inbox.in_hand();
         let limit = self.reader.inbox.reserve(self.failures.leave_of(most))?;
         self.woken = self.reader.signal.expects(now);
+        self.knew = self.reader.signal.knew();
         // Before the claim is sent, so that a wake during it makes for another one.
         self.reader.signal.clear();
         // Taken along before its time it has rested all the same.
@@ -176,7 +188,7 @@ impl Look {
         }
         if taken.rows.is_empty() {
             self.vain = self.vain.saturating_add(1);
-            if self.woken && taken.next.is_none() {
+            if self.woken && !self.is_explained(taken, now) {
                 // Somebody has locked what was due: another claim, which may take less than it has
                 // locked, or a transaction that may be rolled back. Nobody tells when it lets go.
                 self.polls.reset();
@@ -205,11 +217,29 @@ impl Look {
             // There may be rows before the place where it began.
             self.reader.signal.look_at(self.sweep.next(false));
         }
-        if let Some(at) = taken.next.and_then(|next| now.checked_add(next)) {
+        if let Some(at) = self.next_row(taken).and_then(|next| now.checked_add(next)) {
             self.reader.signal.due_at(at);
         }
         self.poll_wait = soon.unwrap_or_else(|| self.polls.next());
         self.poll_at = now + self.poll_wait;
+    }
+
+    /// Whether the wake was for a row that is still to come. One that was known of before was not
+    /// worth a wake.
+    fn is_explained(&self, taken: &Taken, now: Instant) -> bool {
+        let next = taken.next.and_then(|next| now.checked_add(next + SAME));
+        next.is_some_and(|next| self.knew.is_none_or(|knew| next < knew))
+    }
+
+    /// When a row is to come. One that is said to come at once, again and again, is locked.
+    fn next_row(&mut self, taken: &Taken) -> Option<Duration> {
+        let soon = |next: Duration| taken.rows.is_empty() && !next.is_zero() && next <= SOON;
+        let stuck = taken.next.is_some_and(soon);
+        self.stuck = if stuck { self.stuck.saturating_add(1) } else { 0 };
+        let next = taken.next?;
+        let longer = SOON.saturating_mul(1 << self.stuck.saturating_sub(STUCK).min(16));
+        let most = self.reader.subscriber.options.min_poll;
+        Some(if self.stuck > STUCK { next.max(longer.min(most)) } else { next })
     }
 
     /// How long to rest after one more failure.

@@ -65,7 +65,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -163,6 +163,8 @@ pub(crate) struct Engine<S> {
     /// Dropped when no handler runs any more.
     watchdog: Option<Watchdog>,
     settlers: Vec<JoinHandle<()>>,
+    /// Rows may come until it has ended.
+    claimer: AbortHandle,
     /// What they write.
     results: [Arc<Results>; 3],
     /// Health checks hold it weakly.
@@ -236,7 +238,8 @@ impl<S: Store> Engine<S> {
         }
         let claims =
             claimer::run(Arc::clone(&shared), readers.clone(), changed, sender, stop.clone());
-        loops.add(CLAIMS, &tracker.spawn(claims));
+        let claimer = tracker.spawn(claims);
+        loops.add(CLAIMS, &claimer);
         tracker.close();
         services.close();
         let vitals = Arc::new(Vitals::of(&shared, loops, watchdog.as_ref()));
@@ -249,6 +252,7 @@ impl<S: Store> Engine<S> {
             services_stop,
             watchdog,
             settlers,
+            claimer: claimer.abort_handle(),
             results: [results, letters, timers],
             vitals,
             drain_timeout: settings.drain_timeout,
@@ -321,7 +325,7 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
             );
             Few::new()
         });
-        let ran = settled.len() < count || settled.iter().any(|one| !one.is_given_back());
+        let ran = settled.len() < count || settled.iter().any(|one| one.report.started.is_some());
         for settling in settled {
             results.send_while(settling, || reader.inbox.ended(count)).await;
         }
@@ -331,66 +335,4 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
 }
 
 #[cfg(all(test, feature = "testing"))]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::task::yield_now;
-
-    use super::unanswered::{Claims, TTL, Unanswered, claimed, holding};
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
-        const ROWS: usize = 500;
-        let store = holding(ROWS).await;
-        let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-        let runs = Arc::<AtomicUsize>::default();
-        let count = Arc::clone(&runs);
-        let handler = move |_: crate::Context| {
-            count.fetch_add(1, Ordering::Relaxed);
-            std::future::ready(())
-        };
-        let subscriber = Subscriber::new("s", "q", handler).max_workers(ROWS).lease_ttl(TTL);
-        let (states, counts) = (States::default(), Stats::default());
-        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
-        let reserved = reader.inbox.reserve(ROWS).unwrap();
-        reader.inbox.fill(reserved, claimed(&store, ROWS).await.into_iter());
-        let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
-        let worker = tokio::spawn(work(shared, Arc::new(reader), results));
-        while runs.load(Ordering::Relaxed) == 0 {
-            yield_now().await;
-        }
-        assert_eq!(runs.load(Ordering::Relaxed), TURN as usize);
-        while runs.load(Ordering::Relaxed) < ROWS {
-            yield_now().await;
-        }
-        worker.abort();
-    }
-
-    /// Or who has slow handlers would be taken for quick, and claim thousands of rows that nobody
-    /// starts.
-    #[tokio::test(start_paused = true)]
-    async fn rows_that_are_only_given_back_tell_nothing_of_the_handler() {
-        let store = holding(20).await;
-        let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-        let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
-        let subscriber = subscriber.max_workers(10).lease_ttl(TTL);
-        let (states, counts) = (States::default(), Stats::default());
-        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
-        let reader = Arc::new(reader);
-        let first = reader.inbox.reserve(20).unwrap();
-        reader.inbox.fill(first, claimed(&store, 20).await.into_iter());
-        let batch = reader.subscriber.options.batch;
-        assert!(reader.inbox.turn(None, batch).0.is_some());
-        let second = reader.inbox.turn(Some((1, Some(Duration::from_secs(1)))), batch);
-        assert!(second.0.is_some());
-        tokio::time::sleep(TTL).await;
-        let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
-        let worker = tokio::spawn(work(Arc::clone(&shared), Arc::clone(&reader), results));
-        while reader.inbox.in_hand() > 1 {
-            yield_now().await;
-        }
-        assert_eq!(reader.inbox.reserve(1000), Some(10), "nine more that run, and one that waits");
-        worker.abort();
-    }
-}
+mod tests;

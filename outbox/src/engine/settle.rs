@@ -80,6 +80,13 @@ impl Settling {
         })
     }
 
+    /// The same delivery, if its lease is that one.
+    pub(super) fn under(&self, lease: Lease) -> Box<Self> {
+        let (report, reader) = (self.report.clone(), Arc::clone(&self.reader));
+        let settlement = Settlement::Lost;
+        Box::new(Self { lease, settlement, report, refusal: None, reader, ..*self })
+    }
+
     /// A row given back as if it had never been claimed.
     pub(super) fn unstarted(self: Box<Self>) -> Box<Self> {
         let release = Settlement::Release { due_in: None };
@@ -118,13 +125,6 @@ impl Settling {
         self.report.exception_type = ruling.error.map(HandlerError::into_kind);
         self.settlement = ruling.settlement;
         true
-    }
-
-    /// Nothing of it was started, and nobody has ruled on it.
-    pub(super) fn is_given_back(&self) -> bool {
-        let by = &self.settlement;
-        self.report.started.is_none()
-            && matches!(by, Settlement::Release { .. } | Settlement::Condemned | Settlement::Lost)
     }
 
     /// Something of it is written into the table of dead letters.

@@ -77,6 +77,12 @@ impl Signal {
         state.told || state.row.is_some_and(|row| row <= now)
     }
 
+    /// When a row was to come that is known of, if it was told of one before.
+    pub(super) fn knew(&self) -> Option<Instant> {
+        let state = self.state();
+        state.row.filter(|_| state.told)
+    }
+
     /// No claim is made until one of them is free: what it took nobody could run.
     pub(super) fn hold_until_free(&self, threads: &Arc<Semaphore>) {
         if self.is_held.swap(true, Ordering::SeqCst) {

@@ -1,15 +1,20 @@
-//! Tests with a stop in the middle of a delivery: nothing is started after it.
+//! Tests with a stop in the middle of a delivery or of a claim: nothing is started after it, and it
+//! ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
+use super::lost::LAST_TRY;
+use super::results::Sender;
 use super::settle::Settlement;
-use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
-use super::{Reader, Shared, deliver};
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
+use super::{Reader, Shared, claimer, deliver};
 use crate::extract::States;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -84,4 +89,41 @@ async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started(
     };
     let (ran, ()) = tokio::join!(run(&shared, |it| it.ack(AckPolicy::AckFirst), jobs), drain);
     assert_eq!((ran, store.rows().len()), ((0, 0), 1));
+}
+
+/// How long the claims of twenty subscribers take to end that went on for so long.
+pub(super) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
+    let changed = Arc::default();
+    let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
+    let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+    let stop = CancellationToken::new();
+    let claims = claimer::run(Arc::clone(shared), readers, changed, results, stop.clone());
+    let end = async {
+        sleep(time).await;
+        shared.store.asked.hangs.store(true, Ordering::SeqCst);
+        stop.cancel();
+        Instant::now()
+    };
+    let ended = timeout(HOUR, async { tokio::join!(end, claims) }).await;
+    ended.map_or(HOUR, |(stopped, ())| stopped.elapsed())
+}
+
+/// Each asks for the last time, and the database answers none.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_all_lost_claims_at_once() {
+    let shared = Arc::new(Unanswered::new(&MemoryStore::new(true), Claims::Unanswered).shared());
+    let took = claimed_for(TTL / 2, &shared).await;
+    assert!(shared.store.asked.abandons.load(Ordering::SeqCst) > 20, "claims were lost");
+    assert!(took <= LAST_TRY + Duration::from_millis(10), "{took:?}");
+}
+
+/// A claim under way that the drain waits for may itself wait for the connection of a claim
+/// that was lost.
+#[tokio::test(start_paused = true)]
+async fn a_drain_goes_on_with_lost_claims_while_it_waits_for_others() {
+    for n in 0..20 {
+        let store = Unanswered::new(&MemoryStore::new(true), Claims::UnansweredOnOneConnection);
+        let took = claimed_for(TTL / 2 + TTL / 100 * n, &Arc::new(store.shared())).await;
+        assert!(took <= LAST_TRY + 5 * TTL, "{took:?}");
+    }
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
 use super::lease::Leases;
-use super::lost::{LAST_TRY, Lost};
-use super::results::Sender;
+use super::lost::Lost;
 use super::settle::{Settlement, Settling};
-use super::{Reader, Shared, claimer, keep_leases};
+use super::stopped::claimed_for;
+use super::{Reader, Shared, keep_leases};
 use crate::error::StoreError;
 use crate::extract::States;
 use crate::publish::{Due, Prepared};
@@ -53,16 +53,18 @@ pub(super) enum Claims {
 pub(super) struct Asked {
     claims: AtomicUsize,
     pub(super) releases: AtomicUsize,
-    abandons: AtomicUsize,
+    pub(super) abandons: AtomicUsize,
     /// Acks that publish.
     pub(super) publishing: AtomicUsize,
     connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
-    hangs: AtomicBool,
+    pub(super) hangs: AtomicBool,
     /// A row that somebody else has locked. Who waits for it is refused after a while.
     pub(super) locked: AtomicI64,
     /// The server has no time for more than these many acks or extensions at once, unless it is 0.
     pub(super) most: AtomicUsize,
+    /// What marks or extends leases has not arrived.
+    pub(super) on_its_way: AtomicBool,
     /// Milliseconds that it takes to extend leases, and to bury.
     pub(super) slow: AtomicU64,
 }
@@ -176,7 +178,8 @@ impl Store for Unanswered {
     async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
         self.asked.in_time(leases.len())?;
         let locked = |one: &Extend| self.asked.is_locked(one.lease.id);
-        let free: Vec<_> = leases.iter().copied().filter(|one| !locked(one)).collect();
+        let arrived = !self.asked.on_its_way.load(Ordering::SeqCst);
+        let free: Vec<_> = leases.iter().copied().filter(|one| arrived && !locked(one)).collect();
         sleep(Duration::from_millis(self.asked.slow.load(Ordering::SeqCst))).await;
         let mut landed = self.rows.extend(&free).await?.into_iter();
         match self.asked.locked.load(Ordering::SeqCst) {
@@ -252,8 +255,8 @@ pub(super) async fn holding(rows: usize) -> MemoryStore {
 
 pub(super) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let claimed_at = Instant::now();
-    let rows =
-        store.claim(&[Claim { limit, ..claim(TTL) }]).await.expect("it answers").remove(0).rows;
+    let claims = [Claim { limit, ..claim(TTL) }];
+    let rows = store.claim(&claims).await.expect("it answers").remove(0).rows;
     let job = |claimed| Job { claimed, claimed_at, deadline: claimed_at + TTL };
     rows.into_iter().map(job).collect()
 }
@@ -275,11 +278,13 @@ pub(super) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) ->
         extend: false,
     };
     let ack = |bytes| Settlement::Ack { messages: vec![message(bytes)] };
-    let each = jobs.iter().zip(sizes);
-    each.map(|(job, &bytes)| *Settling::of(reader, job).ruled(ack(bytes))).collect()
+    jobs.iter()
+        .zip(sizes)
+        .map(|(job, &bytes)| *Settling::of(reader, job).ruled(ack(bytes)))
+        .collect()
 }
 
-/// Results of nobody's rows, for tests of what becomes of many.
+/// Results of nobody's rows.
 pub(super) fn acks(sizes: &[usize]) -> Vec<Settling> {
     let (now, at) = (Instant::now(), std::time::SystemTime::UNIX_EPOCH);
     let job = |_| {
@@ -289,43 +294,6 @@ pub(super) fn acks(sizes: &[usize]) -> Vec<Settling> {
     let jobs: Vec<_> = sizes.iter().map(job).collect();
     let shared = Unanswered::new(&MemoryStore::new(true), Claims::Answered).shared();
     publishing(&jobs, &reader(&shared, "q", &Arc::default()), sizes)
-}
-
-/// How long the claims of twenty subscribers take to end that went on for so long.
-async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
-    let changed = Arc::default();
-    let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
-    let (results, stop) =
-        (Sender::new(&Arc::default(), &Arc::default(), &Arc::default()), CancellationToken::new());
-    let claims = claimer::run(Arc::clone(shared), readers, changed, results, stop.clone());
-    let end = async {
-        sleep(time).await;
-        shared.store.asked.hangs.store(true, Ordering::SeqCst);
-        stop.cancel();
-        Instant::now()
-    };
-    let ended = timeout(HOUR, async { tokio::join!(end, claims) }).await;
-    ended.map_or(HOUR, |(stopped, ())| stopped.elapsed())
-}
-
-/// Each asks for the last time, and the database answers none.
-#[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_all_lost_claims_at_once() {
-    let shared = Arc::new(Unanswered::new(&MemoryStore::new(true), Claims::Unanswered).shared());
-    let took = claimed_for(TTL / 2, &shared).await;
-    assert!(shared.store.asked.abandons.load(Ordering::SeqCst) > 20, "claims were lost");
-    assert!(took <= LAST_TRY + Duration::from_millis(10), "{took:?}");
-}
-
-/// A claim under way that the drain waits for may itself wait for the connection of a claim
-/// that was lost.
-#[tokio::test(start_paused = true)]
-async fn a_drain_goes_on_with_lost_claims_while_it_waits_for_others() {
-    for n in 0..20 {
-        let store = Unanswered::new(&MemoryStore::new(true), Claims::UnansweredOnOneConnection);
-        let took = claimed_for(TTL / 2 + TTL / 100 * n, &Arc::new(store.shared())).await;
-        assert!(took <= LAST_TRY + 5 * TTL, "{took:?}");
-    }
 }
 
 /// The rests of one that fails grow to half a minute.

@@ -299,5 +299,32 @@ fn who_was_woken_for_nothing_that_it_knows_of_polls_as_often_as_at_first() {
     often(&mut look);
     look.reader.signal.wake();
     let later = Taken { next: Some(HOUR), ..Taken::default() };
-    assert!(vain(&mut look, &later) > HOUR / 2, "it knows of the next row");
+    assert!(vain(&mut look, &later) > HOUR / 2, "it was for that row");
+    look.reader.signal.wake();
+    assert!(vain(&mut look, &later) <= MS, "that one it knew of");
+}
+
+/// By a row whose lease is over, and which somebody keeps locked.
+#[test]
+fn a_row_that_is_said_to_come_and_does_not_is_asked_for_ever_more_seldom() {
+    let (mut look, mut now) = look();
+    let stuck = Taken { next: Some(SOON), ..Taken::default() };
+    let mut waits = |look: &mut Look, count: u32| {
+        let wait = |_| {
+            gets(look, &stuck, now);
+            let next = look.reader.signal.at(now).unwrap();
+            let wait = next - now;
+            now = next;
+            wait
+        };
+        (0..count).map(wait).collect::<Vec<_>>()
+    };
+    let first = waits(&mut look, 20);
+    assert_eq!(first[..STUCK as usize], [SOON; STUCK as usize]);
+    assert!(
+        first[STUCK as usize..].is_sorted_by(|a, b| a < b) && first[19] > HOUR / 4,
+        "{first:?}"
+    );
+    gets(&mut look, &rows(1, at(0)), Instant::now());
+    assert_eq!(waits(&mut look, 1), [SOON]);
 }

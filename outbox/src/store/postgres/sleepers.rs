@@ -64,12 +64,13 @@ pub(super) struct Sleepers {
     table: String,
     /// Queues that have sleepers: their locks are held.
     asleep: HashSet<String>,
-    unnoticed: Option<Unnoticed>,
+    unnoticed: Vec<Unnoticed>,
 }
 
-/// Transactions that may have asked before the lock was held, and are not over.
+/// Transactions that may have asked for the sleepers of a queue before its lock was held, and are
+/// not over.
 struct Unnoticed {
-    queues: Vec<String>,
+    queue: String,
     writers: Vec<String>,
     since: Instant,
     look_at: Instant,
@@ -81,7 +82,7 @@ impl Sleepers {
             locks: Locks::of(names),
             table: names.qualified(names.table()),
             asleep: HashSet::new(),
-            unnoticed: None,
+            unnoticed: Vec::new(),
         }
     }
 
@@ -101,17 +102,23 @@ impl Sleepers {
         }
         // Also of those whose lock another queue has held so far: who asked before that may
         // have written to this one.
-        let new = queues.iter().filter(|&&queue| !self.asleep.contains(queue));
-        let mut unheard: Vec<_> = new.map(|&queue| queue.to_owned()).collect();
-        if !unheard.is_empty() {
-            let writers = self.writers(connection, None).await?;
-            unheard.extend(self.unnoticed.take().into_iter().flat_map(|earlier| earlier.queues));
-            // Who falls asleep again and again, while one writer lives, is in it once.
-            unheard.sort_unstable();
-            unheard.dedup();
+        let mut new = Vec::new();
+        for &queue in queues {
+            if !self.asleep.contains(queue) {
+                new.push(queue.to_owned());
+            }
+        }
+        if !new.is_empty() {
+            let all = self.writers(connection, None).await?;
             let since = Instant::now();
-            // The first time at once: some are over by now.
-            self.unnoticed = Some(Unnoticed { queues: unheard, writers, since, look_at: since });
+            for queue in new {
+                // Who falls asleep again and again, while one writer lives, knows it already.
+                let known = self.unnoticed.iter().filter(|one| one.queue == queue);
+                let known: HashSet<_> = known.flat_map(|one| &one.writers).collect();
+                let writers = all.iter().filter(|one| !known.contains(one)).cloned().collect();
+                // The first time at once: some are over by now.
+                self.unnoticed.push(Unnoticed { queue, writers, since, look_at: since });
+            }
         }
         if !stale.is_empty() {
             sqlx::query(UNLOCK).bind(stale).execute(&mut *connection).await?;
@@ -130,10 +137,10 @@ impl Sleepers {
 
     /// When to look for what was published unnoticed.
     pub(super) fn look_at(&self) -> Option<Instant> {
-        self.unnoticed.as_ref().map(|unnoticed| unnoticed.look_at)
+        self.unnoticed.iter().map(|one| one.look_at).min()
     }
 
-    /// The queues in which there may be such messages.
+    /// The queues in which there may be such messages: some of the transactions are over.
     ///
     /// # Cancel safety
     /// A dropped call is as if it had not been made.
@@ -141,21 +148,28 @@ impl Sleepers {
         &mut self,
         connection: &mut PgListener,
     ) -> Result<Vec<String>, sqlx::Error> {
-        let Some(Unnoticed { writers, .. }) = &self.unnoticed else { return Ok(Vec::new()) };
-        let mut left = writers.clone();
-        if !left.is_empty() {
-            left = self.writers(connection, Some(left)).await?;
+        let now = Instant::now();
+        let due = self.unnoticed.iter().filter(|one| one.look_at <= now);
+        let asked: HashSet<String> = due.flat_map(|one| &one.writers).cloned().collect();
+        let mut left = HashSet::new();
+        if !asked.is_empty() {
+            left.extend(self.writers(connection, Some(asked.into_iter().collect())).await?);
         }
-        let Some(mut unnoticed) = self.unnoticed.take() else { return Ok(Vec::new()) };
-        if left.is_empty() {
-            return Ok(unnoticed.queues);
-        }
-        let wait = unnoticed.since.elapsed() / 10;
-        unnoticed.look_at = Instant::now() + wait.clamp(LOOK_FIRST, LOOK_LAST);
-        unnoticed.writers = left;
-        let queues = unnoticed.queues.clone();
-        self.unnoticed = Some(unnoticed);
-        Ok(queues)
+        let mut found = Vec::new();
+        self.unnoticed.retain_mut(|one| {
+            if one.look_at > now {
+                return true;
+            }
+            let (before, first) = (one.writers.len(), one.look_at == one.since);
+            one.writers.retain(|writer| left.contains(writer));
+            if first || one.writers.len() < before {
+                found.push(one.queue.clone());
+            }
+            let wait = one.since.elapsed() / 10;
+            one.look_at = Instant::now() + wait.clamp(LOOK_FIRST, LOOK_LAST);
+            !one.writers.is_empty()
+        });
+        Ok(found)
     }
 }
 

@@ -1,0 +1,79 @@
+//! What a worker does between its runs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::task::yield_now;
+
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
+use super::*;
+use crate::Outgoing;
+use crate::store::memory::MemoryStore;
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
+    const ROWS: usize = 500;
+    let store = holding(ROWS).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let runs = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&runs);
+    let handler = move |_: crate::Context| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(())
+    };
+    let subscriber = Subscriber::new("s", "q", handler).max_workers(ROWS).lease_ttl(TTL);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+    let reserved = reader.inbox.reserve(ROWS).unwrap();
+    reader.inbox.fill(reserved, claimed(&store, ROWS).await.into_iter());
+    let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+    let worker = tokio::spawn(work(shared, Arc::new(reader), results));
+    while runs.load(Ordering::Relaxed) == 0 {
+        yield_now().await;
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), TURN as usize);
+    while runs.load(Ordering::Relaxed) < ROWS {
+        yield_now().await;
+    }
+    worker.abort();
+}
+
+/// Or who has slow handlers would be taken for quick, and claim thousands of rows that nobody
+/// starts.
+#[tokio::test(start_paused = true)]
+async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() {
+    for (limit, until) in [(HOUR, TTL), (TTL / 2, HOUR)] {
+        let store = MemoryStore::new(true);
+        let mut tx = store.begin();
+        for _ in 0..20 {
+            let message = Outgoing::new("q", &1).expires_in(limit);
+            crate::Publisher::default().send(&mut tx, message).await.expect("it answers");
+        }
+        tx.commit();
+        let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+        let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
+        let subscriber = subscriber.max_workers(10).lease_ttl(TTL);
+        let (states, counts) = (States::default(), Stats::default());
+        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+        let reader = Arc::new(reader);
+        let first = reader.inbox.reserve(20).unwrap();
+        let mut jobs = claimed(&store, 20).await;
+        for job in &mut jobs {
+            job.deadline = Instant::now() + until;
+        }
+        reader.inbox.fill(first, jobs.into_iter());
+        let batch = reader.subscriber.options.batch;
+        assert!(reader.inbox.turn(None, batch).0.is_some());
+        let second = reader.inbox.turn(Some((1, Some(Duration::from_secs(1)))), batch);
+        assert!(second.0.is_some());
+        tokio::time::sleep(TTL).await;
+        let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+        let worker = tokio::spawn(work(Arc::clone(&shared), Arc::clone(&reader), results));
+        while reader.inbox.in_hand() > 1 {
+            yield_now().await;
+        }
+        let room = reader.inbox.reserve(1000);
+        assert_eq!(room, Some(10), "nine more that run, and one that waits");
+        assert_eq!(counts.subscribers()[0].dispatched, 0);
+        worker.abort();
+    }
+}
