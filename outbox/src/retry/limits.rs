@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::FailedAttempt;
 use crate::subscriber::LONGEST;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Limits {
     pub(super) jitter: f64,
     pub(super) max_attempts: Option<u64>,
@@ -13,6 +13,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    pub(super) const NONE: Self = Self { jitter: 0.0, max_attempts: None, max_total_delay: None };
+
     /// Jitters `seconds`, cuts it at `ceiling`, and ends the retries when a cap
     /// is reached.
     pub(super) fn apply(
@@ -61,14 +63,14 @@ macro_rules! with_limits {
         impl $strategy {
             /// Spreads each delay by a factor of `1 ± jitter/2`; 0.0 to 2.0.
             #[must_use]
-            pub fn jitter(mut self, jitter: f64) -> Self {
+            pub const fn jitter(mut self, jitter: f64) -> Self {
                 self.limits.jitter = jitter;
                 self
             }
 
             /// Ends the retries after this many failed runs; at least 1.
             #[must_use]
-            pub fn max_attempts(mut self, attempts: u64) -> Self {
+            pub const fn max_attempts(mut self, attempts: u64) -> Self {
                 self.limits.max_attempts = Some(attempts);
                 self
             }
@@ -79,7 +81,7 @@ macro_rules! with_limits {
             /// time that runs and claims take counts, too: leave room for that beyond the
             /// sum of the delays that you mean.
             #[must_use]
-            pub fn max_total_delay(mut self, total: Duration) -> Self {
+            pub const fn max_total_delay(mut self, total: Duration) -> Self {
                 self.limits.max_total_delay = Some(total);
                 self
             }

@@ -30,20 +30,20 @@ pub struct Exponential {
 impl Exponential {
     /// Starts at `initial` and doubles, with no limit and no jitter.
     #[must_use]
-    pub fn new(initial: Duration) -> Self {
-        Self { initial, multiplier: 2.0, max_delay: None, limits: Limits::default() }
+    pub const fn new(initial: Duration) -> Self {
+        Self { initial, multiplier: 2.0, max_delay: None, limits: Limits::NONE }
     }
 
     /// The factor from one delay to the next; at least 1.
     #[must_use]
-    pub fn multiplier(mut self, multiplier: f64) -> Self {
+    pub const fn multiplier(mut self, multiplier: f64) -> Self {
         self.multiplier = multiplier;
         self
     }
 
     /// The longest delay.
     #[must_use]
-    pub fn max_delay(mut self, delay: Duration) -> Self {
+    pub const fn max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = Some(delay);
         self
     }
@@ -90,13 +90,13 @@ pub struct Linear {
 impl Linear {
     /// Starts at `initial` and adds `step` each time.
     #[must_use]
-    pub fn new(initial: Duration, step: Duration) -> Self {
-        Self { initial, step, max_delay: None, limits: Limits::default() }
+    pub const fn new(initial: Duration, step: Duration) -> Self {
+        Self { initial, step, max_delay: None, limits: Limits::NONE }
     }
 
     /// The longest delay.
     #[must_use]
-    pub fn max_delay(mut self, delay: Duration) -> Self {
+    pub const fn max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = Some(delay);
         self
     }
@@ -128,8 +128,8 @@ pub struct Constant {
 impl Constant {
     /// Waits `delay` before every run.
     #[must_use]
-    pub fn new(delay: Duration) -> Self {
-        Self { delay, limits: Limits::default() }
+    pub const fn new(delay: Duration) -> Self {
+        Self { delay, limits: Limits::NONE }
     }
 }
 
@@ -146,7 +146,8 @@ impl RetryStrategy for Constant {
     }
 }
 
-/// The listed delays, one after the other; the list's end is the last try.
+/// The listed delays, one after the other; the list's end is the last try. It cannot stand in a
+/// `const`, as the others can.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delays {
     delays: Vec<Duration>,
@@ -157,7 +158,7 @@ impl Delays {
     /// Waits each of `delays` once.
     #[must_use]
     pub fn new(delays: impl IntoIterator<Item = Duration>) -> Self {
-        Self { delays: delays.into_iter().collect(), limits: Limits::default() }
+        Self { delays: delays.into_iter().collect(), limits: Limits::NONE }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Strategies that are expressions.
 #![deny(warnings)]
-use outbox::retry::{self, Exponential, FailedAttempt, NoRetry, RetryStrategy};
+use outbox::retry::{self, Constant, Exponential, FailedAttempt, Linear, NoRetry, RetryStrategy};
 use std::time::Duration;
 
 struct Twice(u64);
@@ -16,6 +16,18 @@ async fn own(_: u64) {}
 
 #[outbox::subscriber("q", retry = Exponential::new(Duration::from_secs(1)).jitter(0.1))]
 async fn built(_: u64) {}
+
+const SECOND: Duration = Duration::from_secs(1);
+const OURS: Exponential =
+    Exponential::new(SECOND).multiplier(3.0).max_delay(SECOND).jitter(0.1).max_attempts(5);
+const _: Linear = Linear::new(SECOND, SECOND).max_delay(SECOND).max_total_delay(SECOND);
+const _: Constant = Constant::new(SECOND).max_attempts(5);
+
+#[outbox::subscriber("q", retry = OURS)]
+async fn one(_: u64) {}
+
+#[outbox::subscriber("other", retry = OURS)]
+async fn another(_: u64) {}
 
 fn chosen() -> Box<dyn RetryStrategy> {
     if cfg!(unix) { Box::new(Twice(2)) } else { Box::new(NoRetry) }
