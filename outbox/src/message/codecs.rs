@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(any(feature = "cbor", feature = "msgpack"))]
 use super::codec::{DecodeError, path};
 #[cfg(feature = "cbor")]
-use super::count;
+use super::{count, lenient::Lenient};
 
 use crate::error::BoxError;
 
@@ -133,28 +133,12 @@ impl Codec for Cbor {
 pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, DecodeError> {
     let unexpected = |path| DecodeError::Binary { encoding: "CBOR", path };
     let value = values(payload).map_err(|_| unexpected(String::new()))?;
-    value.deserialized().map_err(|error| {
-        // It may quote all of the payload.
-        drop(error);
-        unexpected(match value.deserialized::<Placed<T>>() {
-            Err(ciborium::value::Error::Custom(place)) => place,
-            Ok(_) => String::new(),
-        })
-    })
-}
-
-/// What fails with the place as its only text: ciborium lends no reader of a `Value`.
-#[cfg(feature = "cbor")]
-struct Placed<T>(std::marker::PhantomData<T>);
-
-#[cfg(feature = "cbor")]
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Placed<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match serde_path_to_error::deserialize::<_, T>(deserializer) {
-            Ok(_) => Ok(Self(std::marker::PhantomData)),
-            Err(error) => Err(serde::de::Error::custom(path(error.path()))),
-        }
+    if let Ok(read) = value.deserialized() {
+        return Ok(read);
     }
+    // Few producers need this, and few payloads the place of their error.
+    serde_path_to_error::deserialize(Lenient(&value))
+        .map_err(|error| unexpected(path(error.path())))
 }
 
 #[cfg(feature = "cbor")]

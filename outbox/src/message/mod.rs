@@ -6,6 +6,8 @@ mod codecs;
 mod count;
 mod fingerprint;
 pub(crate) mod headers;
+#[cfg(feature = "cbor")]
+mod lenient;
 pub(crate) mod row;
 mod stored;
 

@@ -1,5 +1,6 @@
 //! Payloads in other encodings than JSON.
 
+use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 
 use outbox::{
@@ -86,6 +87,37 @@ async fn cbor(order: Encoded<Cbor, Order>, State(seen): State<Seen>) {
     seen.lock().unwrap().push(order.id.to_string());
 }
 
+#[derive(Serialize, Deserialize)]
+enum Kind {
+    Plain,
+    Sized { x: u8 },
+}
+
+/// Of a field of each kind that producers write in several ways.
+#[derive(Serialize, Deserialize)]
+struct Foreign {
+    hash: Vec<u8>,
+    short: [u8; 2],
+    at: i64,
+    /// Of bytes, to serde.
+    label: CString,
+    price: f64,
+    large: u128,
+    kinds: Vec<Kind>,
+    none: Option<i64>,
+    some: Option<u64>,
+}
+
+#[subscriber("codecs: foreign", retry = NoRetry)]
+async fn foreign(body: Foreign, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(serde_json::to_string(&body).unwrap());
+}
+
+#[subscriber("codecs: list", retry = NoRetry)]
+async fn list(numbers: Vec<u64>, State(seen): State<Seen>) {
+    seen.lock().unwrap().push(format!("{numbers:?}"));
+}
+
 fn broker() -> (TestBroker, Seen) {
     let seen = Seen::default();
     let all = [
@@ -96,6 +128,8 @@ fn broker() -> (TestBroker, Seen) {
         labelled::subscriber(),
         packed::subscriber(),
         cbor::subscriber(),
+        foreign::subscriber(),
+        list::subscriber(),
     ];
     (TestBroker::with(all).state(Arc::clone(&seen)), seen)
 }
@@ -243,6 +277,48 @@ async fn a_payload_that_does_not_fit_names_the_field_in_every_encoding() {
         assert!(text.contains(" in items[1]") && !text.contains("4111"), "{text}");
     }
     assert_eq!(broker.dlq_rows().len(), 5);
+}
+
+/// A library of another language chooses among the forms that CBOR has for one value.
+#[tokio::test]
+async fn cbor_of_others_is_read_in_every_form_that_says_the_same() {
+    let (broker, seen) = broker();
+    let field = |name: &[u8], value: &[u8]| {
+        [&[0x60 + u8::try_from(name.len()).unwrap()], name, value].concat()
+    };
+    let large = [&b"\xc2\x49\x01"[..], &[0; 8]].concat();
+    let fields = [
+        field(b"hash", b"\x42\x01\xff"),
+        field(b"short", b"\x42\x01\x02"),
+        // A time, by tag 1.
+        field(b"at", b"\xc1\x1a\x65\x53\xf1\x00"),
+        field(b"label", b"\x83\x18\x61\x18\x62\x18\x63"),
+        // A whole number, as JavaScript has them.
+        field(b"price", b"\x02"),
+        field(b"large", &large),
+        field(b"kinds", b"\x82\x65Plain\xd8\x2a\xa1\x65Sized\xa1\x61x\xc1\x07"),
+        field(b"none", b"\xf6"),
+        field(b"some", b"\xc1\x09"),
+    ];
+    // The tag that says no more than that it is CBOR.
+    let payload = [&b"\xd9\xd9\xf7\xa9"[..], &fields.concat()].concat();
+    let send = async |queue: &str, payload: &[u8]| {
+        let message = Outgoing::raw(queue, payload.to_vec()).content_type(Cbor::CONTENT_TYPE);
+        broker.publish_with(message).await.unwrap();
+    };
+    send("codecs: foreign", &payload).await;
+    let whole = concat!(
+        r#"{"hash":[1,255],"short":[1,2],"at":1700000000,"label":[97,98,99],"price":2.0,"#,
+        r#""large":18446744073709551616,"kinds":["Plain",{"Sized":{"x":7}}],"none":null,"some":9}"#
+    );
+    assert_eq!(*seen.lock().unwrap(), [whole]);
+    // Each would be eight bytes.
+    send("codecs: list", b"\x42\x01\x02").await;
+    // A list for fields.
+    send("codecs: order", b"\x82\x07\x81\x63tea").await;
+    // More than a value.
+    send("codecs: foreign", &[&payload[..], &[1]].concat()).await;
+    assert_eq!((broker.dlq_rows().len(), seen.lock().unwrap().len()), (3, 1));
 }
 
 #[tokio::test]
