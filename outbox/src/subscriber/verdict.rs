@@ -115,8 +115,12 @@ struct Mark {
 
 impl Judged {
     fn new<E: Into<BoxError>>(error: E, verdict: Verdict) -> Self {
-        let error = error.into();
-        let kind = kind_of::<E>(&*error);
+        let error = match error.into().downcast::<Self>() {
+            // Marked once more: the last word counts, of the same error.
+            Ok(judged) => return Self(Mark { verdict, ..judged.0 }),
+            Err(error) => error,
+        };
+        let kind = verdict_of(&*error).map_or_else(|| kind_of::<E>(&*error), |(_, kind)| kind);
         Self(Mark { error, verdict, kind })
     }
 

@@ -165,6 +165,36 @@ async fn a_mark_on_an_error_that_has_a_kind_keeps_that_and_its_text() {
     }
 }
 
+#[tokio::test]
+async fn a_mark_keeps_the_kind_of_a_failure_and_of_what_was_marked_before() {
+    fn marked() -> Result<(), HandlerError> {
+        Err(HandlerError::new("stock", "no stock")).or_snooze(SECOND)?;
+        Ok(())
+    }
+    type Fails = fn() -> Result<(), Judged>;
+    let cases: [(Fails, &str, &str); 4] = [
+        (|| Err(MailError::Address("x")).or_reject(), "Address", "Address(\"x\")"),
+        (
+            || Err(Wrapped(MailError::Night)).or_reject(),
+            "Night",
+            "Wrapped(Night)\ncaused by: Night",
+        ),
+        (
+            || number("x").map(drop).or_snooze(SECOND).or_reject(),
+            "ParseIntError",
+            "ParseIntError { kind: InvalidDigit }",
+        ),
+        (|| marked().or_reject().or_reject(), "stock", "\"no stock\""),
+    ];
+    for (fails, kind, text) in cases {
+        let (broker, ending) = first_ending(it(fails)).await;
+        assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
+        let letter = only_letter(&broker);
+        assert_eq!(letter.error_kind.as_deref(), Some(kind));
+        assert_eq!(letter.last_exception.as_deref(), Some(text));
+    }
+}
+
 struct Tenant;
 
 impl outbox::FromContext for Tenant {
