@@ -85,13 +85,14 @@ fn bare(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or(content_type).trim()
 }
 
-/// Whether a payload is read the same by either content type.
-pub(crate) fn are_read_alike(one: &str, other: &str) -> bool {
-    let [one, other] = [one, other].map(|content_type| match Kind::of(content_type) {
-        Kind::Other => Kind::Json,
-        kind => kind,
-    });
-    one == other
+/// Whether a payload that was written as one content type is read the same by the other.
+pub(crate) fn are_read_alike(written: &str, named: &str) -> bool {
+    match (Kind::of(written), Kind::of(named)) {
+        // What names a codec of somebody's own may be JSON, and nobody knows.
+        (Kind::Json, Kind::Json | Kind::Other) if written == JSON => true,
+        (Kind::Json | Kind::Other, _) => bare(written).eq_ignore_ascii_case(bare(named)),
+        (written, named) => written == named,
+    }
 }
 
 /// A text for whatever a JSON string is for: serde's own one is not for a newtype or an

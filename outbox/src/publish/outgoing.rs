@@ -128,7 +128,9 @@ impl Outgoing {
     /// [time](Self::expires_in), its content type if this one's payload is a value of
     /// [`new`](Self::new), and a content type or correlation id that is no text.
     pub fn headers(mut self, headers: &Headers) -> Self {
-        let has_type = self.written.is_some() && self.content_type.is_none();
+        // Whether or not it is named, and before or after this. Of what a codec wrote another
+        // type is refused.
+        let has_type = self.written == Some(codec::JSON);
         let leaves = |name| {
             OF_REPLAYS.contains(&name) || name == EXPIRES_IN || has_type && name == CONTENT_TYPE
         };
@@ -171,7 +173,8 @@ impl Outgoing {
         self
     }
 
-    /// Due this long after the call, by the database's clock; at most ten years.
+    /// Due this long after the call, by the database's clock; at most ten years. That of a
+    /// [collected](Publisher::collect) or returned message counts from the ack.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
@@ -184,8 +187,10 @@ impl Outgoing {
     }
 
     /// Not started within this time, the message ends as `expired` instead of
-    /// being handled: a dead letter, or deleted without a table for them. It counts from the call, in milliseconds, by the database's
-    /// clock, and holds for retries too. With a [`delay`](Self::delay) it has to be longer than that.
+    /// being handled: a dead letter, or deleted without a table for them. It counts from the
+    /// call, for a collected or returned message from the ack, in milliseconds, by the
+    /// database's clock, and holds for retries too. With a [`delay`](Self::delay) it has to be
+    /// longer than that.
     pub fn expires_in(mut self, limit: Duration) -> Self {
         self.expires_in = Some(limit);
         self

@@ -106,7 +106,8 @@ impl Publisher {
     /// published; if the message cannot be published, the delivery fails as by an
     /// error of kind `publish`. A layer may collect too; where it acks what the handler has
     /// not, what the handler collected is not published. A timer whose name a live row has is
-    /// left out, as it would be a [`Duplicate`](Published::Duplicate), and the ack stands.
+    /// left out, as it would be a [`Duplicate`](Published::Duplicate), and the ack stands. A
+    /// delay counts from the ack.
     ///
     /// A correlation id that the message does not set is the delivery's. It goes to the table
     /// of the delivery, also if another publisher made it.

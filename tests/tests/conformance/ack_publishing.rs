@@ -55,6 +55,18 @@ async fn a_published_message_is_a_new_row<B: Bench>(b: B) {
     about(row.due - b.now().await, HOUR);
 }
 
+/// It is made while the handler runs, and written when that has ended.
+async fn a_delay_of_a_published_message_counts_from_the_ack<B: Bench>(b: B) {
+    b.put("q").await;
+    let lease = b.take("q").await;
+    let message = reply(1).delay(HOUR).expires_in(2 * HOUR);
+    let before = b.now().await;
+    ack(&b, [(lease, vec![message])]).await;
+    let row = b.rows().await.remove(0);
+    assert!(row.created >= before, "{} {before}", row.created);
+    assert!(row.due >= before + 3_600_000_000, "{} {before}", row.due);
+}
+
 async fn a_message_may_be_for_a_time<B: Bench>(b: B) {
     b.put("q").await;
     let lease = b.take("q").await;
@@ -193,6 +205,7 @@ async fn a_message_may_go_to_the_same_queue<B: Bench>(b: B) {
 cases! {
     the_row_goes_and_its_messages_come,
     a_published_message_is_a_new_row,
+    a_delay_of_a_published_message_counts_from_the_ack,
     a_message_may_be_for_a_time,
     published_messages_are_claimed_in_their_order,
     a_wrong_token_publishes_nothing,

@@ -107,6 +107,18 @@ async fn an_answer_leaves_out_what_should_be_text_and_is_not<B: Bench>(b: B) {
     );
 }
 
+async fn an_answer_has_its_own_content_type_whenever_it_is_named<B: Bench>(b: B) {
+    b.put("q").await;
+    let headers = claim_one(&b).await.headers().unwrap();
+    let kind = "application/vnd.shop+json";
+    let answer = || Outgoing::new("answers", &1);
+    b.send(answer().content_type(kind).headers(&headers)).await;
+    b.send(answer().headers(&headers).content_type(kind)).await;
+    for claimed in b.claim(&["answers"], 2).await {
+        assert_eq!(claimed.row.headers().unwrap().content_type(), Some(kind));
+    }
+}
+
 async fn a_batch_keeps_the_headers_of_each_message<B: Bench>(b: B) {
     let message = |n: i32| Outgoing::new("q", &n).header("n", n).header("é\"", "\\");
     b.send_batch((0..3).map(message).collect()).await;
@@ -137,6 +149,7 @@ cases! {
     headers_that_are_no_object_do_not_stop_a_claim,
     headers_that_are_no_object_can_be_dead_lettered,
     an_answer_leaves_out_what_should_be_text_and_is_not,
+    an_answer_has_its_own_content_type_whenever_it_is_named,
     a_batch_keeps_the_headers_of_each_message,
     the_messages_of_a_batch_have_their_own_correlation_ids,
 }

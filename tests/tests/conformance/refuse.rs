@@ -4,10 +4,27 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use outbox::{Outgoing, PublishError, Publisher, TimerConflict};
+use outbox::testing::store::Store;
+use outbox::{BoxError, Codec, Outgoing, PublishError, Publisher, TimerConflict};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Steps};
+
+/// An encoding that nobody else reads.
+struct Own;
+
+impl Codec for Own {
+    const CONTENT_TYPE: &'static str = "application/x-own";
+
+    fn encode<T: Serialize + ?Sized>(_: &T) -> Result<Vec<u8>, BoxError> {
+        Ok(vec![1])
+    }
+
+    fn decode<T: for<'a> Deserialize<'a>>(_: &[u8]) -> Result<T, BoxError> {
+        Err("never read".into())
+    }
+}
 
 /// Publishes the message in a transaction, expects that it is refused, and
 /// publishes and commits another one in the same transaction.
@@ -115,8 +132,18 @@ async fn a_content_type_that_contradicts_the_header<B: Bench>(b: B) {
 }
 
 async fn a_content_type_that_its_value_was_not_written_in<B: Bench>(b: B) {
-    let message = Outgoing::new("q", "text").content_type("text/plain");
-    refused(b, message, |e| matches!(e, PublishError::ContentType { .. })).await;
+    let encoded = |named| Outgoing::encoded::<Own>("q", &1).content_type(named);
+    b.send(encoded("Application/X-Own; v=1")).await;
+    let lease = b.take("q").await;
+    b.store().ack(&[lease]).await.unwrap();
+    let messages = [
+        Outgoing::new("q", "text").content_type("text/plain"),
+        encoded("application/json"),
+        encoded("application/x-another"),
+        encoded("text/plain"),
+    ];
+    each_refused(&b, b.publisher(), messages, |e| matches!(e, PublishError::ContentType { .. }))
+        .await;
 }
 
 async fn a_header_that_calls_json_something_else<B: Bench>(b: B) {
