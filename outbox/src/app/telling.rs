@@ -34,9 +34,9 @@ impl App {
     }
 
     /// Lets the text of each error of a handler go to the log, as a warning: what a dead letter
-    /// keeps of it, by [`App::error_renderer`]. Off by default, because it may hold personal
-    /// data; then a log has the kind alone, and where there is no dead-letter table nothing has
-    /// the text.
+    /// keeps of it, by [`App::error_renderer`], but for one that only puts its message off. Off by
+    /// default, because it may hold personal data; then a log has the kind alone, and where there
+    /// is no dead-letter table nothing has the text.
     #[must_use]
     pub fn log_errors(mut self, on: bool) -> Self {
         self.logs_errors = on;

@@ -19,7 +19,7 @@ use crate::extract::{Context, Lent};
 use crate::message::Row;
 use crate::planted::planted;
 use crate::store::Store;
-use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome};
+use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome, Verdict};
 use crate::telemetry::{RunSpan, TARGET};
 use crate::tracking;
 
@@ -83,7 +83,7 @@ pub(super) async fn handle<S: Store>(
             continue;
         }
         let row = &context.delivery().row;
-        if let Some(error) = &ruling.error {
+        if let Some(error) = ruling.error.as_ref().filter(|error| !puts_off(&ruling, error)) {
             shared.log_error(reader, row, error);
         }
         settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
@@ -105,6 +105,12 @@ impl<S> Shared<S> {
             attempt = row.attempts_count + 1, exception_type = error.kind(), "a handler failed: {text}"
         );
     }
+}
+
+/// Whether an error only puts its message off, and so is no failure.
+fn puts_off(ruling: &Ruling, error: &HandlerError) -> bool {
+    matches!(error.verdict, Some(Verdict::Snooze(_)))
+        && matches!(ruling.settlement, Settlement::Release { .. })
 }
 
 /// A database that cannot begin or commit fails no handler: no attempt tells of it.

@@ -2,19 +2,21 @@
 //! even the driver's.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
-use outbox::{AckPolicy, Outcome, Outgoing, Publisher, Subscriber};
+use outbox::{AckPolicy, OrVerdict, Outcome, Outgoing, Publisher, Subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
 use outbox_tests::{capture, on_both};
 
-use super::{closings, queue};
+use super::{closings, queue, told};
 
 on_both!(
     no_line_holds_a_payload_or_a_header_value,
     the_text_of_an_error_is_in_the_log_where_it_is_wanted,
+    an_error_that_puts_its_message_off_is_not_told_as_a_failure,
 );
 
 /// Part of every payload and header value here.
@@ -101,6 +103,28 @@ async fn the_text_of_an_error_is_in_the_log_where_it_is_wanted(db: &Db) {
         let lines = capture::count(|line: &capture::Line| line.says("message", &told));
         assert_eq!(lines, if wanted { runs } else { 0 }, "{ack:?}");
     }
+}
+
+/// As it fails nothing, nobody is to be warned.
+async fn an_error_that_puts_its_message_off_is_not_told_as_a_failure(db: &Db) {
+    let queue = queue();
+    let says = format!("closed: {queue}");
+    let error = says.clone();
+    let first = AtomicBool::new(true);
+    let waits = Subscriber::new("waits", &*queue, move |_| {
+        let failed: Result<(), String> = Err(error.clone());
+        let first = first.swap(false, Relaxed);
+        async move {
+            if first { failed.or_snooze(Duration::from_millis(1)) } else { failed.or_reject() }
+        }
+    });
+    let running = db.app().log_errors(true).only([waits]).start().await.unwrap();
+    db.publish(&queue, 7).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(told(&queue)[..4], ["dispatched", "snoozed", "dispatched", "nacked_terminal"]);
+    let lines = capture::count(|line: &capture::Line| line.says("message", &says));
+    assert_eq!(lines, 1);
 }
 
 /// The database's own words then show the row, as far as anybody asks for them.
