@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use outbox::retry::Delays;
+use outbox::retry::{Delays, NoRetry};
 use outbox::telemetry::{Event, METRICS, MetricKind, name_queues};
-use outbox::{Outcome, Outgoing, Subscriber};
+use outbox::{AckPolicy, Context, Outcome, Outgoing, Subscriber};
 use outbox_tests::backend::unique;
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::kept::Kept;
@@ -19,6 +19,7 @@ use super::{Counts, EXPORTER, counts, scrape};
 on_both!(
     claims_are_counted_by_whether_they_got_rows,
     the_delay_of_a_retry_is_what_the_strategy_gave,
+    an_error_after_an_ack_by_hand_is_no_failure,
     a_publish_is_told_with_its_bytes_and_its_time,
     what_a_subscriber_counts_is_there_from_its_start,
 );
@@ -81,6 +82,28 @@ async fn the_delay_of_a_retry_is_what_the_strategy_gave(db: &Db) {
     running.stop().await.unwrap();
     assert_eq!(of("outbox_retry_delay_seconds_count"), counts(&[("fails later", 2)]));
     assert_eq!(of("outbox_retry_delay_seconds_sum"), counts(&[("fails later", 180)]));
+}
+
+async fn an_error_after_an_ack_by_hand_is_no_failure(db: &Db) {
+    let stem = &*stem();
+    let [acks, fails] = ["acks", "fails"].map(|queue| format!("{stem}{queue}"));
+    let by_hand = |name: &'static str, queue: &str, ack: bool| {
+        let it = Subscriber::new(name, queue, move |context: Context| async move {
+            if ack {
+                context.ack();
+            }
+            Err::<(), _>("no")
+        });
+        it.ack(AckPolicy::Manual).retry(NoRetry)
+    };
+    let both = [by_hand("done", &acks, true), by_hand("undone", &fails, false)];
+    let running = db.app().only(both).start().await.unwrap();
+    db.send_all([&acks, &fails].map(|queue| Outgoing::new(queue, &7))).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    let of = |name: &str| scrape().by(name, &WHOSE, stem);
+    assert_eq!(of("outbox_acked_total")[&["acks", "done"].map(str::to_owned).to_vec()], 1);
+    assert_eq!(of("outbox_exceptions_total"), counts(&[("fails undone", 1)]));
 }
 
 async fn a_publish_is_told_with_its_bytes_and_its_time(db: &Db) {

@@ -135,10 +135,14 @@ impl Meters {
             if let Some(ran) = ran {
                 of.durations[outcome].record(ran.as_secs_f64());
             }
-            // An error that puts its message off is no failure, but nothing else tells of a
-            // database that begins no transactions.
-            let is_off = matches!(how, Close::Snoozed { .. });
-            let failed = |kind: &&str| !is_off || *kind == HandlerError::TRANSACTION;
+            let failed = |kind: &&str| match how {
+                // The handler had said so before it failed.
+                Close::Acked => false,
+                // An error that puts its message off is no failure, but nothing else tells of
+                // a database that begins no transactions.
+                Close::Snoozed { .. } => *kind == HandlerError::TRANSACTION,
+                _ => true,
+            };
             if let Some(kind) = exception_type.filter(failed) {
                 of.exception(self.subscriber, kind);
             }
