@@ -90,6 +90,47 @@ async fn a_url_that_names_no_file_is_refused() {
     }
 }
 
+/// What looks for the file would not find it.
+#[tokio::test]
+async fn a_url_that_names_a_file_by_a_uri_is_refused() {
+    for url in ["sqlite:file:shop.db", "sqlite://file:shop.db?mode=rw", "sqlite:file::memory:"] {
+        let error = outbox::sqlite::connect(url).await.unwrap_err();
+        assert!(error.to_string().contains("write the path itself"), "{url}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_to_be_there_is_not_made() {
+    let url = file_in("to-be-there");
+    let there = format!("{url}?mode=rw");
+    let error = outbox::sqlite::connect(&there).await.unwrap_err().to_string();
+    assert!(error.contains("shop.db, which does not exist"), "{error}");
+    assert!(!std::path::Path::new(url.strip_prefix("sqlite:").unwrap()).exists());
+    outbox::sqlite::connect(&url).await.unwrap().close().await;
+    outbox::sqlite::connect(&there).await.unwrap();
+}
+
+/// Its tables were made, and no other connection sees them.
+#[tokio::test]
+async fn a_pool_whose_database_goes_with_each_connection_is_refused_and_a_shared_one_is_not() {
+    let it = || Subscriber::new("it", "q", |_: Context| async {});
+    for name in [":memory:", ""] {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(name);
+        let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+        let pool = pool.connect_with(options).await.unwrap();
+        outbox::migrate(&pool).await.unwrap();
+        let refused = App::sqlite(pool).only([it()]).start().await.unwrap_err();
+        let Error::Launch(reasons) = refused else { panic!("{refused}") };
+        assert_eq!(reasons.len(), 1, "{reasons:#?}");
+        assert!(reasons[0].contains("goes with each connection"), "{reasons:#?}");
+    }
+    let pool = outbox::sqlite::connect("sqlite::memory:").await.unwrap();
+    outbox::migrate(&pool).await.unwrap();
+    let running = App::sqlite(pool).only([it()]).start().await.unwrap();
+    running.ping().await.unwrap();
+    running.stop().await.unwrap();
+}
+
 /// A plain `begin` reads, and cannot write behind somebody else who did.
 #[tokio::test]
 async fn what_stands_in_the_way_of_a_message_is_told_with_the_way_out() {

@@ -169,6 +169,10 @@ fn sqlite(url: &str) -> Result<Database, String> {
                  SQLite; write `sqlite:file.db`"
                 .into())
         }
+        Ok(options) if crate::store::sqlite::names_a_uri(&options) => {
+            Err("`DATABASE_URL` names the file by `file:`; write the path itself: `sqlite:shop.db`"
+                .into())
+        }
         Ok(options) => Ok(Database::SqliteUrl(Box::new(options))),
         Err(error) => Err(format!(
             "`DATABASE_URL` is no SQLite URL: {}; write `sqlite:file.db`",

@@ -81,6 +81,10 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
                     crate::schema::migrate_tables(&pool, &names).await?;
                 }
             }
+            if let Some(reason) = crate::store::sqlite::is_private(&pool) {
+                reasons.push(reason);
+                return Err(Error::Launch(reasons));
+            }
             let anew = move || crate::store::sqlite::SqliteStore::new(&pool, names.clone());
             start.on(anew(), anew, reasons).await
         }
@@ -120,7 +124,8 @@ impl Database {
             }
             #[cfg(feature = "sqlite")]
             Self::SqliteUrl(options) => {
-                Self::Sqlite(sqlx::SqlitePool::connect_lazy_with((**options).clone()))
+                let options = crate::store::sqlite::with_a_log((**options).clone());
+                Self::Sqlite(sqlx::SqlitePool::connect_lazy_with(options))
             }
             other => other.clone(),
         }

@@ -24,7 +24,13 @@ impl App {
         let database = match &self.database {
             #[cfg(feature = "sqlite")]
             Database::SqliteUrl(options) => {
-                let options = (**options).clone().create_if_missing(make_file);
+                let options = (**options).clone();
+                // Whoever only looks leaves the file and the mode of its journal as they are.
+                let options = if make_file {
+                    crate::store::sqlite::with_a_log(options)
+                } else {
+                    options.create_if_missing(false)
+                };
                 Database::Sqlite(sqlx::SqlitePool::connect_lazy_with(options))
             }
             #[cfg(feature = "postgres")]

@@ -99,6 +99,21 @@ async fn a_url_of_sqlite_that_names_no_file_is_refused() {
     }
 }
 
+/// What looks for the file would not find it.
+#[tokio::test]
+async fn a_url_of_sqlite_that_names_a_file_by_a_uri_is_refused() {
+    for name in ["file:shop.db", "//file:shop.db", "file::memory:"] {
+        let log = child::refused(&[("DATABASE_URL", &format!("sqlite:{name}"))]).await;
+        assert!(log.contains("write the path itself: `sqlite:shop.db`"), "{name}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_to_be_there_is_named_and_not_made() {
+    let log = child::refused(&[("DATABASE_URL", "sqlite:shop.db?mode=rw")]).await;
+    assert!(log.contains("shop.db, which does not exist"), "{log}");
+}
+
 #[tokio::test]
 async fn gauges_that_would_be_looked_at_more_than_once_a_second_are_refused() {
     for text in ["0s", "999ms", "often"] {

@@ -9,6 +9,7 @@ mod flags;
 mod frame;
 mod grants;
 mod half_way;
+mod looking;
 mod migrate;
 mod mounted;
 mod operations;

@@ -20,6 +20,7 @@ outbox_tests::cases!(sqlite in sqlite:
     a_file_that_another_writer_keeps_is_told,
     a_file_that_others_may_open_is_told,
     a_write_ahead_log_that_grows_is_told,
+    the_log_of_a_file_behind_a_link_is_found,
     there_is_one_clock);
 
 fn path(db: &Db) -> PathBuf {
@@ -98,6 +99,16 @@ async fn a_write_ahead_log_that_grows_is_told(db: &Db) {
     let report = examine(db.app(), limits).await;
     one(&report, "wal", Severity::Warning);
     assert_eq!(by(&of(db).await, "wal").len(), 0);
+}
+
+async fn the_log_of_a_file_behind_a_link_is_found(db: &Db) {
+    db.publish("orders", 1).await;
+    let link = path(db).with_file_name("link.db");
+    std::os::unix::fs::symlink(path(db), &link).unwrap();
+    let mut limits = limits();
+    limits.wal_bytes = 1000;
+    let report = examine(app(db, options(db).filename(&link)), limits).await;
+    one(&report, "wal", Severity::Warning);
 }
 
 async fn there_is_one_clock(db: &Db) {

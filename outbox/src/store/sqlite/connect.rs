@@ -21,6 +21,7 @@ const LOG_BYTES: &str = "16777216";
 
 /// Opens a SQLite file, made if missing, with write-ahead log and a busy
 /// timeout of 5 s. The log is cut to 16 MiB when it was larger and is no longer needed.
+/// With `?mode=rw` in the URL a missing file is an error.
 ///
 /// # Examples
 /// ```
@@ -41,7 +42,8 @@ const LOG_BYTES: &str = "16777216";
 ///
 /// # Errors
 /// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone is a database for
-/// each connection, which goes with it) or cannot be read, or the file cannot be opened.
+/// each connection, which goes with it), names one as `file:shop.db` or cannot be read, or the
+/// file cannot be opened.
 ///
 /// # Cancel safety
 /// A dropped call may have made the file.
@@ -57,17 +59,45 @@ pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
         return Err(StoreError::new("open SQLite", why, false).into());
     }
     let options = options(url).map_err(StoreError::of("open SQLite"))?;
-    let pool = SqlitePool::connect_lazy_with(options);
+    if names_a_uri(&options) {
+        let why = "the URL names the file by `file:`; write the path itself: `sqlite:shop.db`";
+        return Err(StoreError::new("open SQLite", why, false).into());
+    }
+    let pool = SqlitePool::connect_lazy_with(with_a_log(options));
     open(&pool).await?;
     Ok(pool)
 }
 
+/// What a URL says. To open a file so changes nothing of one that is there.
 pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
-    let options = SqliteConnectOptions::from_str(url)?
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .busy_timeout(PATIENCE);
-    Ok(cutting_the_log(options))
+    let options = SqliteConnectOptions::from_str(url)?.busy_timeout(PATIENCE);
+    let (_, parameters) = url.split_once('?').unwrap_or((url, ""));
+    // The driver makes a file only for `mode=rwc`.
+    let says = parameters.split('&').any(|one| one.starts_with("mode="));
+    Ok(if says { options } else { options.create_if_missing(true) })
+}
+
+/// For those that work with the file: it keeps the mode of its journal when they have gone.
+pub(crate) fn with_a_log(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    cutting_the_log(options.journal_mode(SqliteJournalMode::Wal))
+}
+
+/// SQLite would open such a name as a URI: nothing that looks for the file finds it.
+pub(crate) fn names_a_uri(options: &SqliteConnectOptions) -> bool {
+    let name = options.get_filename().to_string_lossy();
+    name.starts_with("file:") && !name.starts_with(SHARED_IN_MEMORY)
+}
+
+/// How sqlx names the database in memory that a URL asks for.
+pub(super) const SHARED_IN_MEMORY: &str = "file:sqlx-in-memory-";
+
+/// Why no app works on the pool: its tables are another connection's.
+pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
+    let options = pool.connect_options();
+    let name = options.get_filename();
+    (name == Path::new("") || name == Path::new(":memory:")).then(|| {
+        "the pool's database goes with each connection: open a file, or `sqlite::memory:`".into()
+    })
 }
 
 /// Of a connection that writes: whoever begins the log anew cuts it.
@@ -88,7 +118,9 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     Ok(opened.map_err(|error| {
         let options = pool.connect_options();
         let file = options.get_filename();
-        let named = no_folder(file).unwrap_or_else(|| format!("{}: {error}", file.display()));
+        let missing = if file.exists() { "" } else { ", which does not exist" };
+        let named =
+            no_folder(file).unwrap_or_else(|| format!("{}{missing}: {error}", file.display()));
         StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
     })?)
 }

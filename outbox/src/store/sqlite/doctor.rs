@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::SqliteRow;
 
-use super::connect::no_folder;
+use super::connect::{SHARED_IN_MEMORY, no_folder};
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
@@ -31,12 +31,15 @@ impl SqliteDesk {
     /// Opens the file once, or names it in the error.
     pub(crate) async fn reach(&self) -> crate::Result<()> {
         let (file, options) = (self.file(), self.pool().connect_options());
-        // As sqlx names one that a URL asks for.
         let name = options.get_filename().to_string_lossy();
-        let in_memory = name == ":memory:" || name.starts_with("file:sqlx-in-memory-");
+        let in_memory = name == ":memory:" || name.starts_with(SHARED_IN_MEMORY);
         if !in_memory && !file.exists() {
             let why = no_folder(&file).unwrap_or_else(|| {
-                format!("the file {} does not exist; `outbox migrate` makes it", file.display())
+                format!(
+                    "the file {} does not exist; `outbox migrate` makes it, unless the URL says \
+                     `mode=rw` or `mode=ro`",
+                    file.display()
+                )
             });
             return Err(StoreError::new("open SQLite", why, false).into());
         }

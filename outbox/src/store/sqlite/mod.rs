@@ -34,7 +34,7 @@ use tracing::warn;
 use batch::Batches;
 pub use connect::{begin, connect};
 use connect::{begin_writing, cutting_the_log};
-pub(crate) use connect::{open, options};
+pub(crate) use connect::{is_private, names_a_uri, open, options, with_a_log};
 pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;
 pub(crate) use publish::PublishSql;

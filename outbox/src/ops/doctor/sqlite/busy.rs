@@ -1,4 +1,4 @@
-//! How long a writer waits for another one.
+//! How long a writer of this program waits for another one: no setting of the file.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ const ENOUGH: Duration = Duration::from_secs(1);
 
 pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String> {
     let timeout = desk.busy_timeout().await?;
-    let shown = format!("a writer waits {} ms for another one", timeout.as_millis());
+    let shown =
+        format!("a writer of this program waits {} ms for another one", timeout.as_millis());
     if timeout < ENOUGH {
         found.warning(
             &shown,

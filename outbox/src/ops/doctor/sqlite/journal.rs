@@ -11,7 +11,8 @@ pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String
             format!("the journal mode is `{mode}` instead of `wal`"),
             "readers and the writer keep each other waiting, until one fails with \"database is \
              locked\"",
-            "`PRAGMA journal_mode = wal` once, or open the file by `outbox::sqlite::connect`",
+            "`PRAGMA journal_mode = wal` once, or open the file by `outbox::sqlite::connect`, as \
+             an app of `DATABASE_URL` does",
         );
     }
     Ok(format!("the journal mode is `{mode}`"))

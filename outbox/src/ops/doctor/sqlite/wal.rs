@@ -8,7 +8,9 @@ use crate::store::sqlite::SqliteDesk;
 // Like its siblings.
 #[allow(clippy::unused_async)]
 pub(super) async fn check(desk: &SqliteDesk, limits: &Limits, found: &mut Found) -> Result<String> {
-    let mut log = desk.file().into_os_string();
+    let file = desk.file();
+    // SQLite has it beside the file that a link leads to.
+    let mut log = std::fs::canonicalize(&file).unwrap_or(file).into_os_string();
     log.push("-wal");
     let bytes = std::fs::metadata(&log).map_or(0, |found| found.len());
     let shown = format!("the write-ahead log has {bytes} bytes");
