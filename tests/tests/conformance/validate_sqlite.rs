@@ -236,6 +236,21 @@ async fn a_missing_lease_check(b: Sqlite) {
     assert!(sqlx::raw_sql(half).execute(b.pool()).await.is_err());
 }
 
+/// Nobody else knows whether they are to go on.
+async fn what_a_table_made_anew_leaves_behind_is_named(b: Sqlite) {
+    const AGAIN: &str = "; make these again on ";
+    redefine(&b, "outbox", without_check).await;
+    let found = expect(&b, &[("lacks the CHECK", false)]).await;
+    assert!(!found[0].mend.contains(AGAIN), "{found:#?}");
+    b.execute("CREATE INDEX mine ON outbox (created_at)").await;
+    b.execute("CREATE TRIGGER tr AFTER INSERT ON outbox BEGIN SELECT 1; END").await;
+    let found = expect(&b, &[("lacks the CHECK", false)]).await;
+    let (comment, _) = found[0].mend.split_once('\n').unwrap();
+    let named = format!("{AGAIN}\"outbox\": trigger \"tr\", index \"mine\"");
+    assert!(comment.ends_with(&named), "{comment}");
+    mend(&b, &found).await;
+}
+
 async fn a_missing_status_check(b: Sqlite) {
     let before = fill(&b).await;
     const CHECK: &str = "CHECK (status IN ('failed', 'resolved', 'ignored'))";
@@ -333,6 +348,7 @@ cases! {
     a_column_without_its_default,
     an_id_that_is_no_key,
     a_missing_lease_check,
+    what_a_table_made_anew_leaves_behind_is_named,
     a_missing_status_check,
     further_columns_survive,
     what_another_connection_changed_is_seen,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use outbox::Publisher;
-use outbox::ops::{Answer, WhyOptions};
+use outbox::ops::{Answer, SampleOptions, WhyOptions};
+use outbox::schema::{Database, sql};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::probe::{free, with_result};
 use outbox_tests::server::Server;
@@ -24,7 +25,8 @@ on_both!(
 
 outbox_tests::cases!(sqlite in sqlite_only:
     short_writes_to_a_file_lock_it_for_nobody,
-    a_table_named_in_other_letters_has_given_out_the_same_ids);
+    a_table_named_in_other_letters_has_given_out_the_same_ids,
+    a_table_that_keeps_no_last_id_may_have_given_out_any);
 
 on_postgres!(
     a_row_that_is_committed_meanwhile_is_not_gone,
@@ -184,6 +186,24 @@ async fn a_table_named_in_other_letters_has_given_out_the_same_ids(db: &Db) {
     let operator = outbox::ops::Operator::sqlite(pool.clone(), names);
     let why = operator.why(id, &WhyOptions::default()).await.unwrap();
     assert!(matches!(why.answers[..], [Answer::Gone { .. }]), "{why:?}");
+}
+
+/// As tools make it that do not know the word: no table of the file has it.
+async fn a_table_that_keeps_no_last_id_may_have_given_out_any(_: &Db) {
+    let db = Db::bare_sqlite().await.unwrap();
+    let made = sql(Database::Sqlite, &db.names);
+    assert!(made.contains(" AUTOINCREMENT"));
+    db.exec(made.replace(" AUTOINCREMENT", "")).await;
+    let sample = async || operator(&db).sample(&SampleOptions::default()).await.unwrap();
+    let before = sample().await;
+    let id = db.publish("q", 1).await;
+    db.exec("DELETE FROM outbox").await;
+    for id in [id, id + 1] {
+        let why = why(&db, id).await;
+        assert!(matches!(why.answers[..], [Answer::Gone { last_id: None, .. }]), "{why:?}");
+    }
+    assert_eq!(sample().await.rates_since(&before).published_per_second, None);
+    db.close().await;
 }
 
 /// As a drain does: it is always written to, and by nobody for long.

@@ -31,7 +31,8 @@ const TOLD: &[(&str, usize)] = &[
     ("store/postgres/indexes.rs", 5),
     ("store/postgres/rights.rs", 3),
     ("store/postgres/validate.rs", 12),
-    ("store/sqlite/validate.rs", 10),
+    ("store/sqlite/anew.rs", 6),
+    ("store/sqlite/validate.rs", 4),
 ];
 
 const WORDS: [&str; 21] = [

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use sqlx::Row as _;
 
+use super::validate::counts_up;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
@@ -14,7 +15,7 @@ use crate::store::answers::{counted, queue};
 use crate::store::statements;
 
 statements! {
-    struct Sql in "sql" { queues, counts, given_out }
+    struct Sql in "sql" { queues, counts, given_out, counts_up }
 }
 
 impl SqliteDesk {
@@ -41,8 +42,16 @@ impl SqliteDesk {
         Ok(counts)
     }
 
-    /// The database's time and the last id that was given out, if it is known.
+    /// The database's time and the last id that was given out, if it is known: a table without
+    /// AUTOINCREMENT does not keep it, and gives ids of rows that are gone out again.
     pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
+        let failed = failed("read the last id");
+        let asked = query(&Sql::new(&self.names).counts_up).bind(self.names.table().to_owned());
+        let row = asked.fetch_one(self.pool()).await.map_err(&failed)?;
+        let made: Option<String> = row.try_get(1).map_err(&failed)?;
+        if !counts_up(&made.unwrap_or_default()) {
+            return Ok((from_micros(row.try_get(0).map_err(&failed)?), None));
+        }
         let sequences = self.names.qualified("sqlite_sequence");
         let statement = query(
             &Sql::with(&self.names, |text| {
@@ -55,6 +64,6 @@ impl SqliteDesk {
             let last: Option<i64> = row.try_get(1)?;
             Ok((from_micros(row.try_get(0)?), Some(last.unwrap_or(0))))
         })
-        .map_err(failed("read the last id"))
+        .map_err(&failed)
     }
 }

@@ -1,6 +1,7 @@
 //! SQLite: one connection that writes, one that watches and one that reads beside it. Of the
 //! user's pool, after the start, only what handlers take as `Tx`.
 
+mod anew;
 mod batch;
 mod bench;
 mod claim;

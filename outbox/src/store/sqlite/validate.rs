@@ -1,19 +1,15 @@
 //! What is wrong with the tables, and the SQL against it.
 
-use std::fmt::Write as _;
-
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
-use uuid::Uuid;
 
-use super::schema::every_table;
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
 /// The default of times, in SQLite's words.
-const NOW_HERE: &str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER))";
+pub(super) const NOW_HERE: &str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER))";
 
 /// Compares the tables with what the statements need.
 pub(super) async fn validate(
@@ -88,28 +84,30 @@ pub(super) async fn validate(
 }
 
 /// A table as it is, and what is wrong with it so far.
-struct Table<'a> {
-    name: &'a str,
+pub(super) struct Table<'a> {
+    pub(super) name: &'a str,
     /// Its `CREATE TABLE`.
     sql: String,
-    strict: bool,
-    columns: Vec<Actual>,
-    indexes: Vec<Index>,
+    pub(super) strict: bool,
+    pub(super) columns: Vec<Actual>,
+    pub(super) indexes: Vec<Index>,
+    /// Their names.
+    pub(super) triggers: Vec<String>,
     /// Whether it is fatal, what it is, and the SQL against it; without such the
     /// table is made anew.
     wrong: Vec<(bool, String, Option<String>)>,
 }
 
-struct Actual {
-    name: String,
-    kind: String,
+pub(super) struct Actual {
+    pub(super) name: String,
+    pub(super) kind: String,
     not_null: bool,
-    default: Option<String>,
+    pub(super) default: Option<String>,
     key: bool,
 }
 
-struct Index {
-    name: String,
+pub(super) struct Index {
+    pub(super) name: String,
     unique: bool,
     columns: Option<String>,
     /// As `bare`; empty for an index over all rows.
@@ -140,6 +138,11 @@ impl<'a> Table<'a> {
              LEFT JOIN sqlite_master AS m ON m.type = 'index' AND m.name = i.name",
         )
         .await?;
+        let triggers = rows(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' \
+             AND tbl_name = ?1 COLLATE NOCASE ORDER BY name",
+        )
+        .await?;
         Ok(Self {
             name,
             sql: made.first().map(|row| row.get(0)).unwrap_or_default(),
@@ -168,6 +171,7 @@ impl<'a> Table<'a> {
                     }
                 })
                 .collect(),
+            triggers: triggers.iter().map(|row| row.get(0)).collect(),
             wrong: Vec::new(),
         })
     }
@@ -228,7 +232,7 @@ impl<'a> Table<'a> {
             self.add(claimed, what.into(), None);
         }
         let keyed = self.columns.iter().any(|actual| actual.key && actual.name == "id");
-        if keyed && !bare(&self.sql).contains("autoincrement") {
+        if keyed && !counts_up(&self.sql) {
             let what = "lacks AUTOINCREMENT: ids of rows that are gone would be used again";
             self.add(false, what.into(), None);
         }
@@ -275,116 +279,11 @@ impl<'a> Table<'a> {
             found.add(fatal, format!("{} {what}", self.name), mend);
         }
     }
-
-    /// SQL that makes the table anew with its rows: SQLite alters no column in
-    /// place. Columns beyond ours are kept and may be NULL; triggers and further indexes stay
-    /// with the table as it was. That is never dropped: a shell that goes on after an error, or
-    /// without the lock, would drop the messages with it.
-    fn anew(&self, names: &TableNames, template: &str, expected: &[Column]) -> String {
-        // None but this text knows the other two names.
-        let mark = Uuid::new_v4().simple().to_string();
-        let mark = &mark[..12];
-        let old = format!("\"{template}\"");
-        let [new, kept] = ["new", "before"].map(|what| format!("\"{template}_{what}_{mark}\""));
-        let making = every_table();
-        let create = making
-            .split_once(&format!("CREATE TABLE IF NOT EXISTS {old} ("))
-            .map_or("", |(_, made)| made);
-        let create = create.split_once(") STRICT;").map_or("", |(made, _)| made);
-        let on = format!(" ON {old} (");
-        let indexes = making.split_inclusive(";\n").filter(|sql| sql.contains(&on));
-        let mut anew = String::new();
-        for sql in indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()) {
-            let made = sql.find("CREATE ").map_or("", |at| &sql[at..]);
-            let (made, _) = made.split_once(&on).unwrap_or_default();
-            // With the name that it has, which the dead letters' own may begin.
-            let begun = names.sql(&[made, &on].concat());
-            let begun = begun.strip_suffix(&*names.sql(&on)).unwrap_or_default();
-            let (_, name) = begun.split_once(" IF NOT EXISTS ").unwrap_or_default();
-            let _ = write!(anew, "DROP INDEX IF EXISTS {name};\n{}", names.sql(sql));
-        }
-        let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
-        let [old, new, kept] = [old, new, kept].map(|name| names.sql(&name));
-        // Ids of rows that are gone are not used again.
-        let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
-        let ids = format!(
-            "INSERT INTO sqlite_sequence (name, seq) SELECT {}, seq FROM sqlite_sequence \
-             WHERE name = {} COLLATE NOCASE;\n",
-            text(&new[1..new.len() - 1].replace("\"\"", "\"")),
-            text(self.name)
-        );
-        let mut further = String::new();
-        let (mut into, mut from) = (Vec::new(), Vec::new());
-        let has = |name: &str| self.columns.iter().any(|actual| actual.name == name);
-        for Actual { name, kind, default, .. } in &self.columns {
-            let column = quoted(name);
-            into.push(column.clone());
-            // Half a lease would break the CHECK; no claim would ever take the row.
-            let other_half = match &**name {
-                "acquired_at" => Some("acquired_token"),
-                "acquired_token" => Some("acquired_at"),
-                _ => None,
-            };
-            let Some(ours) = expected.iter().find(|ours| ours.name == name) else {
-                let strict = ["INT", "INTEGER", "REAL", "TEXT", "BLOB"];
-                let kind =
-                    strict.iter().find(|one| kind.eq_ignore_ascii_case(one)).unwrap_or(&"ANY");
-                let default =
-                    default.as_ref().map_or(String::new(), |value| format!(" DEFAULT ({value})"));
-                let _ = writeln!(further, "ALTER TABLE {new} ADD COLUMN {column} {kind}{default};");
-                from.push(column);
-                continue;
-            };
-            let value = if self.strict && kind.eq_ignore_ascii_case(ours.sqlite) {
-                column.clone()
-            } else if name == "acquired_at" {
-                // One that cannot be read is over.
-                format!("iif({column} IS NULL, NULL, ifnull({}, 0))", micros(&column))
-            } else if name.ends_with("_at") {
-                micros(&column)
-            } else {
-                format!("CAST({column} AS {})", ours.sqlite)
-            };
-            from.push(match ours.default {
-                _ if other_half.is_some_and(|other| !has(other)) => "NULL".into(),
-                "'failed'" => {
-                    format!("iif({value} IN ('failed', 'resolved', 'ignored'), {value}, 'failed')")
-                }
-                "" | IDENTITY => match other_half {
-                    Some(other) => format!("iif({other} IS NULL, NULL, {value})"),
-                    None => value,
-                },
-                // What cannot be read is refused, and is not taken for nothing.
-                NOW => format!("iif({column} IS NULL, {NOW_HERE}, {value})"),
-                default => format!("iif({column} IS NULL, {default}, {value})"),
-            });
-        }
-        let comment =
-            format!("for SQLite 3.43; a shell with -bail. Drop {kept} when {old} has all its rows");
-        format!(
-            "-- {}\nPRAGMA busy_timeout = 60000;\nPRAGMA legacy_alter_table = ON;\n\
-             PRAGMA foreign_keys = OFF;\nBEGIN IMMEDIATE;\n\
-             {create}{further}{ids}INSERT INTO {new} ({}) SELECT {} FROM {old};\n\
-             ALTER TABLE {old} RENAME TO {kept};\nALTER TABLE {new} RENAME TO {old};\n\
-             {}COMMIT;\nPRAGMA legacy_alter_table = OFF",
-            // A name may have more than one line.
-            comment.replace(char::is_control, " "),
-            into.join(", "),
-            from.join(", "),
-            anew
-        )
-    }
 }
 
-/// A time in a column of another type, as microseconds: a date as text, or a number of seconds,
-/// milliseconds or microseconds, which lie far apart.
-fn micros(column: &str) -> String {
-    let number = format!("CAST({column} AS REAL)");
-    format!(
-        "CAST(CASE WHEN typeof({column}) = 'text' AND {column} GLOB '*[^0-9.]*' \
-         THEN unixepoch({column}, 'subsec') * 1000000 WHEN {number} < 1e11 THEN {number} * 1000000 \
-         WHEN {number} < 1e14 THEN {number} * 1000 ELSE {column} END AS INTEGER)"
-    )
+/// Whether a table that was made so gives no id out twice.
+pub(super) fn counts_up(made: &str) -> bool {
+    bare(made).contains("autoincrement")
 }
 
 /// In small letters, without blanks, quotes and parentheses.
