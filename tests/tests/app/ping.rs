@@ -7,6 +7,9 @@ use outbox_tests::wait::soon;
 
 use super::HOUR;
 
+outbox_tests::cases!(sqlite in sqlite_only:
+    ping_is_red_once_the_file_is_another_one);
+
 on_both!(
     ping_is_green_while_it_runs_and_red_after_the_stop,
     ping_is_bounded_while_the_app_stops,
@@ -19,6 +22,28 @@ async fn ping_is_green_while_it_runs_and_red_after_the_stop(db: &Db) {
     running.ping().await.unwrap();
     running.stop().await.unwrap();
     assert!(running.ping().await.unwrap_err().to_string().contains("stopped"));
+}
+
+/// As by a restore under an app that runs.
+async fn ping_is_red_once_the_file_is_another_one(db: &Db) {
+    let running = db.app().only([free("it", "q").0]).start().await.unwrap();
+    running.ping().await.unwrap();
+    let red = async || {
+        let told = running.ping().await.unwrap_err().to_string();
+        assert!(told.contains("replaced or deleted under this program: restart it"), "{told}");
+        let report = running.health().check().await;
+        assert!(!report.ready && report.reasons.contains(&told), "{report:?}");
+    };
+    let file = db.url.strip_prefix("sqlite:").unwrap();
+    for end in ["", "-wal", "-shm"] {
+        std::fs::rename(format!("{file}{end}"), format!("{file}.old{end}")).unwrap();
+    }
+    red().await;
+    let anew = outbox::sqlite::connect(&db.url).await.unwrap();
+    outbox::schema::migrate_tables(&anew, &db.names).await.unwrap();
+    anew.close().await;
+    red().await;
+    running.stop().await.unwrap();
 }
 
 async fn ping_is_bounded_while_the_app_stops(db: &Db) {

@@ -16,6 +16,7 @@ mod letters_write;
 mod listen;
 mod pauses;
 mod peek;
+mod place;
 #[cfg(test)]
 mod plans;
 mod publish;
@@ -38,6 +39,7 @@ use connect::{begin_writing, cutting_the_log};
 pub(crate) use connect::{is_private, names_a_uri, open, options, with_a_log};
 pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;
+use place::Place;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
 use validate::validate;
@@ -73,6 +75,7 @@ struct Inner {
     /// the pool's queue is fairer than waiting for the file's lock.
     writer: SqlitePool,
     reader: SqlitePool,
+    place: Place,
     names: TableNames,
     sql: Pausable<EngineSql>,
     batches: Arc<Batches>,
@@ -105,10 +108,16 @@ impl SqliteStore {
         });
         let cutting = cutting_the_log(options.clone().pragma("temp_store", "memory"));
         let writer = writer.connect_lazy_with(cutting.pragma("cache_size", WRITER_PAGES));
+        let place = Place::of(&options);
+        let opened = place.clone();
         // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
         let buffered = options.row_buffer_size(1000).pragma("cache_size", READER_PAGES);
-        let reader = pool(2).connect_lazy_with(buffered);
-        Self(Arc::new(Inner { writer, reader, names, sql, batches, publish }))
+        let reader = pool(2).after_connect(move |_, _| {
+            opened.opened();
+            Box::pin(async { Ok(()) })
+        });
+        let reader = reader.connect_lazy_with(buffered);
+        Self(Arc::new(Inner { writer, reader, place, names, sql, batches, publish }))
     }
 
     async fn begin(
@@ -153,7 +162,12 @@ impl super::Inspect for SqliteStore {
             .execute("PRAGMA schema_version")
             .await
             .map(drop)
-            .map_err(StoreError::of("ping"))
+            .map_err(StoreError::of("ping"))?;
+        if self.0.place.is_lost() {
+            let why = "the file was replaced or deleted under this program: restart it";
+            return Err(StoreError::new("ping", why, false));
+        }
+        Ok(())
     }
 
     async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
