@@ -46,10 +46,14 @@ impl Bench {
         let measured = bench.run().await;
         watch.abort();
         spinner.finish_and_clear();
-        // Also what a run left that failed.
-        let deleted = bench.clean_up().await.inspect_err(|_| {
-            context.out.note(&format!("messages may be left in the queue {}", bench.queue()));
-        });
+        // Also what a run left that failed, if it came so far.
+        let deleted = if bench.has_published() {
+            bench.clean_up().await.inspect_err(|_| {
+                context.out.note(&format!("messages may be left in the queue {}", bench.queue()));
+            })
+        } else {
+            Ok(0)
+        };
         let (measured, deleted) = (measured?, deleted?);
         let micros = |took: std::time::Duration| took.as_secs_f64() * 1e6;
         let value = json!({

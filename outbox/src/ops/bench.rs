@@ -1,7 +1,7 @@
 //! How fast messages go through the tables of this database.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -88,6 +88,8 @@ pub struct Bench {
     operator: Operator,
     queue: String,
     load: Load,
+    /// Whether messages may be in the queue.
+    published: Arc<AtomicBool>,
     interrupted: CancellationToken,
 }
 
@@ -102,6 +104,7 @@ impl App {
             operator: self.operator()?,
             queue: format!("outbox_bench_{}", Uuid::new_v4().simple()),
             load,
+            published: Arc::default(),
             interrupted: CancellationToken::new(),
         })
     }
@@ -121,6 +124,12 @@ impl Bench {
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queue
+    }
+
+    /// Whether a [`run`](Self::run) of this or of a clone came so far.
+    #[cfg(feature = "cli")]
+    pub(crate) fn has_published(&self) -> bool {
+        self.published.load(Ordering::Relaxed)
     }
 
     /// Ends a [`run`](Self::run) of this or of a clone soon, with an error.
@@ -179,6 +188,8 @@ impl Bench {
         on_desk!(self.operator, desk => {
             let mut tx = desk.writing("publish").await?;
             self.app.publisher().publish_batch(&mut tx, batch).await?;
+            // They may be there also where this fails.
+            self.published.store(true, Ordering::Relaxed);
             Ok(tx.commit().await.map_err(failed("publish"))?)
         })
     }

@@ -37,6 +37,13 @@ async fn nothing_is_done_without_consent(db: &Db) {
     assert_eq!(db.publish("orders", 1).await, 1);
 }
 
+async fn one_that_cannot_begin_speaks_of_no_messages_that_are_left(db: &Db) {
+    db.exec("DROP TABLE outbox").await;
+    let ran = run(db, &["bench", "--messages", "1", "--yes"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(!ran.err.contains("may be left"), "{ran:?}");
+}
+
 async fn when_it_is_interrupted_nothing_is_left(db: &Db) {
     for signal in ["INT", "TERM", "HUP"] {
         let mut bench = command(db, &["bench", "--messages", "1000000", "--yes"]);
@@ -104,6 +111,7 @@ outbox_tests::on_both!(
     messages_go_through_and_none_is_left,
     handlers_of_the_program_do_not_run,
     nothing_is_done_without_consent,
+    one_that_cannot_begin_speaks_of_no_messages_that_are_left,
     when_it_is_interrupted_nothing_is_left,
     what_is_handled_meanwhile_is_deleted_too,
     no_messages_take_no_time,
