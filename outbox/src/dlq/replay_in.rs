@@ -61,8 +61,8 @@ macro_rules! replays {
 pub(crate) use replays;
 
 impl DeadLetters {
-    /// As [`replay`](Self::replay), in the caller's transaction and with one statement:
-    /// it counts when that commits. Without a limit, up to 500 letters. A letter that is
+    /// As [`replay`](Self::replay), in the caller's transaction, with one statement on
+    /// PostgreSQL: it counts when that commits. Without a limit, up to 500 letters. A letter that is
     /// missing from the answer is not open, does not match the filter, or is locked by somebody
     /// else.
     ///

@@ -7,6 +7,8 @@ use outbox_tests::{on_both, on_postgres};
 use super::{letters, plant};
 
 on_postgres!(a_replayed_message_has_the_time_of_the_call_not_of_the_transaction);
+outbox_tests::cases!(sqlite in sqlite_only:
+    what_stands_in_the_way_of_a_replay_is_told_with_the_way_out);
 on_both!(
     a_replay_counts_when_the_callers_transaction_commits,
     a_transaction_of_another_database_is_refused,
@@ -63,6 +65,18 @@ async fn a_replayed_message_has_the_time_of_the_call_not_of_the_transaction(db: 
     let first = "SELECT (extract(epoch FROM least(created_at, next_attempt_at)) * 1000000)::bigint \
         FROM outbox";
     assert!(db.int(first).await > called);
+}
+
+/// A plain `begin` reads, and cannot write behind somebody else who did.
+async fn what_stands_in_the_way_of_a_replay_is_told_with_the_way_out(db: &Db) {
+    plant(db, "a", 1).await;
+    let Pool::Sqlite(pool) = &db.pool else { panic!("this is PostgreSQL") };
+    let mut early = pool.begin().await.unwrap();
+    sqlx::query("SELECT * FROM outbox").fetch_all(&mut *early).await.unwrap();
+    db.publish("other", 1).await;
+    let told = letters(db).replay_in(&mut early, &Filter::new(), &Replay::new()).await.unwrap_err();
+    assert!(told.to_string().contains("`outbox::sqlite::begin(&pool)`"), "{told}");
+    early.rollback().await.unwrap();
 }
 
 async fn a_transaction_of_another_database_is_refused(db: &Db) {

@@ -5,7 +5,7 @@ use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::letters::time_of;
 use super::settle::Statement;
-use super::{SqliteDesk, listen, query};
+use super::{SqliteDesk, listen, publish, query};
 use crate::dlq::sealed::Moved;
 use crate::dlq::{Filter, LetterPosition, Mark, Put, replays};
 use crate::error::StoreError;
@@ -41,7 +41,11 @@ impl SqliteDesk {
         put: &Put,
         limit: i64,
     ) -> Result<Moved> {
-        self.replay_some(connection, filter, after, put, limit, i64::MAX).await
+        let moved = self.replay_some(connection, filter, after, put, limit, i64::MAX).await;
+        moved.map_err(|failed| match failed.source.downcast() {
+            Ok(error) => publish::failed("replay")(*error),
+            Err(source) => StoreError { source, ..failed },
+        })
     }
 
     /// Letter by letter: a row tells its letter no other way.

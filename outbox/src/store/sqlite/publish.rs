@@ -54,7 +54,7 @@ fn misses_an_index(error: &sqlx::Error) -> bool {
 }
 
 /// For `map_err` on a statement in the caller's transaction, which may have been begun to read.
-fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+pub(super) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     const BEGUN: &str = "a transaction that writes is begun with `outbox::sqlite::begin(&pool)`, \
         which waits for other writers, as one that has read cannot";
     move |error| {
