@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use outbox::dlq::{Cursor, Filter, Letter, Status};
+use outbox::dlq::{Cursor, Filter, Letter, Replay, Status};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
+use outbox_tests::wait::soon;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
 
@@ -14,6 +15,8 @@ on_both!(
     a_cursor_survives_as_text,
     a_letter_that_is_dealt_with_meanwhile_is_not_told_twice,
 );
+
+on_postgres!(letters_that_failed_at_no_time_are_paged_too);
 
 /// Every letter that pages of seven have; after each page something happens.
 async fn all(db: &Db, filter: &Filter, mut meanwhile: impl AsyncFnMut()) -> Vec<Letter> {
@@ -99,4 +102,28 @@ async fn a_cursor_survives_as_text(db: &Db) {
     let second = letters(db).list(&Filter::new(), Some(next), 2).await.unwrap();
     assert_eq!((first.letters.len(), second.letters.len(), second.next), (2, 1, None));
     assert_eq!(second.letters[0].original_id, 1);
+}
+
+/// As somebody writes `infinity` to keep a letter from being dropped with its month.
+async fn letters_that_failed_at_no_time_are_paged_too(db: &Db) {
+    plant(db, "a", 3).await;
+    db.exec("UPDATE outbox_dlq SET failed_at = 'infinity'").await;
+    let (mut after, mut found) = (None, Vec::new());
+    for _ in 0..3 {
+        let page = letters(db).list(&Filter::new(), after, 1).await.unwrap();
+        found.extend(ids(&page.letters));
+        after = page.next;
+    }
+    let newest = db.int("SELECT max(id) FROM outbox_dlq").await;
+    assert_eq!(found, [newest, newest - 1, newest - 2]);
+
+    db.exec("UPDATE outbox_dlq SET timer_id = 'live'").await;
+    db.send(outbox::Outgoing::new("a", &0).timer_id("live")).await;
+    let (one, all) = (Filter::new().ids([newest]), Filter::new());
+    for (filter, kept) in [(one, 1), (all, 3)] {
+        let letters = letters(db);
+        let how = Replay::new();
+        let report = soon("it ends", letters.replay(&filter, &how)).await.unwrap();
+        assert_eq!((report.replayed, report.kept), (0, kept));
+    }
 }

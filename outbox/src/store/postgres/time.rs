@@ -46,18 +46,42 @@ impl<'r> Decode<'r, Postgres> for PgTime {
             return Err("a timestamptz came as text; the engine uses prepared statements".into());
         }
         let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
-        Ok(Self(from_micros(micros.saturating_add(EPOCH_2000))))
+        Ok(Self(from_micros(since_1970(micros))))
     }
 }
 
 impl Encode<'_, Postgres> for PgTime {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        let micros = match to_micros(self.0).saturating_sub(EPOCH_2000) {
-            early if early < EARLIEST => i64::MIN,
-            late if late >= END => i64::MAX,
-            micros => micros,
-        };
-        buffer.extend(micros.to_be_bytes());
+        buffer.extend(since_2000(to_micros(self.0)).to_be_bytes());
         Ok(IsNull::No)
+    }
+}
+
+fn since_1970(since_2000: i64) -> i64 {
+    since_2000.saturating_add(EPOCH_2000)
+}
+
+fn since_2000(since_1970: i64) -> i64 {
+    // What was read as an infinity, or as a time that lies too far off to tell, is one again.
+    if since_1970 == i64::MAX {
+        return i64::MAX;
+    }
+    match since_1970.saturating_sub(EPOCH_2000) {
+        early if early < EARLIEST => i64::MIN,
+        late if late >= END => i64::MAX,
+        micros => micros,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinities_are_read_and_written_as_they_are() {
+        for micros in [i64::MIN, EARLIEST, -1, 0, 1, 9_000_000_000_000_000_000, i64::MAX] {
+            let read = from_micros(since_1970(micros));
+            assert_eq!(since_2000(to_micros(read)), micros);
+        }
     }
 }
