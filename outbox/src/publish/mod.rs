@@ -19,6 +19,9 @@ pub(crate) use tally::Tally;
 
 use serde::Serialize;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
+
 /// What became of a published message. Nothing is visible to others before the
 /// caller's transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,21 @@ impl Published {
             Self::Duplicate => None,
         }
     }
+}
+
+/// Of a message of which no row came back. One without a timer name has no duplicate.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn unwritten(is_timer: bool, action: &'static str) -> Result<Published, StoreError> {
+    if is_timer { Ok(Published::Duplicate) } else { Err(left_out(action)) }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn left_out(action: &'static str) -> StoreError {
+    StoreError::new(
+        action,
+        "a message was not written: a trigger of the outbox leaves it out",
+        false,
+    )
 }
 
 /// Publishes a value to a queue in the caller's transaction, as JSON.

@@ -1,8 +1,8 @@
 //! A dead-letter table that fails shows as growth, never as loss.
 
-use outbox::Outgoing;
 use outbox::schema::Database;
-use outbox::testing::store::Store;
+use outbox::testing::store::{Store, ack_publishing};
+use outbox::{Outgoing, Published, TimerConflict};
 
 use crate::bench::{Bench, SqlBench, Steps, TTL, death};
 
@@ -99,6 +99,23 @@ async fn without_a_table_its_absence_is_no_error<B: Bench>(b: B) {
     b.assert_empty().await;
 }
 
+/// A trigger that leaves out what is written of `poison`.
+async fn leave_out<B: SqlBench>(b: &B, table: &str) {
+    b.execute(&match B::DATABASE {
+        Database::Postgres => format!(
+            "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 RETURN CASE NEW.queue WHEN 'poison' THEN NULL ELSE NEW END; END $$;
+             CREATE TRIGGER leave_out BEFORE INSERT ON {table}
+                 FOR EACH ROW EXECUTE FUNCTION leave_out()"
+        ),
+        _ => format!(
+            "CREATE TRIGGER leave_out BEFORE INSERT ON {table} WHEN NEW.queue = 'poison'
+                 BEGIN SELECT RAISE(IGNORE); END"
+        ),
+    })
+    .await;
+}
+
 /// As somebody's filter against duplicates does. The row is the only copy.
 async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     for queue in ["x", "poison", "y"] {
@@ -107,19 +124,7 @@ async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     let claimed = b.claim(&["x", "poison", "y"], 3).await;
     let deaths: Vec<_> = claimed.iter().map(|one| death(crate::bench::lease(one))).collect();
     let before = b.rows().await;
-    b.execute(match B::DATABASE {
-        Database::Postgres => {
-            "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-                 RETURN CASE NEW.queue WHEN 'poison' THEN NULL ELSE NEW END; END $$;
-             CREATE TRIGGER leave_out BEFORE INSERT ON outbox_dlq
-                 FOR EACH ROW EXECUTE FUNCTION leave_out()"
-        }
-        _ => {
-            "CREATE TRIGGER leave_out BEFORE INSERT ON outbox_dlq WHEN NEW.queue = 'poison'
-                 BEGIN SELECT RAISE(IGNORE); END"
-        }
-    })
-    .await;
+    leave_out(&b, "outbox_dlq").await;
     let error = b.store().bury(&deaths).await.unwrap_err();
     assert!(!error.transient && error.to_string().contains("trigger"), "{error}");
     assert_eq!(b.rows().await, before);
@@ -135,12 +140,58 @@ async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     assert_eq!((b.rows().await, b.letters().await.len()), (before, 1));
 }
 
+/// The row that it is returned for is all that is left of it.
+async fn a_returned_message_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
+    b.put_many("q", 2).await;
+    let leases = b.take_many("q", 2).await;
+    leave_out(&b, "outbox").await;
+    let before = b.rows().await;
+    let to = |queue| Outgoing::new(queue, &1);
+    let acks = [(leases[0], vec![to("x")]), (leases[1], vec![to("y"), to("poison")])];
+    let error = ack_publishing(b.store(), b.publisher(), acks).await.unwrap_err();
+    assert!(!error.transient && error.to_string().contains("trigger"), "{error}");
+    assert_eq!(b.rows().await, before);
+    // A timer that is left out may be a live one's.
+    let acks = leases.into_iter().zip([to("x"), to("poison").timer_id("t")]);
+    let acks = acks.map(|(lease, message)| (lease, vec![message]));
+    assert_eq!(ack_publishing(b.store(), b.publisher(), acks).await.unwrap(), [true, true]);
+    assert_eq!(b.rows().await.len(), 1);
+}
+
+async fn a_published_message_that_a_trigger_leaves_out_is_no_duplicate<B: SqlBench>(b: B) {
+    leave_out(&b, "outbox").await;
+    let to = |queue| Outgoing::new(queue, &1);
+    for message in [to("poison"), to("poison").delay(TTL)] {
+        let mut tx = b.begin().await;
+        let refused = b.publisher().send(&mut tx, message).await.unwrap_err();
+        assert!(refused.to_string().contains("trigger"), "{refused}");
+        b.rollback(tx).await;
+    }
+    let timer = || to("x").timer_id("t");
+    let moved = || timer().on_conflict(TimerConflict::Extend);
+    for messages in [
+        vec![to("poison"), to("poison")],
+        vec![to("x"), to("poison")],
+        vec![timer(), to("poison")],
+        vec![moved(), to("poison"), to("y")],
+    ] {
+        let mut tx = b.begin().await;
+        let refused = b.publisher().publish_batch(&mut tx, messages).await.unwrap_err();
+        assert!(refused.to_string().contains("trigger"), "{refused}");
+        b.rollback(tx).await;
+    }
+    assert_eq!(b.send(to("poison").timer_id("t")).await, Published::Duplicate);
+    b.assert_empty().await;
+}
+
 mod on_databases {
     use super::*;
 
     cases! {
         databases only, "memory has no triggers":
         a_letter_that_a_trigger_leaves_out_is_not_lost,
+        a_returned_message_that_a_trigger_leaves_out_is_not_lost,
+        a_published_message_that_a_trigger_leaves_out_is_no_duplicate,
     }
 }
 

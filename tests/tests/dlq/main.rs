@@ -18,6 +18,7 @@ mod pages;
 mod program;
 mod replay;
 mod transaction;
+mod triggers;
 
 use outbox::dlq::DeadLetters;
 use outbox_tests::db::Db;

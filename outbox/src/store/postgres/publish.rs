@@ -17,7 +17,7 @@ use crate::extract::Begun;
 use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::planted::planted;
-use crate::publish::{Due, Prepared, Published, sealed};
+use crate::publish::{Due, Prepared, Published, left_out, sealed, unwritten};
 use crate::store::names::TableNames;
 use crate::store::statements;
 
@@ -105,6 +105,8 @@ macro_rules! publishes {
 publishes!(sqlx::Transaction<'_, Postgres>);
 publishes!(Begun<Postgres>);
 
+const BATCH: &str = "publish a batch";
+
 async fn insert(
     connection: &mut PgConnection,
     statements: &sealed::Statements,
@@ -112,7 +114,8 @@ async fn insert(
 ) -> Result<Published, StoreError> {
     let own @ PublishSql { sql, channel, locks, .. } = &statements.postgres;
     let lock = locks.map(|locks| locks.of_queue(&message.queue));
-    let at_once = message.timer_id.is_none() && message.due == Due::Now;
+    let is_timer = message.timer_id.is_some();
+    let at_once = !is_timer && message.due == Due::Now;
     let text = match (&message.timer_id, message.extend) {
         (None, _) if at_once => &sql.insert,
         (None, _) => &sql.insert_due,
@@ -120,7 +123,7 @@ async fn insert(
         (Some(_), true) => &sql.insert_timer_extend,
     };
     let mut statement = own
-        .query_for(text, message.timer_id.is_some() && message.extend)
+        .query_for(text, is_timer && message.extend)
         .bind(message.queue)
         .bind(&*message.payload)
         .bind(message.headers)
@@ -137,7 +140,7 @@ async fn insert(
     }
     let row =
         statement.fetch_optional(&mut *connection).await.map_err(StoreError::of("publish"))?;
-    let Some(row) = row else { return Ok(Published::Duplicate) };
+    let Some(row) = row else { return unwritten(is_timer, "publish") };
     published(&row, 1).map_err(StoreError::of("publish"))
 }
 
@@ -152,7 +155,7 @@ async fn insert_batch(
         |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
     let payloads: Vec<_> = messages.iter().map(|m| &*m.payload).collect();
     let headers: Vec<_> = messages.iter().map(|m| &*m.headers).collect();
-    let published = if messages.iter().all(like_first) {
+    let ids = if messages.iter().all(like_first) {
         let statement = own
             .query(&sql.insert_batch)
             .bind(&*first.queue)
@@ -164,7 +167,7 @@ async fn insert_batch(
             .bind(locks.map(|locks| locks.of_queue(&first.queue)));
         // Read as they come: a row for each id is larger than the id.
         let ids = statement.fetch(&mut *connection).and_then(|row| ready(row.try_get::<i64, _>(0)));
-        ids.try_collect().await.map(inserted)
+        ids.try_collect().await
     } else {
         let timers = messages.iter().any(|m| m.timer_id.is_some());
         let extend = messages.iter().any(|m| m.extend);
@@ -190,14 +193,12 @@ async fn insert_batch(
                 statement = statement.bind(extend.collect::<Vec<_>>());
             }
             let rows = statement.fetch_all(&mut *connection).await;
-            rows.and_then(|rows| in_order(&messages, &rows))
-        } else {
-            let row = statement.fetch_one(&mut *connection).await;
-            let ids = row.and_then(|row| row.try_get::<Option<_>, _>(0));
-            ids.map(|ids| inserted(ids.unwrap_or_default()))
+            return in_order(&messages, &rows.map_err(StoreError::of(BATCH))?);
         }
+        let row = statement.fetch_one(&mut *connection).await;
+        row.and_then(|row| row.try_get::<Option<_>, _>(0)).map(Option::unwrap_or_default)
     };
-    published.map_err(StoreError::of("publish a batch"))
+    inserted(ids.map_err(StoreError::of(BATCH))?, messages.len())
 }
 
 async fn cancel_timer(
@@ -234,34 +235,39 @@ fn published(row: &PgRow, fresh: usize) -> Result<Published, sqlx::Error> {
     Ok(if fresh { Published::Inserted(id) } else { Published::Extended(id) })
 }
 
-/// The ids of messages without timers, in the order of the batch: that in which they
+/// The ids of so many messages without timers, in the order of the batch: that in which they
 /// were drawn.
-fn inserted(mut ids: Vec<i64>) -> Vec<Published> {
+fn inserted(mut ids: Vec<i64>, messages: usize) -> Result<Vec<Published>, StoreError> {
+    if ids.len() < messages {
+        return Err(left_out(BATCH));
+    }
     ids.sort_unstable();
-    ids.into_iter().map(Published::Inserted).collect()
+    Ok(ids.into_iter().map(Published::Inserted).collect())
 }
 
 /// Matches returned rows to messages: by name where there is a timer; by order
 /// where there is none, because ids are drawn in the order of the batch.
-fn in_order(messages: &[Prepared], rows: &[PgRow]) -> Result<Vec<Published>, sqlx::Error> {
+fn in_order(messages: &[Prepared], rows: &[PgRow]) -> Result<Vec<Published>, StoreError> {
+    let failed = StoreError::of(BATCH);
     let mut plain = Vec::new();
     let mut timers = HashMap::new();
     for row in rows {
-        let result = published(row, 3)?;
-        match row.try_get::<Option<String>, _>(2)? {
+        let result = published(row, 3).map_err(&failed)?;
+        match row.try_get::<Option<String>, _>(2).map_err(&failed)? {
             Some(timer_id) => {
-                timers.insert((row.try_get::<String, _>(1)?, timer_id), result);
+                let queue: String = row.try_get(1).map_err(&failed)?;
+                timers.insert((queue, timer_id), result);
             }
             None => plain.push(result),
         }
     }
     let mut plain = plain.into_iter();
-    Ok(messages
-        .iter()
-        .map(|message| match &message.timer_id {
+    let each = messages.iter().map(|message| {
+        let result = match &message.timer_id {
             None => plain.next(),
             Some(timer_id) => timers.remove(&(message.queue.clone(), timer_id.clone())),
-        })
-        .map(|result| result.unwrap_or(Published::Duplicate))
-        .collect())
+        };
+        result.map_or_else(|| unwritten(message.timer_id.is_some(), BATCH), Ok)
+    });
+    each.collect()
 }

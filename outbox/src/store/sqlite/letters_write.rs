@@ -11,6 +11,7 @@ use crate::dlq::{Filter, LetterPosition, Mark, Put, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::failed::failed;
+use crate::publish::unwritten;
 use crate::store::answers::place;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -58,7 +59,8 @@ impl SqliteDesk {
         limit: i64,
         most_bytes: i64,
     ) -> Result<Moved> {
-        let failed = failed("replay");
+        const ACTION: &str = "replay";
+        let failed = failed(ACTION);
         let find = self.over(include_str!("sql/letters_find.sql"), filter, after.is_some());
         let find = find.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
         let found = find.fetch_all(&mut *connection).await.map_err(&failed)?;
@@ -81,7 +83,14 @@ impl SqliteDesk {
             let row: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(&failed)?;
             if let Some(row) = row {
                 let link = query(&link).bind(place.id).bind(row);
-                link.execute(&mut *connection).await.map_err(&failed)?;
+                let done = link.execute(&mut *connection).await.map_err(&failed)?;
+                if done.rows_affected() == 0 {
+                    // It would be put back again by the next replay.
+                    let why = "a letter was not closed: a trigger of its table keeps it open";
+                    return Err(StoreError::new(ACTION, why, false));
+                }
+            } else {
+                unwritten(letter.try_get(3).map_err(&failed)?, ACTION)?;
             }
             moved.push((place, row));
         }

@@ -15,7 +15,7 @@ use crate::extract::Begun;
 use crate::hex::hex;
 use crate::message::Row;
 use crate::message::row::{delay_micros, to_micros};
-use crate::publish::{Due, Prepared, Published, sealed};
+use crate::publish::{Due, Prepared, Published, sealed, unwritten};
 use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
@@ -90,8 +90,8 @@ pub(super) async fn insert(
     if let Some(row) = row.map_err(failed("publish"))? {
         return Ok(Published::Inserted(row.get(0)));
     }
-    if !message.extend {
-        return Ok(Published::Duplicate);
+    if message.timer_id.is_none() || !message.extend {
+        return unwritten(message.timer_id.is_some(), "publish");
     }
     let row = bound(&sql.extend_timer).fetch_optional(connection).await;
     let row = row.map_err(failed("extend a timer"))?;
@@ -142,8 +142,10 @@ pub(super) async fn insert_many(
         };
         published.push(match id {
             Some(id) => Published::Inserted(id),
-            None if message.extend => insert(&mut *connection, sql, message).await?,
-            None => Published::Duplicate,
+            None if message.timer_id.is_some() && message.extend => {
+                insert(&mut *connection, sql, message).await?
+            }
+            None => unwritten(message.timer_id.is_some(), "publish a batch")?,
         });
     }
     Ok(published)

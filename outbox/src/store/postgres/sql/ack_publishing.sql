@@ -5,7 +5,9 @@
 -- $7 payload, $8 headers, $9 due time or NULL, $10 delay in microseconds, $11 timer
 -- name or NULL, $12 whether to extend.
 -- $13 channel, $14 start of the sleepers' locks or NULL.
--- A timer that is not moved is left out, or its conflict would lock a row to no purpose.
+-- A timer that is not moved is left out, or its conflict would lock a row to no purpose. A
+-- message without one that a trigger of somebody's leaves out fails, as in bury: its row would
+-- go without it.
 -- Locks: the rows, in order of id; rows of conflicting timers.
 -- Index: the primary key; "outbox_timer_id_uq" decides on timers.
 WITH acked AS (
@@ -44,7 +46,7 @@ WITH acked AS (
         WHERE excluded.next_attempt_at <= o.next_attempt_at)
     WHERE o.acquired_token IS NULL
       AND EXISTS (SELECT FROM m WHERE m.queue = o.queue AND m.timer_id = o.timer_id AND m.extend)
-    RETURNING o.queue
+    RETURNING o.queue, o.timer_id
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $13 IS NULL THEN true
@@ -55,7 +57,11 @@ WITH acked AS (
 ), counted AS (
     SELECT queue, count(*) AS rows FROM inserted GROUP BY queue
 )
-SELECT array_agg(acked.id),
+SELECT CASE (SELECT count(*) FROM inserted WHERE timer_id IS NULL)
+    WHEN (SELECT count(*) FROM m WHERE timer_id IS NULL) THEN array_agg(acked.id)
+    ELSE (count(*) || ' rows and not all of their messages were written: a trigger of the outbox'
+        ' leaves some out')::bigint[]
+    END,
     (SELECT array_agg(counted.queue ORDER BY counted.queue) FROM counted),
     (SELECT array_agg(counted.rows ORDER BY counted.queue) FROM counted)
 FROM acked CROSS JOIN woken

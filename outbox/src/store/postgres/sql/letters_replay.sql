@@ -9,6 +9,9 @@
 -- A row finds its letter by the header `outbox-letter`. The letters are looked up by an
 -- array: a planner that expects many would read the whole table to join them. In months an id
 -- is not unique, as in letters_purge: of two letters that have it the later one stays.
+-- A letter that stays open would be put back again by the next replay, and a message that is
+-- left out is not told from one whose timer is live: it fails where a trigger of somebody's
+-- does either, as bury does.
 WITH locked AS MATERIALIZED (
     SELECT l.id, l.failed_at, l.original_id, l.queue, l.payload, l.timer_id,
         CASE WHEN jsonb_typeof(l.headers) = 'object' THEN l.headers ELSE '{}' END AS headers
@@ -52,7 +55,15 @@ WITH locked AS MATERIALIZED (
             $14::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
         FROM (SELECT DISTINCT queue FROM made) AS queues) AS named
 )
-SELECT locked.id, locked.failed_at, made.id
+SELECT locked.id, locked.failed_at,
+    CASE WHEN (SELECT count(*) FROM resolved) <> (SELECT count(*) FROM inserted)
+        THEN ((SELECT count(*) FROM inserted) || ' messages and not all of their letters were'
+            ' closed: a trigger of a table keeps some open, or somebody changes them now')::bigint
+    WHEN EXISTS (SELECT FROM each
+            WHERE timer_id IS NULL AND id NOT IN (SELECT letter FROM made))
+        THEN ((SELECT count(*) FROM each) || ' letters and not all were put back: a trigger of the'
+            ' outbox leaves some out')::bigint
+    ELSE made.id END
 FROM locked
 LEFT JOIN made ON made.letter = locked.id AND made.failed_at = locked.failed_at
 CROSS JOIN woken

@@ -3,7 +3,7 @@
 -- which it begins; ?10 how many.
 -- In a BEGIN IMMEDIATE transaction with letters_insert and letters_link.
 -- Index: "outbox_dlq_open_idx", "outbox_dlq_group_idx" or "outbox_dlq_status_idx".
-SELECT l.id, l.failed_at, length(l.payload)
+SELECT l.id, l.failed_at, length(l.payload), l.timer_id IS NOT NULL
 FROM "outbox_dlq" AS l
 WHERE true
 -- the filter
