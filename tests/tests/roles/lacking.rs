@@ -44,11 +44,19 @@ async fn a_consumer_that_lacks_a_right_does_not_start_until_it_has_it(db: &Db) {
 
 /// As in tables that Python made.
 async fn a_consumer_that_may_take_no_id_of_a_letter_does_not_start(db: &Db) {
-    db.exec(
+    ids_of_a_sequence(db, "OWNED BY outbox_dlq.id").await;
+}
+
+async fn nor_one_that_may_take_none_of_a_sequence_that_the_column_does_not_own(db: &Db) {
+    ids_of_a_sequence(db, "OWNED BY NONE").await;
+}
+
+async fn ids_of_a_sequence(db: &Db, owned: &str) {
+    db.exec(format!(
         "ALTER TABLE outbox_dlq ALTER COLUMN id DROP IDENTITY;
-         CREATE SEQUENCE letter_ids OWNED BY outbox_dlq.id;
-         ALTER TABLE outbox_dlq ALTER COLUMN id SET DEFAULT nextval('letter_ids')",
-    )
+         CREATE SEQUENCE letter_ids {owned};
+         ALTER TABLE outbox_dlq ALTER COLUMN id SET DEFAULT nextval('letter_ids')"
+    ))
     .await;
     let granted = Granted::new(db, &db.names, false).await;
     let pool = granted.consumer();
@@ -58,6 +66,29 @@ async fn a_consumer_that_may_take_no_id_of_a_letter_does_not_start(db: &Db) {
     let refused = app(db, &pool).start().await.unwrap_err().to_string();
     let mend = format!("GRANT USAGE ON SEQUENCE public.letter_ids TO {role}");
     assert!(refused.ends_with(&mend), "{refused}");
+    granted.end(&[&pool]).await;
+}
+
+/// What they hide shows nowhere else. Whoever owns the tables is not asked by them.
+async fn policies_that_decide_for_a_role_are_told(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.consumer();
+    let tables = ["outbox", "outbox_paused", "outbox_dlq"];
+    for table in tables {
+        db.exec(format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")).await;
+    }
+    let told = validate_schema(&pool, &db.names, true).await.unwrap_err();
+    let Error::Schema(told) = told else { panic!("{told}") };
+    assert_eq!(told.differences.len(), tables.len(), "{told}");
+    for (table, one) in tables.iter().zip(&told.differences) {
+        let active = format!(
+            "row-level security is active on \"{table}\" for \"{}\"",
+            granted.roles.consumer
+        );
+        assert!(!one.fatal && one.what.starts_with(&active), "{one}");
+    }
+    app(db, &pool).start().await.unwrap().stop().await.unwrap();
+    validate_schema(db.pg(), &db.names, true).await.unwrap();
     granted.end(&[&pool]).await;
 }
 
@@ -74,5 +105,7 @@ async fn an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers(
 outbox_tests::on_postgres!(
     a_consumer_that_lacks_a_right_does_not_start_until_it_has_it,
     a_consumer_that_may_take_no_id_of_a_letter_does_not_start,
+    nor_one_that_may_take_none_of_a_sequence_that_the_column_does_not_own,
+    policies_that_decide_for_a_role_are_told,
     an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers,
 );

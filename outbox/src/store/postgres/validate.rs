@@ -56,6 +56,7 @@ pub(super) async fn validate(
             vacuum_settings(connection, &table, &mut found).await?;
         }
         logged(connection, &table, &mut found).await?;
+        row_security(connection, &table, &mut found).await?;
     }
     let table = names.qualified(&names.paused());
     let readable =
@@ -69,6 +70,7 @@ pub(super) async fn validate(
             if columns(connection, names, &table, &PAUSED, &mut found).await? {
                 let indexes = indexes(connection, &table).await?;
                 Index::primary_key(&table, &["queue"]).among(&indexes, &table, &mut found);
+                row_security(connection, &table, &mut found).await?;
             }
         }
     }
@@ -78,6 +80,7 @@ pub(super) async fn validate(
         let key: &'static [&'static str] =
             if is_cut(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
         logged(connection, &table, &mut found).await?;
+        row_security(connection, &table, &mut found).await?;
         status_check(connection, &table, names, &mut found).await?;
         let indexes = indexes(connection, &table).await?;
         for expected in [
@@ -120,6 +123,26 @@ async fn logged(
     if sqlx::query_scalar(unlogged).bind(table).fetch_one(connection).await? {
         let what = format!("{table} is UNLOGGED: a crash of the server empties it");
         found.add(false, what, format!("ALTER TABLE {table} SET LOGGED;"));
+    }
+    Ok(())
+}
+
+/// Whether policies decide for this role: what they hide or refuse shows as nothing else does.
+async fn row_security(
+    connection: &mut PgConnection,
+    table: &str,
+    found: &mut SchemaMismatch,
+) -> Result<(), sqlx::Error> {
+    let active = "SELECT row_security_active(to_regclass($1)), quote_ident(current_user)";
+    let (active, role): (bool, String) =
+        sqlx::query_as(active).bind(table).fetch_one(connection).await?;
+    if active {
+        let what = format!(
+            "row-level security is active on {table} for {role}: rows that its policies hide are \
+             never claimed, letters that they refuse run again"
+        );
+        let mend = "-- policies for SELECT, INSERT, UPDATE and DELETE, or ALTER ROLE .. BYPASSRLS";
+        found.add(false, what, mend);
     }
     Ok(())
 }
