@@ -22,6 +22,7 @@ on_both!(
     a_row_that_is_given_back_while_it_is_watched_is_free,
     the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over,
     the_time_of_a_lease_is_that_of_the_programs_own_subscriber,
+    half_a_lease_says_so_or_is_none,
 );
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -155,4 +156,32 @@ async fn the_time_of_a_lease_is_that_of_the_programs_own_subscriber(db: &Db) {
     let Answer::Leased { subscriber, lease_ttl, .. } = &why.answers[0] else { panic!("{why:?}") };
     assert_eq!((subscriber.as_deref(), lease_ttl.as_secs()), (Some("it"), 600));
     assert!(why.answers[0].told().what.contains("subscriber `it`"));
+}
+
+/// As SQL of others writes it where nothing keeps it from that.
+async fn half_a_lease_says_so_or_is_none(db: &Db) {
+    let id = db.publish("q", 1).await;
+    let set = async |set: String| {
+        let set = format!("UPDATE outbox SET {set}");
+        let set = if db.is_postgres() {
+            format!("ALTER TABLE outbox DROP CONSTRAINT IF EXISTS outbox_lease_ck; {set}")
+        } else {
+            let (off, on) = ("ignore_check_constraints = ON", "ignore_check_constraints = OFF");
+            format!("PRAGMA {off}; {set}; PRAGMA {on}")
+        };
+        db.exec(set).await;
+        why(db, id).await
+    };
+    let token = if db.is_postgres() { "gen_random_uuid()" } else { "randomblob(16)" };
+    let found = set(format!("acquired_token = {token}, acquired_at = NULL")).await;
+    assert!(matches!(found.answers[0], Answer::HalfLeased { .. }), "{found:?}");
+    assert!(!found.answers.iter().any(|one| matches!(one, Answer::Ready { .. })), "{found:?}");
+    let json = serde_json::to_value(&found).unwrap();
+    assert_eq!(json["answers"][0]["answer"], "half_leased");
+    assert!(json["answers"][0]["next"].as_str().unwrap().contains("outbox check"), "{json}");
+
+    let at = super::ago(db, 1);
+    let found = set(format!("acquired_token = NULL, acquired_at = {at}")).await;
+    let free = |one: &Answer| matches!(one, Answer::Ready { .. } | Answer::NobodyReads { .. });
+    assert!(!found.answers.is_empty() && found.answers.iter().all(free), "{found:?}");
 }

@@ -50,6 +50,13 @@ pub enum Answer {
         /// assumed.
         subscriber: Option<String>,
     },
+    /// It has a token and no time of a lease: no claim takes it, and none will. No claim writes
+    /// that, and the `CHECK` of the table refuses it, where it has one.
+    HalfLeased {
+        /// The token.
+        #[serde(serialize_with = "json::uuid")]
+        token: Uuid,
+    },
     /// Its queue is paused.
     Paused {
         /// Since when.

@@ -70,10 +70,18 @@ impl<'a> Judged<'a> {
         self.handler.map_or(LEASE_TTL, |one| one.lease_ttl)
     }
 
-    /// By a claim whose time is not over.
+    /// By a claim whose time is not over. Without a token nobody has it, whenever that was.
     pub(super) fn is_leased(&self) -> bool {
-        self.alive
-            || self.found.row.acquired_at.is_some_and(|at| at + self.lease_ttl() > self.found.now)
+        let row = &self.found.row;
+        let at = row.acquired_at.filter(|_| row.acquired_token.is_some());
+        self.alive || at.is_some_and(|at| at + self.lease_ttl() > self.found.now)
+    }
+
+    /// By a claim without a time, which is never over: a token that somebody wrote.
+    fn half_lease(&self) -> Option<Answer> {
+        let row = &self.found.row;
+        let token = row.acquired_token.filter(|_| row.acquired_at.is_none())?;
+        Some(Answer::HalfLeased { token })
     }
 
     /// What decides comes first. `program_would`: whether this program reads the queue.
@@ -81,6 +89,7 @@ impl<'a> Judged<'a> {
         let FoundRow { row, now, paused, .. } = self.found;
         let mut answers = Vec::new();
         answers.extend(self.lease().filter(|_| self.is_leased()));
+        answers.extend(self.half_lease());
         let locked = self.locks.table.clone().map(|by| Answer::TableLocked { by });
         answers.extend(locked);
         if let Some((since, note)) = paused {

@@ -77,6 +77,14 @@ impl Answer {
                 next: "start a process that reads the queue, if none runs; see why the other died"
                     .into(),
             },
+            Self::HalfLeased { token } => Told {
+                what: format!("half a lease: a token, {token}, without a time"),
+                means: "no claim takes it, because the time of such a lease is never over; \
+                        somebody else's SQL wrote it, and the table lacks the CHECK against that"
+                    .into(),
+                next: "`outbox check` has the SQL that sets all such rows free, and lets none come again"
+                    .into(),
+            },
             Self::Paused { since, note } => {
                 let mut what = format!("its queue is paused since {}", rfc3339(*since));
                 if let Some(note) = note {
@@ -133,14 +141,14 @@ impl Answer {
                 let (seems, trace) = match sure {
                     Sureness::Likely => (
                         "nobody reads its queue, very likely",
-                        "no connection of a subscriber sleeps on the queue, and none of its rows \
-                         is leased; a process that is very busy, or a Python service, would not \
-                         show",
+                        "no connection of a subscriber sleeps on the queue, and none of its other \
+                         rows is under a lease that still holds; a process that is very busy, or \
+                         a Python service, would not show",
                     ),
                     Sureness::Guess => (
                         "perhaps nobody reads its queue",
-                        "none of its rows is leased; a process that reads it and has nothing to \
-                         do would not show",
+                        "none of its other rows is under a lease that still holds; a process that \
+                         reads it and has nothing to do would not show",
                     ),
                 };
                 Told {
