@@ -25,6 +25,9 @@ on_postgres!(
     rights_that_were_taken_away_do_not_come_back,
     a_table_that_is_not_the_first_of_the_path_is_cut_where_it_lies,
     two_letters_that_were_given_one_id_are_two,
+    a_letter_of_a_time_that_nobody_means_is_of_no_month,
+    a_table_that_is_in_the_way_of_a_month_is_told,
+    ids_go_on_behind_those_of_a_sequence_that_the_column_does_not_own,
 );
 on_both!(a_table_without_months_has_none);
 outbox_tests::cases!(sqlite in sqlite_only: sqlite_has_no_months);
@@ -300,6 +303,52 @@ async fn two_letters_that_were_given_one_id_are_two(db: &Db) {
     assert_eq!(db.texts("SELECT queue FROM outbox").await, ["a"]);
     let second = letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
     assert_eq!((second.replayed, second.kept, db.rows().await), (1, 0, 2));
+}
+
+async fn a_letter_of_a_time_that_nobody_means_is_of_no_month(db: &Db) {
+    let times = ["294276-12-31", "12026-07-01", "9999-12-31", "0044-03-15 BC", "infinity"];
+    plant(db, "a", 1 + u32::try_from(times.len()).unwrap()).await;
+    for (n, time) in (1..).zip(times) {
+        db.exec(format!("UPDATE outbox_dlq SET failed_at = '{time}' WHERE original_id = {n}"))
+            .await;
+    }
+    let done = letters(db).partition(0).await.unwrap();
+    assert_eq!(done.moved, 1, "{done:?}");
+    let again = letters(db).partition(0).await.unwrap();
+    assert_eq!((again.made.len(), again.moved), (0, 0));
+    assert_eq!(db.int("SELECT count(*) FROM outbox_dlq_default").await, 5);
+    assert_eq!(of(db).await.len(), 6);
+}
+
+/// As one that was detached, to be kept.
+async fn a_table_that_is_in_the_way_of_a_month_is_told(db: &Db) {
+    plant(db, "a", 1).await;
+    let next =
+        "SELECT 'outbox_dlq_' || to_char(now() AT TIME ZONE 'UTC' + interval '1 month', 'YYYY_MM')";
+    let next = db.texts(next).await.remove(0);
+    db.exec(format!("CREATE TABLE {next} (LIKE outbox_dlq)")).await;
+    let told = letters(db).partition(1).await.unwrap_err().to_string();
+    assert!(told.contains(&next) && told.ends_with("attach or rename it"), "{told}");
+    assert_eq!(letters(db).partitions().await.unwrap(), []);
+    db.exec(format!("ALTER TABLE {next} RENAME TO kept")).await;
+    assert!(letters(db).partition(1).await.unwrap().made.contains(&next));
+    // In another schema it is in nobody's way.
+    db.exec(format!("CREATE SCHEMA other; CREATE TABLE other.{next} (); DROP TABLE {next}")).await;
+    assert_eq!(letters(db).partition(1).await.unwrap().made, [next]);
+}
+
+async fn ids_go_on_behind_those_of_a_sequence_that_the_column_does_not_own(db: &Db) {
+    db.exec(
+        "ALTER TABLE outbox_dlq ALTER COLUMN id DROP IDENTITY;
+         CREATE SEQUENCE letter_ids;
+         ALTER TABLE outbox_dlq ALTER COLUMN id SET DEFAULT nextval('letter_ids')",
+    )
+    .await;
+    plant(db, "gone", 5).await;
+    db.exec("DELETE FROM outbox_dlq").await;
+    letters(db).partition(0).await.unwrap();
+    plant(db, "a", 1).await;
+    assert_eq!(of(db).await, [(6, 1)]);
 }
 
 async fn a_table_without_months_has_none(db: &Db) {

@@ -1,5 +1,6 @@
 //! The SQL that gives roles what they need.
 
+use super::rights::ID_SEQUENCE;
 use crate::ops::Roles;
 use crate::store::names::TableNames;
 use crate::store::template::{block, quoted};
@@ -24,9 +25,9 @@ END";
 /// Python made.
 const SERIAL: &str = "DECLARE serial text;
 BEGIN
-    SELECT pg_get_serial_sequence('{table}', 'id') INTO serial
-    FROM pg_catalog.pg_attribute
-    WHERE attrelid = '{table}'::regclass AND attname = 'id' AND attidentity = '';
+    SELECT ids.name INTO serial FROM (
+{ids}) AS ids
+    WHERE NOT ids.is_identity;
     IF serial IS NOT NULL THEN
         EXECUTE format('GRANT USAGE ON SEQUENCE %s TO {roles}', serial);
     END IF;
@@ -52,7 +53,8 @@ pub(crate) fn sql(names: &TableNames, roles: &Roles) -> String {
     let marks = [("{table}", &*table), ("{operator}", &in_format(&operator))];
     let ids = block(&names.sql_with(IDS, &marks));
     let serial = |table: &str, roles: &str| {
-        let marks = [("{table}", table), ("{roles}", &in_format(roles))];
+        let ids = names.sql_with(ID_SEQUENCE, &[("{table}", &format!("'{table}'"))]);
+        let marks = [("{ids}", &*ids), ("{roles}", &in_format(roles))];
         block(&names.sql_with(SERIAL, &marks))
     };
     let serials = serial(&table, &all);

@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::PgDesk;
 use super::letters::once;
+use super::rights::ID_SEQUENCE;
 use super::schema::WHERE_THEY_ARE;
 use super::time::PgTime;
 use crate::dlq::{Dropped, Partition, Partitioned};
@@ -36,11 +37,16 @@ const INDEXES: &str = "SELECT x.indexrelid::regclass::text FROM pg_index AS x \
     WHERE x.indrelid = to_regclass($1) AND NOT x.indisprimary ORDER BY 1";
 const PRIMARY_KEY: &str = "SELECT quote_ident(conname) FROM pg_constraint \
     WHERE conrelid = to_regclass($1) AND contype = 'p'";
-/// The first days of months, of UTC: those with letters, this one and some to come.
+/// Beside the table, where a month would be made.
+const IN_THE_WAY: &str = "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_class AS letters \
+    USING (relnamespace) WHERE c.oid = to_regclass($1) AND letters.oid = to_regclass($2))";
+/// The first days of months, of UTC: those with letters, this one and some to come. A letter of
+/// a time that nobody means, which a name of a month cannot tell either, is of none.
 const MONTHS: &str = "SELECT to_char(day, 'YYYY_MM'), to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', \
         to_char(day + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00' \
     FROM (SELECT DISTINCT date_trunc('month', failed_at AT TIME ZONE 'UTC') AS day FROM {default} \
-            WHERE isfinite(failed_at) \
+            WHERE failed_at >= '0001-01-01 00:00:00+00' \
+                AND failed_at < '9999-12-01 00:00:00+00' \
         UNION SELECT date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') \
             + n * interval '1 month' FROM generate_series(0, $1) AS n) AS months \
     ORDER BY day";
@@ -215,13 +221,10 @@ impl PgDesk {
             .fetch_one(&mut *connection)
             .await
             .map_err(&failed)?;
-        let sequence: Option<String> =
-            sqlx::query_scalar("SELECT pg_get_serial_sequence($1, 'id')")
-                .bind(&table)
-                .fetch_one(&mut *connection)
-                .await
-                .map_err(&failed)?;
-        let Some(sequence) = sequence else { return Ok(most) };
+        let ids = once(&self.names.sql_with(ID_SEQUENCE, &[("{table}", "$1")]));
+        let ids = ids.bind(table).fetch_optional(&mut *connection).await.map_err(&failed)?;
+        let Some(ids) = ids else { return Ok(most) };
+        let sequence: String = ids.try_get(0).map_err(&failed)?;
         let next = "SELECT last_value + 1 FROM {sequence}";
         let next = self.names.sql_with(next, &[("{sequence}", &sequence)]);
         let next: i64 =
@@ -260,6 +263,12 @@ impl PgDesk {
             let name = format!("{}_{suffix}", self.names.dlq_or_default());
             if there.iter().any(|one| one.name == name) {
                 continue;
+            }
+            let taken = sqlx::query_scalar(IN_THE_WAY).bind(&month).bind(&table);
+            if taken.fetch_one(&mut *connection).await.map_err(&failed)? {
+                return Err(refused(format!(
+                    "{month}, which is no partition of {table}, is in the way: attach or rename it"
+                )));
             }
             let values = [
                 ("{month}", &*month),

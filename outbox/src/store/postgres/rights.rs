@@ -1,7 +1,9 @@
 //! Whether the role of a session may do all that handling takes.
 
+use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
+use super::query;
 use crate::schema::{DLQ, OUTBOX, SchemaMismatch};
 use crate::store::names::TableNames;
 
@@ -17,6 +19,9 @@ const SETTLED: [&str; 7] = [
 ];
 /// What nobody writes who buries: a letter has it by itself, or later.
 const NOT_BURIED: [&str; 4] = ["id", "status", "resolved_at", "replayed_id"];
+
+/// Of a table that its mark names.
+pub(super) const ID_SEQUENCE: &str = include_str!("sql/id_sequence.sql");
 
 /// Without one of them a handler would run again after each lease. To publish takes more, and
 /// is no part of it. A role that may not claim handles nothing: only where it `starts` to, it is
@@ -49,11 +54,11 @@ pub(super) async fn rights(
     for one in lacking(connection, &table, &needed).await? {
         one.tell(&table, why, found);
     }
-    let ids: Option<(String, String)> = sqlx::query_as(include_str!("sql/rights_ids.sql"))
-        .bind(&table)
-        .fetch_optional(connection)
-        .await?;
-    if let Some((sequence, role)) = ids {
+    let ids = names.sql_with(ID_SEQUENCE, &[("{table}", "$1")]);
+    if let Some(ids) = query(&ids).bind(table).fetch_optional(connection).await?
+        && !ids.try_get::<bool, _>(2)?
+    {
+        let (sequence, role): (String, String) = (ids.try_get(0)?, ids.try_get(3)?);
         let what = format!("{role} lacks the right USAGE on {sequence}: {why}");
         found.add(true, what, format!("GRANT USAGE ON SEQUENCE {sequence} TO {role}"));
     }
