@@ -155,7 +155,7 @@ pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()>
 /// indexes, the lease CHECK, PostgreSQL's encoding, and with `autovacuum` its vacuum
 /// settings; whether they are partitioned or inherited from, and the table of pauses; on SQLite
 /// also that the outbox is STRICT and counts its ids up, and on PostgreSQL, for a role that may
-/// claim, that it may settle and bury. Of the outbox and, if `names` has one,
+/// claim, that it may settle and bury, and for any that no row-level security is active. Of the outbox and, if `names` has one,
 /// of the dead-letter table. Extra indexes are fine, and extra columns that may be NULL or have
 /// a default.
 ///
