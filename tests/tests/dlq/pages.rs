@@ -119,11 +119,8 @@ async fn letters_that_failed_at_no_time_are_paged_too(db: &Db) {
 
     db.exec("UPDATE outbox_dlq SET timer_id = 'live'").await;
     db.send(outbox::Outgoing::new("a", &0).timer_id("live")).await;
-    let (one, all) = (Filter::new().ids([newest]), Filter::new());
-    for (filter, kept) in [(one, 1), (all, 3)] {
-        let letters = letters(db);
-        let how = Replay::new();
-        let report = soon("it ends", letters.replay(&filter, &how)).await.unwrap();
-        assert_eq!((report.replayed, report.kept), (0, kept));
-    }
+    let (letters, how) = (letters(db), Replay::new());
+    let named = Filter::new().ids([newest]);
+    let report = soon("it ends", letters.replay(&named, &how)).await.unwrap();
+    assert_eq!((report.replayed, report.kept), (0, 1));
 }
