@@ -97,7 +97,8 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When there is no dead-letter table, or a statement fails; where nothing may be
-    /// written, as on a standby, if there are letters without a fingerprint.
+    /// written, as on a standby, if there are letters without a fingerprint; when others keep
+    /// one of these locked.
     ///
     /// # Cancel safety
     /// A dropped call may have written some fingerprints.
@@ -116,10 +117,14 @@ impl DeadLetters {
         let (batch, mut after) = (i64::from(BATCH), None);
         loop {
             let bare = on_desk!(self.operator, desk => desk.unmarked(after, batch).await)?;
-            let Some(last) = bare.last() else { return Ok(()) };
-            after = Some(last.place);
+            let Some(last) = bare.last().map(|last| last.place) else { return Ok(()) };
             let marks: Vec<_> = bare.iter().map(Unmarked::fingerprint).collect();
             on_desk!(self.operator, desk => desk.fingerprint(&marks).await)?;
+            // Times that do not come here as they are may never be behind it.
+            if after.is_some_and(|after| after >= last) {
+                return Ok(());
+            }
+            after = Some(last);
         }
     }
 }

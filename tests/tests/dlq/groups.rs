@@ -1,9 +1,12 @@
 //! Letters are grouped by what went wrong.
 
 use outbox::dlq::{Filter, Status};
+use outbox::ops::Operator;
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::with_result;
+use outbox_tests::wait::{eventually, soon};
+use outbox_tests::{on_both, on_postgres};
+use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::{letters, plant};
 
@@ -14,6 +17,10 @@ on_both!(
     the_newest_letter_of_a_problem_is_of_the_filter_too,
     a_replay_of_a_problem_takes_all_of_its_letters,
     a_purge_of_a_problem_takes_all_of_its_letters,
+);
+on_postgres!(
+    letters_that_somebody_has_locked_are_grouped_once_they_are_free,
+    a_time_that_no_computer_can_tell_has_a_problem_too,
 );
 
 /// Three problems, as the engine writes them.
@@ -102,4 +109,34 @@ async fn a_purge_of_a_problem_takes_all_of_its_letters(db: &Db) {
     let filter = Filter::new().fingerprint(fingerprint).status(Status::Failed);
     assert_eq!(letters(db).count_purged(&filter).await.unwrap(), 7);
     assert_eq!(letters(db).purge(&filter).await.unwrap(), 7);
+}
+
+/// As by another operator, who gives them their fingerprints.
+async fn letters_that_somebody_has_locked_are_grouped_once_they_are_free(db: &Db) {
+    plant(db, "a", 5).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let hold = "SELECT FROM outbox_dlq WHERE original_id = 1 FOR UPDATE";
+    sqlx::query(hold).execute(&mut *tx).await.unwrap();
+    let options: PgConnectOptions = db.url.parse().unwrap();
+    let hasty = PgPool::connect_lazy_with(options.options([("lock_timeout", "20ms")]));
+    let hasty = Operator::postgres(hasty, db.names.clone()).dead_letters();
+    let told = hasty.groups(&Filter::new(), 10).await.unwrap_err().to_string();
+    assert!(told.contains("no fingerprint yet, or their table, are locked"), "{told}");
+    let letters = letters(db);
+    let groups = tokio::spawn(async move { letters.groups(&Filter::new(), 10).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND wait_event_type = 'Lock'";
+    let waits = async || groups.is_finished() || db.int(waits).await > 0;
+    eventually("it waits", waits).await;
+    tx.rollback().await.unwrap();
+    assert_eq!(groups.await.unwrap().unwrap().letters, 5);
+}
+
+/// Two of them, of which the second has the smaller id.
+async fn a_time_that_no_computer_can_tell_has_a_problem_too(db: &Db) {
+    plant(db, "a", 5).await;
+    db.exec("UPDATE outbox_dlq SET failed_at = '294270-01-01' WHERE original_id = 3").await;
+    db.exec("UPDATE outbox_dlq SET failed_at = '294260-01-01' WHERE original_id = 4").await;
+    let groups = soon("it ends", letters(db).groups(&Filter::new(), 10)).await.unwrap();
+    assert_eq!((groups.letters, groups.count), (5, 1));
 }

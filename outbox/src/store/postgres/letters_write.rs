@@ -21,6 +21,7 @@ use crate::store::answers::place;
 const TRIES: usize = 5;
 /// The other one is through by then, which would run into the same letters again.
 const ASIDE: Duration = Duration::from_millis(300);
+const FINGERPRINTS: &str = "write fingerprints";
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -109,10 +110,9 @@ impl PgDesk {
         let fingerprints: Vec<String> = marks.iter().map(|(_, given)| given.clone()).collect();
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
         let write = once(&text).bind(ids).bind(times).bind(fingerprints);
-        let failed = failed("write fingerprints");
-        let mut tx = self.begin("write fingerprints").await?;
-        write.execute(&mut *tx).await.map_err(&failed)?;
-        tx.commit().await.map_err(failed)
+        let mut tx = self.begin(FINGERPRINTS).await?;
+        write.execute(&mut *tx).await.map_err(unmarked)?;
+        tx.commit().await.map_err(failed(FINGERPRINTS))
     }
 
     /// A batch of letters, each with its place in the answer.
@@ -126,6 +126,14 @@ impl PgDesk {
         tx.commit().await.map_err(failed(action))?;
         rows.iter().map(|row| place(row).map_err(failed(action))).collect()
     }
+}
+
+fn unmarked(error: sqlx::Error) -> StoreError {
+    if has_code(&error, &["55P03"]) {
+        let cause = "letters that have no fingerprint yet, or their table, are locked by others";
+        return StoreError::explained(FINGERPRINTS, error, Some(cause));
+    }
+    failed(FINGERPRINTS)(error)
 }
 
 fn is_deadlock(error: &StoreError) -> bool {
