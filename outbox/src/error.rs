@@ -134,7 +134,7 @@ impl StoreError {
     /// For `map_err` on a driver's result.
     pub(crate) fn of(action: &'static str) -> impl Fn(sqlx::Error) -> Self {
         move |error| {
-            let cause = error.as_database_error().and_then(cause);
+            let cause = error.as_database_error().and_then(|refused| cause(action, refused));
             Self::explained(action, error, cause)
         }
     }
@@ -205,7 +205,8 @@ struct Explained {
 
 /// What a database cannot know of an error.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn cause(refused: &dyn sqlx::error::DatabaseError) -> Option<&'static str> {
+fn cause(action: &str, refused: &dyn sqlx::error::DatabaseError) -> Option<&'static str> {
+    const OWNERS: [&str; 3] = ["migrate", crate::dlq::CUT, crate::dlq::DROP];
     const MIGRATE: &str =
         "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables";
     Some(match &*refused.code()? {
@@ -219,6 +220,9 @@ fn cause(refused: &dyn sqlx::error::DatabaseError) -> Option<&'static str> {
         // SQLite has one code for all such.
         "1" if refused.message().starts_with("no such table") => MIGRATE,
         "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
+        "42501" if OWNERS.contains(&action) || refused.message().starts_with("must be owner") => {
+            "only the owner of the tables may; run it as that role"
+        }
         "42501" => "`outbox migrate --print-grants` prints what each role needs",
         _ => return None,
     })

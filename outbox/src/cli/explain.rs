@@ -3,7 +3,8 @@
 use std::error::Error as StdError;
 
 use crate::app::App;
-use crate::error::BoxError;
+use crate::dlq::{CUT, DROP};
+use crate::error::{BoxError, Error};
 use crate::ops::Desk;
 
 /// The error, with what to do where that is known.
@@ -12,7 +13,7 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
     match driver(&**error) {
         Some(sqlx::Error::Database(refused)) => match refused.code().as_deref() {
             // Lock not available.
-            Some("55P03") => match locks(app).await {
+            Some("55P03") => match locks(app, changes_table(error)).await {
                 Some(locks) => format!("{told}; {locks}"),
                 None => format!(
                     "{told}; whoever held it has not locked a whole table, or let go by now: try again"
@@ -33,12 +34,23 @@ async fn reason(app: &App) -> Option<String> {
     app.operator().ok()?.reach().await.err().map(|error| error.to_string())
 }
 
+/// Whether the table of dead letters itself was to be changed, for which whoever reads it is in
+/// the way.
+fn changes_table(error: &BoxError) -> bool {
+    let failed = error.downcast_ref();
+    matches!(failed, Some(Error::Store(failed)) if [CUT, DROP].contains(&failed.action))
+}
+
 /// Who keeps tables locked, if anybody does.
-async fn locks(app: &App) -> Option<String> {
+async fn locks(app: &App, readers_too: bool) -> Option<String> {
     match app.operator().ok()?.desk {
         #[cfg(feature = "postgres")]
         Desk::Postgres(desk) => {
-            let tables = desk.locked_tables().await.ok()?;
+            let mut tables = desk.locked_tables().await.ok()?;
+            if tables.is_empty() && readers_too {
+                tables.push(desk.letters_in_use().await.ok()?);
+                tables.retain(|(_, by)| !by.is_empty());
+            }
             let told = tables.iter().map(|(table, by)| {
                 let told = crate::ops::locked(table, by);
                 format!("{} ({})", told.what, told.next)
@@ -47,7 +59,10 @@ async fn locks(app: &App) -> Option<String> {
             (!told.is_empty()).then(|| told.join("; "))
         }
         #[cfg(feature = "sqlite")]
-        Desk::Sqlite(_) => None,
+        Desk::Sqlite(_) => {
+            let _ = readers_too;
+            None
+        }
     }
 }
 

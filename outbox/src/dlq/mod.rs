@@ -26,6 +26,7 @@ pub use dry_run::{DryOutcome, DryRun, WouldBe};
 pub use filter::Filter;
 pub use groups::{Groups, Problem};
 pub use letter::{Letter, Opened, Status, StatusError};
+pub(crate) use partitions::{CUT, DROP};
 pub use partitions::{Dropped, Partition, Partitioned};
 pub use read::Page;
 pub use replay::{Kept, Replay, ReplayReport, Replayed};

@@ -8,6 +8,10 @@ use super::DeadLetters;
 use crate::error::Result;
 use crate::ops::Desk;
 
+/// What its owner does with the table, as errors name it.
+pub(crate) const CUT: &str = "cut the dead letters into months";
+pub(crate) const DROP: &str = "drop months of dead letters";
+
 /// A month of letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

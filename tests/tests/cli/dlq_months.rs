@@ -11,6 +11,7 @@ on_postgres!(
     a_month_that_nobody_was_asked_about_stays,
     a_table_that_was_never_cut_has_no_months_to_drop,
     a_name_of_a_month_cannot_command_the_terminal,
+    who_reads_the_table_is_named_to_whoever_waits_to_cut_it,
 );
 outbox_tests::cases!(sqlite in sqlite_only: on_sqlite_purge_is_the_way);
 on_both!(a_trial_needs_ids_consent_and_a_handler);
@@ -91,6 +92,26 @@ async fn a_name_of_a_month_cannot_command_the_terminal(db: &Db) {
     assert!(asked.out.contains("a\\u{1b}[2Jb: 0 letters"), "{asked:?}");
     assert!(asked.out.contains("a\\u{1b}[2Jb dropped"), "{asked:?}");
     assert!(!asked.out.contains("\u{1b}[2J"), "{asked:?}");
+}
+
+async fn who_reads_the_table_is_named_to_whoever_waits_to_cut_it(db: &Db) {
+    plant(db, "a", 1).await;
+    let old = "UPDATE outbox_dlq SET failed_at = now() - interval '100 days', status = 'resolved'";
+    db.exec(old).await;
+    for args in [
+        &["dlq", "partition", "--yes"][..],
+        &["dlq", "drop-partitions", "--older-than", "60d", "--yes"],
+    ] {
+        let mut reader = db.pg().begin().await.unwrap();
+        let pid = "SELECT pg_backend_pid() FROM outbox_dlq";
+        let pid: i32 = sqlx::query_scalar(pid).fetch_one(&mut *reader).await.unwrap();
+        let refused = run(db, args).await;
+        assert_eq!(refused.code, 1, "{refused:?}");
+        let told = format!("the table outbox_dlq is locked: pid {pid},");
+        assert!(refused.err.contains(&told), "{refused:?}");
+        reader.rollback().await.unwrap();
+        run(db, args).await.good();
+    }
 }
 
 async fn on_sqlite_purge_is_the_way(db: &Db) {

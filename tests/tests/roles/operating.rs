@@ -66,7 +66,28 @@ async fn an_operator_changes_what_is_its_to_change(db: &Db) {
     granted.end(&[&pool]).await;
 }
 
+async fn an_operator_is_sent_to_the_owner_for_what_is_the_owner_s(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.operator();
+    let dead = Operator::postgres(pool.clone(), db.names.clone()).dead_letters();
+    letters(db, 1).await;
+    db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '100 days'").await;
+    let cut = dead.partition(0).await.unwrap_err();
+    let owner = Operator::postgres(db.pg().clone(), db.names.clone()).dead_letters();
+    owner.partition(0).await.unwrap();
+    let now = dead.now().await.unwrap();
+    let drop = dead.drop_partitions(now, true).await.unwrap_err();
+    let migrate = outbox::schema::migrate_tables(&pool, &db.names).await.unwrap_err();
+    for refused in [cut, drop, migrate] {
+        let told = refused.to_string();
+        assert!(told.contains("only the owner of the tables may"), "{told}");
+        assert!(!told.contains("print-grants"), "{told}");
+    }
+    granted.end(&[&pool]).await;
+}
+
 outbox_tests::on_postgres!(
     an_operator_looks_at_everything,
+    an_operator_is_sent_to_the_owner_for_what_is_the_owner_s,
     an_operator_changes_what_is_its_to_change,
 );

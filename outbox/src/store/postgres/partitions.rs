@@ -11,14 +11,14 @@ use super::letters::once;
 use super::rights::ID_SEQUENCE;
 use super::schema::WHERE_THEY_ARE;
 use super::time::PgTime;
-use crate::dlq::{Dropped, Partition, Partitioned};
+use crate::dlq::{CUT, DROP, Dropped, Partition, Partitioned};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
 use crate::store::template::quoted;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-const ACTION: &str = "cut the dead letters into months";
+const ACTION: &str = CUT;
 /// Letters are counted and moved by whole tables.
 const PLANS: &str = "SET LOCAL enable_seqscan = on";
 /// Whoever reads or writes letters waits behind one who waits for it.
@@ -104,10 +104,15 @@ impl PgDesk {
     }
 
     /// Letters of a partition, and the open ones among them.
-    async fn letters_in(&self, connection: &mut PgConnection, table: &str) -> Result<(u64, u64)> {
+    async fn letters_in(
+        &self,
+        connection: &mut PgConnection,
+        table: &str,
+        action: &'static str,
+    ) -> Result<(u64, u64)> {
         let count = self.names.sql_with(COUNT, &[("{table}", table)]);
         let counted = sqlx::query_as(AssertSqlSafe(count)).fetch_one(connection).await;
-        let counted: (i64, i64) = counted.map_err(failed("count dead letters"))?;
+        let counted: (i64, i64) = counted.map_err(failed(action))?;
         Ok((counted.0.unsigned_abs(), counted.1.unsigned_abs()))
     }
 
@@ -256,7 +261,7 @@ impl PgDesk {
             .fetch_all(&mut *connection)
             .await
             .map_err(&failed)?;
-        let (before, _) = self.letters_in(&mut *connection, &default.table).await?;
+        let (before, _) = self.letters_in(&mut *connection, &default.table, ACTION).await?;
         let mut made = Vec::new();
         for (suffix, from, until) in wanted {
             let (month, _) = self.beside(&suffix);
@@ -283,7 +288,7 @@ impl PgDesk {
             self.take_back(&mut *connection, &month).await?;
             made.push(name);
         }
-        let (after, _) = self.letters_in(connection, &default.table).await?;
+        let (after, _) = self.letters_in(connection, &default.table, ACTION).await?;
         Ok((made, before.saturating_sub(after)))
     }
 
@@ -293,7 +298,7 @@ impl PgDesk {
         with_open: bool,
         agreed: Option<&[&str]>,
     ) -> Result<Vec<Dropped>> {
-        const ACTION: &str = "drop months of dead letters";
+        const ACTION: &str = DROP;
         let failed = failed(ACTION);
         let mut tx = self.begin(ACTION).await?;
         let is_old = |month: &Month| month.until.is_some_and(|until| until <= before);
@@ -316,7 +321,7 @@ impl PgDesk {
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         let mut gone = Vec::new();
         for month in self.months(&mut tx).await?.into_iter().filter(is_old) {
-            let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
+            let (letters, open) = self.letters_in(&mut tx, &month.table, ACTION).await?;
             let agreed = agreed.is_none_or(|names| names.contains(&&*month.name));
             let dropped = agreed && (with_open || open == 0);
             if dropped {

@@ -20,6 +20,17 @@ use crate::store::statements;
 /// Of locks that keep claims from the table.
 const TABLE_MODES: &[&str] =
     &["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
+/// Of transactions that have used it.
+const ALL_MODES: &[&str] = &[
+    "AccessShareLock",
+    "RowShareLock",
+    "RowExclusiveLock",
+    "ShareUpdateExclusiveLock",
+    "ShareLock",
+    "ShareRowExclusiveLock",
+    "ExclusiveLock",
+    "AccessExclusiveLock",
+];
 /// Of transactions that have written to it.
 const WRITERS: &[&str] = &["RowExclusiveLock"];
 /// Of transactions that may have locked a row of it.
@@ -123,6 +134,15 @@ impl PgDesk {
             }
         }
         Ok(locked)
+    }
+
+    /// The table of dead letters, and who uses it in transactions that go on: a change of the
+    /// table itself waits for these.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn letters_in_use(&self) -> Result<(String, Vec<Session>), StoreError> {
+        let table = self.names.dlq_or_default();
+        let by = self.lasting(|| self.sessions(&table, ALL_MODES, false)).await?;
+        Ok((table, by))
     }
 
     /// Transactions that have written to the table and go on, if it may be one of theirs.
