@@ -18,7 +18,8 @@ pub(crate) struct Mark {
 
 impl DeadLetters {
     /// Marks open letters as dealt with, and says how many. A note takes the place of
-    /// the one that is there.
+    /// the one that is there. A letter that failed later than it is by the database's clock,
+    /// as where that was set back, is left alone unless the filter names its id.
     ///
     /// # Examples
     /// ```
@@ -95,7 +96,8 @@ impl DeadLetters {
 
     /// Deletes letters for good, the oldest first, and says how many. Without a status
     /// in the filter: those that are resolved or ignored, never open ones. Letters that
-    /// fail while it runs are left alone.
+    /// fail while it runs are left alone, as are those that are ahead of the database's clock
+    /// unless the filter names their ids.
     ///
     /// # Examples
     /// ```
@@ -187,13 +189,7 @@ impl DeadLetters {
 
     /// What a purge deletes, a status each: an index serves it.
     async fn purged(&self, filter: &Filter) -> Result<Vec<Filter>> {
-        let filter = self.named_by_now(filter).await?;
-        Ok(match filter.status {
-            Some(_) => vec![filter],
-            None => [Status::Resolved, Status::Ignored]
-                .map(|status| filter.clone().status(status))
-                .to_vec(),
-        })
+        Ok(to_purge(&self.named_by_now(filter).await?))
     }
 
     /// The open letters of a filter that have failed by now.
@@ -220,5 +216,30 @@ impl DeadLetters {
         let now = self.now().await? + Duration::from_micros(1);
         let until = filter.until.map_or(now, |until| until.min(now));
         Ok(filter.until(until))
+    }
+
+    /// How many letters of filters, each with a status, failed later than it is by the
+    /// database's clock, as where that was set back: a change leaves them alone.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn ahead(&self, filters: &[Filter]) -> Result<u64> {
+        let mut ahead = 0;
+        for filter in filters.iter().filter(|filter| filter.ids.is_none()) {
+            // In this order: what fails in between is no such letter.
+            let newest = self.newest(filter, None, 1).await?;
+            let now = self.now().await?;
+            if newest.first().is_some_and(|newest| newest.failed_at > now) {
+                let since = filter.since.max(Some(now + Duration::from_micros(1)));
+                ahead += self.count(&Filter { since, ..filter.clone() }).await?;
+            }
+        }
+        Ok(ahead)
+    }
+}
+
+/// What a purge of a filter is about, a status each.
+pub(crate) fn to_purge(filter: &Filter) -> Vec<Filter> {
+    match filter.status {
+        Some(_) => vec![filter.clone()],
+        None => [Status::Resolved, Status::Ignored].map(|one| filter.clone().status(one)).to_vec(),
     }
 }

@@ -34,6 +34,8 @@ pub use replay_in::ReplayTransaction;
 
 pub(crate) use act::Mark;
 #[cfg(feature = "cli")]
+pub(crate) use act::to_purge;
+#[cfg(feature = "cli")]
 pub(crate) use audit::few;
 pub(crate) use cursor::LetterPosition;
 pub(crate) use groups::Unmarked;

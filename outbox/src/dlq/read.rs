@@ -55,7 +55,6 @@ impl DeadLetters {
         for part in parts(filter) {
             letters.extend(self.newest(&part, after, limit.saturating_add(1)).await?);
         }
-        let place = |letter: &Letter| LetterPosition { failed_at: letter.failed_at, id: letter.id };
         letters.sort_by_key(|letter| std::cmp::Reverse(place(letter)));
         // One that was dealt with between two statements was read by both.
         letters.dedup_by(|later, earlier| {
@@ -71,7 +70,8 @@ impl DeadLetters {
         Ok(Page { letters, next })
     }
 
-    async fn newest(
+    /// Those that failed last. All have one status, one queue or ids: see [`parts`].
+    pub(super) async fn newest(
         &self,
         filter: &Filter,
         after: Option<LetterPosition>,
@@ -119,6 +119,10 @@ impl DeadLetters {
     pub(super) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
         Ok(on_desk!(self.operator, desk => desk.has_timer(queue, timer_id).await)?)
     }
+}
+
+pub(super) fn place(letter: &Letter) -> LetterPosition {
+    LetterPosition { failed_at: letter.failed_at, id: letter.id }
 }
 
 /// Filters that together have the letters of this one, each of which an index serves:

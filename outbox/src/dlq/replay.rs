@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::audit::Audit;
 use super::canary::{Canary, CanaryOutcome};
+use super::read::place;
 use super::{BATCH, DeadLetters, Filter, LetterPosition, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
@@ -179,7 +180,8 @@ impl DeadLetters {
     /// Puts the messages of open letters back into the outbox, the oldest first, as if
     /// they had been published now. The statement that inserts a row resolves its
     /// letter, so two replays at once put no message back twice, and one that is killed
-    /// can be repeated. Letters that fail while it runs are left alone.
+    /// can be repeated. Letters that fail while it runs are left alone, as are those that
+    /// are ahead of the database's clock unless the filter names their ids.
     ///
     /// # Errors
     /// When an option makes no sense, or a statement fails. Batches before it are done.
@@ -316,7 +318,11 @@ impl Work<'_> {
             self.report.kept += batch.len() as u64 - landed;
             left -= landed;
             told(&batch);
-            if let Some(rate) = self.how.per_second.filter(|_| left > 0) {
+            if let Some(rate) = self.how.per_second {
+                // Nobody waits behind the last one.
+                if left == 0 || !self.goes_on().await? {
+                    break;
+                }
                 // What a stall has kept from going out does not go out all at once.
                 let lag = Instant::now().saturating_duration_since(next);
                 let took = Duration::try_from_secs_f64(landed as f64 / rate).unwrap_or(LONGEST);
@@ -325,6 +331,14 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether there are letters behind the last one that was looked at.
+    async fn goes_on(&self) -> Result<bool> {
+        let reached = self.after.map(|after| after.failed_at);
+        let behind = Filter { since: self.filter.since.max(reached), ..self.filter.clone() };
+        let newest = self.letters.newest(&behind, None, 1).await?;
+        Ok(newest.first().map(place) > self.after)
     }
 
     /// At a rate, what one second has.

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::plant::{id_of, plant};
 use crate::program::{command, run, shop};
 
-on_both!(a_failure_half_way_says_what_was_done,);
+on_both!(a_failure_half_way_says_what_was_done, a_canary_of_all_letters_leaves_no_others,);
 on_postgres!(an_interruption_says_what_was_done, an_interruption_says_what_was_tried,);
 
 /// Does this with a letter before it is changed; a purge deletes it.
@@ -68,20 +68,25 @@ async fn a_failure_half_way_says_what_was_done(db: &Db) {
 }
 
 /// Sends SIGINT once it hangs in the database; what it leaves behind.
-async fn interrupted(db: &Db, mut command: Command) -> Output {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+async fn interrupted(db: &Db, command: Command) -> Output {
     let asleep = "FROM pg_stat_activity \
         WHERE datname = current_database() AND wait_event = 'PgSleep'";
     let sleeps = format!("SELECT count(*) {asleep}");
-    eventually("it hangs", async || db.int(sleeps.clone()).await == 1).await;
+    let ended = interrupted_when(command, async || db.int(sleeps.clone()).await == 1).await;
+    db.exec(format!("SELECT pg_terminate_backend(pid) {asleep}")).await;
+    eventually("its session is over", async || db.int(sleeps.clone()).await == 0).await;
+    ended
+}
+
+async fn interrupted_when(mut command: Command, hangs: impl AsyncFnMut() -> bool) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it hangs", hangs).await;
     let id = child.id().expect("it runs").to_string();
     let kill = Command::new("/bin/sh").args(["-c", &format!("kill -INT {id}")]).status();
     assert!(kill.await.unwrap().success());
     let ended = soon("it ends", child.wait_with_output()).await.unwrap();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("interrupted"), "{ended:?}");
-    db.exec(format!("SELECT pg_terminate_backend(pid) {asleep}")).await;
-    eventually("its session is over", async || db.int(sleeps.clone()).await == 0).await;
     ended
 }
 
@@ -94,6 +99,16 @@ async fn an_interruption_says_what_was_done(db: &Db) {
         let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
         assert_eq!((&told[done], &told["whole"]), (&500.into(), &false.into()), "{ended:?}");
     }
+}
+
+/// Nobody handles them.
+async fn a_canary_of_all_letters_leaves_no_others(db: &Db) {
+    plant(db, "orders", 3).await;
+    let args = ["dlq", "replay", "--all", "--yes", "--canary", "3", "--canary-patience", "10m"];
+    let replayed = async || db.rows().await == 3;
+    let ended = interrupted_when(command(db, &args), replayed).await;
+    let told = String::from_utf8(ended.stdout).unwrap();
+    assert!(!told.contains("others are left"), "{told}");
 }
 
 async fn an_interruption_says_what_was_tried(db: &Db) {

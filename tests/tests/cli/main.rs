@@ -1,6 +1,7 @@
 //! The command line, through the real program, on both databases, as text and as JSON.
 
 mod bench;
+mod dlq_ahead;
 mod dlq_letters;
 mod dlq_months;
 mod dlq_replay;

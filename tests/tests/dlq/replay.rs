@@ -23,6 +23,7 @@ on_both!(
     large_filters_go_in_batches,
     letters_that_fail_while_it_runs_are_left_alone,
     a_rate_is_kept,
+    at_a_rate_nobody_waits_behind_the_last_letter,
     what_a_stall_held_back_does_not_go_out_all_at_once,
 );
 
@@ -331,9 +332,20 @@ async fn a_rate_is_kept(db: &Db) {
     assert!((1.0..20.0).contains(&took), "{took} s for 30 letters at 20 a second");
 }
 
+async fn at_a_rate_nobody_waits_behind_the_last_letter(db: &Db) {
+    plant(db, "a", 1).await;
+    plant(db, "b", 1).await;
+    let one = db.int("SELECT id FROM outbox_dlq WHERE queue = 'a'").await;
+    for filter in [Filter::new().ids([one]), Filter::new()] {
+        let (letters, how) = (letters(db), Replay::new().per_second(0.001));
+        let replay = letters.replay(&filter, &how);
+        assert_eq!(outbox_tests::wait::soon("it ends", replay).await.unwrap().replayed, 1);
+    }
+}
+
 /// As while a batch waits for somebody's transaction.
 async fn what_a_stall_held_back_does_not_go_out_all_at_once(db: &Db) {
-    plant(db, "a", 40).await;
+    plant(db, "a", 60).await;
     let (mut begun, mut after) = (None, 0);
     let how = Replay::new().per_second(20.0);
     let stall = |batch: &[Replayed]| match begun {
@@ -345,8 +357,8 @@ async fn what_a_stall_held_back_does_not_go_out_all_at_once(db: &Db) {
     };
     letters(db).replay_with(&Filter::new(), &how, stall).await.unwrap();
     let took = begun.unwrap().elapsed().as_secs_f64();
-    assert_eq!(after, 20);
-    assert!(took > 0.9, "20 letters in {took} s at 20 a second");
+    assert_eq!(after, 40);
+    assert!(took > 0.9, "40 letters in {took} s at 20 a second");
 }
 
 /// Nobody else writes while a batch is put back.

@@ -1,10 +1,10 @@
-//! Letters that were named, and stay as they are.
+//! Letters that stay as they are: of those that were named, and those ahead of the clock.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{DeadLetters, Trouble};
+use super::{Context, DeadLetters, Trouble, shown};
 use crate::dlq::{Filter, Kept, Status};
 
 /// Each with the reason.
@@ -42,4 +42,22 @@ impl Left {
         }
         text
     }
+}
+
+/// How many letters of these filters a change leaves alone because they are ahead of the
+/// database's clock. They are told of: nobody would look for that.
+pub(super) async fn ahead(
+    context: &Context,
+    letters: &DeadLetters,
+    filters: &[Filter],
+) -> Result<u64, Trouble> {
+    let ahead = letters.ahead(filters).await?;
+    if ahead > 0 {
+        context.out.note(&format!(
+            "note: {} failed later than it is by the database's clock, which was perhaps set \
+             back: left alone unless named by id",
+            shown::letters(ahead)
+        ));
+    }
+    Ok(ahead)
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
-use super::left::Left;
+use super::left::{Left, ahead};
 use super::selection::{Selection, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
@@ -51,8 +51,9 @@ impl Mark {
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let which = told(&filter);
         // Those that are counted, and no others.
-        let filter = letters.open_letters(&filter).await?;
+        let (asked, filter) = (filter.open(), letters.open_letters(&filter).await?);
         let open = letters.count(&filter).await?;
+        let ahead = ahead(context, letters, &[asked]).await?;
         let left = Left::of(letters, &filter, |one| one == Status::Failed).await?;
         if open > 1 {
             let many = shown::letters(open);
@@ -75,7 +76,9 @@ impl Mark {
             return Err(trouble);
         }
         let named = self.selection.ids().len() as u64;
-        let value = json!({ status.as_str(): marked, "whole": true, "letters": left.value() });
+        let value = json!({
+            status.as_str(): marked, "whole": true, "ahead": ahead, "letters": left.value(),
+        });
         context.out.result(&value, || {
             let many = shown::letters(marked);
             left.behind(match open.checked_sub(marked) {
@@ -83,6 +86,7 @@ impl Mark {
                 _ => format!("{many} {status}"),
             })
         });
-        Ok(if marked < named.max(open) { Done::Bad } else { Done::Good })
+        let missed = open == 0 && ahead > 0;
+        Ok(if missed || marked < named.max(open) { Done::Bad } else { Done::Good })
     }
 }

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
-use super::left::Left;
+use super::left::{Left, ahead};
 use super::selection::{Selection, When, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
-use crate::dlq::Status;
+use crate::dlq::{Status, to_purge};
 
 /// Delete letters for good.
 ///
@@ -51,8 +51,9 @@ impl Purge {
         }
         let which = told(&filter);
         // As many as are counted, and no more: others may be closed meanwhile.
-        let filter = letters.failed_by_now(&filter).await?;
+        let (asked, filter) = (to_purge(&filter), letters.failed_by_now(&filter).await?);
         let count = letters.count_purged(&filter).await?;
+        let ahead = ahead(context, letters, &asked).await?;
         let is_purged = |one| status.map_or(one != Status::Failed, |wanted| wanted == one);
         let left = Left::of(letters, &filter, is_purged).await?;
         if count > 0 {
@@ -79,7 +80,8 @@ impl Purge {
             return Err(trouble);
         }
         let named = self.selection.ids().len() as u64;
-        let value = json!({ "purged": purged, "whole": true, "letters": left.value() });
+        let value =
+            json!({ "purged": purged, "whole": true, "ahead": ahead, "letters": left.value() });
         context.out.result(&value, || {
             let many = shown::letters(purged);
             left.behind(match count.checked_sub(purged) {
@@ -87,6 +89,7 @@ impl Purge {
                 _ => format!("{many} deleted"),
             })
         });
-        Ok(if purged < named.max(count) { Done::Bad } else { Done::Good })
+        let missed = count == 0 && ahead > 0;
+        Ok(if missed || purged < named.max(count) { Done::Bad } else { Done::Good })
     }
 }

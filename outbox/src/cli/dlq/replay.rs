@@ -12,6 +12,7 @@ use super::super::interrupted::until_interrupted;
 use super::super::output::printable;
 use super::super::publish::{all, json_document};
 use super::super::queues;
+use super::left::ahead;
 use super::selection::{self, Selection};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::{Canary, CanaryOutcome, Filter, Kept, Replay, ReplayReport, Replayed};
@@ -94,8 +95,9 @@ impl ReplayLetters {
         }
         let which = selection::told(&filter);
         // Those that are counted, and no others.
-        let filter = letters.open_letters(&filter).await?;
+        let (asked, filter) = (filter.open(), letters.open_letters(&filter).await?);
         let open = letters.count(&filter).await?;
+        let ahead = ahead(context, letters, &[asked]).await?;
         if let Some(queue) = &self.to_queue {
             queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await;
         }
@@ -133,6 +135,7 @@ impl ReplayLetters {
             "replayed": report.replayed,
             "kept": report.kept,
             "locked": report.locked,
+            "ahead": ahead,
             "stopped": report.stopped(),
             "whole": trouble.is_none(),
             "canary": report.canary,
@@ -141,12 +144,16 @@ impl ReplayLetters {
         });
         context.out.result(&value, || {
             let told = text(&report, &told);
-            if trouble.is_none() { told } else { told + "and then it ended: others are left\n" }
+            // It may have ended while the canary was waited for.
+            let all = report.replayed >= most || report.replayed + report.kept >= open;
+            let done = trouble.is_none() || all;
+            if done { told } else { told + "and then it ended: others are left\n" }
         });
         if let Some(trouble) = trouble {
             return Err(trouble);
         }
-        let good = report.kept == 0 && !report.stopped();
+        let missed = open == 0 && ahead > 0;
+        let good = report.kept == 0 && !report.stopped() && !missed;
         Ok(if good { Done::Good } else { Done::Bad })
     }
 
