@@ -32,8 +32,9 @@ impl Run<'_> {
     pub(super) fn dispatched(&mut self, reader: &Reader, now: Instant) {
         let delivery = self.context.delivery();
         let _ = delivery.began.set(now);
+        let waited = delivery.row.waited(now - delivery.claimed_at);
         let bytes = delivery.row.payload.len();
-        self.settling.report.dispatched(now, bytes, &reader.teller);
+        self.settling.report.dispatched(now, waited, bytes, &reader.teller);
     }
 
     /// What becomes of it unstarted, if it may not start any more: it has waited.

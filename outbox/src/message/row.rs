@@ -89,6 +89,16 @@ impl Row {
         self.payload.len() + self.header_bytes()
     }
 
+    /// For how long it has been due, so long after its claim. One that is due since before 1970,
+    /// which is what "always" may be, has not waited.
+    pub(crate) fn waited(&self, since_claim: Duration) -> Duration {
+        if self.next_attempt_at < SystemTime::UNIX_EPOCH {
+            return Duration::ZERO;
+        }
+        let claimed = self.acquired_at.and_then(|at| at.duration_since(self.next_attempt_at).ok());
+        claimed.unwrap_or_default() + since_claim
+    }
+
     /// True when it was to be started earlier than now, `since_claim` after its
     /// claim. On a clock that stands still, too, its time is over when it has passed.
     pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {

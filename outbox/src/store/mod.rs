@@ -253,7 +253,7 @@ pub type Landed = Vec<bool>;
 pub type Inserted = Vec<(String, usize)>;
 
 /// What a sampler finds in a queue.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Depth {
     pub queue: String,
     /// Rows, leased ones too.
@@ -265,6 +265,9 @@ pub struct Depth {
     pub oldest_age: Duration,
     /// Those with the status `failed`; `None` if none are kept.
     pub dead_letters: Option<usize>,
+    /// How full the server's queue of notifications is, from 0 to 1, whatever queue this is;
+    /// `None` where there is no such thing.
+    pub notify_usage: Option<f64>,
 }
 
 /// The connections of the engine, apart from the one that listens.

@@ -35,7 +35,7 @@ fn deliveries(teller: &Teller) {
             duration: None,
             exception_type: None,
         };
-        report.dispatched(Instant::now(), 100, teller);
+        report.dispatched(Instant::now(), next_delay, 100, teller);
         report.ended();
         report.close(how, teller);
     }
@@ -62,7 +62,7 @@ fn with_a_recorder_the_same_is_measured_to_cost_something() {
         duration: None,
         exception_type: Some("Error".into()),
     };
-    report.dispatched(Instant::now(), 100, &teller);
+    report.dispatched(Instant::now(), Duration::ZERO, 100, &teller);
     let how = Close::Retried { next_delay: Duration::ZERO };
     assert!(measure(|| report.close(how, &teller)).count_total > 0);
 }

@@ -33,6 +33,9 @@ pub enum Event {
         delivery: Delivery,
         /// Bytes of the payload.
         size_bytes: usize,
+        /// Since the row was due: until its claim by the database's clock, from there on by
+        /// that of this process.
+        wait: Duration,
     },
     /// The row is deleted as handled.
     #[non_exhaustive]

@@ -98,13 +98,21 @@ impl Close {
 }
 
 impl Report {
-    pub(crate) fn dispatched(&mut self, now: Instant, size_bytes: usize, teller: &Teller) {
+    /// `wait`: since it was due.
+    pub(crate) fn dispatched(
+        &mut self,
+        now: Instant,
+        wait: Duration,
+        size_bytes: usize,
+        teller: &Teller,
+    ) {
         self.started = Some(now);
-        teller.dispatched(self, size_bytes);
+        teller.dispatched(self, wait, size_bytes);
         debug!(
             target: TARGET, event = event::DISPATCHED, queue = teller.queue(self.queue),
             subscriber = teller.name(), row_id = self.id,
-            deliveries_count = self.deliveries_count, size_bytes
+            deliveries_count = self.deliveries_count, size_bytes,
+            wait_seconds = wait.as_secs_f64()
         );
     }
 

@@ -96,11 +96,11 @@ impl Teller {
         let _ = (queue, exception_type);
     }
 
-    pub(super) fn dispatched(&self, report: &Report, size_bytes: usize) {
+    pub(super) fn dispatched(&self, report: &Report, wait: Duration, size_bytes: usize) {
         self.counters.dispatched();
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.dispatched(report.queue, size_bytes));
-        self.sinks.tell(|| Event::Dispatched { delivery: self.delivery(report), size_bytes });
+        self.meters.iter().for_each(|meters| meters.dispatched(report.queue, wait, size_bytes));
+        self.sinks.tell(|| Event::Dispatched { delivery: self.delivery(report), size_bytes, wait });
     }
 
     pub(super) fn closed(&self, report: &Report, how: Close) {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use outbox::Outgoing;
 use outbox::TimerConflict;
+use outbox::schema::Database;
 use outbox::testing::store::{Depth, Inspect as _, Store, ack_publishing_counted};
 
-use crate::bench::{Bench, Steps, about, death};
+use crate::bench::{Bench, SqlBench, Steps, about, death};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -70,6 +71,16 @@ async fn without_a_dead_letter_table_none_are_told<B: Bench>(b: B) {
     assert_eq!(counts(&look(&b, &["q"], 10).await[0]), (1, 1, 0, None));
 }
 
+async fn only_postgresql_has_a_queue_of_notifications<B: SqlBench>(b: B) {
+    for b in [b.without_dlq(), b] {
+        for depth in look(&b, &["q", "other"], 10).await {
+            let usage = depth.notify_usage;
+            assert_eq!(usage.is_some(), B::DATABASE == Database::Postgres, "{depth:?}");
+            assert!(usage.is_none_or(|usage| (0.0..=1.0).contains(&usage)), "{depth:?}");
+        }
+    }
+}
+
 /// Those whose timer is there already are not.
 async fn an_ack_tells_how_many_messages_it_wrote<B: Bench>(b: B) {
     b.put("q").await;
@@ -92,6 +103,15 @@ async fn an_ack_tells_how_many_messages_it_wrote<B: Bench>(b: B) {
     let (landed, inserted) = ack_publishing_counted(b.store(), b.publisher(), acks).await.unwrap();
     assert_eq!(landed, [true]);
     assert_eq!(inserted.iter().map(|(_, rows)| rows).sum::<usize>(), 0);
+}
+
+mod in_both {
+    use super::*;
+
+    cases! {
+        databases only, "memory notifies nobody":
+        only_postgresql_has_a_queue_of_notifications,
+    }
 }
 
 cases!(

@@ -9,7 +9,10 @@ fn of(event: &str) -> (&'static [&'static str], &'static [&'static str]) {
     const RUN: &[&str] = &["duration_seconds", "exception_type"];
     match event {
         "fetched" => (&["queue", "subscriber", "count"], &[]),
-        "dispatched" => (&["queue", "subscriber", "row_id", "deliveries_count", "size_bytes"], &[]),
+        "dispatched" => (
+            &["queue", "subscriber", "row_id", "deliveries_count", "size_bytes", "wait_seconds"],
+            &[],
+        ),
         "dispatch_abandoned" => {
             (&["queue", "subscriber", "row_id", "deliveries_count", "duration_seconds"], &[])
         }

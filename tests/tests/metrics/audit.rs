@@ -135,6 +135,7 @@ async fn the_metrics_of_a_run_without_crashes_are_what_the_tables_saw(db: &Db) {
     let dispatched = less(claimed, &unstarted);
     assert_eq!(metric("outbox_dispatched_total"), dispatched);
     assert_eq!(metric("outbox_received_size_bytes_count"), dispatched);
+    assert_eq!(metric("outbox_wait_seconds_count"), dispatched);
     let judged = dispatched.into_iter().filter(|(queue, _)| *queue != ["first"]).collect();
     assert_eq!(metric("outbox_process_duration_seconds_count"), judged);
     let ended = told.by("outbox_process_duration_seconds_count", &["outcome", "queue"], prefix);

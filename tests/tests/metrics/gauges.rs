@@ -5,9 +5,9 @@ use std::time::Duration;
 use outbox::Outgoing;
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{EXPORTER, scrape};
 
@@ -17,6 +17,9 @@ on_both!(
     without_the_setting_no_queue_is_looked_into,
     handlers_that_run_are_told_by_their_queue,
 );
+
+// What SQLite's store tells of it is tested with the stores: all tests here have one exporter.
+on_postgres!(how_full_the_queue_of_notifications_is_is_told);
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -63,6 +66,18 @@ async fn the_gauges_tell_what_is_in_the_tables(db: &Db) {
     probe.let_end(3);
     eventually("the rest is told", async || told(&busy) == [1.0, 0.0, 0.0, 0.0, 1.0]).await;
     running.stop().await.unwrap();
+}
+
+/// It is of no queue.
+async fn how_full_the_queue_of_notifications_is_is_told(db: &Db) {
+    std::sync::LazyLock::force(&EXPORTER);
+    let subscriber = free("it", &unique("told")).0;
+    let running = db.app().only([subscriber]).queue_gauges(SECOND).start().await.unwrap();
+    let usage = || scrape().alone("outbox_notify_queue_usage");
+    eventually("it is told", async || usage().is_some()).await;
+    running.stop().await.unwrap();
+    let usage = usage().unwrap();
+    assert!((0.0..=1.0).contains(&usage), "{usage}");
 }
 
 /// Rows pile up then, and somebody is to be told.

@@ -21,6 +21,7 @@ on_both!(
     the_delay_of_a_retry_is_what_the_strategy_gave,
     an_error_after_an_ack_by_hand_is_no_failure,
     a_publish_is_told_with_its_bytes_and_its_time,
+    a_wait_is_told_from_when_the_row_was_due,
     what_a_subscriber_counts_is_there_from_its_start,
 );
 
@@ -153,6 +154,57 @@ async fn a_publish_is_told_with_its_bytes_and_its_time(db: &Db) {
         let sum = sum.unwrap();
         assert!((sum - took.as_secs_f64()).abs() < 1e-9, "{queue}: {sum} {took:?}");
         assert!(sum > 0.0 && sum <= most, "{queue}: {sum} of {most}");
+    }
+}
+
+/// Not from when it was published; and what was always due has not waited.
+async fn a_wait_is_told_from_when_the_row_was_due(db: &Db) {
+    let (stem, kept) = (&*stem(), Kept::default());
+    let names = ["aged", "always", "moved", "new"];
+    let [hour_ago, now, always] = if db.is_postgres() {
+        ["clock_timestamp() - interval '1 hour'", "clock_timestamp()", "'-infinity'"]
+    } else {
+        [
+            "CAST((unixepoch('subsec') - 3600) * 1000000 AS INTEGER)",
+            "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+            "-9223372036854775808",
+        ]
+    };
+    for (name, created, due) in
+        [("aged", now, hour_ago), ("always", now, always), ("moved", hour_ago, now)]
+    {
+        let id = db.publish(&format!("{stem}{name}"), 7).await;
+        let set = format!("created_at = {created}, next_attempt_at = {due}");
+        db.exec(format!("UPDATE outbox SET {set} WHERE id = {id}")).await;
+    }
+    db.publish(&format!("{stem}new"), 7).await;
+    let subscribers = names.map(|name| free(name, &format!("{stem}{name}")).0);
+    let running = db.app().only(subscribers).recorder(kept.recorder()).start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    let told = scrape();
+    let once = names.map(|name| format!("{name} {name}"));
+    let once: Vec<_> = once.iter().map(|labels| (&**labels, 1)).collect();
+    assert_eq!(told.by("outbox_wait_seconds_count", &WHOSE, stem), counts(&once));
+    kept.gets(names.len(), "dispatched").await;
+    for name in names {
+        let sum = told.series.iter().find_map(|(metric, labels, value)| {
+            let is = metric == "outbox_wait_seconds_sum" && labels["subscriber"] == name;
+            (is && labels["queue"].starts_with(stem)).then_some(*value)
+        });
+        let sum = sum.unwrap();
+        let expected = match name {
+            "aged" => 3600.0..=3660.0,
+            "always" => 0.0..=0.0,
+            _ => 0.0..=60.0,
+        };
+        assert!(expected.contains(&sum), "{name}: {sum}");
+        let waits = kept.events().into_iter().filter_map(|event| match event {
+            Event::Dispatched { delivery, wait, .. } if delivery.subscriber == name => Some(wait),
+            _ => None,
+        });
+        let waits: Vec<_> = waits.map(|wait| wait.as_secs_f64()).collect();
+        assert_eq!(waits, [sum], "{name}");
     }
 }
 

@@ -24,7 +24,7 @@ async fn a_result_that_nobody_takes_any_more_is_told_as_lost() {
     let store = holding(1).await;
     let (reader, counts) = counted(&Unanswered::new(&store, Claims::Answered).shared());
     let mut one = acked(&claimed(&store, 1).await, &reader).remove(0);
-    one.report.dispatched(Instant::now(), 1, &reader.teller);
+    one.report.dispatched(Instant::now(), Duration::ZERO, 1, &reader.teller);
     drop(results);
     sender.send(Box::new(one)).await;
     drop(sender);

@@ -24,6 +24,7 @@ impl Tables {
             leased: rows.iter().filter(|row| row.acquired_token.is_some()).count(),
             oldest_age: age.unwrap_or_default(),
             dead_letters: letters,
+            notify_usage: None,
         }
     }
 }

@@ -68,7 +68,8 @@ fn depth(row: &PgRow, dead_letters: bool) -> Result<Depth, StoreError> {
             due: count(row, 2)?,
             leased: count(row, 3)?,
             oldest_age: Duration::try_from_secs_f64(row.try_get(4)?).unwrap_or_default(),
-            dead_letters: dead_letters.then(|| count(row, 5)).transpose()?,
+            notify_usage: row.try_get(5)?,
+            dead_letters: dead_letters.then(|| count(row, 6)).transpose()?,
         })
     };
     read().map_err(StoreError::of(ACTION))

@@ -26,6 +26,7 @@ impl SqliteStore {
                 leased: count(&row, 2)?,
                 oldest_age: Duration::from_micros(count(&row, 3)? as u64),
                 dead_letters: None,
+                notify_usage: None,
             };
             // Without their table the others are counted all the same.
             if self.0.names.dlq().is_some()

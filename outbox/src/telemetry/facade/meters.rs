@@ -10,7 +10,7 @@ use super::super::events::Close;
 use super::super::names::metric::{
     ABANDONED, ACKED, DEAD_LETTERS_WRITTEN, DISPATCHED, DRAIN_TIMEOUTS, DURATION, EXCEPTIONS,
     FETCHED, FETCHES, IN_PROCESS, LEASE_EXTENSION_FAILURES, LEASE_LOST, Metric, RECEIVED_SIZE,
-    RETRIED, RETRY_DELAY, SNOOZED, TERMINAL, WAITED_TOO_LONG,
+    RETRIED, RETRY_DELAY, SNOOZED, TERMINAL, WAIT, WAITED_TOO_LONG,
 };
 use super::{bounded_kind, counter, describe, gauge, histogram, name_queues, safely};
 use crate::message::FailureReason;
@@ -31,6 +31,7 @@ struct OfQueue {
     name: Arc<str>,
     dispatched: Counter,
     size: Histogram,
+    wait: Histogram,
     in_process: Gauge,
     acked: Counter,
     retried: Counter,
@@ -103,11 +104,12 @@ impl Meters {
         safely(|| self.drain_timeouts.increment(1));
     }
 
-    pub(in crate::telemetry) fn dispatched(&self, queue: usize, size_bytes: usize) {
+    pub(in crate::telemetry) fn dispatched(&self, queue: usize, wait: Duration, size_bytes: usize) {
         let Some(of) = self.queues.get(queue) else { return };
         safely(|| {
             of.dispatched.increment(1);
             of.size.record(size_bytes as f64);
+            of.wait.record(wait.as_secs_f64());
             of.in_process.increment(1.0);
         });
     }
@@ -163,6 +165,7 @@ impl OfQueue {
             name: Arc::clone(name),
             dispatched: counter(&DISPATCHED, &labels),
             size: histogram(&RECEIVED_SIZE, &labels),
+            wait: histogram(&WAIT, &labels),
             in_process: gauge(&IN_PROCESS, &labels),
             acked: counter(&ACKED, &labels),
             retried: counter(&RETRIED, &labels),

@@ -17,7 +17,7 @@ use tracing::error;
 use super::names::TARGET;
 use super::names::metric::{
     BACKLOG, DEAD_LETTERS, DUE, LEASE_EXTENSION_FAILURES, LEASED, LISTENER_UP, METRICS, Metric,
-    MetricKind, OLDEST_AGE, RECORDER_DROPPED, RECORDER_PANICS,
+    MetricKind, NOTIFY_QUEUE_USAGE, OLDEST_AGE, RECORDER_DROPPED, RECORDER_PANICS,
 };
 use crate::store::Depth;
 use crate::unpoisoned::Locked as _;
@@ -143,6 +143,9 @@ pub(super) fn depths(depths: &[Depth]) {
             if let Some(letters) = depth.dead_letters {
                 set(&DEAD_LETTERS, letters as f64);
             }
+        }
+        if let Some(usage) = depths.iter().find_map(|depth| depth.notify_usage) {
+            gauge(&NOTIFY_QUEUE_USAGE, &[]).set(usage);
         }
     });
 }

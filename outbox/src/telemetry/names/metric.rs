@@ -56,6 +56,8 @@ metrics! {
         "Deliveries that were given to a handler."
     RECEIVED_SIZE: Histogram bytes "outbox_received_size_bytes" ["queue", "subscriber"]
         "Payloads of deliveries."
+    WAIT: Histogram seconds "outbox_wait_seconds" ["queue", "subscriber"]
+        "How long rows had been due when their handlers started."
     IN_PROCESS: Gauge count "outbox_in_process" ["queue", "subscriber"]
         "Deliveries between their dispatch and the write that closes them."
     ACKED: Counter count "outbox_acked_total" ["queue", "subscriber"]
@@ -110,4 +112,6 @@ metrics! {
         "How long the oldest waiting row has been due."
     DEAD_LETTERS: Gauge count "outbox_dead_letters" ["queue"]
         "Dead letters that nobody has dealt with; 10,000 means at least so many."
+    NOTIFY_QUEUE_USAGE: Gauge count "outbox_notify_queue_usage" []
+        "How full the queue of notifications of the PostgreSQL server is, from 0 to 1."
 }

@@ -1,11 +1,12 @@
 -- What is in these queues, of each as far as its first rows, and how many dead letters
 -- nobody has dealt with. A row that is due since `-infinity` has no age. What reads those stands in a line of its own, which is left out
--- where none are kept.
+-- where none are kept. And how full the server's queue of notifications is, asked once for all.
 -- $1 queues; $2 rows and letters that are read of each at most.
 -- Locks: none.
 -- Index: "outbox_due_idx", read in order; a comparison with a due time implies its predicate.
 -- "outbox_dlq_open_idx", or "outbox_dlq_queue_failed_idx" before version 3 of the tables.
-SELECT named.queue, found.backlog, found.due, found.leased, found.age
+SELECT named.queue, found.backlog, found.due, found.leased, found.age,
+    (SELECT pg_notification_queue_usage())
     , (SELECT count(*) FROM (SELECT FROM "outbox_dlq" AS d WHERE d.queue = named.queue AND d.status = 'failed' ORDER BY d.failed_at, d.id LIMIT $2) AS open)
 FROM unnest($1::text[]) AS named(queue)
 CROSS JOIN LATERAL (
