@@ -7,11 +7,16 @@ use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
 use outbox_tests::wait::eventually;
 
+use sqlx::postgres::PgPoolOptions;
+
 use super::wire::Wire;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-on_postgres!(a_message_alone_takes_two_statements);
+on_postgres!(
+    a_message_alone_takes_two_statements,
+    a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice,
+);
 
 /// A claim and an ack.
 async fn a_message_alone_takes_two_statements(db: &Db) {
@@ -40,4 +45,30 @@ async fn a_message_alone_takes_two_statements(db: &Db) {
     // A sign of life of the listener may come in between, and a look after it.
     let most = (2 * 40 + 4 + looks).min(3 * 40 - 1);
     assert!(counts.statements() <= most, "{most} in {took:?}: {:#?}", counts.sent);
+}
+
+/// sqlx would leave each of them on the server, for as long as the connection lives.
+async fn a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice(db: &Db) {
+    let wire = Wire::before(db).await;
+    let options = wire.options(db).statement_cache_capacity(0);
+    let pool = PgPoolOptions::new().connect_lazy_with(options);
+    let (subscriber, probe) = free("it", "q");
+    let app = outbox::App::postgres(pool).names(db.names.clone()).only([subscriber]);
+    let running = app.start().await.unwrap();
+    let messages = 50;
+    for n in 0..messages {
+        db.publish("q", n).await;
+        assert_eq!(probe.start().await.n, n);
+        db.drained().await;
+    }
+    let counts = wire.counts();
+    running.stop().await.unwrap();
+    for statement in ["-- Leases due rows", "-- Deletes handled rows"] {
+        let asked = counts.asked.iter().filter(|(text, _)| text.starts_with(statement));
+        let asked: usize = asked.map(|(_, count)| count).sum();
+        let sent = counts.of(statement);
+        assert!(sent >= 50, "{statement}: {:#?}", counts.sent);
+        // Each text once on each of four connections, at most.
+        assert!(asked - sent < 25, "{statement}: {asked} for {sent}: {:#?}", counts.asked);
+    }
 }

@@ -17,29 +17,50 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 const CONNECT: &str = "connect to PostgreSQL";
 
+/// So many statements each connection of the engine's keeps prepared, which is more than there
+/// are. Where the user's pool keeps none, sqlx would leave every one of them on the server.
+const STATEMENTS: usize = 100;
+
 /// Where the options of new connections come from. A service whose password or token is
 /// replaced gives its pool the new one, by `set_connect_options`, and knows of no other.
 pub(super) struct Source {
     /// Of the user. It is asked for its options, and never for a connection.
     users: PgPool,
-    /// Those that the engine's pool has.
-    known: Mutex<Arc<PgConnectOptions>>,
+    known: Mutex<Known>,
+}
+
+/// The user's options, and those that the engine's pool has.
+struct Known {
+    users: Arc<PgConnectOptions>,
+    engines: Arc<PgConnectOptions>,
+}
+
+impl Known {
+    fn of(users: Arc<PgConnectOptions>) -> Self {
+        let engines = (*users).clone().statement_cache_capacity(STATEMENTS);
+        Self { users, engines: Arc::new(engines) }
+    }
 }
 
 impl Source {
     pub(super) fn new(users: &PgPool) -> Self {
-        Self { users: users.clone(), known: Mutex::new(users.connect_options()) }
+        Self { users: users.clone(), known: Mutex::new(Known::of(users.connect_options())) }
+    }
+
+    /// What the engine's pool begins with.
+    pub(super) fn first(&self) -> PgConnectOptions {
+        (*self.known.locked().engines).clone()
     }
 
     /// Hands them to the engine's pool if they have changed.
     fn refresh(&self, pool: &PgPool) -> Arc<PgConnectOptions> {
         let mut known = self.known.locked();
         let now = self.users.connect_options();
-        if !Arc::ptr_eq(&known, &now) {
-            pool.set_connect_options((*now).clone());
-            known.clone_from(&now);
+        if !Arc::ptr_eq(&known.users, &now) {
+            *known = Known::of(now);
+            pool.set_connect_options((*known.engines).clone());
         }
-        now
+        Arc::clone(&known.engines)
     }
 }
 
@@ -156,5 +177,28 @@ fn is_of_tls(error: &sqlx::Error) -> bool {
         // As rustls refuses a certificate.
         sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pool_that_keeps_no_statements_does_not_speak_for_the_engine() {
+        let none = |host| PgConnectOptions::new().host(host).statement_cache_capacity(0);
+        let kept = |options: &PgConnectOptions| {
+            let url = options.to_url_lossy();
+            url.query_pairs().any(|(name, n)| name == "statement-cache-capacity" && n == "100")
+        };
+        let users = PgPool::connect_lazy_with(none("a"));
+        let source = Source::new(&users);
+        assert!(kept(&source.first()));
+        let pool = PgPool::connect_lazy_with(source.first());
+        users.set_connect_options(none("b"));
+        let next = source.refresh(&pool);
+        assert!(kept(&next) && kept(&pool.connect_options()));
+        assert_eq!((next.get_host(), pool.connect_options().get_host()), ("b", "b"));
+        assert!(!kept(&users.connect_options()), "the user's is left alone");
     }
 }

@@ -58,7 +58,8 @@ impl PgDesk {
         self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", &[READING]).await
     }
 
-    /// Every row that a statement answers with, read by index.
+    /// Every row that a statement answers with, read by index. Unnamed: a named one would stay
+    /// on the server where the user's pool keeps no statements.
     pub(super) async fn read<T>(
         &self,
         action: &'static str,
@@ -66,7 +67,7 @@ impl PgDesk {
         row: impl Fn(&PgRow) -> sqlx::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
         let mut tx = self.reading(action).await?;
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
+        let rows = statement.persistent(false).fetch_all(&mut *tx).await.map_err(failed(action))?;
         rows.iter().map(row).collect::<Result<_, _>>().map_err(failed(action))
     }
 

@@ -154,8 +154,8 @@ impl PgStore {
         Self::with_commits(users, names, Commits::Default)
     }
 
-    /// A store on the server and with the settings that the user's pool has.
-    /// Connects when first used.
+    /// A store on the server and with the settings that the user's pool has, but for how many
+    /// statements a connection keeps. Connects when first used.
     pub fn with_commits(users: &PgPool, names: TableNames, commits: Commits) -> Self {
         let source = Source::new(users);
         let pool = PgPoolOptions::new()
@@ -176,7 +176,7 @@ impl PgStore {
                     Ok(())
                 })
             })
-            .connect_lazy_with((*users.connect_options()).clone());
+            .connect_lazy_with(source.first());
         let sql = Pausable::new(EngineSql::new(&names), EngineSql::with(&names, without_pauses));
         let sample = sample_sql(&names);
         let busy = Mutex::new(Instant::now());
