@@ -68,87 +68,12 @@ fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
 
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Database, String> {
-    match without_unknown(url).parse::<sqlx::postgres::PgConnectOptions>() {
-        Ok(options) => Ok(Database::PostgresUrl(Box::new(options))),
-        Err(error) => Err(wrong_parameter(url).unwrap_or_else(|| {
-            format!(
-                "`DATABASE_URL` is no PostgreSQL URL: {}; write \
-                 `postgres://user:password@host/database`, and in a password `%2F` for `/`, \
-                 `%3F` for `?`, `%23` for `#`, `%40` for `@` and `%25` for `%`",
-                cause(&error)
-            )
-        })),
-    }
-}
-
-/// The URL without parameters that the driver does not know: it would log them with their
-/// values, and one may be a password (`sslpassword`, or a word that was mistyped).
-#[cfg(feature = "postgres")]
-fn without_unknown(url: &str) -> String {
-    const KNOWN: &[&str] = &[
-        "sslmode",
-        "ssl-mode",
-        "sslrootcert",
-        "ssl-root-cert",
-        "ssl-ca",
-        "sslcert",
-        "ssl-cert",
-        "sslkey",
-        "ssl-key",
-        "statement-cache-capacity",
-        "host",
-        "hostaddr",
-        "port",
-        "dbname",
-        "user",
-        "password",
-        "application_name",
-        "options",
-    ];
-    let Some((place, parameters)) = url.split_once('?') else { return url.to_owned() };
-    let (known, unknown): (Vec<_>, Vec<_>) = parameters.split('&').partition(|parameter| {
-        let name = parameter.split(['=', '[', '%']).next().unwrap_or_default();
-        name.is_empty() || KNOWN.contains(&name)
-    });
-    if !unknown.is_empty() {
-        let names: Vec<_> = unknown.iter().filter_map(|one| one.split('=').next()).collect();
-        let plain = |name: &&str| name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
-        // What else stands behind a `?` may be the rest of a password.
-        let names = if names.iter().all(plain) { names.join(", ") } else { "not shown".into() };
-        tracing::warn!(
-            target: crate::telemetry::TARGET, names,
-            "parameters of `DATABASE_URL` that the driver does not know are left out"
-        );
-    }
-    [place, "?", &known.join("&")].concat()
-}
-
-/// The parameter of the URL whose value is none. It is read alone: the driver's error, which
-/// does not name it, repeats the value.
-#[cfg(feature = "postgres")]
-fn wrong_parameter(url: &str) -> Option<String> {
-    const MODES: &str =
-        "none of `disable`, `allow`, `prefer`, `require`, `verify-ca` and `verify-full`";
-    const CHECKED: [(&str, &str); 5] = [
-        ("sslmode", MODES),
-        ("ssl-mode", MODES),
-        ("hostaddr", "no IP address"),
-        ("port", "no number of a port"),
-        ("statement-cache-capacity", "no number"),
-    ];
-    let (_, parameters) = url.split('#').next()?.split_once('?')?;
-    parameters.split('&').find_map(|parameter| {
-        let name = parameter.split('=').next()?;
-        let (name, why) = CHECKED.iter().find(|(checked, _)| *checked == name)?;
-        let alone = ["postgres://localhost?", parameter].concat();
-        let wrong = alone.parse::<sqlx::postgres::PgConnectOptions>().is_err();
-        wrong.then(|| format!("`{name}` of `DATABASE_URL` is {why}"))
-    })
+    Ok(Database::PostgresUrl(Box::new(super::url::options(url)?)))
 }
 
 /// What is wrong with a URL, without the URL: the driver's words for it.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn cause(error: &sqlx::Error) -> String {
+pub(super) fn cause(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Configuration(cause) => cause.to_string(),
         _ => "it cannot be read".into(),
@@ -163,6 +88,12 @@ fn postgres(_: &str) -> Result<Database, String> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Database, String> {
+    if is_spoilt(url) {
+        return Err("`DATABASE_URL` names a file of SQLite and ends in white space, or has a line \
+             break, another control character or one that is not of UTF-8 in it: that would be \
+             another file than the one that is meant; write `%20` for a space at the end of its name"
+            .into());
+    }
     match crate::store::sqlite::options(url) {
         Ok(_) if names_no_file(url) => {
             Err("`DATABASE_URL` names no file, and other processes find no other database of \
@@ -179,6 +110,14 @@ fn sqlite(url: &str) -> Result<Database, String> {
             cause(&error)
         )),
     }
+}
+
+/// As by the line break at the end of a file that the URL was read from.
+#[cfg(feature = "sqlite")]
+fn is_spoilt(url: &str) -> bool {
+    // What is not text has come as the last of these.
+    url.contains(|one: char| one.is_control() || one == char::REPLACEMENT_CHARACTER)
+        || url.split('?').any(|part| part.ends_with(char::is_whitespace))
 }
 
 /// A database in memory, or one that goes with its connection.
@@ -260,6 +199,7 @@ mod tests {
     async fn both_databases_and_a_bare_environment_are_understood() {
         assert!(mistakes(&[("DATABASE_URL", "postgres://u@h/db")]).is_empty());
         assert!(mistakes(&[("DATABASE_URL", "sqlite:file.db")]).is_empty());
+        assert!(mistakes(&[("DATABASE_URL", "sqlite:my café/file%20?mode=rwc")]).is_empty());
         assert!(mistakes(&[]).is_empty());
         assert_eq!(from_lookup(|_| None).drain_timeout, Duration::from_secs(15));
     }

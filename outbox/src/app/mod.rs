@@ -8,6 +8,8 @@ mod operated;
 mod running;
 mod signals;
 mod telling;
+#[cfg(feature = "postgres")]
+mod url;
 
 use std::error::Error as StdError;
 use std::future::Future;

@@ -81,6 +81,13 @@ async fn the_part_of_a_url_that_is_wrong_is_named_and_the_password_is_not() {
             format!("{server}/db?statement-cache-capacity=hunter2"),
             "`statement-cache-capacity` of `DATABASE_URL` is no number",
         ),
+        ("postgres://u:k?hunter2=2@127.0.0.1:5/t1".to_owned(), "`%3F` for `?`"),
+        ("postgres://u:1?host=hunter2@127.0.0.1:5/t1".to_owned(), "`%3F` for `?`"),
+        ("postgres://hunter2:1234/secret@127.0.0.1:5/t1".to_owned(), "`%2F` for `/`"),
+        ("postgres://u:12#hunter2@127.0.0.1:5/t1".to_owned(), "`%23` for `#`"),
+        ("postgres://u:a@hunter2/b@127.0.0.1:5/t1".to_owned(), "`%2F` for `/`"),
+        ("postgres://u:a@127.0.0.1:1?hunter2=2@127.0.0.1:5/t1".to_owned(), "not shown"),
+        ("postgres:u:hunter2@127.0.0.1:5/t1".to_owned(), "postgres://user:password@host"),
         ("sqlite:shop.db?mode=rx".to_owned(), "\"rx\" for `mode`"),
         ("sqlite:shop.db?jornal=wal".to_owned(), "`jornal`"),
     ] {
@@ -112,6 +119,46 @@ async fn a_url_of_sqlite_that_names_a_file_by_a_uri_is_refused() {
 async fn a_file_that_is_to_be_there_is_named_and_not_made() {
     let log = child::refused(&[("DATABASE_URL", "sqlite:shop.db?mode=rw")]).await;
     assert!(log.contains("shop.db, which does not exist"), "{log}");
+}
+
+#[tokio::test]
+async fn several_hosts_in_a_url_are_refused_as_such() {
+    for rest in [
+        "u:hunter2@h1,h2/db",
+        "u:hunter2@h1:5432,h2:5433/db",
+        "h1,h2/db",
+        "u:hunter2@/db?host=h1,h2",
+        "u:hunter2@/db?host=h1%2ch2&port=5432,5433",
+        "u:hunter2@h/db?hostaddr=127.0.0.1,127.0.0.2",
+    ] {
+        let log = child::refused(&[("DATABASE_URL", &format!("postgres://{rest}"))]).await;
+        let why = "`DATABASE_URL` names several hosts, and the driver knows one";
+        assert!(log.contains(why), "{rest}: {log}");
+        assert!(!log.contains("hunter2"), "{rest}: {log}");
+    }
+}
+
+/// As from the end of a file: there would be another database, with nothing in it.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_url_of_sqlite_that_white_space_or_bytes_have_spoilt_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let spoilt: [&[u8]; 8] = [
+        b"shop.db\n",
+        b"shop.db\r\n",
+        b"shop.db ",
+        b"shop.db\xc2\xa0",
+        b"shop.db ?mode=rwc",
+        b"shop.db?mode=rwc\n",
+        b"shop\x08.db",
+        b"caf\xe9.db",
+    ];
+    for rest in spoilt {
+        let url = [b"sqlite:", rest].concat();
+        let log = child::refused(&[("DATABASE_URL", std::ffi::OsStr::from_bytes(&url))]).await;
+        let told = log.contains("`DATABASE_URL`") && log.contains("`%20`");
+        assert!(told, "{}: {log}", rest.escape_ascii());
+    }
 }
 
 #[tokio::test]

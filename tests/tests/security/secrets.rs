@@ -346,6 +346,11 @@ async fn no_password_is_told() {
         at(&wrong, &format!("{there}?sslmode=sometimes")),
         format!("postgres://guarded@{there}?sslpassword={wrong}&pasword={wrong}"),
         format!("postgres://guarded:12?{wrong}@{there}"),
+        format!("postgres://guarded:12?{wrong}=2@{there}"),
+        format!("postgres://guarded:12?host={wrong}@{there}"),
+        format!("postgres://guarded:12/{wrong}@{there}"),
+        format!("postgres://guarded:12#{wrong}@{there}"),
+        format!("postgres://{wrong}:12/34@{there}"),
         format!("mysql://guarded:{wrong}@{there}"),
         format!("guarded:{wrong}@{there}"),
     ] {

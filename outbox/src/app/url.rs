@@ -1,0 +1,164 @@
+//! A URL of PostgreSQL, looked at before the driver reads it: a password with a `/`, `?` or
+//! `#` in it makes one of another shape, and the driver would tell parts of it.
+
+use sqlx::postgres::PgConnectOptions;
+
+use super::config::cause;
+
+/// No mistake repeats a part of the URL that may be of a password.
+pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
+    let parts = Parts::of(url);
+    if parts.cut_a_password() {
+        return Err(no_url("an `@` stands behind what was read as its host"));
+    }
+    if parts.hosts().any(are_several) {
+        return Err("`DATABASE_URL` names several hosts, and the driver knows one; name the one \
+             that takes writes"
+            .into());
+    }
+    without_unknown(url)
+        .parse()
+        .map_err(|error| wrong_parameter(url).unwrap_or_else(|| no_url(&cause(&error))))
+}
+
+fn no_url(why: &str) -> String {
+    format!(
+        "`DATABASE_URL` is no PostgreSQL URL: {why}; write \
+         `postgres://user:password@host/database`, and in a password `%2F` for `/`, \
+         `%3F` for `?`, `%23` for `#`, `%40` for `@` and `%25` for `%`"
+    )
+}
+
+/// As the driver takes it apart.
+struct Parts<'a> {
+    authority: &'a str,
+    path: &'a str,
+    query: &'a str,
+    fragment: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(url: &'a str) -> Self {
+        let rest = url.split_once(':').map_or("", |(_, rest)| rest);
+        let (authority, rest) = match rest.strip_prefix("//") {
+            Some(rest) => rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())),
+            None => ("", rest),
+        };
+        let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        Self { authority, path, query, fragment }
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.query.split('&').map(|one| one.split_once('=').unwrap_or((one, "")))
+    }
+
+    /// The `@` before the host stands where none would without a password that was cut.
+    fn cut_a_password(&self) -> bool {
+        let outside = |(name, value): (&str, &str)| {
+            let may = matches!(name, "user" | "password" | "application_name");
+            name.contains('@') || !may && value.contains('@')
+        };
+        self.path.contains('@')
+            || self.fragment.contains('@')
+            || !self.authority.contains('@') && self.parameters().any(outside)
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &'a str> {
+        let named = self.authority.rsplit('@').next();
+        let more = self.parameters().filter(|(name, _)| matches!(*name, "host" | "hostaddr"));
+        named.into_iter().chain(more.map(|(_, value)| value))
+    }
+}
+
+/// The folder of a socket may have a comma in its name.
+fn are_several(host: &str) -> bool {
+    let host = host.to_ascii_uppercase();
+    !host.starts_with('/')
+        && !host.starts_with("%2F")
+        && (host.contains(',') || host.contains("%2C"))
+}
+
+/// The URL without parameters that the driver does not know: it would log them with their
+/// values, and one may be a password (`sslpassword`, or a word that was mistyped).
+fn without_unknown(url: &str) -> String {
+    const KNOWN: &[&str] = &[
+        "sslmode",
+        "ssl-mode",
+        "sslrootcert",
+        "ssl-root-cert",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+        "statement-cache-capacity",
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "application_name",
+        "options",
+    ];
+    let Some((place, parameters)) = url.split_once('?') else { return url.to_owned() };
+    let (known, unknown): (Vec<_>, Vec<_>) = parameters.split('&').partition(|parameter| {
+        let name = parameter.split(['=', '[', '%']).next().unwrap_or_default();
+        name.is_empty() || KNOWN.contains(&name)
+    });
+    if !unknown.is_empty() {
+        let names: Vec<_> = unknown.iter().filter_map(|one| one.split('=').next()).collect();
+        let plain = |name: &&str| name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        // What else stands behind a `?` may be the rest of a password, up to its `@`.
+        let told = names.iter().all(plain) && !unknown.iter().any(|one| one.contains('@'));
+        let names = if told { names.join(", ") } else { "not shown".into() };
+        tracing::warn!(
+            target: crate::telemetry::TARGET, names,
+            "parameters of `DATABASE_URL` that the driver does not know are left out"
+        );
+    }
+    [place, "?", &known.join("&")].concat()
+}
+
+/// The parameter of the URL whose value is none. It is read alone: the driver's error, which
+/// does not name it, repeats the value.
+fn wrong_parameter(url: &str) -> Option<String> {
+    const MODES: &str =
+        "none of `disable`, `allow`, `prefer`, `require`, `verify-ca` and `verify-full`";
+    const CHECKED: [(&str, &str); 5] = [
+        ("sslmode", MODES),
+        ("ssl-mode", MODES),
+        ("hostaddr", "no IP address"),
+        ("port", "no number of a port"),
+        ("statement-cache-capacity", "no number"),
+    ];
+    let (_, parameters) = url.split('#').next()?.split_once('?')?;
+    parameters.split('&').find_map(|parameter| {
+        let name = parameter.split('=').next()?;
+        let (name, why) = CHECKED.iter().find(|(checked, _)| *checked == name)?;
+        let alone = ["postgres://localhost?", parameter].concat();
+        let wrong = alone.parse::<sqlx::postgres::PgConnectOptions>().is_err();
+        wrong.then(|| format!("`{name}` of `DATABASE_URL` is {why}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_of_a_cut_password_or_of_several_hosts_may_stand_where_it_belongs() {
+        for url in [
+            "postgres://u:p%40s%2Fs@h/db",
+            "postgres://u:p@s,s@h/db?sslmode=disable",
+            "postgres://u:p@h/db?options=-csearch_path%3Da@b",
+            "postgres://h/db?user=u@tenant&password=p@ss,word&application_name=a@b",
+            "postgres:///db?host=/tmp/a,b",
+            "postgres://%2Ftmp%2Fa%2Cb/db",
+            "postgres://u@[::1]:5433/a,b",
+        ] {
+            assert!(options(url).is_ok(), "{url}");
+        }
+    }
+}
