@@ -186,6 +186,13 @@ fn begin(hook: Hook) -> Answer<'static> {
     })
 }
 
+impl Drop for RunningApp {
+    /// Nothing else would let its recorders go if it was not stopped.
+    fn drop(&mut self) {
+        self.sinks.leave_process();
+    }
+}
+
 impl fmt::Debug for RunningApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningApp").finish_non_exhaustive()

@@ -1,5 +1,6 @@
 //! What a recorder is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
@@ -21,6 +22,7 @@ on_both!(
     wakes_that_arrive_are_told,
     what_hooks_publish_at_the_end_is_recorded,
     what_was_told_before_the_end_is_recorded_at_the_end,
+    a_recorder_goes_with_an_app_that_is_dropped,
 );
 
 async fn every_delivery_is_told_from_its_dispatch_to_its_end(db: &Db) {
@@ -237,4 +239,17 @@ async fn what_was_told_before_the_end_is_recorded_at_the_end(db: &Db) {
         let cut_off = tries_left > 0 && took >= Duration::from_secs(1);
         assert!(cut_off, "{recorded:?} of 10 each, after {took:?}");
     }
+}
+
+/// Without a stop.
+async fn a_recorder_goes_with_an_app_that_is_dropped(db: &Db) {
+    let held = Arc::new(());
+    let of_recorder = Arc::clone(&held);
+    let app = db.app().only([free("it", "q").0]).recorder(move |_: &Event| {
+        let _ = &of_recorder;
+    });
+    let running = app.start().await.unwrap();
+    drop(running);
+    drop(app);
+    eventually("nobody has it any more", async || Arc::strong_count(&held) == 1).await;
 }
