@@ -24,6 +24,15 @@ pub struct Pooler {
 impl Pooler {
     /// `None`, after a line that says so, where it is not installed.
     pub async fn start(db: &Db, mode: &str) -> Option<Self> {
+        Self::start_with(db, mode, "").await
+    }
+
+    /// In transaction mode, with sessions that are handed out one after the other.
+    pub async fn in_turn(db: &Db) -> Option<Self> {
+        Self::start_with(db, "transaction", "server_round_robin = 1\n").await
+    }
+
+    async fn start_with(db: &Db, mode: &str, more: &str) -> Option<Self> {
         let named = std::env::var("OUTBOX_TEST_PGBOUNCER").unwrap_or("pgbouncer".into());
         let runs = Command::new(&named).arg("--version").stdout(Stdio::null()).status();
         if !runs.is_ok_and(|status| status.success()) {
@@ -31,7 +40,7 @@ impl Pooler {
             return None;
         }
         for _ in 0..TRIES {
-            let mut pooler = Self::on(free_port().unwrap(), &named, db, mode);
+            let mut pooler = Self::on(free_port().unwrap(), &named, db, mode, more);
             let mut ended = false;
             eventually("PgBouncer answers, or has ended", async || {
                 let answers = TcpStream::connect(("127.0.0.1", pooler.port)).is_ok();
@@ -47,7 +56,7 @@ impl Pooler {
         panic!("PgBouncer ends as soon as it has started");
     }
 
-    fn on(port: u16, program: &str, db: &Db, mode: &str) -> Self {
+    fn on(port: u16, program: &str, db: &Db, mode: &str, more: &str) -> Self {
         let folder = std::env::temp_dir().join(unique("outbox-pooler"));
         std::fs::create_dir_all(&folder).unwrap();
         let server = db.pg().connect_options();
@@ -58,7 +67,7 @@ impl Pooler {
             "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n\
              ignore_startup_parameters = extra_float_digits,options\n\
-             default_pool_size = {sessions}\n\
+             default_pool_size = {sessions}\n{more}\
              [users]\n",
             server.get_port()
         );

@@ -15,8 +15,11 @@ use super::{HOUR, OFTEN, SECOND, publish};
 
 on_postgres!(
     an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start,
+    an_app_behind_a_pooler_that_hands_out_sessions_in_turn_does_not_start_either,
     a_service_behind_a_pooler_in_transaction_mode_publishes_and_wakes,
 );
+
+const WHY: &str = "go through a pooler in transaction mode: connect to the server itself";
 
 /// Transactions of each kind of publish at once.
 const EACH: i64 = 60;
@@ -30,14 +33,29 @@ async fn an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start(d
         publish(db, "q", [n]).await;
         let app = pooler.app(db, 100).only([subscriber.clone()]).drain_timeout(SECOND);
         let error = app.start().await.expect_err("it does not start");
-        let why = "go through a pooler in transaction mode: connect to the server itself";
-        assert!(error.to_string().contains(why), "{error}");
+        assert!(error.to_string().contains(WHY), "{error}");
     }
     let running = db.app().only([subscriber]).start().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
     let handled: BTreeSet<i64> = probe.more().await.iter().map(|run| run.n).collect();
     assert_eq!((handled.len(), db.letters().await), (6, 0));
+}
+
+/// Of two sessions a connection that takes turns with another one gets the same each time.
+async fn an_app_behind_a_pooler_that_hands_out_sessions_in_turn_does_not_start_either(db: &Db) {
+    let Some(pooler) = Pooler::in_turn(db).await else { return };
+    let pool = pooler.pool(db, 100);
+    let (one, two) = (pool.begin().await.unwrap(), pool.begin().await.unwrap());
+    one.rollback().await.unwrap();
+    two.rollback().await.unwrap();
+    pool.close().await;
+    for _ in 0..3 {
+        let (subscriber, _) = free("it", "q");
+        let app = pooler.app(db, 100).only([subscriber]).drain_timeout(SECOND);
+        let error = app.start().await.expect_err("it does not start");
+        assert!(error.to_string().contains(WHY), "{error}");
+    }
 }
 
 /// On four connections, which share two sessions.

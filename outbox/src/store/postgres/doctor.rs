@@ -12,7 +12,7 @@ use super::connect::{silent, unreached};
 use super::desk::PgDesk;
 use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
-use crate::ops::doctor::postgres::{Connections, Holder, Kind, Pids, Snapshots, Vacuum};
+use crate::ops::doctor::postgres::{Connections, Holder, Kind, Snapshots, Vacuum};
 use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
@@ -124,25 +124,21 @@ impl PgDesk {
 
     /// Whether sessions are shared. A server that cannot be asked now says so elsewhere.
     pub(crate) async fn is_behind_a_pooler(&self, first: PgConnection) -> bool {
-        let asked = timeout(CONNECT_LIMIT, self.pids_beside(first)).await;
-        asked.is_ok_and(|pids| pids.is_ok_and(Pids::are_shared))
+        let asked = timeout(CONNECT_LIMIT, self.share_sessions(first)).await;
+        matches!(asked, Ok(Ok(true)))
     }
 
-    /// Two connections take turns: see [`Pids`].
-    pub(crate) async fn pids(&self) -> Result<Pids> {
-        self.pids_beside(self.connect().await?).await
+    /// As [`PgDesk::is_behind_a_pooler`], on two new connections.
+    pub(crate) async fn shares_sessions(&self) -> Result<bool> {
+        self.share_sessions(self.connect().await?).await
     }
 
-    async fn pids_beside(&self, mut first: PgConnection) -> Result<Pids> {
+    async fn share_sessions(&self, mut first: PgConnection) -> Result<bool> {
         let mut second = self.connect().await?;
-        let before = pid(&mut first).await?;
-        sqlx::raw_sql("BEGIN").execute(&mut second).await.map_err(failed)?;
-        let between = pid(&mut second).await?;
-        let after = pid(&mut first).await?;
-        sqlx::raw_sql("ROLLBACK").execute(&mut second).await.map_err(failed)?;
+        let shared = take_turns(&mut first, &mut second).await?;
         // How they end does not matter.
         let _ = tokio::join!(first.close(), second.close());
-        Ok(Pids { first: before, second: between, first_again: after })
+        Ok(shared)
     }
 
     /// Whether a notification arrives, on a channel that nobody else knows.
@@ -232,6 +228,25 @@ impl PgDesk {
         drop(rows);
         tx.rollback().await.map_err(failed)
     }
+}
+
+/// Whether processes of the server answer two connections as they come: one session has one
+/// process, and no two sessions share it.
+///
+/// A pooler may hand out the one that was given back last, which the second connection gets
+/// then; or each in its turn, so that whoever asks twice meets another one. In which order
+/// others come between is luck, of which there would be much.
+async fn take_turns(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool> {
+    let one = pid(first).await?;
+    if pid(first).await? != one {
+        return Ok(true);
+    }
+    sqlx::raw_sql("BEGIN").execute(&mut *second).await.map_err(failed)?;
+    let other = pid(second).await?;
+    // Where there is but one, none is left for the first connection.
+    let shared = other == one || pid(first).await? != one;
+    sqlx::raw_sql("ROLLBACK").execute(&mut *second).await.map_err(failed)?;
+    Ok(shared || pid(second).await? != other)
 }
 
 async fn pid(connection: &mut PgConnection) -> Result<i32> {

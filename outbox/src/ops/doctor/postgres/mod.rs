@@ -10,7 +10,6 @@ mod snapshots;
 mod vacuum;
 
 pub(crate) use connections::Connections;
-pub(crate) use pooler::Pids;
 pub(crate) use snapshots::{Holder, Kind, Snapshots};
 pub(crate) use vacuum::Vacuum;
 
