@@ -127,7 +127,7 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
         return Some(Turn { place, running, waited: false });
     }
     let waits = async {
-        let place = threads::place(reader).await?;
+        let place = threads::place(reader, these).await?;
         let running = shared.quiet.beside_others(these).await;
         Some(Turn { place, running, waited: true })
     };
@@ -215,7 +215,7 @@ async fn alone<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
 ) -> Few<Box<Settling>> {
-    let waits = async { Some((threads::place(reader).await?, shared.quiet.alone().await)) };
+    let waits = async { Some((threads::place(reader, 1).await?, shared.quiet.alone().await)) };
     let Some((place, alone)) = shared.stop.run_until_cancelled(waits).await.flatten() else {
         return smallvec![run.given_back()];
     };

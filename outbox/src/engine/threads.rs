@@ -28,18 +28,18 @@ pub(super) fn free(reader: &Reader) -> Option<ThreadSlot> {
     thread.ok().map(|thread| ThreadSlot(Some(thread)))
 }
 
-/// A place for a run; `None` when for as long as a lease there was none, and another
-/// process may have one.
-pub(super) async fn place(reader: &Reader) -> Option<ThreadSlot> {
+/// A place for a run of so many rows; `None` when for as long as a lease there was none, and
+/// another process may have one.
+pub(super) async fn place(reader: &Reader, rows: usize) -> Option<ThreadSlot> {
     if !reader.subscriber.blocks {
         return Some(ThreadSlot(None));
     }
     let threads = &reader.common.threads;
     let thread = Arc::clone(threads).acquire_owned();
     let Ok(thread) = timeout(reader.subscriber.options.lease_ttl, thread).await else {
-        reader.teller.waited_too_long();
+        (0..rows).for_each(|_| reader.teller.waited_too_long());
         warn!(
-            target: TARGET, subscriber = reader.subscriber.name(),
+            target: TARGET, subscriber = reader.subscriber.name(), rows,
             "a claimed message found no thread for as long as a lease and is given back: runs that \
              were given up hold all of them, because their fns have not returned; no more is claimed \
              until one has"

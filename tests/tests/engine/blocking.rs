@@ -2,7 +2,9 @@
 //! meanwhile but the thread that extends leases.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use outbox::{Context, State, Subscriber, subscriber};
@@ -17,6 +19,7 @@ on_both!(
     a_lease_outlives_handlers_that_block_the_whole_runtime,
     a_lease_of_which_little_is_left_outlives_them_too,
     a_process_whose_threads_are_all_held_leaves_the_rows_to_others,
+    each_row_of_a_batch_that_finds_no_thread_is_counted,
 );
 
 async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
@@ -90,16 +93,23 @@ fn held(n: i64, State(gate): State<Arc<Mutex<()>>>) {
     }
 }
 
-async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db) {
+/// A gate that is shut until what is returned beside it is dropped, and who holds it.
+fn shut() -> (Arc<Mutex<()>>, Sender<()>, JoinHandle<()>) {
     let gate = Arc::new(Mutex::new(()));
-    let (holds, held_open) = std::sync::mpsc::channel::<()>();
-    let holder = {
-        let gate = Arc::clone(&gate);
-        std::thread::spawn(move || {
-            let _hold = gate.lock();
-            let _ = held_open.recv();
-        })
-    };
+    let (holds, held_open) = channel();
+    let (shuts, is_shut) = channel();
+    let of_holder = Arc::clone(&gate);
+    let holder = std::thread::spawn(move || {
+        let _hold = of_holder.lock();
+        drop::<Sender<()>>(shuts);
+        let _ = held_open.recv();
+    });
+    let _ = is_shut.recv();
+    (gate, holds, holder)
+}
+
+async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db) {
+    let (gate, holds, holder) = shut();
     let app = db.app().only([held::subscriber()]).state(Arc::clone(&gate));
     let stats = app.stats();
     let waited = || stats.subscribers().iter().map(|one| one.waited_too_long).sum::<u64>();
@@ -119,6 +129,42 @@ async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db)
     assert_eq!(probe.start().await.n, 1);
     other.stop().await.unwrap();
     db.publish("q", 2).await;
+    drop(holds);
+    eventually("it goes on", async || db.rows().await == 0).await;
+    running.stop().await.unwrap();
+    holder.join().unwrap();
+    assert_eq!(db.letters().await, 1);
+}
+
+/// As [`held`], of batches.
+#[subscriber(
+    "q",
+    batch = 10,
+    max_workers = 1,
+    timeout = "20ms",
+    lease_ttl = "1s",
+    min_poll = "50ms",
+    max_poll = "100ms",
+    retry = NoRetry
+)]
+fn held_together(numbers: Vec<i64>, State(gate): State<Arc<Mutex<()>>>) {
+    if numbers.contains(&0) {
+        drop(gate.lock());
+    }
+}
+
+async fn each_row_of_a_batch_that_finds_no_thread_is_counted(db: &Db) {
+    let (gate, holds, holder) = shut();
+    let app = db.app().only([held_together::subscriber()]).state(gate);
+    let stats = app.stats();
+    let waited = || stats.subscribers().iter().map(|one| one.waited_too_long).sum::<u64>();
+    let running = app.start().await.unwrap();
+    db.publish("q", 0).await;
+    eventually("it times out", async || db.letters().await == 1).await;
+    db.send_all((1..=5_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
+    let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
+    eventually("they are given back", async || waited() > 0 && db.int(leased).await == 0).await;
+    assert_eq!(waited(), 5);
     drop(holds);
     eventually("it goes on", async || db.rows().await == 0).await;
     running.stop().await.unwrap();
