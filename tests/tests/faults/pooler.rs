@@ -54,7 +54,9 @@ async fn an_app_behind_a_pooler_that_hands_out_sessions_in_turn_does_not_start_e
         let (subscriber, _) = free("it", "q");
         let app = pooler.app(db, 100).only([subscriber]).drain_timeout(SECOND);
         let error = app.start().await.expect_err("it does not start");
-        assert!(error.to_string().contains(WHY), "{error}");
+        let error = error.to_string();
+        // Not by a statement that another session has prepared, which is luck.
+        assert!(error.contains(WHY) && !error.contains("OUTBOX_PREPARED"), "{error}");
     }
 }
 
