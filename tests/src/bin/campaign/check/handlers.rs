@@ -1,6 +1,7 @@
 //! Runs of handlers, by their own words.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::Verdict;
 use crate::args::Store;
@@ -171,6 +172,17 @@ pub fn judged_unstarted(history: &History) -> usize {
     unstarted.count()
 }
 
+/// What was done to a row, when in seconds, and by whom.
+fn life(history: &History, id: i64) -> String {
+    let mut own = history.changes.iter().filter(|change| change.id == id).peekable();
+    let first = own.peek().map_or(0, |change| change.at);
+    let told = own.map(|it| {
+        let seconds = Duration::from_micros((it.at - first).unsigned_abs()).as_secs_f64();
+        format!("{seconds:.3} {:?} by {}", it.act(), it.app)
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
 /// Whether a process died, or was only out of reach for the length of a lease, nobody can
 /// tell: so for `max_deliveries` it is enough that the row was all that ran.
 pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
@@ -192,7 +204,8 @@ pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
             _ => false,
         };
         verdict.test(guilty, || {
-            format!("row {} of {} is {reason} after {word:?}", letter.id, letter.queue)
+            let (id, queue) = (letter.id, &letter.queue);
+            format!("row {id} of {queue} is {reason} after {word:?}: {}", life(history, id))
         });
     }
     verdict
