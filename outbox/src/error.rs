@@ -221,7 +221,8 @@ fn cause(action: &str, refused: &dyn sqlx::error::DatabaseError) -> Option<&'sta
         "1" if refused.message().starts_with("no such table") => MIGRATE,
         "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
         "42501" if OWNERS.contains(&action) || refused.message().starts_with("must be owner") => {
-            "only the owner of the tables may; run it as that role"
+            "it takes the owner of the tables, who may `CREATE` in their schema too; run it as \
+             that role"
         }
         "42501" => "`outbox migrate --print-grants` prints what each role needs",
         _ => return None,

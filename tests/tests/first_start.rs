@@ -84,7 +84,7 @@ async fn a_file_that_cannot_be_opened_is_named() {
 /// Each connection would have tables of its own.
 #[tokio::test]
 async fn a_url_that_names_no_file_is_refused() {
-    for url in ["sqlite:", "sqlite://", "sqlite:?mode=rwc"] {
+    for url in ["sqlite:", "sqlite://", "sqlite:?mode=rwc", "sqlite:shop.db?mode=memory"] {
         let error = outbox::sqlite::connect(url).await.unwrap_err();
         assert!(error.to_string().contains("names no file"), "{url}: {error}");
     }

@@ -55,13 +55,12 @@ impl<'a> Parts<'a> {
 
     /// The `@` before the host stands where none would without a password that was cut.
     fn cut_a_password(&self) -> bool {
+        let bare = !self.authority.contains('@');
         let outside = |(name, value): (&str, &str)| {
             let may = matches!(name, "user" | "password" | "application_name");
-            name.contains('@') || !may && value.contains('@')
+            name.contains('@') || bare && !may && value.contains('@')
         };
-        self.path.contains('@')
-            || self.fragment.contains('@')
-            || !self.authority.contains('@') && self.parameters().any(outside)
+        self.path.contains('@') || self.fragment.contains('@') || self.parameters().any(outside)
     }
 
     fn hosts(&self) -> impl Iterator<Item = &'a str> {

@@ -77,8 +77,8 @@ struct State {
     idle: usize,
     /// The claimer wants to be told of room.
     wanted: bool,
-    /// How long a run takes, as far as it is known: of one that does not end, as long as rows
-    /// have waited for it in vain.
+    /// How long a run takes, as far as it is known: where rows have waited for one to end in
+    /// vain, as if all were as long.
     pace: Duration,
     /// How many bytes a row has, as far as it is known.
     size: usize,
@@ -136,8 +136,7 @@ impl Inbox {
     /// worker would come to it too late.
     fn capacity(&self, state: &State) -> usize {
         let ahead = self.ahead.min(BYTES / state.size.max(1));
-        let workers = self.runs / self.batch.max(1);
-        let too_slow = state.pace.as_secs_f64() >= workers as f64 * self.patience.as_secs_f64();
+        let too_slow = state.pace >= self.too_slow();
         // None waits either that is larger than all that may.
         if ahead == 0 || too_slow {
             return self.runs;
@@ -268,6 +267,12 @@ impl Inbox {
         }
     }
 
+    /// Of runs that take so long, none ends in time for the next row.
+    fn too_slow(&self) -> Duration {
+        let workers = self.runs / self.batch.max(1);
+        self.patience.saturating_mul(u32::try_from(workers).unwrap_or(u32::MAX))
+    }
+
     /// Rows to which no worker has come in time to start them, and when that is next to be asked.
     pub(super) fn late(&self, now: Instant) -> (Vec<Job>, Option<Instant>) {
         if planted("no-deadline-check") {
@@ -279,7 +284,7 @@ impl Inbox {
         let jobs: Vec<Job> = state.waiting.drain(..late).collect();
         if late > 0 {
             state.in_hand -= late;
-            state.pace += self.patience;
+            state.pace = state.pace.max(self.too_slow());
         }
         (jobs, state.waiting.front().map(until))
     }

@@ -29,6 +29,9 @@ use crate::store::{Claimed, Lease, Store, new_alone_token};
 use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
+/// How long it is waited for the word on a row that did not start, when the drain's time is over.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// Runs the handler on claimed rows, one or a batch, but not on those that must
 /// not be run at this moment. Returns what is to be written.
 ///
@@ -238,19 +241,29 @@ async fn alone<S: Store>(
     };
     let unknown = alone.is_none();
     run.settling.lease = marked;
-    let _running = shared.quiet.count(1);
     let too_late = shared.stop.is_cancelled() || Instant::now() + lease::margin(ttl) > since + ttl;
     let Some(alone) = alone.filter(|_| !too_late) else {
         // It must not be found under that token: nothing of it ran. The last try may have
         // begun a lease just now.
         run.settling.until(Instant::now() + ttl);
         if unknown {
-            // Or it arrives yet: in vain where the row has the other token no more.
+            // Or it arrives yet: in vain where the row has the other token no more. Before the
+            // other one, which does not see what has not committed.
+            let _not_yet = reader.inbox.ended(1);
             let other = run.settling.under(held).unstarted();
-            settle_until(&shared.store, vec![*other], shared.cut_off.clone()).await;
+            let ends = async {
+                shared.cut_off.cancelled().await;
+                sleep(LAST_WORD).await;
+            };
+            tokio::select! {
+                _ = settle_until(&shared.store, vec![*other], shared.over.clone()) => {}
+                () = ends => {}
+            }
         }
         return smallvec![run.settling.unstarted()];
     };
+    // Before anybody else may start.
+    let _running = shared.quiet.count(1);
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, run.claimed_at, since + ttl));
     let solitude = Arc::new(Solitude::new());

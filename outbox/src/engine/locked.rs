@@ -164,7 +164,7 @@ async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_lett
 }
 
 /// Releases, from when on they are answered.
-const ANSWERED: usize = 2;
+pub(super) const ANSWERED: usize = 2;
 
 /// A delivery that brought its process down while it ran alone, claimed again.
 async fn claimed_guilty(store: &MemoryStore, reader: &Arc<Reader>) -> Job {
@@ -178,76 +178,6 @@ async fn claimed_guilty(store: &MemoryStore, reader: &Arc<Reader>) -> Job {
 /// The version of the only row's token, which says whether it runs alone.
 fn version(store: &MemoryStore) -> Option<usize> {
     store.rows()[0].acquired_token.map(|token| token.get_version_num())
-}
-
-/// It would be found under the token of one that died while it ran alone, and condemned.
-#[tokio::test(start_paused = true)]
-async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
-    let store = holding(1).await;
-    // Whoever claimed it first has died.
-    claimed(&store, 1).await;
-    sleep(2 * TTL).await;
-    let job = claimed(&store, 1).await.remove(0);
-    let claimed_at = job.claimed_at;
-    let shared = Unanswered::new(&store, Claims::Answered).shared();
-    let reader = reader(&shared, "q", &Arc::default());
-    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
-    assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
-    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
-    assert_eq!(store.rows()[0].acquired_token, None);
-}
-
-/// As where a route holds up what was sent for longer than its sender waits. Nothing of the row has
-/// run, and it would be condemned.
-#[tokio::test(start_paused = true)]
-async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
-    let store = holding(1).await;
-    // Whoever claimed it first has died.
-    claimed(&store, 1).await;
-    sleep(2 * TTL).await;
-    let job = claimed(&store, 1).await.remove(0);
-    let claimed_at = job.claimed_at;
-    let shared = Unanswered::new(&store, Claims::Answered).shared();
-    shared.store.asked.on_its_way.store(true, Ordering::SeqCst);
-    let reader = reader(&shared, "q", &Arc::default());
-    let lease = Settling::of(&reader, &job).lease;
-    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
-    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
-    let mark = Extend { lease, token: new_alone_token() };
-    assert_eq!(store.extend(&[mark]).await.unwrap(), [false]);
-    let row = store.rows().remove(0);
-    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
-}
-
-/// Nobody waits for what it is marked as, but its worker: the first try may have landed.
-#[tokio::test(start_paused = true)]
-async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_other_and_no_stop() {
-    let store = holding(2).await;
-    // Whoever claimed it first has died.
-    let died = claimed(&store, 1).await.remove(0).claimed.row.id;
-    sleep(2 * TTL).await;
-    let mut jobs = claimed_for_long(&store, 2).await;
-    jobs.sort_by_key(|job| job.claimed.row.id != died);
-    let shared = Unanswered::new(&store, Claims::Answered).shared();
-    let (reader, begun) = (reader(&shared, "q", &Arc::default()), Instant::now());
-    let run = |job| deliver(&shared, &reader, smallvec::smallvec![job], begun, None);
-    let (suspect, other) = (run(jobs.remove(0)), run(jobs.remove(0)));
-    let others = async {
-        sleep(TTL / 40).await;
-        shared.store.asked.locked.store(died, Ordering::SeqCst);
-        other.await;
-        assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
-        shared.stop.cancel();
-        sleep(TTL).await;
-        shared.cut_off.cancel();
-        Instant::now()
-    };
-    let (settled, cut_off) = tokio::join!(suspect, others);
-    assert!(cut_off.elapsed() < TTL, "the drain is over");
-    shared.store.asked.locked.store(-1, Ordering::SeqCst);
-    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
-    let row = store.rows().into_iter().find(|row| row.id == died).unwrap();
-    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,7 @@ const SAME: Duration = Duration::from_millis(100);
 /// What a claim says of a row whose lease is over, but which it could not take.
 const SOON: Duration = Duration::from_millis(100);
 const STUCK: u32 = 5;
+const LONG: Duration = Duration::from_secs(1);
 /// Who tries again after a failure takes others along that would do so within this time:
 /// in an outage a hundred subscribers ask no more often than one.
 const TOGETHER: Duration = Duration::from_millis(750);
@@ -217,7 +218,7 @@ impl Look {
             // There may be rows before the place where it began.
             self.reader.signal.look_at(self.sweep.next(false));
         }
-        if let Some(at) = self.next_row(taken).and_then(|next| now.checked_add(next)) {
+        if let Some(at) = self.next_row(claim, taken).and_then(|next| now.checked_add(next)) {
             self.reader.signal.due_at(at);
         }
         self.poll_wait = soon.unwrap_or_else(|| self.polls.next());
@@ -232,14 +233,20 @@ impl Look {
     }
 
     /// When a row is to come. One that is said to come at once, again and again, is locked.
-    fn next_row(&mut self, taken: &Taken) -> Option<Duration> {
-        let soon = |next: Duration| taken.rows.is_empty() && !next.is_zero() && next <= SOON;
-        let stuck = taken.next.is_some_and(soon);
-        self.stuck = if stuck { self.stuck.saturating_add(1) } else { 0 };
+    /// What comes behind it is not told, and may be a second late.
+    fn next_row(&mut self, claim: &Claim, taken: &Taken) -> Option<Duration> {
+        let soon = |next: Duration| !next.is_zero() && next <= SOON;
+        if !taken.rows.is_empty() {
+            self.stuck = 0;
+        } else if claim.after.is_none() {
+            // From its place it does not see such a row.
+            let stuck = taken.next.is_some_and(soon);
+            self.stuck = if stuck { self.stuck.saturating_add(1) } else { 0 };
+        }
         let next = taken.next?;
-        let longer = SOON.saturating_mul(1 << self.stuck.saturating_sub(STUCK).min(16));
-        let most = self.reader.subscriber.options.min_poll;
-        Some(if self.stuck > STUCK { next.max(longer.min(most)) } else { next })
+        let longer = SOON.saturating_mul(1 << self.stuck.saturating_sub(STUCK).min(4));
+        let most = self.reader.subscriber.options.min_poll.min(LONG);
+        Some(if self.stuck > STUCK && soon(next) { next.max(longer.min(most)) } else { next })
     }
 
     /// How long to rest after one more failure.

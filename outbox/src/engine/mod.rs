@@ -36,6 +36,8 @@ mod lease;
 mod locked;
 mod look;
 mod lost;
+#[cfg(all(test, feature = "testing"))]
+mod marked;
 mod pulse;
 mod quiet;
 mod reader;

@@ -89,10 +89,10 @@ impl Row {
         self.payload.len() + self.header_bytes()
     }
 
-    /// For how long it has been due, so long after its claim. One that is due since before 1970,
+    /// For how long it has been due, so long after its claim. One that is due since 1970 or before,
     /// which is what "always" may be, has not waited.
     pub(crate) fn waited(&self, since_claim: Duration) -> Duration {
-        if self.next_attempt_at < SystemTime::UNIX_EPOCH {
+        if self.next_attempt_at <= SystemTime::UNIX_EPOCH {
             return Duration::ZERO;
         }
         let claimed = self.acquired_at.and_then(|at| at.duration_since(self.next_attempt_at).ok());

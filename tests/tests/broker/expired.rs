@@ -7,7 +7,7 @@ use super::*;
 const LEASE: Duration = Duration::from_secs(60);
 
 /// Takes three seconds a run. What was delivered once to a process that died runs alone, and
-/// before the others of its batch.
+/// after the others of its batch.
 fn slow() -> Subscriber {
     let slow = Subscriber::batches("it", "q", 2, |_: Vec<Context>| tokio::time::sleep(3 * SECOND));
     slow.max_deliveries(1).lease_ttl(LEASE)
@@ -19,15 +19,15 @@ fn ran(broker: &TestBroker) -> Vec<(u64, Ending)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_expires_while_another_one_runs_alone_is_not_started() {
+async fn a_message_that_expires_before_it_runs_alone_is_not_started() {
     let broker = TestBroker::with([slow()]);
     broker.crash_next(1);
-    broker.publish("q", &1).await.unwrap();
+    let first = Outgoing::new("q", &1).expires_in(LEASE + SECOND);
+    broker.publish_with(first).await.unwrap();
     // Due when the lease of the first one ends, of which its run has taken three seconds.
-    let second = Outgoing::new("q", &2).delay(LEASE - 3 * SECOND).expires_in(LEASE - SECOND);
-    broker.publish_with(second).await.unwrap();
+    broker.publish_with(Outgoing::new("q", &2).delay(LEASE - 3 * SECOND)).await.unwrap();
     broker.advance(LEASE).await;
-    assert_eq!(ran(&broker), [(1, Ending::Unwritten), (1, Ending::Acked)]);
+    assert_eq!(ran(&broker), [(1, Ending::Unwritten), (2, Ending::Acked)]);
     assert_eq!(only_letter(&broker).failure_reason, FailureReason::Expired);
 }
 

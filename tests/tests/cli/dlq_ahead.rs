@@ -16,15 +16,18 @@ async fn letters_ahead_of_the_clock_are_not_passed_over_in_silence(db: &Db) {
     let ahead = id_of(db, 1).await.to_string();
     let told = "1 letter failed later than it is by the database's clock";
     let of_queue = ["--queue", "orders", "--yes"];
-    for (verb, more) in
-        [("replay", &[][..]), ("resolve", &[]), ("ignore", &[]), ("purge", &["--status", "failed"])]
-    {
+    for (verb, more, code) in [
+        ("replay", &[][..], 1),
+        ("resolve", &[], 1),
+        ("ignore", &[], 1),
+        ("purge", &["--status", "failed"], 0),
+    ] {
         let args = [&["dlq", verb][..], &of_queue, more].concat();
         let ran = run(db, &args).await;
-        assert!(ran.code == 1 && ran.out.starts_with("0 letters "), "{ran:?}");
+        assert!(ran.code == code && ran.out.starts_with("0 letters "), "{ran:?}");
         assert!(ran.err.contains(told), "{ran:?}");
         let ran = run(db, &[&args[..], &["--json"]].concat()).await;
-        assert_eq!((ran.code, &ran.json()["ahead"]), (1, &1.into()), "{ran:?}");
+        assert_eq!((ran.code, &ran.json()["ahead"]), (code, &1.into()), "{ran:?}");
     }
     // Beside those that are not, it is only told of.
     plant(db, "orders", 1).await;
@@ -35,10 +38,11 @@ async fn letters_ahead_of_the_clock_are_not_passed_over_in_silence(db: &Db) {
     let ran = run(db, &["dlq", "ignore", &ahead]).await;
     assert!(ran.code == 0 && ran.err.is_empty(), "{ran:?}");
     // The one that is resolved goes, too.
-    let ran = run(db, &["dlq", "purge", "--all", "--yes"]).await;
-    assert!(ran.code == 0 && ran.err.contains(told), "{ran:?}");
-    let ran = run(db, &["dlq", "purge", "--all", "--yes"]).await;
-    assert!(ran.code == 1 && ran.err.contains(told), "{ran:?}");
+    for _ in 0..2 {
+        // Every night, whether there is anything to delete or not.
+        let ran = run(db, &["dlq", "purge", "--all", "--yes"]).await;
+        assert!(ran.code == 0 && ran.err.contains(told), "{ran:?}");
+    }
     assert!(run(db, &["dlq", "purge", &ahead, "--yes"]).await.good().starts_with("1 letter "));
 }
 

@@ -89,6 +89,13 @@ async fn policies_that_decide_for_a_role_are_told(db: &Db) {
     }
     app(db, &pool).start().await.unwrap().stop().await.unwrap();
     validate_schema(db.pg(), &db.names, true).await.unwrap();
+    for table in tables {
+        let all = format!("CREATE POLICY everything ON {table} USING (true) WITH CHECK (true)");
+        db.exec(all).await;
+    }
+    validate_schema(&pool, &db.names, true).await.unwrap();
+    db.exec("CREATE POLICY but_for ON outbox AS RESTRICTIVE USING (queue <> 'other')").await;
+    validate_schema(&pool, &db.names, true).await.unwrap_err();
     granted.end(&[&pool]).await;
 }
 

@@ -351,6 +351,7 @@ async fn no_password_is_told() {
         format!("postgres://guarded:12/{wrong}@{there}"),
         format!("postgres://guarded:12#{wrong}@{there}"),
         format!("postgres://{wrong}:12/34@{there}"),
+        format!("postgres://{wrong}@corp:12?34@{there}"),
         format!("mysql://guarded:{wrong}@{there}"),
         format!("guarded:{wrong}@{there}"),
     ] {

@@ -106,20 +106,24 @@ fn as_many_rows_wait_as_there_is_memory_for() {
 #[tokio::test(start_paused = true)]
 async fn what_no_worker_comes_to_in_time_is_let_go_and_claimed_no_more() {
     let minute = Duration::from_secs(60);
-    let inbox = Inbox::new(1, 4000, 1, minute, &Arc::default());
     let batch = Batching { size: 1, wait: Duration::ZERO };
-    let places = inbox.reserve(CLAIM).unwrap();
-    assert_eq!(places, 1 + FIRST);
-    let claimed = Instant::now();
-    let in_time = |job| Job { deadline: claimed + minute, ..job };
-    inbox.fill(places, std::iter::repeat_n(Bytes::new(), places).map(|it| in_time(job(it))));
-    assert!(inbox.turn(None, batch).0.is_some());
-    let (late, until) = inbox.late(claimed);
-    assert_eq!((late.len(), until), (0, Some(claimed + minute * 2 / 3)));
-    tokio::time::advance(minute * 2 / 3).await;
-    let (late, until) = inbox.late(Instant::now());
-    assert_eq!((late.len(), until, inbox.in_hand()), (FIRST, None, 1));
-    assert_eq!(inbox.reserve(CLAIM), None, "the next one would wait as long");
-    inbox.turn(Some((1, Some(minute))), batch);
-    assert_eq!(inbox.reserve(CLAIM), Some(1), "for the worker that is free");
+    for workers in [1, FIRST] {
+        let inbox = Inbox::new(workers, 4000, 1, minute, &Arc::default());
+        let places = inbox.reserve(CLAIM).unwrap();
+        assert_eq!(places, workers + FIRST);
+        let claimed = Instant::now();
+        let in_time = |job| Job { deadline: claimed + minute, ..job };
+        inbox.fill(places, std::iter::repeat_n(Bytes::new(), places).map(|it| in_time(job(it))));
+        for _ in 0..workers {
+            assert!(inbox.turn(None, batch).0.is_some());
+        }
+        let (late, until) = inbox.late(claimed);
+        assert_eq!((late.len(), until), (0, Some(claimed + minute * 2 / 3)));
+        tokio::time::advance(minute * 2 / 3).await;
+        let (late, until) = inbox.late(Instant::now());
+        assert_eq!((late.len(), until, inbox.in_hand()), (FIRST, None, workers));
+        assert_eq!(inbox.reserve(CLAIM), None, "the next one would wait as long");
+        inbox.turn(Some((1, Some(minute))), batch);
+        assert!(inbox.reserve(CLAIM).is_some(), "for the worker that is free");
+    }
 }

@@ -321,10 +321,9 @@ fn a_row_that_is_said_to_come_and_does_not_is_asked_for_ever_more_seldom() {
     };
     let first = waits(&mut look, 20);
     assert_eq!(first[..STUCK as usize], [SOON; STUCK as usize]);
-    assert!(
-        first[STUCK as usize..].is_sorted_by(|a, b| a < b) && first[19] > HOUR / 4,
-        "{first:?}"
-    );
+    // Behind it there may be another one, which is not told of.
+    assert!(first[STUCK as usize..].is_sorted() && first[19] == LONG, "{first:?}");
+    assert_eq!(first[STUCK as usize], 2 * SOON);
     gets(&mut look, &rows(1, at(0)), Instant::now());
     assert_eq!(waits(&mut look, 1), [SOON]);
 }

@@ -230,10 +230,10 @@ impl PgDesk {
         let ids = ids.bind(table).fetch_optional(&mut *connection).await.map_err(&failed)?;
         let Some(ids) = ids else { return Ok(most) };
         let sequence: String = ids.try_get(0).map_err(&failed)?;
-        let next = "SELECT last_value + 1 FROM {sequence}";
-        let next = self.names.sql_with(next, &[("{sequence}", &sequence)]);
-        let next: i64 =
-            sqlx::query_scalar(AssertSqlSafe(next)).fetch_one(connection).await.map_err(&failed)?;
+        // What whoever inserts may read.
+        let next = "SELECT coalesce(pg_sequence_last_value($1::regclass), 0) + 1";
+        let next = sqlx::query_scalar(next).bind(sequence).fetch_one(connection).await;
+        let next: i64 = next.map_err(&failed)?;
         Ok(most.max(next))
     }
 

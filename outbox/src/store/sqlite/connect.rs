@@ -41,8 +41,8 @@ const LOG_BYTES: &str = "16777216";
 /// ```
 ///
 /// # Errors
-/// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone is a database for
-/// each connection, which goes with it), names one as `file:shop.db` or cannot be read, or the
+/// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone, and `mode=memory`, is a
+/// database for each connection, which goes with it), names one as `file:shop.db` or cannot be read, or the
 /// file cannot be opened.
 ///
 /// # Cancel safety
@@ -54,7 +54,8 @@ pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
         return Err(StoreError::new("open SQLite", why, false).into());
     }
     let rest = url.trim_start_matches("sqlite:").trim_start_matches("//");
-    if rest.is_empty() || rest.starts_with('?') {
+    let in_memory = rest.split(['?', '&']).any(|one| one == "mode=memory");
+    if rest.is_empty() || rest.starts_with('?') || in_memory {
         let why = "the URL names no file; write `sqlite:file.db`";
         return Err(StoreError::new("open SQLite", why, false).into());
     }

@@ -1,0 +1,105 @@
+//! Tests with rows that are to run alone, and whose marks have no answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::{Instant, sleep};
+
+use super::deliver;
+use super::inbox::Job;
+use super::later::settle;
+use super::locked::{ANSWERED, claimed_for_long};
+use super::settle::Settling;
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
+use crate::store::memory::MemoryStore;
+use crate::store::{Extend, Store, new_alone_token};
+
+/// Whoever claimed it first has died.
+async fn claimed_suspect(store: &MemoryStore) -> Job {
+    claimed(store, 1).await;
+    sleep(2 * TTL).await;
+    claimed(store, 1).await.remove(0)
+}
+
+/// It would be found under the token of one that died while it ran alone, and condemned.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
+    let store = holding(1).await;
+    let job = claimed_suspect(&store).await;
+    let claimed_at = job.claimed_at;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let reader = reader(&shared, "q", &Arc::default());
+    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
+    assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    assert_eq!(store.rows()[0].acquired_token, None);
+}
+
+/// As where a route holds up what was sent for longer than its sender waits. Nothing of the row has
+/// run, and it would be condemned.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
+    for stopped in [false, true] {
+        let store = holding(1).await;
+        let mut job = claimed_suspect(&store).await;
+        let claimed_at = job.claimed_at;
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.on_its_way.store(true, Ordering::SeqCst);
+        let reader = reader(&shared, "q", &Arc::default());
+        let lease = Settling::of(&reader, &job).lease;
+        if stopped {
+            job.deadline = Instant::now() + HOUR;
+            shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
+        }
+        let other = async {
+            if stopped {
+                sleep(TTL / 4).await;
+                shared.stop.cancel();
+                shared.cut_off.cancel();
+            } else {
+                while shared.store.asked.releases.load(Ordering::SeqCst) == 0 {
+                    sleep(TTL / 100).await;
+                }
+                assert_eq!(shared.quiet.begun(), 0, "nothing runs");
+            }
+        };
+        let delivery = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None);
+        let (settled, ()) = tokio::join!(delivery, other);
+        settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+        let mark = Extend { lease, token: new_alone_token() };
+        assert_eq!(store.extend(&[mark]).await.unwrap(), [false]);
+        let row = store.rows().remove(0);
+        assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if not begun");
+    }
+}
+
+/// Nobody waits for what it is marked as, but its worker: the first try may have landed.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_other_and_no_stop() {
+    let store = holding(2).await;
+    // Whoever claimed it first has died.
+    let died = claimed(&store, 1).await.remove(0).claimed.row.id;
+    sleep(2 * TTL).await;
+    let mut jobs = claimed_for_long(&store, 2).await;
+    jobs.sort_by_key(|job| job.claimed.row.id != died);
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let (reader, begun) = (reader(&shared, "q", &Arc::default()), Instant::now());
+    let run = |job| deliver(&shared, &reader, smallvec::smallvec![job], begun, None);
+    let (suspect, other) = (run(jobs.remove(0)), run(jobs.remove(0)));
+    let others = async {
+        sleep(TTL / 40).await;
+        shared.store.asked.locked.store(died, Ordering::SeqCst);
+        other.await;
+        assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+        shared.stop.cancel();
+        sleep(TTL).await;
+        shared.cut_off.cancel();
+        Instant::now()
+    };
+    let (settled, cut_off) = tokio::join!(suspect, others);
+    assert!(cut_off.elapsed() < TTL, "the drain is over");
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    let row = store.rows().into_iter().find(|row| row.id == died).unwrap();
+    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
+}
