@@ -172,7 +172,8 @@ impl Inbox {
     }
 
     /// The rows that a worker had are dealt with, so many in one run of this length, if it was
-    /// one: what was given back, or had expired, tells nothing of the handler. The next one if it is there: a handler of batches asks [`Inbox::next`].
+    /// one: what was given back, or had expired, tells nothing of the handler. The next one if it
+    /// is there: a handler of batches asks [`Inbox::next`].
     ///
     /// And whether that woke the claimer, or another worker: they have to run though the next
     /// handler may block.

@@ -23,6 +23,8 @@ const REST: Duration = Duration::from_millis(10);
 const SAME: Duration = Duration::from_millis(100);
 /// What a claim says of a row whose lease is over, but which it could not take.
 const SOON: Duration = Duration::from_millis(100);
+/// So many such answers may follow one another until the looks get more seldom, and never more
+/// seldom than this: what else is to come, such a row hides.
 const STUCK: u32 = 5;
 const LONG: Duration = Duration::from_secs(1);
 /// Who tries again after a failure takes others along that would do so within this time:

@@ -10,11 +10,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::Job;
+use super::locked::ANSWERED;
 use super::lost::LAST_TRY;
 use super::results::Sender;
 use super::settle::Settlement;
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
-use super::{Reader, Shared, claimer, deliver};
+use super::{Engine, Reader, Settings, Shared, claimer, deliver};
 use crate::extract::States;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -89,6 +90,24 @@ async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started(
     };
     let (ran, ()) = tokio::join!(run(&shared, |it| it.ack(AckPolicy::AckFirst), jobs), drain);
     assert_eq!((ran, store.rows().len()), ((0, 0), 1));
+}
+
+/// Its rows would stay leased, and keep the delivery.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_the_rows_of_a_claim_that_is_answered_when_handlers_had_their_time() {
+    let (store, second) = (holding(1).await, Duration::from_secs(1));
+    let shared = Unanswered::new(&store, Claims::Late(8 * second)).shared();
+    shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
+    let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
+    let settings = Settings { drain_timeout: second, sample_every: None };
+    let (states, counts) = (States::default(), Stats::default());
+    let none = None::<fn() -> Unanswered>;
+    let mut engine = Engine::start(shared, vec![subscriber], &states, &counts, settings, none);
+    sleep(second / 2).await;
+    let drained = engine.drain().await;
+    assert!(drained.is_ok(), "{drained:?}");
+    let row = store.rows().remove(0);
+    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0));
 }
 
 /// How long the claims of twenty subscribers take to end that went on for so long.

@@ -41,6 +41,8 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Copy)]
 pub(super) enum Claims {
     Answered,
+    /// After this long.
+    Late(Duration),
     Unanswered,
     /// A deadlock, or a busy file.
     Refused,
@@ -128,6 +130,10 @@ impl Store for Unanswered {
         self.asked.claims.fetch_add(1, Ordering::SeqCst);
         match self.claims {
             Claims::Answered => self.rows.claim(claims).await,
+            Claims::Late(time) => {
+                sleep(time).await;
+                self.rows.claim(claims).await
+            }
             Claims::Unanswered => away(),
             Claims::UnansweredOnOneConnection => {
                 let _held = self.asked.connection.lock().await;

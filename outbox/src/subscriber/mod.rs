@@ -308,7 +308,8 @@ impl Subscriber {
     /// The engine measures how fast the handler is, and claims only what will be started
     /// within 100 ms, or half of a shorter lease: of slow handlers one row waits, and none where
     /// runs take so long that its lease would run out meanwhile. Until the first run has
-    /// ended as many wait as run at once, 10 at least. What has waited for two thirds of its lease is given back.
+    /// ended as many wait as run at once, 10 at least. What has waited for two thirds of its lease
+    /// is given back.
     #[must_use]
     pub fn fetch_batch(mut self, rows: usize) -> Self {
         self.options.fetch_batch = rows;

@@ -12,7 +12,7 @@ use outbox::{Outgoing, TableNames};
 use outbox_tests::backend::unique;
 use outbox_tests::wait::soon;
 use sqlx::postgres::PgListener;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps};
 
@@ -154,6 +154,25 @@ async fn a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped(
     woken(&mut wakes, &queue).await;
 }
 
+/// Whoever falls asleep while it goes on looks once, and then when it is over: each look that is
+/// told makes a claim.
+async fn a_transaction_that_goes_on_wakes_nobody_again_and_again(b: Postgres) {
+    let queue = unique("q");
+    let mut tx = b.begin().await;
+    b.publisher().send(&mut tx, Outgoing::new(&*queue, &1)).await.unwrap();
+    let mut wakes = asleep_on(b.store(), &queue).await;
+    for _ in 0..3 {
+        woken(&mut wakes, &queue).await;
+        wakes.sleep_on(&[]).await.unwrap();
+        wakes.sleep_on(&[&queue]).await.unwrap();
+    }
+    woken(&mut wakes, &queue).await;
+    let again = timeout(Duration::from_millis(300), woken(&mut wakes, &queue)).await;
+    assert!(again.is_err(), "there is nothing new");
+    b.commit(tx).await;
+    woken(&mut wakes, &queue).await;
+}
+
 /// As an old primary whose address now leads to another server.
 async fn a_server_that_takes_no_writes_is_not_listened_to(b: Postgres) {
     let fenced = b.with_settings([("default_transaction_read_only", "on")]);
@@ -182,6 +201,7 @@ mod channel {
         the_channel_is_the_table_s_name_as_it_is,
         any_wake_of_another_program_is_only_a_hint,
         a_look_for_what_was_published_unnoticed_is_made_again_if_it_is_dropped,
+        a_transaction_that_goes_on_wakes_nobody_again_and_again,
         a_server_that_takes_no_writes_is_not_listened_to,
     }
 }

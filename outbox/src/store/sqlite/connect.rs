@@ -41,9 +41,9 @@ const LOG_BYTES: &str = "16777216";
 /// ```
 ///
 /// # Errors
-/// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone, and `mode=memory`, is a
-/// database for each connection, which goes with it), names one as `file:shop.db` or cannot be read, or the
-/// file cannot be opened.
+/// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone, and `mode=memory`,
+/// is a database for each connection, which goes with it), names one as `file:shop.db` or cannot
+/// be read, or the file cannot be opened.
 ///
 /// # Cancel safety
 /// A dropped call may have made the file.
