@@ -21,6 +21,7 @@ use crate::store::statements;
 const TABLE_MODES: &[&str] =
     &["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
 /// Of transactions that have used it.
+#[cfg(feature = "cli")]
 const ALL_MODES: &[&str] = &[
     "AccessShareLock",
     "RowShareLock",
