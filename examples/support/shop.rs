@@ -94,31 +94,41 @@ impl Shop {
         Ok(app.names(self.names()?))
     }
 
-    /// Writes an order and its message in one transaction.
+    /// Writes an order and its message in one transaction, and says how many orders that were.
     pub async fn place(
         &self,
         id: i64,
         queue: &str,
         message: &impl Serialize,
         commit: bool,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<u64> {
         let publisher = Publisher::new(self.names()?);
         let insert = "INSERT INTO orders (id) VALUES ($1)";
-        match self {
+        let placed = match self {
             Self::Sqlite(pool, _) => {
                 let mut tx = outbox::sqlite::begin(pool).await?;
-                sqlx::query(insert).bind(id).execute(&mut *tx).await?;
+                let placed = sqlx::query(insert).bind(id).execute(&mut *tx).await?.rows_affected();
                 publisher.publish(&mut tx, queue, message).await?;
-                if commit { tx.commit().await? } else { tx.rollback().await? }
+                if commit {
+                    tx.commit().await?
+                } else {
+                    tx.rollback().await?
+                }
+                placed
             }
             Self::Postgres(pool, _) => {
                 let mut tx = pool.begin().await?;
-                sqlx::query(insert).bind(id).execute(&mut *tx).await?;
+                let placed = sqlx::query(insert).bind(id).execute(&mut *tx).await?.rows_affected();
                 publisher.publish(&mut tx, queue, message).await?;
-                if commit { tx.commit().await? } else { tx.rollback().await? }
+                if commit {
+                    tx.commit().await?
+                } else {
+                    tx.rollback().await?
+                }
+                placed
             }
-        }
-        Ok(())
+        };
+        Ok(placed)
     }
 
     pub async fn count(&self, table: &str) -> anyhow::Result<i64> {

@@ -151,13 +151,13 @@ pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()>
     Ok(pool.migrate(names).await?)
 }
 
-/// Compares the tables with what the library needs: columns, types, nullability,
-/// indexes, the lease CHECK, PostgreSQL's encoding, and with `autovacuum` its vacuum
-/// settings; whether they are partitioned or inherited from, and the table of pauses; on SQLite
-/// also that the outbox is STRICT and counts its ids up, and on PostgreSQL, for a role that may
-/// claim, that it may settle and bury, and for any that no row-level security is active. Of the outbox and, if `names` has one,
-/// of the dead-letter table. Extra indexes are fine, and extra columns that may be NULL or have
-/// a default.
+/// Compares the tables with what the library needs, of the outbox and, if `names` has one, of
+/// the dead-letter table: columns, types, nullability, indexes, the lease CHECK, PostgreSQL's
+/// encoding, whether they are partitioned or inherited from, and the table of pauses; with
+/// `autovacuum` also the vacuum settings of the outbox; on SQLite also that the outbox is STRICT
+/// and counts its ids up, and on PostgreSQL, for a role that may claim, that it may settle and
+/// bury, and for any that no row-level security is active. Extra indexes are fine, and extra
+/// columns that may be NULL or have a default.
 ///
 /// # Errors
 /// [`Error::Schema`](crate::Error::Schema) with every difference at once and the

@@ -35,6 +35,7 @@ pub(crate) struct Trail {
     trace: Option<Trace>,
     /// As the message that is handled has it.
     inbound: Option<String>,
+    of_message: bool,
 }
 
 /// Runs a future whose publishes share a first tracking id, that of the request
@@ -104,9 +105,16 @@ impl Trail {
         CURRENT.try_with(read).unwrap_or_default()
     }
 
-    /// Nothing is inherited.
-    pub(crate) fn is_none(&self) -> bool {
-        self.ids.is_empty() && self.correlation_id.is_none() && self.trace.is_none()
+    /// Whether it is that of one message that is being handled, or of a scope in there.
+    pub(crate) fn is_of_message(&self) -> bool {
+        self.of_message
+    }
+
+    /// A scope in a batch or in a task, as it goes on from one message.
+    pub(crate) fn after(self, message: &Self) -> Self {
+        let mut trail = message.clone();
+        trail.ids.extend(self.ids);
+        trail
     }
 
     /// Of a message that is being handled: what it publishes is its child.
@@ -114,7 +122,7 @@ impl Trail {
         let trace = Trace::read(headers).map(Trace::child);
         let inbound = trace.as_ref().and_then(|_| headers.get(TRACEPARENT)).map(str::to_owned);
         let correlation_id = Some(correlation_id).filter(|id| is_inherited(id));
-        Self { ids: ids(headers), correlation_id, trace, inbound }
+        Self { ids: ids(headers), correlation_id, trace, inbound, of_message: true }
     }
 
     pub(crate) fn correlation_id(&self) -> Option<&str> {

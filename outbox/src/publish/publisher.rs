@@ -96,7 +96,7 @@ impl Publisher {
     fn trail(&self) -> Trail {
         let current = Trail::current();
         match &self.delivery {
-            Some(delivery) if current.is_none() => delivery.trail().clone(),
+            Some(delivery) if !current.is_of_message() => current.after(delivery.trail()),
             _ => current,
         }
     }

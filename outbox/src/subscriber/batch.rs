@@ -100,7 +100,7 @@ pub trait IntoOutcomes {
 
 impl IntoOutcomes for () {
     fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        BatchOutcome::default().into_outcomes(deliveries)
+        deliveries.iter().map(|context| returned((), context)).collect()
     }
 }
 
@@ -112,7 +112,8 @@ impl IntoOutcomes for Outcome {
 
 impl IntoOutcomes for BatchOutcome {
     fn into_outcomes(mut self, deliveries: &[Context]) -> Vec<HandlerResult> {
-        let of = |context| self.0.remove(&claim(context)).unwrap_or_else(|| returned((), context));
+        let unnamed = |context| returned(Outcome::Ack, context);
+        let of = |context| self.0.remove(&claim(context)).unwrap_or_else(|| unnamed(context));
         deliveries.iter().map(of).collect()
     }
 }

@@ -243,8 +243,32 @@ async fn a_panic_is_each_message_s() {
 
 #[tokio::test]
 async fn ack_first_deletes_the_batch_before_it_runs() {
-    let failing = Subscriber::batches("it", "q", 3, |_| async { Err::<(), _>("too late") });
+    let runs = Arc::<Mutex<Vec<_>>>::default();
+    let told = Arc::clone(&runs);
+    let failing = Subscriber::batches("it", "q", 3, move |batch: Vec<Context>| {
+        let rows = batch[0].state::<TestBroker>().unwrap().rows().len();
+        told.lock().unwrap().push((batch.len(), rows));
+        async { Err::<(), _>("too late") }
+    });
     let broker = TestBroker::with([failing.ack(AckPolicy::AckFirst)]);
+    let broker = broker.clone().state(broker);
     broker.publish_batch(numbers("q", 1..=3)).await.unwrap();
+    assert_eq!(*runs.lock().unwrap(), [(3, 0)]);
     assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
+}
+
+#[tokio::test]
+async fn under_manual_an_outcome_of_a_batch_is_a_word_for_those_it_does_not_name() {
+    let subscriber = Subscriber::batches("it", "q", 3, |batch: Vec<Context>| async move {
+        let mut outcome = BatchOutcome::default();
+        outcome.set(&batch[1], Err::<(), _>("as told"));
+        outcome
+    });
+    let broker = TestBroker::with([subscriber.ack(AckPolicy::Manual).retry(NoRetry)]);
+    broker.publish_batch(numbers("q", 1..=3)).await.unwrap();
+    assert_eq!(only_letter(&broker).payload, b"2"[..]);
+    let silent = Subscriber::batches("it", "q", 3, |_| async {}).ack(AckPolicy::Manual);
+    let broker = TestBroker::with([silent]);
+    broker.publish_batch(numbers("q", 1..=3)).await.unwrap();
+    assert_eq!(broker.dlq_rows().len(), 3);
 }

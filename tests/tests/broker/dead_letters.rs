@@ -132,11 +132,10 @@ async fn letters_are_listed_oldest_first_and_each_once() {
 }
 
 #[tokio::test]
-async fn the_reasons_are_the_three_words_of_the_column() {
-    let words =
-        [FailureReason::MaxDeliveries, FailureReason::RetryTerminal, FailureReason::Rejected];
-    let words = words.map(FailureReason::as_str);
-    assert_eq!(words, ["max_deliveries", "retry_terminal", "rejected"]);
+async fn the_reasons_are_the_four_words_of_the_column() {
+    use FailureReason::{Expired, MaxDeliveries, Rejected, RetryTerminal};
+    let words = [MaxDeliveries, RetryTerminal, Rejected, Expired].map(FailureReason::as_str);
+    assert_eq!(words, ["max_deliveries", "retry_terminal", "rejected", "expired"]);
 }
 
 #[tokio::test]

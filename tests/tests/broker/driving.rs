@@ -203,15 +203,22 @@ async fn one_live_row_a_timer_name() {
 #[tokio::test]
 async fn a_timer_that_is_moved_again_and_again_expires_from_its_last_move() {
     let hour = 3600 * SECOND;
-    let broker = TestBroker::with([it(|| ())]);
+    let (told, mut created) = tokio::sync::mpsc::unbounded_channel();
+    let telling = Subscriber::new("it", "q", move |ctx: Context| {
+        std::future::ready(told.send(ctx.created_at()).unwrap())
+    });
+    let broker = TestBroker::with([telling]);
+    let mut moved = broker.now();
     let call = |n| timer(n, 3600).expires_in(2 * hour).on_conflict(TimerConflict::Extend);
     for n in 0..5 {
+        moved = broker.now();
         broker.publish_with(call(n)).await.unwrap();
         broker.advance(hour - SECOND).await;
     }
     assert_eq!(runs(&broker), 0);
     broker.run_until_idle().await;
     assert!(broker.dlq_rows().is_empty(), "{:?}", broker.dlq_rows());
+    assert_eq!(created.try_recv().unwrap(), moved);
     assert_eq!(broker.calls("it")[0].json::<u64>().unwrap(), 4);
 }
 

@@ -10,6 +10,14 @@ type Seen = Arc<Mutex<Vec<String>>>;
 
 #[subscriber(["first", "second"])]
 async fn curious(n: u64, State(seen): State<Seen>, context: Context, headers: Headers) {
+    assert_eq!(context.payload(), n.to_string().as_bytes());
+    assert_eq!(context.payload_bytes(), context.payload());
+    assert_eq!(context.headers(), &headers);
+    assert!(!context.cancelled().is_cancelled());
+    assert!(context.lease_deadline() > tokio::time::Instant::now());
+    let broker = context.state::<TestBroker>().unwrap();
+    assert_eq!(context.created_at(), broker.rows()[0].created_at);
+    // After what it asserts: its panic would be a run that is tried again.
     seen.lock().unwrap().push(format!(
         "{n} {} {} {} {} {} {:?} {:?} {}",
         context.id(),
@@ -21,17 +29,13 @@ async fn curious(n: u64, State(seen): State<Seen>, context: Context, headers: He
         headers.get("tenant"),
         context.correlation_id(),
     ));
-    assert_eq!(context.payload(), n.to_string().as_bytes());
-    assert_eq!(context.payload_bytes(), context.payload());
-    assert_eq!(context.headers(), &headers);
-    assert!(!context.cancelled().is_cancelled());
-    assert!(context.lease_deadline() > tokio::time::Instant::now());
 }
 
 #[tokio::test]
 async fn context_headers_and_state_are_those_of_the_delivery() {
     let seen = Seen::default();
     let broker = TestBroker::with([curious::subscriber()]).state(Arc::clone(&seen));
+    let broker = broker.clone().state(broker);
     let message = Outgoing::new("first", &7).header("tenant", "acme").correlation_id("c-9");
     broker.publish_with(message).await.unwrap();
     let message = Outgoing::new("second", &8).timer_id("t").correlation_id("c-10");

@@ -167,3 +167,56 @@ async fn without_dead_letters_what_expired_is_deleted() {
     broker.run_until_idle().await;
     assert!(broker.rows().is_empty() && runs(&broker) == 0);
 }
+
+/// In a batch and in a task no message is the one being handled: what the publisher of one of
+/// them publishes in a scope goes on from that one all the same.
+#[tokio::test]
+async fn a_scope_in_a_batch_or_a_task_goes_on_from_whose_publisher_it_uses() {
+    let pool = outbox::sqlite::connect("sqlite::memory:").await.unwrap();
+    outbox::migrate(&pool).await.unwrap();
+    let scoped = {
+        let pool = pool.clone();
+        move |ctx: Context| {
+            let pool = pool.clone();
+            async move {
+                let mut tx = outbox::sqlite::begin(&pool).await.unwrap();
+                let publish = async {
+                    let scope = tracking_ids();
+                    ctx.publisher().publish(&mut tx, "next", &scope).await.unwrap();
+                };
+                tracking(publish).await;
+                tx.commit().await.unwrap();
+            }
+        }
+    };
+    let in_batch = {
+        let scoped = scoped.clone();
+        Subscriber::batches("batches", "batches", 2, move |batch: Vec<Context>| {
+            scoped(batch[1].clone())
+        })
+    };
+    let in_task = Subscriber::new("tasks", "tasks", move |ctx: Context| {
+        let task = tokio::spawn(scoped(ctx));
+        async { task.await.unwrap() }
+    });
+    let broker = TestBroker::with([in_batch, in_task]);
+    let message = |queue: &str| {
+        let trace = format!("00-{TRACE}-b7ad6b7169203331-01");
+        Outgoing::new(queue, &7).correlation_id("the work").header("traceparent", trace)
+    };
+    broker.publish_batch([message("batches"), message("batches")]).await.unwrap();
+    broker.publish_with(message("tasks")).await.unwrap();
+    let rows = sqlx::query_as("SELECT payload, headers FROM outbox ORDER BY id");
+    let rows: Vec<(Vec<u8>, String)> = rows.fetch_all(&pool).await.unwrap();
+    assert_eq!(rows.len(), 2);
+    for ((scope, headers), call) in rows.iter().zip(["batches", "tasks"]) {
+        let of_message = &broker.calls(call)[usize::from(call == "batches")].headers;
+        let [scope]: [String; 1] = serde_json::from_slice(scope).unwrap();
+        let headers: serde_json::Value = serde_json::from_str(headers).unwrap();
+        let ids = headers["outbox-tracking-ids"].as_str().unwrap();
+        let chain = format!("{},{scope},", of_message.get("outbox-tracking-ids").unwrap());
+        assert!(ids.starts_with(&chain), "{call}: {ids} begins with {chain}");
+        assert_eq!(headers["correlation_id"], "the work");
+        assert!(headers["traceparent"].as_str().unwrap().contains(TRACE));
+    }
+}
