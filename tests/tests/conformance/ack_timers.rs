@@ -6,7 +6,9 @@ use std::time::Duration;
 use outbox::testing::store::{Landed, Lease, Store, ack_publishing};
 use outbox::{Outgoing, Published, TimerConflict};
 
-use crate::bench::{Bench, Steps, TTL, about, refenced, retry};
+use outbox_tests::wait::eventually;
+
+use crate::bench::{Bench, Postgres, SqlBench, Steps, TTL, about, refenced, retry};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -188,6 +190,81 @@ async fn each_queue_has_its_own_names<B: Bench>(b: B) {
     ack(&b, lease, vec![other, timer(3, HOUR)]).await;
     let queues: Vec<_> = b.rows().await.into_iter().map(|row| row.queue).collect();
     assert_eq!(queues, ["timers", "others"]);
+}
+
+/// Acks a row that publishes this, while a transaction is open that commits when it is waited for.
+async fn ack_behind(
+    b: &Postgres,
+    mut tx: <Postgres as Bench>::Tx,
+    message: impl Fn() -> Outgoing,
+) -> Landed {
+    let lease = handled(b).await;
+    // It gives way after half a second: to be asked again.
+    let ack = async {
+        loop {
+            let acks = [(lease, vec![message()])];
+            match ack_publishing(b.store(), b.publisher(), acks).await {
+                Err(late) if late.transient => {}
+                answer => return answer.unwrap(),
+            }
+        }
+    };
+    let pid = sqlx::query_scalar("SELECT pg_backend_pid()");
+    let pid: i32 = pid.fetch_one(&mut *tx).await.unwrap();
+    let commit = async {
+        let waiting = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE {pid} = ANY(pg_blocking_pids(pid))"
+        );
+        eventually("the ack waits", async || b.number(&waiting).await > 0).await;
+        b.commit(tx).await;
+    };
+    tokio::join!(ack, commit).0
+}
+
+/// What it waits for is not in the table yet where it looks.
+async fn a_name_that_is_taken_while_an_ack_waits_stays_theirs(b: Postgres) {
+    for (conflict, delay) in [(TimerConflict::Ignore, HOUR * 2), (TimerConflict::Extend, HOUR / 2)]
+    {
+        let mut tx = b.begin().await;
+        b.publisher().send(&mut tx, timer(1, HOUR)).await.unwrap();
+        let message = || timer(2, delay).on_conflict(conflict);
+        assert_eq!(ack_behind(&b, tx, message).await, [true]);
+        let rows = b.rows().await;
+        assert_eq!((rows.len(), &*rows[0].payload), (1, &b"1"[..]));
+        about(b.due_in(rows[0].id).await, HOUR);
+        b.execute("DELETE FROM outbox").await;
+    }
+}
+
+async fn a_timer_that_is_set_while_an_ack_waits_is_moved(b: Postgres) {
+    let mut tx = b.begin().await;
+    b.publisher().send(&mut tx, timer(1, HOUR)).await.unwrap();
+    assert_eq!(ack_behind(&b, tx, || extending(2, HOUR * 2)).await, [true]);
+    let rows = b.rows().await;
+    assert_eq!((rows.len(), &*rows[0].payload), (1, &b"2"[..]));
+    about(b.due_in(rows[0].id).await, HOUR * 2);
+}
+
+async fn a_timer_that_is_claimed_while_an_ack_waits_stays_theirs(b: Postgres) {
+    let id = b.send(timer(1, HOUR)).await.id().unwrap();
+    let mut tx = b.begin().await;
+    let claim = "UPDATE outbox SET acquired_at = now(), acquired_token = gen_random_uuid()";
+    sqlx::query(claim).execute(&mut *tx).await.unwrap();
+    assert_eq!(ack_behind(&b, tx, || extending(2, HOUR * 2)).await, [true]);
+    let row = b.row(id).await;
+    assert_eq!((&*row.payload, row.token.is_some()), (&b"1"[..], true));
+    about(b.due_in(id).await, HOUR);
+}
+
+mod behind_others {
+    use super::*;
+
+    cases! {
+        postgres only, "elsewhere nobody's transaction is waited for in the midst of a statement":
+        a_name_that_is_taken_while_an_ack_waits_stays_theirs,
+        a_timer_that_is_set_while_an_ack_waits_is_moved,
+        a_timer_that_is_claimed_while_an_ack_waits_stays_theirs,
+    }
 }
 
 cases! {

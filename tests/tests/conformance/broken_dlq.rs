@@ -140,22 +140,46 @@ async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     assert_eq!((b.rows().await, b.letters().await.len()), (before, 1));
 }
 
-/// The row that it is returned for is all that is left of it.
+/// The row that it is returned for is all that is left of it, and nobody is told what became of a
+/// timer of its.
 async fn a_returned_message_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     b.put_many("q", 2).await;
     let leases = b.take_many("q", 2).await;
     leave_out(&b, "outbox").await;
     let before = b.rows().await;
     let to = |queue| Outgoing::new(queue, &1);
-    let acks = [(leases[0], vec![to("x")]), (leases[1], vec![to("y"), to("poison")])];
-    let error = ack_publishing(b.store(), b.publisher(), acks).await.unwrap_err();
-    assert!(!error.transient && error.to_string().contains("trigger"), "{error}");
-    assert_eq!(b.rows().await, before);
-    // A timer that is left out may be a live one's.
-    let acks = leases.into_iter().zip([to("x"), to("poison").timer_id("t")]);
-    let acks = acks.map(|(lease, message)| (lease, vec![message]));
-    assert_eq!(ack_publishing(b.store(), b.publisher(), acks).await.unwrap(), [true, true]);
-    assert_eq!(b.rows().await.len(), 1);
+    let timer = || to("poison").timer_id("t");
+    for messages in [
+        vec![to("y"), to("poison")],
+        vec![to("y"), timer()],
+        vec![to("y").timer_id("t"), timer()],
+        vec![timer().on_conflict(TimerConflict::Extend)],
+    ] {
+        let acks = [(leases[0], vec![to("x")]), (leases[1], messages)];
+        let error = ack_publishing(b.store(), b.publisher(), acks).await.unwrap_err();
+        assert!(!error.transient && error.to_string().contains("trigger"), "{error}");
+        assert_eq!(b.rows().await, before);
+    }
+}
+
+/// As one that comes while nothing leaves it out.
+async fn a_returned_timer_of_a_live_one_is_no_message_that_a_trigger_leaves_out<B: SqlBench>(b: B) {
+    let timer = || Outgoing::new("poison", &1).timer_id("t");
+    b.send(timer()).await;
+    let live = b.rows().await;
+    leave_out(&b, "outbox").await;
+    b.put_many("q", 2).await;
+    let leases = b.take_many("q", 2).await;
+    let ack = async |lease, message| {
+        let acks = [(lease, vec![message])];
+        ack_publishing(b.store(), b.publisher(), acks).await.unwrap()
+    };
+    assert_eq!(ack(leases[0], timer()).await, [true]);
+    // Somebody works on it.
+    b.take("poison").await;
+    let moved = timer().delay(TTL).on_conflict(TimerConflict::Extend);
+    assert_eq!(ack(leases[1], moved).await, [true]);
+    assert_eq!(b.rows().await.len(), live.len());
 }
 
 async fn a_published_message_that_a_trigger_leaves_out_is_no_duplicate<B: SqlBench>(b: B) {
@@ -191,6 +215,7 @@ mod on_databases {
         databases only, "memory has no triggers":
         a_letter_that_a_trigger_leaves_out_is_not_lost,
         a_returned_message_that_a_trigger_leaves_out_is_not_lost,
+        a_returned_timer_of_a_live_one_is_no_message_that_a_trigger_leaves_out,
         a_published_message_that_a_trigger_leaves_out_is_no_duplicate,
     }
 }

@@ -15,12 +15,12 @@ use crate::extract::Begun;
 use crate::hex::hex;
 use crate::message::Row;
 use crate::message::row::{delay_micros, to_micros};
-use crate::publish::{Due, Prepared, Published, sealed, unwritten};
+use crate::publish::{Due, Prepared, Published, left_out, sealed, unwritten};
 use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
     pub(crate) struct PublishSql in "sql" {
-        insert, extend_timer, insert_batch, cancel_timer, pending, ack, extend,
+        insert, extend_timer, insert_batch, timer_held, cancel_timer, pending, ack, extend,
     }
 }
 
@@ -147,6 +147,30 @@ pub(super) async fn insert_many(
             }
             None => unwritten(message.timer_id.is_some(), "publish a batch")?,
         });
+    }
+    Ok(published)
+}
+
+/// Publishes what handlers returned. They are not told of a duplicate, so it has to be one: a timer
+/// that is not written, and whose name nobody holds, would be lost with the row it is returned for.
+pub(super) async fn insert_returned(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    messages: &[&Prepared],
+) -> Result<Vec<Published>, StoreError> {
+    let published = insert_many(&mut *connection, sql, messages).await?;
+    for (message, published) in messages.iter().zip(&published) {
+        if *published == Published::Duplicate {
+            let held = query(&sql.timer_held)
+                .bind(message.queue.clone())
+                .bind(message.timer_id.clone())
+                .bind(message.extend)
+                .fetch_optional(&mut *connection)
+                .await;
+            if held.map_err(failed("look for a timer"))?.is_none() {
+                return Err(left_out("ack and publish"));
+            }
+        }
     }
     Ok(published)
 }

@@ -9,7 +9,7 @@ use sqlx::{Sqlite, Transaction};
 
 use super::SqliteStore;
 use super::batch::Batch;
-use super::publish::insert_many;
+use super::publish::insert_returned;
 use crate::error::StoreError;
 use crate::message::row::{delay_micros, to_micros};
 use crate::publish::Prepared;
@@ -32,7 +32,7 @@ impl SqliteStore {
         let (mut tx, landed) = self.written(ACTION, &self.0.batches.ack, &rows).await?;
         let held = acks.iter().zip(&landed).filter(|&(_, &hit)| hit);
         let messages: Vec<&Prepared> = held.flat_map(|(handled, _)| handled.messages).collect();
-        let published = insert_many(&mut tx, &self.0.publish, &messages).await?;
+        let published = insert_returned(&mut tx, &self.0.publish, &messages).await?;
         tx.commit().await.map_err(|error| StoreError::new(ACTION, error, true))?;
         let mut inserted = BTreeMap::<&str, usize>::new();
         for (message, published) in messages.into_iter().zip(published) {
