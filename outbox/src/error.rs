@@ -3,6 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use sqlx::error::DatabaseError;
+
 /// Any error, boxed.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// A result with the library's error.
@@ -176,7 +179,7 @@ pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
 
 #[cfg(feature = "postgres")]
 pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    let code = error.as_database_error().and_then(DatabaseError::code);
     code.is_some_and(|code| codes.contains(&&*code))
 }
 
@@ -184,13 +187,19 @@ pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
 /// again when whoever listens in an open transaction ends it.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn wakes_no_more(error: &sqlx::Error) -> bool {
+    let refused = error.as_database_error();
+    refused.is_some_and(|refused| is_from(refused, "54000", "PreCommit_Notify"))
+}
+
+/// Whether PostgreSQL refuses with this code in this function of its own: messages are in the
+/// language of the server.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn is_from(refused: &(dyn DatabaseError + 'static), code: &str, routine: &str) -> bool {
     #[cfg(feature = "postgres")]
-    if let sqlx::Error::Database(refused) = error
-        && let Some(refused) = refused.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
-    {
-        return refused.code() == "54000" && refused.routine() == Some("PreCommit_Notify");
+    if let Some(refused) = refused.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        return refused.code() == code && refused.routine() == Some(routine);
     }
-    let _ = error;
+    let _ = (refused, code, routine);
     false
 }
 
@@ -205,7 +214,7 @@ struct Explained {
 
 /// What a database cannot know of an error.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn cause(action: &str, refused: &dyn sqlx::error::DatabaseError) -> Option<&'static str> {
+fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'static str> {
     const OWNERS: [&str; 3] = ["migrate", crate::dlq::CUT, crate::dlq::DROP];
     const MIGRATE: &str =
         "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables";
@@ -220,6 +229,10 @@ fn cause(action: &str, refused: &dyn sqlx::error::DatabaseError) -> Option<&'sta
         // SQLite has one code for all such.
         "1" if refused.message().starts_with("no such table") => MIGRATE,
         "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
+        "42501" if is_from(refused, "42501", "ExecWithCheckOptions") => {
+            "a policy of row-level security refuses it (see docs/operations.md); `outbox check` \
+             as the same role names the table"
+        }
         "42501" if OWNERS.contains(&action) || refused.message().starts_with("must be owner") => {
             "it takes the owner of the tables, who may `CREATE` in their schema too; run it as \
              that role"

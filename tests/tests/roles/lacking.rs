@@ -2,7 +2,7 @@
 
 use outbox::ops::Operator;
 use outbox::schema::validate_schema;
-use outbox::{App, Context, Error, Subscriber};
+use outbox::{App, Context, Error, Publisher, Subscriber};
 use outbox_tests::db::Db;
 use sqlx::postgres::PgPool;
 
@@ -99,6 +99,28 @@ async fn policies_that_decide_for_a_role_are_told(db: &Db) {
     granted.end(&[&pool]).await;
 }
 
+/// None of its rights lacks.
+async fn what_a_policy_refuses_is_not_told_as_a_right_that_lacks(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.producer();
+    let publisher = Publisher::new(db.names.clone());
+    db.exec(
+        "ALTER TABLE outbox ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY mine ON outbox USING (true) WITH CHECK (queue = 'mine')",
+    )
+    .await;
+    for (queue, refused) in [("mine", false), ("theirs", true)] {
+        let mut tx = pool.begin().await.unwrap();
+        let published = publisher.publish(&mut tx, queue, &1).await;
+        assert_eq!(published.is_err(), refused, "{queue}");
+        let Err(error) = published else { continue };
+        let told = error.to_string();
+        assert!(told.contains("a policy of row-level security refuses it"), "{told}");
+        assert!(!told.contains("print-grants"), "{told}");
+    }
+    granted.end(&[&pool]).await;
+}
+
 /// It may not claim, so nothing is handled in its name.
 async fn an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers(db: &Db) {
     let granted = Granted::new(db, &db.names, false).await;
@@ -114,5 +136,6 @@ outbox_tests::on_postgres!(
     a_consumer_that_may_take_no_id_of_a_letter_does_not_start,
     nor_one_that_may_take_none_of_a_sequence_that_the_column_does_not_own,
     policies_that_decide_for_a_role_are_told,
+    what_a_policy_refuses_is_not_told_as_a_right_that_lacks,
     an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers,
 );
