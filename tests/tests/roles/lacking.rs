@@ -1,5 +1,7 @@
 //! A role that lacks a right of a consumer's does not start one.
 
+use std::collections::HashMap;
+
 use outbox::ops::Operator;
 use outbox::schema::validate_schema;
 use outbox::{App, Context, Error, Publisher, Subscriber};
@@ -121,6 +123,49 @@ async fn what_a_policy_refuses_is_not_told_as_a_right_that_lacks(db: &Db) {
     granted.end(&[&pool]).await;
 }
 
+/// Each for a command, as some write them; and what decides for others.
+async fn policies_that_let_everything_be_are_not_told(db: &Db) {
+    let granted = Granted::new(db, &db.names, false).await;
+    let pool = granted.consumer();
+    let check = async || validate_schema(&pool, &db.names, true).await;
+    let policy = async |table: &str, name: &str, what: &str| {
+        let anew = format!("DROP POLICY IF EXISTS {name} ON {table}; CREATE POLICY {name}");
+        db.exec(format!("{anew} ON {table} {what}")).await;
+    };
+    let all = HashMap::from([
+        ("reads", "FOR SELECT USING (true)"),
+        ("adds", "FOR INSERT WITH CHECK (true)"),
+        ("changes", "FOR UPDATE USING (true)"),
+        ("deletes", "FOR DELETE USING (true)"),
+    ]);
+    for table in ["outbox", "outbox_paused", "outbox_dlq"] {
+        db.exec(format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")).await;
+        for (name, what) in &all {
+            policy(table, name, what).await;
+        }
+    }
+    check().await.unwrap();
+    let producer = &granted.roles.producer;
+    let theirs = format!("AS RESTRICTIVE TO \"{producer}\" USING (queue <> 'other')");
+    policy("outbox", "theirs", &theirs).await;
+    check().await.unwrap();
+    // One of them for less than everything.
+    for (name, instead) in [
+        ("reads", "FOR SELECT USING (queue <> 'other')"),
+        ("adds", "FOR INSERT WITH CHECK (queue <> 'other')"),
+        ("changes", "FOR UPDATE USING (true) WITH CHECK (queue <> 'other')"),
+        ("deletes", "FOR SELECT USING (true)"),
+        ("deletes", "FOR DELETE"),
+        ("adds", "FOR ALL WITH CHECK (queue <> 'other')"),
+    ] {
+        policy("outbox", name, instead).await;
+        check().await.expect_err(instead);
+        policy("outbox", name, all[name]).await;
+        check().await.unwrap();
+    }
+    granted.end(&[&pool]).await;
+}
+
 /// It may not claim, so nothing is handled in its name.
 async fn an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers(db: &Db) {
     let granted = Granted::new(db, &db.names, false).await;
@@ -137,5 +182,6 @@ outbox_tests::on_postgres!(
     nor_one_that_may_take_none_of_a_sequence_that_the_column_does_not_own,
     policies_that_decide_for_a_role_are_told,
     what_a_policy_refuses_is_not_told_as_a_right_that_lacks,
+    policies_that_let_everything_be_are_not_told,
     an_operator_finds_the_tables_as_they_have_to_be_and_starts_no_handlers,
 );
