@@ -189,8 +189,9 @@ impl Start<'_> {
         }
         let render = Arc::clone(&app.render);
         Sinks::begin();
-        app.sinks.serve_process();
-        let mut shared = Shared::new(store, render, app.publisher(), app.sinks.clone());
+        let sinks = app.sinks.of_a_run();
+        sinks.serve_process();
+        let mut shared = Shared::new(store, render, app.publisher(), sinks.clone());
         shared.logs_errors = app.logs_errors;
         let settings = Settings {
             drain_timeout: app.drain_timeout,
@@ -200,8 +201,7 @@ impl Start<'_> {
         let engine = Engine::start(shared, subscribers, &states, &app.stats, settings, Some(anew));
         let life = Life::begin(engine.vitals());
         app.health.begins(&life);
-        let (shutdown, sinks) = (app.shutdown.clone(), app.sinks.clone());
-        Ok(RunningApp::new(Box::new(engine), life, shutdown, sinks))
+        Ok(RunningApp::new(Box::new(engine), life, app.shutdown.clone(), sinks))
     }
 }
 

@@ -119,12 +119,17 @@ impl Sinks {
         PROCESS.reading().clone()
     }
 
+    /// The same, for one run of the app: it leaves the process for itself, not for the next run.
+    pub(crate) fn of_a_run(&self) -> Self {
+        Self(self.0.as_deref().map(Arc::from))
+    }
+
     /// An app with these recorders starts.
     pub(crate) fn serve_process(&self) {
         *PROCESS.writing() = self.clone();
     }
 
-    /// The app with these recorders has stopped: nobody else's messages are theirs.
+    /// The run with these recorders has ended: nobody else's messages are theirs.
     pub(crate) fn leave_process(&self) {
         let mut process = PROCESS.writing();
         let same = |one: &Arc<[Sink]>, other| Arc::ptr_eq(one, other);

@@ -12,6 +12,7 @@ use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::eventually;
 use tokio::time::Instant;
 
+use outbox_tests::backend::unique;
 use outbox_tests::kept::Kept;
 
 on_both!(
@@ -23,6 +24,7 @@ on_both!(
     what_hooks_publish_at_the_end_is_recorded,
     what_was_told_before_the_end_is_recorded_at_the_end,
     a_recorder_goes_with_an_app_that_is_dropped,
+    a_run_in_the_place_of_another_keeps_its_recorders,
 );
 
 async fn every_delivery_is_told_from_its_dispatch_to_its_end(db: &Db) {
@@ -170,7 +172,7 @@ async fn what_hooks_publish_at_the_end_is_recorded(db: &Db) {
     for tries_left in (0..10).rev() {
         let kept = Kept::default();
         // Others of the process are none of its business.
-        let queue = outbox_tests::backend::unique("hook");
+        let queue = unique("hook");
         let slow = {
             let (record, own) = (kept.recorder(), queue.clone());
             move |event: &Event| {
@@ -238,6 +240,28 @@ async fn what_was_told_before_the_end_is_recorded_at_the_end(db: &Db) {
         }
         let cut_off = tries_left > 0 && took >= Duration::from_secs(1);
         assert!(cut_off, "{recorded:?} of 10 each, after {took:?}");
+    }
+}
+
+/// The one before goes when the next one has started already, stopped or not.
+async fn a_run_in_the_place_of_another_keeps_its_recorders(db: &Db) {
+    for stopped in [true, false] {
+        let told = async || {
+            let (kept, queue) = (Kept::default(), unique("anew"));
+            let app = db.app().only([free("it", "q").0]).recorder(kept.recorder());
+            let mut running = app.start().await.unwrap();
+            if stopped {
+                running.stop().await.unwrap();
+            }
+            running = app.start().await.unwrap();
+            db.publish(&queue, 7).await;
+            running.stop().await.unwrap();
+            kept.events().iter().any(
+                |event| matches!(event, Event::Published { queue: told, .. } if **told == *queue),
+            )
+        };
+        // An app of another test may be the last that has started.
+        eventually("what belongs to no app is told to the one that runs", told).await;
     }
 }
 
