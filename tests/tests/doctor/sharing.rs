@@ -51,7 +51,7 @@ async fn a_full_queue_of_notifications_is_told(db: &Db) {
     }
     let report = examine(db.app(), limits).await;
     let found = one(&report, "notify", Severity::Warning);
-    assert!(found.why.contains("every transaction that publishes fails"), "{found:?}");
+    assert!(found.why.contains("commits that notify fail"), "{found:?}");
     assert_eq!(by(&of(db).await, "notify").len(), 0);
 }
 

@@ -16,7 +16,8 @@ fn judge(usage: f64, most: f64, found: &mut Found) -> String {
         found.add(
             severity,
             &shown,
-            "when it is full, every transaction that publishes fails as it commits",
+            "when it is full, commits that notify fail: publishes to queues whose consumers sleep, \
+             until the apps notice; all of them with `OUTBOX_NOTIFY=always`",
             "a session that listens is in a transaction that does not end: the check `snapshots` \
              names old ones, the server's log names its pid; end it by `SELECT pg_terminate_backend(pid)`",
         );
