@@ -110,6 +110,25 @@ async fn a_file_that_is_to_be_there_is_not_made() {
     outbox::sqlite::connect(&there).await.unwrap();
 }
 
+/// As with a folder that this user may not enter. A file in the place of a folder is like that, for
+/// whoever may enter all.
+#[tokio::test]
+async fn a_file_that_nobody_can_look_for_is_not_said_to_be_missing() {
+    let in_the_way = file_in("in-the-way");
+    std::fs::write(in_the_way.strip_prefix("sqlite:").unwrap(), "").unwrap();
+    for file in ["other.db", "folder/other.db"] {
+        let url = format!("{in_the_way}/{file}");
+        let opened = outbox::sqlite::connect(&url).await.unwrap_err();
+        let lazy = sqlx::SqlitePool::connect_lazy(&url).unwrap();
+        let examined = App::sqlite(lazy).only([]).doctor().unwrap().examine().await.unwrap_err();
+        for error in [opened, examined] {
+            let told = error.to_string();
+            assert!(told.contains(file) && told.contains("unable to open"), "{told}");
+            assert!(!told.contains("does not exist"), "{told}");
+        }
+    }
+}
+
 /// Its tables were made, and no other connection sees them.
 #[tokio::test]
 async fn a_pool_whose_database_goes_with_each_connection_is_refused_and_a_shared_one_is_not() {

@@ -119,7 +119,7 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     Ok(opened.map_err(|error| {
         let options = pool.connect_options();
         let file = options.get_filename();
-        let missing = if file.exists() { "" } else { ", which does not exist" };
+        let missing = if is_missing(file) { ", which does not exist" } else { "" };
         let named =
             no_folder(file).unwrap_or_else(|| format!("{}{missing}: {error}", file.display()));
         StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
@@ -131,7 +131,12 @@ pub(super) fn no_folder(file: &Path) -> Option<String> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let why =
         || format!("the folder {} of {} does not exist: make it", folder.display(), file.display());
-    (!folder.exists()).then(why)
+    is_missing(folder).then(why)
+}
+
+/// Of what may not be looked at nobody knows.
+pub(super) fn is_missing(file: &Path) -> bool {
+    matches!(file.try_exists(), Ok(false))
 }
 
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {

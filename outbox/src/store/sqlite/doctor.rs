@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::SqliteRow;
 
-use super::connect::{SHARED_IN_MEMORY, no_folder};
+use super::connect::{SHARED_IN_MEMORY, is_missing, no_folder};
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
@@ -33,7 +33,7 @@ impl SqliteDesk {
         let (file, options) = (self.file(), self.pool().connect_options());
         let name = options.get_filename().to_string_lossy();
         let in_memory = name == ":memory:" || name.starts_with(SHARED_IN_MEMORY);
-        if !in_memory && !file.exists() {
+        if !in_memory && is_missing(&file) {
             let why = no_folder(&file).unwrap_or_else(|| {
                 format!(
                     "the file {} does not exist; `outbox migrate` makes it, unless the URL says \

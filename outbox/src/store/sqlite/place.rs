@@ -1,6 +1,7 @@
 //! Whether the file that is open is still the one of its name.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use sqlx::sqlite::SqliteConnectOptions;
@@ -26,26 +27,63 @@ impl Place {
         self.first.get_or_init(|| {
             // The program may change its folder.
             let name = std::path::absolute(&self.name).ok()?;
-            let numbers = numbers(&name)?;
+            let numbers = numbers(&name).ok()?;
             Some((name, numbers))
         });
     }
 
     /// An app goes on with a file that has no name any more, and nobody sees what it does there.
-    /// The look itself is short: whoever asks has just read the file.
+    /// Where one may not look any more nothing is known. The look itself is short: whoever asks has
+    /// just read the file.
     pub(super) fn is_lost(&self) -> bool {
         let first = self.first.get().and_then(Option::as_ref);
-        first.is_some_and(|(name, first)| numbers(name).as_ref() != Some(first))
+        first.is_some_and(|(name, first)| match numbers(name) {
+            Ok(now) => now != *first,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        })
     }
 }
 
 #[cfg(unix)]
-fn numbers(file: &std::path::Path) -> Option<Numbers> {
+fn numbers(file: &Path) -> io::Result<Numbers> {
     use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
+    std::fs::metadata(file).map(|found| (found.dev(), found.ino()))
 }
 
 #[cfg(not(unix))]
-fn numbers(_: &std::path::Path) -> Option<Numbers> {
-    None
+fn numbers(_: &Path) -> io::Result<Numbers> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_lost_when_it_has_gone_or_is_another_and_not_when_nobody_may_look() {
+        let root = std::env::temp_dir().join(format!("outbox-place-{}", std::process::id()));
+        let [folder, away] = ["folder", "away"].map(|name| root.join(name));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("shop.db");
+        fs::write(&file, "").unwrap();
+        let place = Place::of(&SqliteConnectOptions::new().filename(&file));
+        place.opened();
+        assert!(!place.is_lost());
+
+        fs::rename(&folder, &away).unwrap();
+        assert!(place.is_lost(), "it has gone");
+        // Another error than that: a test may run as somebody who may look everywhere.
+        fs::write(&folder, "").unwrap();
+        assert!(!place.is_lost(), "a file stands in the way");
+
+        fs::remove_file(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "").unwrap();
+        assert!(place.is_lost(), "it is another one");
+        fs::rename(away.join("shop.db"), &file).unwrap();
+        assert!(!place.is_lost(), "it is back");
+        fs::remove_dir_all(root).unwrap();
+    }
 }
