@@ -1,15 +1,31 @@
 //! Reads what others write as CBOR and ciborium refuses: any tag before any value, a string of
 //! bytes for a list of them, a list for such a string, a whole number for a float.
 
+use std::any::type_name;
+
 use ciborium::Value;
-use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer};
-use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
+use serde::de::value::{
+    Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer, StrDeserializer,
+};
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, VariantAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
+
+/// The enum as which types of ciborium's read a value with its tag.
+const TAG: &str = "@@TAG@@";
 
 #[derive(Clone, Copy)]
 pub(super) struct Lenient<'v>(pub(super) &'v Value);
 
 impl<'v> Lenient<'v> {
+    fn tagged(self) -> Tagged<'v> {
+        match self.0 {
+            Value::Tag(tag, inner) => Tagged { tag: Some(*tag), value: inner },
+            value => Tagged { tag: None, value },
+        }
+    }
+
     fn untagged(self) -> &'v Value {
         match self.0 {
             Value::Tag(_, inner) => Self(inner).untagged(),
@@ -31,6 +47,11 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
             Value::Bytes(bytes) => visitor.visit_bytes(bytes),
             Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(list(items))),
             Value::Map(entries) => visitor.visit_map(MapDeserializer::new(map(entries))),
+            // Of all that takes anything, ciborium's own alone keeps tags. It is told by its name:
+            // a type that may borrow has no id.
+            Value::Tag(..) if type_name::<V::Value>() == type_name::<Value>() => {
+                visitor.visit_enum(self.tagged())
+            }
             // Only a number of many bytes is one to ciborium.
             Value::Tag(_, inner) => match (self.0.deserialized(), self.0.deserialized()) {
                 (Ok(number), _) => integer(number, visitor),
@@ -85,11 +106,12 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self.untagged() {
+            _ if name == TAG => visitor.visit_enum(self.tagged()),
             Value::Text(name) => {
                 visitor.visit_enum(IntoDeserializer::<Error>::into_deserializer(name.as_str()))
             }
@@ -139,6 +161,47 @@ impl IntoDeserializer<'_> for Lenient<'_> {
     }
 }
 
+/// A value and its tag, as ciborium hands them over.
+struct Tagged<'v> {
+    tag: Option<u64>,
+    value: &'v Value,
+}
+
+impl<'de> EnumAccess<'de> for Tagged<'_> {
+    type Error = Error;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Error> {
+        let variant = if self.tag.is_some() { "@@TAGGED@@" } else { "@@UNTAGGED@@" };
+        Ok((seed.deserialize(StrDeserializer::new(variant))?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Tagged<'_> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        Err(de::Error::custom("a tag for nothing"))
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Error> {
+        seed.deserialize(Lenient(self.value))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        let tag = self.tag.map_or(Value::Null, Value::from);
+        visitor.visit_seq(SeqDeserializer::new([Lenient(&tag), Lenient(self.value)].into_iter()))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Error> {
+        Err(de::Error::custom("a tag for fields"))
+    }
+}
+
 /// One of a string of bytes. It is read as a byte alone, because in anything larger such a string
 /// would take many times its size.
 struct Byte(u8);
@@ -182,5 +245,82 @@ fn integer<'de, V: Visitor<'de>>(number: i128, visitor: V) -> Result<V::Value, E
         (Ok(number), _) => visitor.visit_u64(number),
         (_, Ok(number)) => visitor.visit_i64(number),
         _ => visitor.visit_i128(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ciborium::tag::{Accepted, Captured, Required};
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::message::{Cbor, Codec as _};
+
+    fn map<const N: usize>(entries: [(&str, Value); N]) -> Vec<u8> {
+        let entries = entries.map(|(name, value)| (Value::from(name), value));
+        Cbor::encode(&Value::Map(entries.into())).unwrap()
+    }
+
+    fn tag(tag: u64, value: impl Into<Value>) -> Value {
+        Value::Tag(tag, Box::new(value.into()))
+    }
+
+    /// How a number is written decides how a payload is read, and may not decide what is read.
+    #[test]
+    fn a_value_keeps_its_tags_beside_a_float_that_is_a_whole_number() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Paid {
+            at: Value,
+            rest: Vec<Option<Value>>,
+            amount: f64,
+        }
+        let large = tag(2, vec![1_u8; 9]);
+        for amount in [Value::from(3.0), Value::from(3)] {
+            let at = tag(0, "2026-11-28T22:00:00Z");
+            let rest = vec![tag(1, tag(55_799, 7)), large.clone(), Value::Null];
+            let payload = map([("at", at.clone()), ("rest", rest.into()), ("amount", amount)]);
+            let rest = vec![Some(tag(1, tag(55_799, 7))), Some(large.clone()), None];
+            assert_eq!(Cbor::decode::<Paid>(&payload).unwrap(), Paid { at, rest, amount: 3.0 });
+        }
+    }
+
+    #[test]
+    fn what_asks_for_a_tag_gets_it_beside_a_float_that_is_a_whole_number() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Paid {
+            captured: Captured<String>,
+            none: Captured<f64>,
+            required: Required<f64, 1>,
+            accepted: Accepted<Vec<u8>, 64>,
+            amount: f64,
+        }
+        let paid = |required: Value, accepted: Value, amount: Value| {
+            let payload = map([
+                ("captured", tag(0, "noon")),
+                ("none", 2.5.into()),
+                ("required", required),
+                ("accepted", accepted),
+                ("amount", amount),
+            ]);
+            Cbor::decode::<Paid>(&payload)
+        };
+        let list = || Value::Array(vec![1.into(), 2.into()]);
+        let same = Paid {
+            captured: Captured(Some(0), "noon".into()),
+            none: Captured(None, 2.5),
+            required: Required(1.5),
+            accepted: Accepted(vec![1, 2]),
+            amount: 3.0,
+        };
+        for amount in [Value::from(3.0), Value::from(3)] {
+            for accepted in [list(), tag(64, list()), tag(64, vec![1_u8, 2])] {
+                let read = paid(tag(1, 1.5), accepted, amount.clone()).unwrap();
+                assert_eq!(read, same);
+            }
+            for (required, accepted) in [(tag(2, 1.5), list()), (tag(1, 1.5), tag(65, list()))] {
+                assert!(paid(required, accepted, amount.clone()).is_err());
+            }
+            assert!(paid(1.5.into(), list(), amount).is_err());
+        }
     }
 }
