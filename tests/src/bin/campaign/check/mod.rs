@@ -60,7 +60,6 @@ const PROPERTIES: &[Property] = &[
     handlers::an_attempt_is_a_failed_run,
     handlers::no_run_starts_after_its_lease,
     handlers::nothing_is_settled_before_its_run_ends,
-    repeats::the_end_of_a_process_repeats_what_it_had_in_flight,
     handlers::only_the_guilty_become_letters,
     counts::counts_go_up_by_one,
     counts::attempts_are_as_many_as_allowed,
