@@ -116,10 +116,22 @@ impl Server {
     /// # Errors
     /// When it does not start.
     pub fn standby(&self, slot: &str) -> Result<Standby> {
-        let folder = self.folder.join(slot);
+        self.copy(slot, &["-C", "-S", slot])
+    }
+
+    /// A standby whose queries this server waits for while it is connected; `name` is a folder's.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn standby_without_a_slot(&self, name: &str) -> Result<Standby> {
+        self.copy(name, &[])
+    }
+
+    fn copy(&self, name: &str, how: &[&str]) -> Result<Standby> {
+        let folder = self.folder.join(name);
         let mut copy = as_server(self.bin.join("pg_basebackup"));
-        copy.args(["-R", "-C", "-S", slot, "-X", "stream", "-c", "fast", "--no-sync", "-d"]);
-        run(copy.arg(&self.url).arg("-D").arg(&folder))?;
+        copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &self.url]).args(how);
+        run(copy.arg("-D").arg(&folder))?;
         let own = format!(
             "-c listen_addresses=127.0.0.1 -c unix_socket_directories={} -c fsync=off \
              -c hot_standby_feedback=on -c wal_receiver_status_interval=1",

@@ -8,6 +8,7 @@ use outbox_tests::db::Db;
 use outbox_tests::server::Server;
 
 use outbox_tests::wait::eventually;
+use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::{by, examine, limits, of, one};
 
@@ -52,5 +53,35 @@ async fn a_slot_of_a_standby_that_is_gone_is_told() {
     let found = one(&report, "snapshots", Severity::Warning);
     assert!(found.what.contains("the replication slot gone"), "{found:?}");
     assert!(found.mend.contains("pg_drop_replication_slot('gone')"), "{found:?}");
+    db.close().await;
+}
+
+/// The standby is told when a million transactions are held back, which are quick without flushes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_without_a_slot_and_a_server_that_counts_nothing_are_told() {
+    if !require("postgres") {
+        return;
+    }
+    let settings = [("fsync", "off"), ("synchronous_commit", "off"), ("track_counts", "off")];
+    let server = Server::start(&settings).unwrap();
+    let db = Db::of(&server).await;
+    let report = of(&db).await;
+    let found = one(&report, "vacuum", Severity::Warning);
+    assert!(found.what.contains("`track_counts` of the server is off"), "{found:?}");
+
+    let standby = server.standby_without_a_slot("slow").unwrap();
+    let mut reader = PgConnection::connect(&standby.url).await.unwrap();
+    reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+    let held = "SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL";
+    eventually("the standby holds rows back", async || db.int(held).await == 1).await;
+    assert_eq!(by(&of(&db).await, "snapshots").len(), 0);
+    db.exec(
+        "DO $$ BEGIN FOR n IN 1..1000000 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$",
+    )
+    .await;
+    let report = of(&db).await;
+    let found = one(&report, "snapshots", Severity::Warning);
+    assert!(found.what.contains("the standby walreceiver at 127.0.0.1"), "{found:?}");
+    assert!(found.mend.contains("end the query there"), "{found:?}");
     db.close().await;
 }

@@ -128,7 +128,18 @@ async fn a_table_that_is_locked_is_told_and_no_question_waits_for_it_for_ever(db
     assert_eq!(by(&report, "snapshots").len(), 0, "{report:#?}");
 }
 
+/// As it was before PostgreSQL 15.
+async fn a_schema_in_which_everybody_may_make_functions_is_told(db: &Db) {
+    db.exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
+    assert_eq!(by(&of(db).await, "path").len(), 0);
+    db.exec("GRANT CREATE ON SCHEMA public TO PUBLIC").await;
+    let report = of(db).await;
+    let found = one(&report, "path", Severity::Warning);
+    assert_eq!(found.mend, "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+}
+
 outbox_tests::on_postgres!(
+    a_schema_in_which_everybody_may_make_functions_is_told,
     a_table_that_is_locked_is_told_and_no_question_waits_for_it_for_ever,
     an_old_snapshot_is_told_with_its_holder,
     a_full_queue_of_notifications_is_told,
