@@ -7,6 +7,7 @@ mod files;
 mod gauges;
 mod labels;
 mod page;
+mod panics;
 mod process;
 mod script;
 mod sums;
