@@ -7,6 +7,7 @@ use outbox_tests::wait::{eventually, soon};
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::plant::{id_of, plant};
 use crate::program::{Ran, command, ended, run, shop};
 
 /// The names of the commands, each with a line of its own that says what it does.
@@ -156,13 +157,18 @@ async fn what_takes_long_moves_on_a_terminal(db: &Db) {
          acquired_token = randomblob(16)"
     };
     db.exec(format!("UPDATE outbox SET {lease}")).await;
-    for (args, moves) in [
-        ("stats --over 1s", "sampling"),
-        (&*format!("why {id} --watch-lease 1s"), "looking"),
-        ("bench --messages 3000 --yes", "measuring"),
+    plant(db, "books", 1).await;
+    let letter = id_of(db, 1).await;
+    let (outbox, shop) = (command(db, &[]), shop(db, &[]));
+    for (program, args, moves) in [
+        (&outbox, "stats --over 1s", "sampling"),
+        (&outbox, &*format!("why {id} --watch-lease 1s"), "looking"),
+        (&outbox, "bench --messages 3000 --yes", "measuring"),
+        // Of the one letter nothing else says so.
+        (&shop, &*format!("dlq replay --dry-run --yes {letter}"), "letters"),
+        (&outbox, "dlq purge --all --status failed --yes", "letters"),
     ] {
-        let plain = command(db, &[]);
-        let line = format!("{} {args}", plain.as_std().get_program().display());
+        let line = format!("{} {args}", program.as_std().get_program().display());
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).env("DATABASE_URL", &db.url);
         command.env("OUTBOX_DLQ_TABLE", "outbox_dlq").stdin(Stdio::null());

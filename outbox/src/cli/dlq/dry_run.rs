@@ -23,14 +23,17 @@ pub(super) async fn run(
         "run the handlers for real: what they write in their transactions is rolled back, what \
          else they do is done",
     )?;
+    let bar = context.out.progress(ids.len() as u64, "letters");
     let mut trials = Vec::new();
     let work = async {
         for &id in ids {
             trials.push((id, context.app.dry_run(id).await?));
+            bar.inc(1);
         }
         Ok(())
     };
     let ended = until_interrupted(work).await;
+    bar.finish_and_clear();
     // Those that ran before are told of: what they did is done.
     if trials.is_empty() {
         return ended.map(|()| Done::Good);

@@ -49,7 +49,9 @@ impl Cut {
         let moved = "while they are moved nobody else reads or writes letters, and messages that \
                      fail wait in the outbox";
         if there.is_empty() && context.operator()?.database().has_partitions() {
-            let many = shown::letters(letters.count(&Filter::new()).await?);
+            let all = Filter::new();
+            let count = context.out.waiting("counting", letters.count(&all)).await?;
+            let many = shown::letters(count);
             self.consent.to(&format!("cut the dead-letter table, {many}, into months; {moved}"))?;
         }
         // Those of no month yet.

@@ -94,9 +94,10 @@ impl ReplayLetters {
             self.refuse_paused(context, &filter).await?;
         }
         let which = selection::told(&filter);
+        let asked = filter.open();
         // Those that are counted, and no others.
-        let (asked, filter) = (filter.open(), letters.open_letters(&filter).await?);
-        let open = letters.count(&filter).await?;
+        let filter = letters.open_letters(&filter).await?;
+        let open = context.out.waiting("counting", letters.count(&filter)).await?;
         let ahead = ahead(context, letters, &[asked]).await?;
         if let Some(queue) = &self.to_queue {
             queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await;
