@@ -223,6 +223,32 @@ async fn headers_that_are_no_object_do_not_decode(db: &Db) {
     one(&report, "payloads", Severity::Error);
 }
 
+/// SQLite reads such a table from its start for each page. Of pages of one size there would be 42.
+#[tokio::test]
+async fn many_rows_of_a_table_that_was_known_to_have_one_are_read_in_few_pages() {
+    let db = Db::sqlite().await.unwrap();
+    db.publish("clicks", 1).await;
+    db.exec("ANALYZE").await;
+    db.exec(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 20000) \
+         INSERT INTO outbox (queue, payload) SELECT 'clicks', x'37' FROM n",
+    )
+    .await;
+    let pages = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&pages);
+    let doctor = db.app().only([count::subscriber()]).doctor().unwrap();
+    let doctor = doctor.on_progress(move |_, _| {
+        told.fetch_add(1, Ordering::SeqCst);
+    });
+    let report = doctor.examine().await.unwrap();
+    assert_eq!(by(&report, "payloads").len(), 0, "{report:#?}");
+    let check = report.checks.last().unwrap().said.as_deref().unwrap();
+    assert!(check.starts_with("20001 of 20001 rows can be read"), "{check}");
+    // Six of rows, and one of letters.
+    assert_eq!(pages.load(Ordering::SeqCst), 7);
+    db.close().await;
+}
+
 on_both!(
     rows_that_this_program_cannot_read_are_told_by_queue_and_reason,
     no_handler_runs_and_nothing_is_written,

@@ -108,6 +108,7 @@ async fn read(
     const PAGE: u64 = 500;
     let queues = trial.queues();
     let (mut tried, mut after) = (Tried::default(), i64::MIN);
+    let mut most = PAGE;
     // What is sent and not tried is a waste, but so is a page of other queues' rows.
     let mut widest = 1;
     loop {
@@ -115,7 +116,7 @@ async fn read(
         if left == 0 {
             return Ok(tried);
         }
-        let rows = left.max(widest).min(PAGE);
+        let rows = left.max(widest).min(most);
         let page = Page { letters, after, last, queues: &queues, rows: rows.cast_signed() };
         let (mut seen, mut read) = (0, 0);
         let each = |kept: StoredMessage| {
@@ -127,7 +128,11 @@ async fn read(
                 }
             }
         };
-        on_desk!(doctor.operator, desk => desk.page(page, each).await)?;
+        let looked_up = on_desk!(doctor.operator, desk => desk.page(page, each).await)?;
+        if !looked_up {
+            // Pages of one size would be read in a time that grows with the square of their number.
+            most = most.saturating_mul(2);
+        }
         let here = read.min(left);
         tried.rows += here;
         tried.done += if doctor.rows.is_some() { here } else { seen };

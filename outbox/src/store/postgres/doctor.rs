@@ -206,12 +206,12 @@ impl PgDesk {
         self.ask_one(there, |row| row.flag(0)).await
     }
 
-    /// Hands each row of the page over as it comes.
+    /// Hands each row of the page over as it comes. Says that its first one was looked up.
     pub(crate) async fn page(
         &self,
         page: Page<'_>,
         mut each: impl FnMut(StoredMessage),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let sql = self.sql();
         let text = if page.letters { &sql.letters } else { &sql.rows };
         let mut tx = self.begin("examine").await?;
@@ -226,7 +226,8 @@ impl PgDesk {
             each(kept(&row).map_err(failed)?);
         }
         drop(rows);
-        tx.rollback().await.map_err(failed)
+        tx.rollback().await.map_err(failed)?;
+        Ok(true)
     }
 }
 

@@ -137,7 +137,7 @@ impl Batches {
             bury: batch("bury", &[A, B, C, D, E], &[BURY, BURIED, ACK], true),
             release: batch("release", &[A, B, C], &[RELEASE], true),
             extend: batch("extend", &["unhex(given.value)"], &[EXTEND], true),
-            plan: names.sql(&format!("EXPLAIN QUERY PLAN {}", ACK.replace(ROW, RANGE))),
+            plan: explained(&names.sql(&ACK.replace(ROW, RANGE))),
             searched: Mutex::default(),
             look,
             prepare,
@@ -172,10 +172,9 @@ impl Batches {
             return Ok(searched);
         }
         // Another connection's schema is read by a statement that is run, as those of a
-        // trigger are; and a plan that was kept would be told again as it was.
+        // trigger are.
         query(&self.look).fetch_all(&mut *connection).await?;
-        let step = query(&self.plan).persistent(false).fetch_one(connection).await?;
-        let searched = step.try_get::<&str, _>(3)?.starts_with("SEARCH");
+        let searched = searches(connection, &self.plan).await?;
         *self.searched.locked() = Some((schema, searched));
         Ok(searched)
     }
@@ -206,6 +205,22 @@ impl Batch {
         let lost = lost.collect::<Result<Vec<_>, _>>().map_err(StoreError::of(action))?;
         Ok(lost.into_iter().map(|run| usize::try_from(run).unwrap_or(usize::MAX)).collect())
     }
+}
+
+/// A question for [`searches`].
+pub(super) fn explained(text: &str) -> Arc<str> {
+    format!("EXPLAIN QUERY PLAN {text}").into()
+}
+
+/// Whether SQLite looks up the first row that a statement is to find, by what this connection
+/// knows of the table. Otherwise it reads up to it from the start.
+pub(super) async fn searches(
+    connection: &mut SqliteConnection,
+    plan: &Arc<str>,
+) -> Result<bool, sqlx::Error> {
+    // A plan that was kept would be told again as it was.
+    let step = query(plan).persistent(false).fetch_one(connection).await?;
+    Ok(step.try_get::<&str, _>(3)?.starts_with("SEARCH"))
 }
 
 /// Makes the views of a connection.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::SqliteRow;
 
+use super::batch::{explained, searches};
 use super::connect::{SHARED_IN_MEMORY, is_missing, no_folder};
 use super::desk::SqliteDesk;
 use super::query;
@@ -116,20 +117,23 @@ impl SqliteDesk {
         there.fetch_one(self.pool()).await.map_err(failed)
     }
 
-    /// Hands each row of the page over as it comes.
+    /// Hands each row of the page over as it comes. Says whether its first one was looked up: a
+    /// table that ANALYZE once saw nearly empty is read from the start for each page.
     pub(crate) async fn page(
         &self,
         page: Page<'_>,
         mut each: impl FnMut(StoredMessage),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let sql = Sql::new(&self.names);
         let text = if page.letters { &sql.letters } else { &sql.rows };
         let queues = serde_json::Value::from(page.queues).to_string();
         let statement = query(text).bind(page.after).bind(page.last).bind(queues).bind(page.rows);
-        let mut rows = statement.fetch(self.pool());
+        let mut connection = self.pool().acquire().await.map_err(failed)?;
+        let mut rows = statement.fetch(&mut *connection);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
             each(kept(&row).map_err(failed)?);
         }
-        Ok(())
+        drop(rows);
+        searches(&mut connection, &explained(text)).await.map_err(failed)
     }
 }

@@ -9,7 +9,7 @@ use crate::dlq::narrowed;
 use crate::store::Lease;
 use crate::store::names::TableNames;
 
-const QUESTIONS: [(&str, &str); 9] = [
+const QUESTIONS: [(&str, &str); 11] = [
     ("queues", include_str!("sql/queues.sql")),
     ("counts", include_str!("sql/counts.sql")),
     ("peek", include_str!("sql/peek.sql")),
@@ -19,6 +19,8 @@ const QUESTIONS: [(&str, &str); 9] = [
     ("why_readers", include_str!("sql/why_readers.sql")),
     ("why_letters", include_str!("sql/why_letters.sql")),
     ("why_more_letters", include_str!("sql/why_more_letters.sql")),
+    ("doctor/rows", include_str!("sql/doctor/rows.sql")),
+    ("doctor/letters", include_str!("sql/doctor/letters.sql")),
 ];
 
 /// What is asked of the letters of a filter.
@@ -69,6 +71,8 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
                 "why_letters" | "why_more_letters" => step.starts_with("SCAN outbox_dlq"),
                 // The first of each queue; and the pauses, of which there are few.
                 "queues" => step.contains("INDEX") || step == "SCAN outbox_paused",
+                // Who asks finds that out, and asks for more at once.
+                "doctor/rows" | "doctor/letters" => when == "known to have a row",
                 _ => false,
             };
             let whole = scans && !by_design;
