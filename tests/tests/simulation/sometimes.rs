@@ -43,7 +43,7 @@ pub const FLOORS: [(&str, u64); 50] = [
     ("CutOff settle", 150),
     ("a wake is lost", 15_000),
     ("a wake arrives", 20_000),
-    ("a listener is cut off", 100),
+    ("a listener is cut off", 2_500),
     ("a crash in between", 5_000),
     ("a crash before claim", 500),
     ("a crash after claim", 500),
@@ -93,7 +93,7 @@ pub fn count(books: &Books, ran: &Ran, counts: &mut Counts) {
             What::Fault { action, fault, .. } => add(&trouble(action, *fault), 1),
             What::Woke { processes: 0, .. } => add("a wake is lost", 1),
             What::Woke { .. } => add("a wake arrives", 1),
-            What::Deafened { .. } => add("a listener is cut off", 100),
+            What::Deafened { .. } => add("a listener is cut off", 1),
             What::Crashed { session, .. } if draining.contains(session) => {
                 add("a crash while draining", 1);
             }
