@@ -106,7 +106,7 @@ impl RunningApp {
     /// stopped or stopping.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// It only reads, and gives that up when it is dropped.
     pub async fn ping(&self) -> Result<()> {
         let stopped = || StoreError::new("ping", "the app is stopped or stopping", false);
         let Some(vital) = self.life.vital() else { return Err(stopped().into()) };
@@ -118,7 +118,8 @@ impl RunningApp {
         if let Some(ended) = ended {
             return Err(StoreError::new("ping", ended, false).into());
         }
-        match timeout(PING_LIMIT, self.claims.run_until_cancelled(vital.ask())).await {
+        let sign = self.life.sign_of_life(&vital);
+        match timeout(PING_LIMIT, self.claims.run_until_cancelled(sign)).await {
             Ok(Some(answer)) => Ok(answer?),
             Ok(None) => Err(stopped().into()),
             Err(_) => Err(StoreError::new("ping", "no answer within 5 s", true).into()),

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::report::{Loop, Phase, Pool, Report};
 use crate::engine::Vital;
+use crate::error::StoreError;
 use crate::unpoisoned::Locked as _;
 
 /// How often the tables are compared with what the app needs, if somebody asks.
@@ -20,6 +23,10 @@ pub(crate) struct Life {
     phase: AtomicU8,
     /// Gone with the engine.
     vital: Weak<dyn Vital>,
+    /// What asks the database runs on the runtime of the engine, whoever wants to know: a
+    /// connection that is opened for it is the engine's from then on, and lives no longer than
+    /// the runtime that opened it. That of a probe may end with its answer.
+    runtime: Handle,
     schema: Mutex<Schema>,
     /// True while somebody looks at the tables.
     looked: watch::Sender<bool>,
@@ -40,13 +47,14 @@ impl Schema {
 }
 
 impl Life {
-    /// Of an engine that has started, on tables that were found to be right.
+    /// Of an engine that has started on this runtime, on tables that were found to be right.
     pub(crate) fn begin(vital: Weak<dyn Vital>) -> Arc<Self> {
         let schema = Schema { at: Some(Instant::now()), wrong: Vec::new(), failed: None };
         let phase = AtomicU8::new(Phase::Running as u8);
         Arc::new(Self {
             phase,
             vital,
+            runtime: Handle::current(),
             schema: Mutex::new(schema),
             looked: watch::Sender::new(false),
         })
@@ -105,7 +113,7 @@ impl Life {
     /// What speaks against being ready, by the database, as far as it tells until then.
     pub(super) async fn ask(self: &Arc<Self>, end: Instant) -> Option<Vec<String>> {
         let Some(vital) = self.vital() else { return Some(Vec::new()) };
-        if let Err(silent) = timeout_at(end, vital.ask()).await.ok()? {
+        if let Err(silent) = timeout_at(end, self.sign_of_life(&vital)).await.ok()? {
             return Some(vec![silent.to_string()]);
         }
         let mut looked = self.looked.subscribe();
@@ -119,6 +127,17 @@ impl Life {
         Some(failed.chain(schema.wrong.clone()).collect())
     }
 
+    /// Asks the database for a sign of life. Dropped, it ends soon.
+    pub(crate) async fn sign_of_life(&self, vital: &Arc<dyn Vital>) -> Result<(), StoreError> {
+        let vital = Arc::clone(vital);
+        let asked = self.runtime.spawn(async move { vital.ask().await });
+        AbortOnDropHandle::new(asked).await.unwrap_or_else(|ended| {
+            let panicked = "to ask for it panicked; see the log";
+            let why = if ended.is_panic() { panicked } else { "the app's runtime has ended" };
+            Err(StoreError::new("ping", why, false))
+        })
+    }
+
     /// Looks at the tables, for all who ask meanwhile.
     fn look(self: &Arc<Self>, vital: Arc<dyn Vital>) {
         if self.looked.send_replace(true) {
@@ -126,7 +145,7 @@ impl Life {
         }
         let life = Arc::clone(self);
         let looking = Looking(Arc::clone(self));
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             let found = AssertUnwindSafe(vital.schema()).catch_unwind().await;
             let mut schema = life.lock();
             match found {
@@ -153,7 +172,7 @@ impl Life {
     }
 }
 
-/// A look at the tables, whatever ends it: the runtime that it runs on may be gone before.
+/// A look at the tables, whatever ends it: the runtime may be gone before.
 struct Looking(Arc<Life>);
 
 impl Drop for Looking {
@@ -165,6 +184,8 @@ impl Drop for Looking {
 #[cfg(test)]
 mod tests {
     use futures_util::future::BoxFuture;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::Semaphore;
 
     use super::*;
     use crate::engine::{LoopState, Reading};
@@ -220,20 +241,92 @@ mod tests {
         assert_eq!(asked, Some(vec!["a column is missing".into()]));
     }
 
-    /// As where a server of probes that is no async one makes a runtime for each.
-    #[test]
-    fn a_look_that_ends_with_its_runtime_keeps_no_later_one_away() {
-        let far: Arc<dyn Vital> = Arc::new(Far);
-        let life = Life::begin(Arc::downgrade(&far));
-        let ask = |limit| {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-            runtime.block_on(async {
-                tokio::time::sleep(SCHEMA_EVERY).await;
-                life.ask(Instant::now() + limit).await
+    /// Tells on which threads it was asked, and lets each look at the tables wait for a permit.
+    struct Told {
+        on: Mutex<Vec<String>>,
+        permits: Semaphore,
+    }
+
+    impl Told {
+        fn here(&self) {
+            let here = std::thread::current().name().unwrap_or_default().to_owned();
+            self.on.locked().push(here);
+        }
+    }
+
+    impl Vital for Told {
+        fn loops(&self) -> Vec<LoopState> {
+            Vec::new()
+        }
+
+        fn pulse(&self) -> Reading {
+            Reading::default()
+        }
+
+        fn connections(&self) -> Connections {
+            Connections::default()
+        }
+
+        fn ask(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(async {
+                self.here();
+                assert!(!self.permits.is_closed(), "as a broken driver does");
+                Ok(())
             })
-        };
-        assert_eq!(ask(2 * SECOND), Some(Vec::new()));
-        assert_eq!(ask(10 * SECOND), Some(vec!["a column is missing".into()]));
+        }
+
+        fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+            Box::pin(async {
+                self.here();
+                self.permits.acquire().await.unwrap().forget();
+                Ok(vec!["a column is missing".into()])
+            })
+        }
+
+        #[cfg(feature = "testing")]
+        fn end_loop(&self, _: &str) {}
+
+        #[cfg(feature = "testing")]
+        fn end_loops(&self) {}
+    }
+
+    /// The runtime of a start, what runs on it, and its life.
+    fn started() -> (Runtime, Arc<Told>, Arc<Life>) {
+        let start = Builder::new_multi_thread().worker_threads(1).thread_name("start").build();
+        let start = start.unwrap();
+        let told = Arc::new(Told { on: Mutex::default(), permits: Semaphore::new(0) });
+        let vital: Arc<dyn Vital> = Arc::clone(&told) as _;
+        let life = start.block_on(async { Life::begin(Arc::downgrade(&vital)) });
+        (start, told, life)
+    }
+
+    /// As a server of probes asks that is no async one: with a runtime for each.
+    fn probe(life: &Arc<Life>, limit: Duration) -> Option<Vec<String>> {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(life.ask(Instant::now() + limit))
+    }
+
+    #[test]
+    fn whoever_asks_the_database_is_asked_on_the_runtime_of_the_start() {
+        let (_start, told, life) = started();
+        life.lock().at = None;
+        let found_before = probe(&life, SECOND / 10);
+        assert_eq!(found_before, Some(Vec::new()), "the look at the tables takes longer");
+        told.permits.add_permits(1);
+        let asked = probe(&life, 60 * SECOND);
+        assert_eq!(asked, Some(vec!["a column is missing".into()]), "it went on meanwhile");
+        // Two signs of life, and one look.
+        assert_eq!(*told.on.locked(), ["start"; 3]);
+    }
+
+    #[test]
+    fn a_runtime_that_has_ended_and_a_panic_are_answers() {
+        let (start, told, life) = started();
+        told.permits.close();
+        let why = probe(&life, 60 * SECOND).unwrap().concat();
+        assert!(why.contains("panicked"), "{why}");
+        drop(start);
+        let why = probe(&life, 60 * SECOND).unwrap().concat();
+        assert!(why.contains("the app's runtime has ended"), "{why}");
     }
 }

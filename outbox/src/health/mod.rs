@@ -121,8 +121,11 @@ impl Health {
     /// within the [limit](Self::limit), whatever the database does: where a look at the
     /// tables takes longer, by what the last one found.
     ///
+    /// It may be called on any runtime of tokio's: the database is asked on that of the app's start.
+    ///
     /// # Cancel safety
-    /// A dropped call has changed nothing; a look at the tables that it began goes on.
+    /// A dropped call has changed nothing: it gives up what it asked the database, and a look at
+    /// the tables that it began goes on.
     pub async fn check(&self) -> Report {
         let life = match self.life() {
             Ok(life) => life,

@@ -3,6 +3,7 @@
 mod hang;
 mod loops;
 mod probes;
+mod runtimes;
 
 use std::time::Duration;
 
