@@ -1,10 +1,10 @@
 //! What is wrong with the tables, and the SQL against it.
 
-use sqlx::Row as _;
-use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
+use crate::store::answers::Columns as _;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
@@ -114,12 +114,43 @@ pub(super) struct Index {
     predicate: String,
 }
 
+/// Whoever made the table wrote the texts, which need be no UTF-8: a comment, or the name of a
+/// trigger.
+impl Actual {
+    fn read(row: &SqliteRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            name: row.text(0)?,
+            kind: row.text(1)?,
+            not_null: row.flag(2)?,
+            default: row.maybe(3, SqliteRow::text)?,
+            key: row.flag(4)?,
+        })
+    }
+}
+
+impl Index {
+    fn read(row: &SqliteRow) -> sqlx::Result<Self> {
+        let sql = bare(&row.maybe(2, SqliteRow::text)?.unwrap_or_default());
+        let partial = row.flag(3)?;
+        let predicate = sql.rsplit_once("where").filter(|_| partial);
+        Ok(Self {
+            name: row.text(0)?,
+            unique: row.flag(1)?,
+            columns: row.maybe(4, SqliteRow::text)?,
+            predicate: predicate.map_or(String::new(), |(_, text)| text.into()),
+        })
+    }
+}
+
 impl<'a> Table<'a> {
     async fn read(connection: &mut SqliteConnection, name: &'a str) -> Result<Self, StoreError> {
-        let mut rows = async |sql| {
-            let rows = sqlx::query(sql).bind(name.to_owned()).fetch_all(&mut *connection).await;
-            rows.map_err(StoreError::of("read the schema"))
-        };
+        let read = Self::look(connection, name).await;
+        read.map_err(StoreError::of("read the schema"))
+    }
+
+    async fn look(connection: &mut SqliteConnection, name: &'a str) -> sqlx::Result<Self> {
+        let mut rows =
+            async |sql| sqlx::query(sql).bind(name.to_owned()).fetch_all(&mut *connection).await;
         let made =
             rows("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE")
                 .await?;
@@ -145,33 +176,11 @@ impl<'a> Table<'a> {
         .await?;
         Ok(Self {
             name,
-            sql: made.first().map(|row| row.get(0)).unwrap_or_default(),
-            strict: strict.first().is_some_and(|row| row.get(0)),
-            columns: columns
-                .iter()
-                .map(|row| Actual {
-                    name: row.get(0),
-                    kind: row.get(1),
-                    not_null: row.get(2),
-                    default: row.get(3),
-                    key: row.get(4),
-                })
-                .collect(),
-            indexes: indexes
-                .iter()
-                .map(|row| {
-                    let sql = bare(&row.get::<Option<String>, _>(2).unwrap_or_default());
-                    let partial = row.get::<bool, _>(3);
-                    let predicate = sql.rsplit_once("where").filter(|_| partial);
-                    Index {
-                        name: row.get(0),
-                        unique: row.get(1),
-                        columns: row.get(4),
-                        predicate: predicate.map_or(String::new(), |(_, text)| text.into()),
-                    }
-                })
-                .collect(),
-            triggers: triggers.iter().map(|row| row.get(0)).collect(),
+            sql: made.first().map(|row| row.text(0)).transpose()?.unwrap_or_default(),
+            strict: strict.first().map(|row| row.flag(0)).transpose()?.unwrap_or_default(),
+            columns: columns.iter().map(Actual::read).collect::<Result<_, _>>()?,
+            indexes: indexes.iter().map(Index::read).collect::<Result<_, _>>()?,
+            triggers: triggers.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?,
             wrong: Vec::new(),
         })
     }
@@ -290,4 +299,67 @@ pub(super) fn counts_up(made: &str) -> bool {
 fn bare(text: &str) -> String {
     let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')' | '"');
     text.to_lowercase().chars().filter(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::AssertSqlSafe;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{App, Subscriber};
+
+    /// As a tool wrote them that knows Latin-1 only: a comment and a column's name and default in
+    /// the definition of each table, and the names of an index and a trigger.
+    const SPOILT: &str = "
+        ALTER TABLE outbox ADD COLUMN \"caf~\" TEXT DEFAULT 'th~';
+        CREATE INDEX \"zz~\" ON outbox (acquired_token, id) WHERE payload <> '~';
+        CREATE TRIGGER \"tr~\" AFTER DELETE ON outbox BEGIN SELECT '~'; END;
+        PRAGMA writable_schema = ON;
+        UPDATE sqlite_master SET sql = replace(sql, 'CREATE TABLE', 'CREATE TABLE /* ~ */')
+            WHERE name LIKE 'outbox%';
+        UPDATE sqlite_master SET name = replace(name, '~', CAST(x'e9' AS TEXT)),
+            sql = replace(sql, '~', CAST(x'e9' AS TEXT));
+        PRAGMA writable_schema = OFF;";
+
+    #[tokio::test]
+    async fn a_schema_with_texts_that_are_no_utf_8_is_read() {
+        let path = std::env::temp_dir().join(format!("outbox-{}.db", Uuid::new_v4()));
+        let url = format!("sqlite:{}", path.display());
+        let names = TableNames::default().with_dlq("outbox_dlq").unwrap();
+        let pool = crate::sqlite::connect(&url).await.unwrap();
+        crate::schema::migrate_tables(&pool, &names).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(SPOILT)).execute(&pool).await.unwrap();
+        pool.close().await;
+
+        let pool = crate::sqlite::connect(&url).await.unwrap();
+        let mut connection = pool.acquire().await.unwrap();
+        let table = Table::read(&mut connection, "outbox").await.unwrap();
+        assert!(table.sql.contains("/* \u{fffd} */"), "{}", table.sql);
+        assert_eq!(table.triggers, ["tr\u{fffd}"]);
+        assert!(table.indexes.iter().any(|index| index.name == "zz\u{fffd}"));
+        let column = table.columns.last().unwrap();
+        assert_eq!(
+            (&*column.name, column.default.as_deref()),
+            ("caf\u{fffd}", Some("'th\u{fffd}'"))
+        );
+        drop(connection);
+        assert!(validate(&pool, &names).await.unwrap().differences.is_empty());
+
+        let (told, mut handled) = tokio::sync::mpsc::unbounded_channel();
+        let handler = Subscriber::new("it", "q", move |_| {
+            let _ = told.send(());
+            async {}
+        });
+        let app = App::sqlite(pool.clone()).names(names).only([handler]);
+        let running = app.start().await.unwrap();
+        let mut tx = crate::sqlite::begin(&pool).await.unwrap();
+        crate::publish(&mut tx, "q", &7).await.unwrap();
+        tx.commit().await.unwrap();
+        handled.recv().await.unwrap();
+        running.stop().await.unwrap();
+        app.doctor().unwrap().examine().await.unwrap();
+        pool.close().await;
+        std::fs::remove_file(path).unwrap();
+    }
 }
