@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
+use sqlx::Sqlite;
 use sqlx::sqlite::SqliteRow;
 
 use super::batch::{explained, searches};
@@ -53,8 +54,10 @@ impl SqliteDesk {
 
     /// The first ten.
     pub(crate) async fn damages(&self) -> Result<Vec<String>> {
-        let checked = sqlx::query_scalar("PRAGMA quick_check(10)").fetch_all(self.pool()).await;
-        let mut told: Vec<String> = match checked {
+        let check = sqlx::query::<Sqlite>("PRAGMA quick_check(10)");
+        // With names of tables and columns that are not ours.
+        let checked = check.try_map(|row: SqliteRow| row.text(0)).fetch_all(self.pool()).await;
+        let mut told = match checked {
             Ok(told) => told,
             // Too damaged for the check itself.
             Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "11") => {
@@ -135,5 +138,27 @@ impl SqliteDesk {
         }
         drop(rows);
         searches(&mut connection, &explained(text)).await.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::sqlite::SqlitePoolOptions;
+
+    use super::*;
+    use crate::store::names::TableNames;
+
+    #[tokio::test]
+    async fn a_damage_is_told_with_a_name_that_is_no_utf_8() {
+        let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await;
+        let pool = pool.unwrap();
+        let spoil = "CREATE TABLE menu (\"caf~\" TEXT); INSERT INTO menu VALUES (NULL);
+            PRAGMA writable_schema = ON;
+            UPDATE sqlite_master SET sql =
+                replace(replace(sql, '~', CAST(x'e9' AS TEXT)), 'TEXT', 'TEXT NOT NULL');
+            PRAGMA writable_schema = RESET;";
+        sqlx::raw_sql(spoil).execute(&pool).await.unwrap();
+        let desk = SqliteDesk::new(pool, &TableNames::default());
+        assert_eq!(desk.damages().await.unwrap(), ["NULL value in menu.caf\u{fffd}"]);
     }
 }

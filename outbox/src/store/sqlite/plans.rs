@@ -1,6 +1,6 @@
 //! What operators ask reads by index, and what is written goes by ids, whatever ANALYZE saw.
 
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
@@ -155,10 +155,15 @@ async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
 }
 
 /// Whether a batch of many rows that follow each other goes by ranges.
-async fn by_ranges(batches: &Batches, pool: &SqlitePool) -> bool {
+async fn goes_by_ranges(batches: &Batches, connection: &mut SqliteConnection) -> bool {
     let rows: Vec<_> = (1..=100).map(|id| (Lease { id, token: Uuid::nil() }, ())).collect();
+    batches.runs("ack", connection, &rows, true).await.unwrap().saved() > 0
+}
+
+/// The same, of a table with our indexes only.
+async fn by_ranges(batches: &Batches, pool: &SqlitePool) -> bool {
     let mut connection = pool.acquire().await.unwrap();
-    let ranges = batches.runs("ack", &mut connection, &rows, true).await.unwrap().saved() > 0;
+    let ranges = goes_by_ranges(batches, &mut connection).await;
     // It asks for one of them.
     for write in WRITES {
         let explain = format!("EXPLAIN QUERY PLAN {}", write.replace(ROW, RANGE));
@@ -203,6 +208,23 @@ async fn where_sqlite_would_read_all_for_a_range_each_row_is_looked_up() {
     pool.close().await;
     other.close().await;
     std::fs::remove_file(path).unwrap();
+}
+
+/// A plan tells of indexes by name.
+#[tokio::test]
+async fn an_index_of_somebody_with_a_name_that_is_no_utf_8_keeps_no_batch_waiting() {
+    let pool = tables().await;
+    exec(
+        &pool,
+        "CREATE INDEX \"caf~\" ON outbox (acquired_token, id);
+         PRAGMA writable_schema = ON;
+         UPDATE sqlite_master SET name = replace(name, '~', CAST(x'e9' AS TEXT)),
+             sql = replace(sql, '~', CAST(x'e9' AS TEXT)) WHERE type = 'index';
+         PRAGMA writable_schema = RESET",
+    )
+    .await;
+    let mut connection = pool.acquire().await.unwrap();
+    assert!(goes_by_ranges(&Batches::new(&TableNames::default()), &mut connection).await);
 }
 
 async fn tables() -> SqlitePool {
