@@ -11,6 +11,8 @@ use crate::error::Result;
 const BOUND: u64 = 100_000;
 /// Queues of a sample.
 const QUEUES: u32 = 1000;
+/// Of the clock of SQLite: within one, nobody knows how long it took.
+const TICK: Duration = Duration::from_millis(1);
 
 /// What [`Operator::sample`] counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,11 +94,12 @@ pub struct QueueSample {
     pub paused_at: Option<SystemTime>,
 }
 
-/// How fast the tables changed between two samples.
+/// How fast the tables changed between two samples. Nothing of it is known if the clock of
+/// the database went back meanwhile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Rates {
-    /// Between the samples.
+    /// Between the samples; none if the clock went back.
     #[serde(serialize_with = "json::seconds", rename = "over_seconds")]
     pub over: Duration,
     /// Messages published a second, by the ids that were given out: a publish that was
@@ -213,9 +216,9 @@ impl Sample {
     /// How fast the tables changed from an earlier sample of the same queues to this.
     #[must_use]
     pub fn rates_since(&self, earlier: &Self) -> Rates {
-        let over = self.at.duration_since(earlier.at).unwrap_or_default();
+        let over = self.at.duration_since(earlier.at).ok();
         #[allow(clippy::cast_precision_loss, reason = "a rate")]
-        let a_second = |more: i64| more as f64 / over.as_secs_f64().max(1e-6);
+        let a_second = |more: i64| Some(more as f64 / over?.max(TICK).as_secs_f64());
         let published = self.last_id.zip(earlier.last_id).map(|(last, first)| last - first);
         let exact = ![self, earlier].iter().any(|one| one.more_queues || one.named);
         let grown = exact.then(|| Some(self.rows()? - earlier.rows()?)).flatten();
@@ -225,7 +228,7 @@ impl Sample {
             let none = (!earlier.more_queues).then_some(0);
             let rows = before.map_or(none, QueueSample::rows);
             let letters = before.map_or(none, QueueSample::letters);
-            let more = |now: Option<i64>, before: Option<i64>| Some(a_second(now? - before?));
+            let more = |now: Option<i64>, before: Option<i64>| a_second(now? - before?);
             QueueRates {
                 queue: now.queue.clone(),
                 growth_per_second: more(now.rows(), rows),
@@ -233,11 +236,11 @@ impl Sample {
             }
         });
         Rates {
-            over,
-            published_per_second: published.map(a_second),
+            over: over.unwrap_or_default(),
+            published_per_second: published.and_then(a_second),
             ended_per_second: published
                 .zip(grown)
-                .map(|(came, more)| a_second((came - more).max(0))),
+                .and_then(|(came, more)| a_second((came - more).max(0))),
             queues: queues.collect(),
         }
     }
@@ -256,5 +259,40 @@ impl QueueSample {
     fn letters(&self) -> Option<i64> {
         let letters = i64::try_from(self.dead_letters).unwrap_or(i64::MAX);
         (!self.dead_letters_bounded).then_some(letters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: SystemTime, waiting: u64) -> Sample {
+        let queue = QueueSample {
+            queue: "orders".into(),
+            waiting,
+            due: 0,
+            leased: 0,
+            retrying: 0,
+            oldest: None,
+            bounded: false,
+            dead_letters: waiting,
+            dead_letters_bounded: false,
+            paused_at: None,
+        };
+        let last_id = i64::try_from(waiting).ok();
+        Sample { at, last_id, queues: vec![queue], more_queues: false, named: false }
+    }
+
+    #[test]
+    fn over_a_clock_that_went_back_no_rate_is_known() {
+        let (noon, second) = (SystemTime::now(), Duration::from_secs(1));
+        let rates = sample(noon - second, 8).rates_since(&sample(noon, 4));
+        let known = (rates.published_per_second, rates.ended_per_second);
+        assert_eq!((rates.over, known), (Duration::ZERO, (None, None)));
+        let [orders] = &rates.queues[..] else { panic!("{rates:?}") };
+        assert_eq!((orders.growth_per_second, orders.dead_letters_per_second), (None, None));
+        // Within one tick of the clock, as of one.
+        let rates = sample(noon, 8).rates_since(&sample(noon, 4));
+        assert_eq!((rates.published_per_second, rates.ended_per_second), (Some(4000.0), Some(0.0)));
     }
 }
