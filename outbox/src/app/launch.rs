@@ -132,7 +132,7 @@ impl Database {
     }
 
     /// By the program, whatever the environment says.
-    fn is_given(&self) -> bool {
+    pub(super) fn is_given(&self) -> bool {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => true,

@@ -3,6 +3,8 @@
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 #[cfg(feature = "postgres")]
 use super::launch;
 use super::{App, Database};
@@ -15,10 +17,24 @@ use crate::telemetry::{Sinks, Stats};
 #[cfg(feature = "postgres")]
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
+/// sqlx panics instead.
+const NO_RUNTIME: &str = "there is no tokio runtime here, and the pool that is made of the URL of \
+    the database needs one: call this inside of a runtime, as in an `async fn`";
+
 impl App {
-    /// Where its tables are, with a pool that connects when it is first used, and what
-    /// was wrong so far.
-    pub(crate) fn tables(&self, make_file: bool) -> (Database, TableNames, &[String]) {
+    /// What keeps its tables from being looked at.
+    pub(crate) fn mistakes_of_tables(&self) -> Vec<String> {
+        let mut mistakes = self.mistakes.clone();
+        let has_url = !self.database.is_given() && !matches!(self.database, Database::None);
+        if has_url && Handle::try_current().is_err() {
+            mistakes.push(NO_RUNTIME.into());
+        }
+        mistakes
+    }
+
+    /// Where its tables are, with a pool that connects when it is first used. One that has to be
+    /// made is made on a runtime of tokio's only.
+    pub(crate) fn tables(&self, make_file: bool) -> (Database, TableNames) {
         #[cfg(not(feature = "sqlite"))]
         let _ = make_file;
         let database = match &self.database {
@@ -41,7 +57,7 @@ impl App {
             }
             other => other.with_pool(0),
         };
-        (database, self.names.clone(), &self.mistakes)
+        (database, self.names.clone())
     }
 
     /// The same tables and settings, for one subscriber of the library's own: none of the
@@ -64,5 +80,47 @@ impl App {
     /// What errors are shown by.
     pub(crate) fn renderer(&self) -> &ErrorRenderer {
         &*self.render
+    }
+}
+
+#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::ops::{Load, Operator};
+
+    /// As from a `fn main` that is no async one.
+    #[test]
+    fn without_a_runtime_an_operator_of_a_url_is_refused_and_told_where_to_call_it() {
+        let postgres = "postgres://u@h/db".parse().unwrap();
+        let file = crate::store::sqlite::options("sqlite:shop.db").unwrap();
+        let apps = [
+            App::new(Database::PostgresUrl(Box::new(postgres))),
+            App::new(Database::SqliteUrl(Box::new(file))),
+        ];
+        for app in apps {
+            let refused = [
+                app.operator().map(drop),
+                app.doctor().map(drop),
+                app.bench(Load::default()).map(drop),
+            ];
+            for refused in refused {
+                let told = refused.unwrap_err().to_string();
+                assert!(told.contains("inside of a runtime"), "{told}");
+            }
+        }
+        // Of a file in this folder, unless the tests have a URL.
+        let told = Operator::from_env().unwrap_err().to_string();
+        assert!(told.contains("inside of a runtime"), "{told}");
+        let told = App::new(Database::None).operator().unwrap_err().to_string();
+        assert!(!told.contains("runtime"), "it needs no pool: {told}");
+    }
+
+    #[test]
+    fn a_pool_that_is_there_needs_no_runtime() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let pool = runtime.block_on(async { sqlx::PgPool::connect_lazy("postgres://u@h/db") });
+        let app = App::postgres(pool.unwrap());
+        app.operator().unwrap();
+        app.doctor().unwrap();
     }
 }

@@ -97,7 +97,7 @@ impl App {
     /// Of this app's tables and settings.
     ///
     /// # Errors
-    /// Every mistake in the environment or made while building the app, at once.
+    /// As [`App::operator`].
     pub fn bench(&self, load: Load) -> Result<Bench> {
         Ok(Bench {
             app: self.clone(),

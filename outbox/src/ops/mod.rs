@@ -115,7 +115,8 @@ impl Operator {
     /// [`App::from_env`].
     ///
     /// # Errors
-    /// Every mistake in the environment, at once.
+    /// Every mistake in the environment, at once; and outside of a tokio runtime, without which
+    /// there is no pool.
     pub fn from_env() -> Result<Self> {
         App::from_env().operator()
     }
@@ -191,7 +192,8 @@ impl App {
     /// The app's tables, for operators. A SQLite file is not made here.
     ///
     /// # Errors
-    /// Every mistake in the environment or made while building the app, at once.
+    /// Every mistake in the environment or made while building the app, at once; and outside of a
+    /// tokio runtime, if the app has no pool but a URL.
     pub fn operator(&self) -> Result<Operator> {
         self.operator_with(false)
     }
@@ -203,10 +205,11 @@ impl App {
     }
 
     fn operator_with(&self, make_file: bool) -> Result<Operator> {
-        let (database, names, mistakes) = self.tables(make_file);
+        let mistakes = self.mistakes_of_tables();
         if !mistakes.is_empty() {
-            return Err(Error::Config(mistakes.to_vec()));
+            return Err(Error::Config(mistakes));
         }
+        let (database, names) = self.tables(make_file);
         match database {
             #[cfg(feature = "postgres")]
             crate::app::Database::Postgres(pool) => Ok(Operator::postgres(pool, names)),

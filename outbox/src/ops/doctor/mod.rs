@@ -119,7 +119,7 @@ impl App {
     /// Of this program, with the handlers that it would run.
     ///
     /// # Errors
-    /// Every mistake in the environment or made while building the app, at once.
+    /// As [`App::operator`].
     pub fn doctor(&self) -> Result<Doctor> {
         let doctor = self.operator()?.doctor();
         Ok(Doctor { subscribers: self.subscribers(), ..doctor })
