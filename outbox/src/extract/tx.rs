@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::Database;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -37,7 +38,12 @@ pub struct Tx<DB: Database> {
 }
 
 /// Where the transaction goes when the handler is done with it.
-struct Home<DB: Database>(Mutex<Place<DB>>);
+struct Home<DB: Database> {
+    place: Mutex<Place<DB>>,
+    /// Where it began. A handler may let go of it on a thread of its own, and outside of a
+    /// runtime sqlx panics when a connection comes back.
+    runtime: Handle,
+}
 
 enum Place<DB: Database> {
     /// It did not begin, or is ended.
@@ -49,14 +55,22 @@ enum Place<DB: Database> {
 
 impl<DB: Database> Home<DB> {
     fn put(&self, place: Place<DB>) -> Place<DB> {
-        std::mem::replace(&mut *self.0.locked(), place)
+        std::mem::replace(&mut *self.place.locked(), place)
+    }
+}
+
+impl<DB: Database> Drop for Home<DB> {
+    fn drop(&mut self) {
+        let _inside = self.runtime.enter();
+        drop(self.put(Place::Nowhere));
     }
 }
 
 impl<DB: Database> Drop for Tx<DB> {
     fn drop(&mut self) {
+        let _inside = self.home.runtime.enter();
         let Some(open) = self.open.take() else { return };
-        let mut place = self.home.0.locked();
+        let mut place = self.home.place.locked();
         // From a handler that has returned and kept it nobody takes it any more.
         if let Place::Lent = *place {
             *place = Place::Here(open);
@@ -172,7 +186,8 @@ impl<DB: Lends> FromContext for Tx<DB> {
         if !delivery.common.collects() {
             return Err(refused("under `AckFirst` the message is settled before the handler runs"));
         }
-        let home = Arc::new(Home(Mutex::new(Place::Nowhere)));
+        let home = Home { place: Mutex::new(Place::Nowhere), runtime: Handle::current() };
+        let home = Arc::new(home);
         if delivery.loan().lent.set(Arc::clone(&home) as _).is_err() {
             return Err(refused("a handler takes one `Tx`"));
         }
@@ -281,5 +296,66 @@ impl<DB: Lends> Lent for Home<DB> {
         let run = timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, leases));
         // A failure is one of the connection, which is then closed.
         Box::pin(async move { drop(run.await) })
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::thread;
+
+    use sqlx::{Sqlite, SqlitePool};
+    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+    use crate::extract::lends::Lends as _;
+    use crate::{App, Subscriber};
+
+    async fn tables() -> (SqlitePool, std::path::PathBuf) {
+        let file = std::env::temp_dir().join(format!("outbox-{}.db", uuid::Uuid::new_v4()));
+        let pool = crate::sqlite::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+        crate::migrate(&pool).await.unwrap();
+        (pool, file)
+    }
+
+    /// Where nobody takes it any more, its connection goes back to the pool.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_thread_without_a_runtime_may_let_go_of_one_that_its_handler_kept() {
+        let (pool, file) = tables().await;
+        let (keep, mut kept) = unbounded_channel();
+        let handler = Subscriber::new("it", "q", move |context: Context| {
+            let keep = keep.clone();
+            async move {
+                let tx = Tx::<Sqlite>::from_context(&context).await.unwrap();
+                let _ = keep.send(thread::spawn(move || {
+                    while matches!(*tx.home.place.locked(), Place::Lent) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    drop(tx);
+                }));
+            }
+        });
+        let running = App::sqlite(pool.clone()).only([handler]).start().await.unwrap();
+        let mut tx = crate::sqlite::begin(&pool).await.unwrap();
+        crate::publish(&mut tx, "q", &7).await.unwrap();
+        tx.commit().await.unwrap();
+        let thread = kept.recv().await.unwrap();
+        spawn_blocking(|| thread.join()).await.unwrap().expect("no panic");
+        running.stop().await.unwrap();
+        // It would wait for a connection that is lost.
+        pool.close().await;
+        std::fs::remove_file(file).unwrap();
+    }
+
+    /// As where the run ended with its runtime, and no other thread has the transaction.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn nor_does_the_last_that_knows_of_one_need_a_runtime() {
+        let (pool, file) = tables().await;
+        let open = Sqlite::open(&Lender::sqlite(pool.clone())).await.unwrap();
+        let home = Home { place: Mutex::new(Place::Here(open)), runtime: Handle::current() };
+        let thread = thread::spawn(|| drop(home));
+        spawn_blocking(|| thread.join()).await.unwrap().expect("no panic");
+        pool.close().await;
+        std::fs::remove_file(file).unwrap();
     }
 }
