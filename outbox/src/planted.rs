@@ -35,7 +35,7 @@ mod there {
         (
             "extend-without-token",
             "-- Starts leases anew",
-            &[TOKEN, (" AND o.acquired_token = mine.token", "")],
+            &[TOKEN, (" AND o.acquired_token IS NOT DISTINCT FROM mine.token", "")],
         ),
         (
             "ack-without-token",
@@ -142,8 +142,10 @@ mod there {
     const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
     const UNCOUNTED: Edit =
         ("least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1", "o.deliveries_count");
-    const TOKEN: Edit =
-        ("AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]", "");
+    const TOKEN: Edit = (
+        "AND o.acquired_token IS NOT DISTINCT FROM ($2::uuid[])[width_bucket(o.id, $3::bigint[])]",
+        "",
+    );
     const COPY: Edit = (
         "DELETE FROM \"outbox\" AS o",
         "SELECT o.id, o.queue, o.payload, o.headers, o.deliveries_count, o.created_at, o.timer_id,

@@ -1,6 +1,7 @@
 //! The plans of statements as they ran, with the rows that each node read: sent by
 //! the server beside the answers.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use outbox_tests::capture;
@@ -97,6 +98,13 @@ impl Plan {
             }
         }
         below(&self.root, visit);
+    }
+
+    /// What it reads by.
+    pub fn indexes(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        self.each(&mut |node| names.extend(node["Index Name"].as_str().map(str::to_owned)));
+        names
     }
 
     /// What its statement wrote to the log: records, bytes, and images of whole

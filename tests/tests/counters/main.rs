@@ -8,6 +8,7 @@ mod idle;
 mod operators;
 mod paused;
 mod plans;
+mod shared;
 mod trickle;
 mod vacuum;
 mod wire;

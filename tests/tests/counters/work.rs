@@ -33,6 +33,7 @@ impl Work {
         let extends: Vec<_> =
             leases.iter().map(|&lease| Extend { lease, token: lease.token }).collect();
         landed(self.store.extend(&extends).await?);
+        landed(self.store.held(&leases).await?);
         let delay = Duration::from_secs(1);
         let retries: Vec<_> = leases.into_iter().map(|lease| Retry { lease, delay }).collect();
         landed(self.store.retry(&retries).await?);
@@ -48,6 +49,19 @@ impl Work {
         self.store.claim(std::slice::from_ref(&lost)).await?;
         self.store.abandon(&lost).await?;
         self.store.depths(&[queue.to_owned(), "empty".to_owned()], 10_000).await?;
+        Ok(())
+    }
+
+    /// What an app may do while its table is empty, and plans for ever by that.
+    pub async fn in_vain(&self, queue: &str) -> anyhow::Result<()> {
+        let mut tx = self.pool.begin().await?;
+        assert!(!self.publisher.cancel_timer(&mut tx, queue, "none").await?);
+        tx.commit().await?;
+        let lease = Lease { id: 0, token: new_token() };
+        assert_eq!(self.store.ack(&[lease]).await?, [false]);
+        let extend = Extend { lease, token: lease.token };
+        assert_eq!(self.store.extend(&[extend]).await?, [false]);
+        assert!(self.claim(queue, 3).await?.is_empty());
         Ok(())
     }
 

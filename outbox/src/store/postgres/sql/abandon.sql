@@ -1,9 +1,9 @@
 -- Releases what a claim took whose answer was lost, as if it had taken nothing.
 -- $1 queues, $2 token, $3 deliveries that are not too many: of a row with more nobody
 -- would know any more that its leases ran out.
--- Locks: the rows. Index: "outbox_due_idx": a claim takes the oldest due rows, so
--- the oldest ten thousand of each queue are looked at. Whatever is missed comes
--- back when its lease runs out.
+-- Locks: the rows. Indexes: "outbox_due_idx", and the primary key, see ack: a claim takes the
+-- oldest due rows, so the oldest ten thousand of each queue are looked at. Whatever is missed
+-- comes back when its lease runs out.
 UPDATE "outbox" AS o
 SET acquired_token = NULL,
     acquired_at = NULL,
@@ -16,4 +16,5 @@ CROSS JOIN LATERAL (
     ORDER BY t.next_attempt_at, t.id
     LIMIT 10000
 ) AS oldest
-WHERE o.id = oldest.id AND oldest.acquired_token = $2 AND o.acquired_token = $2
+WHERE o.id = oldest.id AND oldest.acquired_token = $2
+  AND o.acquired_token IS NOT DISTINCT FROM $2

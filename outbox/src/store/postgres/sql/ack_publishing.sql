@@ -10,11 +10,11 @@
 -- coming back; so where somebody took the name of a timer while this waited for them, theirs is
 -- written as it is, and comes back.
 -- Locks: the rows, in order of id; rows of conflicting timers.
--- Index: the primary key; "outbox_timer_id_uq" decides on timers.
+-- Index: the primary key, a token is compared as in ack; "outbox_timer_id_uq" decides on timers.
 WITH acked AS (
     DELETE FROM "outbox" AS o
     WHERE o.id = ANY($1::bigint[])
-      AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
+      AND o.acquired_token IS NOT DISTINCT FROM ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
     RETURNING o.id, o.acquired_token AS token
 ), m AS MATERIALIZED (
     SELECT given.queue, given.payload, given.headers::jsonb AS headers,

@@ -3,10 +3,11 @@
 -- further part of this one, too, costs some 5 us.
 -- $1 rows at most, $2 lease in microseconds, $3 token, $4 and $5 due time and id to begin
 -- behind or NULL, $6 the queue.
--- Locks and index: as there. One look at the first hundred rows says how long to wait: until
--- the first that is still to come, or until the first lease runs out. If all hundred are due, if
--- a lease has run out, or if one that is free is large, it takes none and says -1: that is for
--- claim.sql. So what it takes was settled before, and is less than 32 MiB.
+-- Locks and index: as there; that a row is free is asked by a CASE as in cancel_timer. One look at
+-- the first hundred rows says how long to wait: until the first that is still to come, or until the
+-- first lease runs out. If all hundred are due, if a lease has run out, or if one that is free is
+-- large, it takes none and says -1: that is for claim.sql. So what it takes was settled before, and
+-- is less than 32 MiB.
 -- There is always a row, of no message if none was taken. It says how many were locked, too: if
 -- some of them were not taken, they may be at once. Of a paused queue it says nothing.
 -- The lease begins with the statement. The caller counts it from before it was sent.
@@ -44,7 +45,7 @@ WITH ahead AS MATERIALIZED (
         WHERE o.queue = $6
           AND o.next_attempt_at <= statement_timestamp()
           AND (o.next_attempt_at, o.id) > (coalesce($4, '-infinity'), coalesce($5, -9223372036854775808))
-          AND o.acquired_token IS NULL
+          AND CASE WHEN o.acquired_token IS NULL THEN true END
         ORDER BY o.next_attempt_at, o.id
         LIMIT $1
         FOR UPDATE OF o SKIP LOCKED) AS tids
@@ -55,7 +56,7 @@ WITH ahead AS MATERIALIZED (
     SET acquired_token = $3, acquired_at = statement_timestamp(),
         deliveries_count = least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1
     WHERE o.ctid = ANY((SELECT locked.tids FROM locked)::tid[])
-      AND o.acquired_token IS NULL
+      AND CASE WHEN o.acquired_token IS NULL THEN true END
     RETURNING o.id, o.payload, o.headers::text AS headers, o.attempts_count, o.deliveries_count,
         o.created_at, o.next_attempt_at, o.first_attempt_at, o.last_attempt_at, o.acquired_at,
         o.timer_id

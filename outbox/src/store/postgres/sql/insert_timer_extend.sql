@@ -5,14 +5,15 @@
 -- Somebody who works on it is no conflict, but nothing is written: a conflict locks its row
 -- until the caller commits, also if it comes to nothing. Nobody is asked for under an older
 -- snapshot: it does not tell who works on it now, and serializable transactions would meet there.
--- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides. xmax is 0 for
--- a row that was inserted.
+-- Locks: the conflicting row. Index: "outbox_timer_id_uq" decides, and finds the row, see
+-- cancel_timer. xmax is 0 for a row that was inserted.
 INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
 SELECT $1, $2, $3::jsonb, clock_timestamp(),
     coalesce($6, clock_timestamp() + $7 * interval '1 microsecond'), $8
 WHERE current_setting('transaction_isolation') <> 'read committed' OR NOT EXISTS (
     SELECT FROM "outbox" AS held
-    WHERE held.queue = $1 AND held.timer_id = $8 AND held.acquired_token IS NOT NULL)
+    WHERE held.queue = $1 AND held.timer_id = $8
+      AND CASE WHEN held.acquired_token IS NOT NULL THEN true END)
 ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
 SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,
         first_attempt_at, last_attempt_at) = (

@@ -1,6 +1,6 @@
 -- Puts failed rows off, one attempt spent, and gives their leases back.
 -- $1 ids, ascending. Of each run of them: $2 token, $3 its first id, $4 delay in microseconds.
--- Locks: the rows, in order of id. Index: the primary key.
+-- Locks: the rows, in order of id. Index: the primary key; a token is compared as in ack.
 -- The clock is read once: the first and the last attempt of a row that failed once are the
 -- same.
 WITH clock AS MATERIALIZED (
@@ -15,7 +15,7 @@ WITH clock AS MATERIALIZED (
         acquired_token = NULL,
         acquired_at = NULL
     WHERE o.id = ANY($1::bigint[])
-      AND o.acquired_token = ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
+      AND o.acquired_token IS NOT DISTINCT FROM ($2::uuid[])[width_bucket(o.id, $3::bigint[])]
     RETURNING o.id
 )
 SELECT array_agg(id) FROM written
