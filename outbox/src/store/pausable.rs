@@ -2,7 +2,17 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::unpoisoned::Locked as _;
+
+/// Between two looks for what was not there: it may have been made since, or made anew, and
+/// queues are paused in it.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Statements of a store, and those in their place as long as there is no table of paused
 /// queues that it may read.
@@ -10,16 +20,32 @@ pub(crate) struct Pausable<S> {
     with: S,
     without: S,
     unpausable: AtomicBool,
+    looked: Mutex<Instant>,
 }
 
 impl<S> Pausable<S> {
     pub(crate) fn new(with: S, without: S) -> Self {
-        Self { with, without, unpausable: AtomicBool::new(false) }
+        let looked = Mutex::new(Instant::now());
+        Self { with, without, unpausable: AtomicBool::new(false), looked }
     }
 
     /// What the last look at the tables has shown.
     pub(crate) fn set(&self, unpausable: bool) {
+        *self.looked.locked() = Instant::now();
         self.unpausable.store(unpausable, Ordering::Relaxed);
+    }
+
+    /// Whether a claim is to look at the tables first: one of those that come at once.
+    pub(crate) fn looks_again(&self) -> bool {
+        if !self.unpausable.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut looked = self.looked.locked();
+        let due = looked.elapsed() >= AGAIN;
+        if due {
+            *looked = Instant::now();
+        }
+        due
     }
 }
 

@@ -15,6 +15,7 @@ mod leases;
 mod listener;
 mod locked;
 mod missed;
+mod pauses;
 mod poison;
 mod refused;
 mod settle;

@@ -14,10 +14,16 @@ use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::message::{Row, Stored};
-use crate::store::{Before, Claim, Claimed, Expects, Extend, Landed, Lease, Position, Taken};
+use crate::store::{
+    Before, Claim, Claimed, Expects, Extend, Inspect as _, Landed, Lease, Position, Taken,
+};
 
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
+        if self.0.sql.looks_again() {
+            // One in vain is made again after as long.
+            let _ = self.validate(false).await;
+        }
         let answers = match self.claim_shortly(claims).await? {
             Some(answers) => answers,
             None => self.claim_by(self.claim_of_many(claims), take, claims).await?,

@@ -21,7 +21,8 @@ use crate::message::row::{delay_micros, from_micros};
 use crate::message::to_micros;
 use crate::store::answers::Columns as _;
 use crate::store::{
-    Before, CLAIM_BYTES, Claim, Claimed, Expects, Extend, Landed, Lease, Position, Taken,
+    Before, CLAIM_BYTES, Claim, Claimed, Expects, Extend, Inspect as _, Landed, Lease, Position,
+    Taken,
 };
 use crate::telemetry::TARGET;
 
@@ -30,6 +31,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
+        if self.0.sql.looks_again() {
+            // One in vain is made again after as long.
+            let _ = self.validate(false).await;
+        }
         let (rows, at, left) = if claim.limit > 0
             && (claim.expects == Expects::Plenty || self.any_due(claim).await?)
         {
