@@ -185,7 +185,8 @@ impl Case<'_> {
         Settlement::Dead(Box::new(cause))
     }
 
-    /// By the database's clock: the claim's time and what has passed since.
+    /// From the first failure to the claim, and what has passed since. Both are by the database's
+    /// clock, but where Python wrote the first: by its worker's.
     fn since_first_failure(&self) -> Duration {
         let Some(first) = self.row.first_attempt_at else { return Duration::ZERO };
         let claimed = self.row.acquired_at.unwrap_or(first);
