@@ -1,5 +1,6 @@
 //! Headers that another service wrote, as hostile as the column takes them: what the
-//! library reads of them, and what it hands on, fails no message.
+//! library reads of their values, and what it hands on, fails no message. Those that are no
+//! object fail their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,10 @@ use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
 use sqlx::AssertSqlSafe;
 
-on_both!(headers_of_others_fail_no_message_and_none_that_its_handler_publishes);
+on_both!(
+    headers_of_others_fail_no_message_and_none_that_its_handler_publishes,
+    headers_that_are_no_object_fail_their_message_and_no_other,
+);
 
 /// All that the library reads.
 const READ: [&str; 9] = [
@@ -125,4 +129,20 @@ async fn headers_of_others_fail_no_message_and_none_that_its_handler_publishes(d
     let letters = db.texts(letters).await;
     assert!(letters.is_empty(), "{letters:#?}");
     assert_eq!(seen.load(Ordering::SeqCst), 2 * rows);
+}
+
+/// Nobody knows then in what encoding the payload is.
+async fn headers_that_are_no_object_fail_their_message_and_no_other(db: &Db) {
+    for headers in ["[]", "null", "7", "true", r#""x""#, "{}"] {
+        insert(db, headers.to_owned()).await;
+    }
+    let seen = Arc::new(AtomicUsize::new(0));
+    let app = db.app().state(Arc::clone(&seen)).only([hostile::subscriber(), next::subscriber()]);
+    let running = app.start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    let letters = "SELECT CAST(headers AS text) || ' ' || error_kind FROM outbox_dlq ORDER BY id";
+    let letters = db.texts(letters).await;
+    assert_eq!(letters, ["[] decode", "7 decode", "true decode", "\"x\" decode"]);
+    assert_eq!(seen.load(Ordering::SeqCst), 2 * 2, "of those without headers");
 }
