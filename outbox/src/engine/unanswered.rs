@@ -105,24 +105,6 @@ fn refused<T>() -> Result<T> {
     Err(StoreError { perhaps_done: false, ..StoreError::new("ask", "deadlock detected", true) })
 }
 
-impl crate::store::Inspect for Unanswered {
-    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
-        self.rows.validate(autovacuum).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.rows.ping().await
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
-        self.rows.depths(queues, most).await
-    }
-
-    fn connections(&self) -> Connections {
-        self.rows.connections()
-    }
-}
-
 impl Store for Unanswered {
     type Wakes = <MemoryStore as Store>::Wakes;
 
@@ -217,6 +199,22 @@ impl Store for Unanswered {
 
     fn keeps_dead_letters(&self) -> bool {
         self.rows.keeps_dead_letters()
+    }
+
+    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
+        self.rows.validate(autovacuum).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.rows.ping().await
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
+        self.rows.depths(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        self.rows.connections()
     }
 
     async fn close(&self) {

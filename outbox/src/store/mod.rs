@@ -283,7 +283,7 @@ pub struct Connections {
 /// Every write checks id and token, and takes a due time or a lease from the
 /// database's clock. A failed call has written nothing or, when
 /// `StoreError::transient` is true, may have written everything.
-pub trait Store: Inspect + Clone + Send + Sync + 'static {
+pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Leases due rows in order of (due time, id) and counts a delivery; for each
     /// claim in turn. A claim of no rows only looks ahead.
     fn claim(&self, claims: &[Claim]) -> impl Future<Output = Result<Vec<Taken>>> + Send;
@@ -324,15 +324,6 @@ pub trait Store: Inspect + Clone + Send + Sync + 'static {
     fn durable(&self) -> Self {
         self.clone()
     }
-    /// Closes the engine's own connections.
-    fn close(&self) -> impl Future<Output = ()> + Send;
-
-    /// A running subscription to wakes.
-    type Wakes: Wakes;
-}
-
-/// What is asked of a store beside the rows: by a start, and by who watches it.
-pub trait Inspect: sealed::Sealed {
     /// What is wrong with the tables.
     fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
     /// Asks the database for a sign of life.
@@ -346,6 +337,11 @@ pub trait Inspect: sealed::Sealed {
     ) -> impl Future<Output = Result<Vec<Depth>>> + Send;
     /// How many connections there are.
     fn connections(&self) -> Connections;
+    /// Closes the engine's own connections.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+
+    /// A running subscription to wakes.
+    type Wakes: Wakes;
 }
 
 /// Stores are written here and nowhere else.

@@ -22,8 +22,8 @@ pub mod store {
     #[cfg(feature = "sqlite")]
     pub use crate::store::sqlite::SqliteStore;
     pub use crate::store::{
-        Before, Claim, Claimed, Death, Depth, Expects, Extend, FEW, Inserted, Inspect, Landed,
-        Lease, Position, Release, Retry, Store, Taken, Wake, Wakes, new_alone_token, new_token,
+        Before, Claim, Claimed, Death, Depth, Expects, Extend, FEW, Inserted, Landed, Lease,
+        Position, Release, Retry, Store, Taken, Wake, Wakes, new_alone_token, new_token,
     };
     use crate::store::{Handled, Result};
     use crate::tracking::Trail;

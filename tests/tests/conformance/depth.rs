@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox::Outgoing;
 use outbox::TimerConflict;
 use outbox::schema::Database;
-use outbox::testing::store::{Depth, Inspect as _, Store, ack_publishing_counted};
+use outbox::testing::store::{Depth, Store, ack_publishing_counted};
 
 use crate::bench::{Bench, SqlBench, Steps, about, death};
 

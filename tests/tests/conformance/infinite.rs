@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outbox::testing::store::{Claim, Expects, Inspect as _, Store};
+use outbox::testing::store::{Claim, Expects, Store};
 
 use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps, TTL, about, lease, retry};
 

@@ -1,7 +1,7 @@
 //! Making the tables.
 
 use outbox::schema::{Database, migrate_tables, sql, validate_schema};
-use outbox::testing::store::{Inspect as _, Store};
+use outbox::testing::store::Store;
 use outbox::{Error, TableNames};
 
 use super::names::{every_statement_works, everything_works};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::schema::{migrate_tables, validate_schema};
-use outbox::testing::store::{Extend, Inspect as _, Release, Store};
+use outbox::testing::store::{Extend, Release, Store};
 use outbox::{Outgoing, Published, TableNames, TimerConflict};
 
 use crate::bench::{Bench, Postgres, SqlBench, Steps, death, lease, retry};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outbox::schema::{Difference, migrate_tables, sql, validate_schema};
-use outbox::testing::store::{Inspect as _, Store};
+use outbox::testing::store::Store;
 use outbox::{Error, Outgoing, TableNames};
 
 use super::names::every_statement_works;

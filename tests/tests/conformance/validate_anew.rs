@@ -173,7 +173,7 @@ trait Mismatch {
 
 impl Mismatch for Sqlite {
     async fn store_mismatch(&self) -> String {
-        use outbox::testing::store::Inspect as _;
+        use outbox::testing::store::Store as _;
         self.store().validate(true).await.unwrap().to_string()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox::TableNames;
 use outbox::schema::migrate_tables;
-use outbox::testing::store::{Inspect as _, Store};
+use outbox::testing::store::Store;
 use tokio::time::timeout;
 
 use super::migrate::PYTHON;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::testing::store::{
-    Claim, Death, Expects, Extend, Inspect as _, Lease, PgStore, Position, Release, Retry, Store,
-    Taken, ack_publishing, new_token,
+    Claim, Death, Expects, Extend, Lease, PgStore, Position, Release, Retry, Store, Taken,
+    ack_publishing, new_token,
 };
 use outbox::{FailureReason, Outgoing, Publisher, Row, TableNames, TimerConflict};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};

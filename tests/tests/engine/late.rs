@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use outbox::testing::store::{Claim, Expects, Inspect as _, PgStore, Store, new_token};
+use outbox::testing::store::{Claim, Expects, PgStore, Store, new_token};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::proxy::Proxy;

@@ -170,25 +170,6 @@ impl Tables {
     }
 }
 
-impl super::Inspect for MemoryStore {
-    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
-        Ok(SchemaMismatch::default())
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        Ok(())
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        let tables = self.tables();
-        Ok(queues.iter().map(|queue| tables.depth(queue, most)).collect())
-    }
-
-    fn connections(&self) -> super::Connections {
-        super::Connections::default()
-    }
-}
-
 impl Store for MemoryStore {
     type Wakes = NoWakes;
 
@@ -234,6 +215,23 @@ impl Store for MemoryStore {
 
     fn keeps_dead_letters(&self) -> bool {
         self.tables().dlq.is_some()
+    }
+
+    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
+        Ok(SchemaMismatch::default())
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        Ok(())
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        let tables = self.tables();
+        Ok(queues.iter().map(|queue| tables.depth(queue, most)).collect())
+    }
+
+    fn connections(&self) -> super::Connections {
+        super::Connections::default()
     }
 
     async fn close(&self) {}

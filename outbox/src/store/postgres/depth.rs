@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::{PgStore, query};
 use crate::error::StoreError;
 use crate::store::names::TableNames;
-use crate::store::{Connections, Depth, Inspect as _};
+use crate::store::{Connections, Depth, Store as _};
 
 const ACTION: &str = "look into the queues";
 /// A look waits for a connection that has nothing to do, so that none is opened for it;

@@ -58,7 +58,7 @@ use validate::validate;
 
 use super::counted::counted;
 use super::names::{Notify, TableNames};
-use super::{Connections, Inspect, Landed, Lease, Pausable, Store, statements, without_pauses};
+use super::{Connections, Landed, Lease, Pausable, Store, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::schema::SchemaMismatch;
 use crate::unpoisoned::Locked as _;
@@ -276,36 +276,6 @@ fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
-impl Inspect for PgStore {
-    async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        let names = self.0.names.clone();
-        let looks = self.bounded("look at the tables", |connection| {
-            Box::pin(async move {
-                let mut found = validate(connection, &names, autovacuum).await?;
-                rights(connection, &names, true, &mut found).await?;
-                Ok(found)
-            })
-        });
-        let found = looks.await?;
-        self.0.sql.set(found.unpausable);
-        Ok(found)
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        self.depths_of(queues, most).await
-    }
-
-    fn connections(&self) -> Connections {
-        let (open, idle) = counted(&self.0.pool);
-        let idle = open.min(idle + self.0.kept.len());
-        Connections { open, idle, most: MAX_CONNECTIONS as usize }
-    }
-}
-
 impl Store for PgStore {
     type Wakes = listen::PgWakes;
 
@@ -376,6 +346,34 @@ impl Store for PgStore {
             commits => commits,
         };
         Self(Arc::clone(&self.0), commits)
+    }
+
+    async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
+        let names = self.0.names.clone();
+        let looks = self.bounded("look at the tables", |connection| {
+            Box::pin(async move {
+                let mut found = validate(connection, &names, autovacuum).await?;
+                rights(connection, &names, true, &mut found).await?;
+                Ok(found)
+            })
+        });
+        let found = looks.await?;
+        self.0.sql.set(found.unpausable);
+        Ok(found)
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        let (open, idle) = counted(&self.0.pool);
+        let idle = open.min(idle + self.0.kept.len());
+        Connections { open, idle, most: MAX_CONNECTIONS as usize }
     }
 
     async fn close(&self) {

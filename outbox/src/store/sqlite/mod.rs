@@ -148,38 +148,6 @@ fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments>
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
-impl super::Inspect for SqliteStore {
-    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
-        let found = validate(&self.0.reader, &self.0.names).await?;
-        self.0.sql.set(found.unpausable);
-        Ok(found)
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        // `SELECT 1` would not look at the file.
-        self.0
-            .reader
-            .execute("PRAGMA schema_version")
-            .await
-            .map(drop)
-            .map_err(StoreError::of("ping"))?;
-        if self.0.place.is_lost() {
-            let why = "the file was replaced or deleted under this program: restart it";
-            return Err(StoreError::new("ping", why, false));
-        }
-        Ok(())
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        self.depths_of(queues, most).await
-    }
-
-    fn connections(&self) -> super::Connections {
-        let (reads, writes) = (counted(&self.0.reader), counted(&self.0.writer));
-        super::Connections { open: reads.0 + writes.0, idle: reads.1 + writes.1, most: 3 }
-    }
-}
-
 impl Store for SqliteStore {
     type Wakes = listen::SqliteWakes;
 
@@ -241,6 +209,36 @@ impl Store for SqliteStore {
 
     fn keeps_dead_letters(&self) -> bool {
         self.0.names.dlq().is_some()
+    }
+
+    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
+        let found = validate(&self.0.reader, &self.0.names).await?;
+        self.0.sql.set(found.unpausable);
+        Ok(found)
+    }
+
+    async fn ping(&self) -> super::Result<()> {
+        // `SELECT 1` would not look at the file.
+        self.0
+            .reader
+            .execute("PRAGMA schema_version")
+            .await
+            .map(drop)
+            .map_err(StoreError::of("ping"))?;
+        if self.0.place.is_lost() {
+            let why = "the file was replaced or deleted under this program: restart it";
+            return Err(StoreError::new("ping", why, false));
+        }
+        Ok(())
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> super::Connections {
+        let (reads, writes) = (counted(&self.0.reader), counted(&self.0.writer));
+        super::Connections { open: reads.0 + writes.0, idle: reads.1 + writes.1, most: 3 }
     }
 
     async fn close(&self) {

@@ -84,24 +84,6 @@ fn failed(action: &'static str, transient: bool) -> StoreError {
     StoreError::new(action, format!("{why}, as the simulation's seed says"), transient)
 }
 
-impl crate::store::Inspect for FaultyStore {
-    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
-        self.world.store.validate(autovacuum).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.world.store.ping().await
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
-        self.world.store.depths(queues, most).await
-    }
-
-    fn connections(&self) -> Connections {
-        self.world.store.connections()
-    }
-}
-
 impl Store for FaultyStore {
     type Wakes = FaultyWakes;
 
@@ -199,6 +181,22 @@ impl Store for FaultyStore {
 
     fn keeps_dead_letters(&self) -> bool {
         self.world.store.keeps_dead_letters()
+    }
+
+    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
+        self.world.store.validate(autovacuum).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.world.store.ping().await
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
+        self.world.store.depths(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        self.world.store.connections()
     }
 
     async fn close(&self) {}
