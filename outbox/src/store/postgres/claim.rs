@@ -8,15 +8,12 @@ use futures_util::TryStreamExt;
 use sqlx::postgres::{PgRow, PgValue, PgValueRef};
 use sqlx::{Connection as _, Row as _, Value, ValueRef};
 
-use super::runs::Runs;
 use super::time::PgTime;
 use super::{PgStore, Statement, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::message::{Row, Stored};
-use crate::store::{
-    Before, Claim, Claimed, Expects, Extend, Inspect as _, Landed, Lease, Position, Taken,
-};
+use crate::store::{Before, Claim, Claimed, Expects, Position, Store as _, Taken};
 
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
@@ -105,19 +102,6 @@ impl PgStore {
     fn lanes(&self, claims: &[Claim]) -> Option<String> {
         let queue = claims.iter().find(|claim| claim.expects == Expects::Plenty)?.queues.first()?;
         Some(format!("{} claims {queue}", self.0.names.channel()))
-    }
-
-    pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
-        let all = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
-        self.write("extend", &self.0.sql.extend, &all, |statement, heads| {
-            statement.bind(heads.iter().map(|extend| extend.token).collect::<Vec<_>>())
-        })
-        .await
-    }
-
-    pub(super) async fn held_leases(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
-        let all = Runs::of(leases, |lease| *lease, |_, _| true);
-        self.write("look at leases", &self.0.sql.held, &all, |statement, _| statement).await
     }
 }
 

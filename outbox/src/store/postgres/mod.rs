@@ -50,17 +50,13 @@ pub(crate) use grants::sql as grants_sql;
 use kept::{IdleConnections, One, Used};
 pub(crate) use lend::PgLender;
 pub(crate) use publish::PublishSql;
-use rights::rights;
 pub(crate) use schema::sql as schema_sql;
 pub(crate) use transaction::Closing;
 use vacuum::Vacuum;
-use validate::validate;
 
-use super::counted::counted;
-use super::names::{Notify, TableNames};
-use super::{Connections, Landed, Lease, Pausable, Store, statements, without_pauses};
+use super::names::TableNames;
+use super::{Connections, Pausable, Store as _, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
-use crate::schema::SchemaMismatch;
 use crate::unpoisoned::Locked as _;
 
 /// Connections beside the listener. Claims and settles overlap on two; the others serve
@@ -274,117 +270,4 @@ type Statement = Query<'static, Postgres, PgArguments>;
 /// A statement of ours, whose text was made from a file and checked names.
 fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
-}
-
-impl Store for PgStore {
-    type Wakes = listen::PgWakes;
-
-    async fn claim(&self, claims: &[super::Claim]) -> super::Result<Vec<super::Taken>> {
-        self.claim_rows(claims).await
-    }
-
-    async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
-        self.ack_rows(leases).await
-    }
-
-    async fn ack_publishing(
-        &self,
-        acks: &[super::Handled<'_>],
-    ) -> super::Result<(Landed, super::Inserted)> {
-        self.ack_and_publish(acks).await
-    }
-
-    async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {
-        self.retry_rows(retries).await
-    }
-
-    async fn bury(&self, deaths: &[super::Death<'_>]) -> super::Result<Landed> {
-        self.bury_rows(deaths).await
-    }
-
-    async fn release(&self, releases: &[super::Release]) -> super::Result<Landed> {
-        self.release_rows(releases).await
-    }
-
-    async fn extend(&self, leases: &[super::Extend]) -> super::Result<Landed> {
-        self.extend_leases(leases).await
-    }
-
-    async fn held(&self, leases: &[Lease]) -> super::Result<Landed> {
-        self.held_leases(leases).await
-    }
-
-    async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        let statement = query(&self.0.sql.abandon)
-            .bind(claim.queues.to_vec())
-            .bind(claim.token)
-            .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX));
-        let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
-        Ok(done.await?.rows_affected())
-    }
-
-    async fn listen(&self) -> super::Result<Self::Wakes> {
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(CONNECT_LIMIT)
-            .connect_lazy_with((*self.options()).clone());
-        self.listen_on(Some(pool.clone()));
-        listen::PgWakes::connect(&pool, &self.0.names).await
-    }
-
-    fn wakes_only_sleepers(&self) -> bool {
-        self.0.names.notify() != Notify::Always
-    }
-
-    fn keeps_dead_letters(&self) -> bool {
-        self.0.names.dlq().is_some()
-    }
-
-    fn durable(&self) -> Self {
-        let commits = match self.1 {
-            Commits::Async => Commits::Waited,
-            commits => commits,
-        };
-        Self(Arc::clone(&self.0), commits)
-    }
-
-    async fn validate(&self, autovacuum: bool) -> super::Result<SchemaMismatch> {
-        let names = self.0.names.clone();
-        let looks = self.bounded("look at the tables", |connection| {
-            Box::pin(async move {
-                let mut found = validate(connection, &names, autovacuum).await?;
-                rights(connection, &names, true, &mut found).await?;
-                Ok(found)
-            })
-        });
-        let found = looks.await?;
-        self.0.sql.set(found.unpausable);
-        Ok(found)
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        self.depths_of(queues, most).await
-    }
-
-    fn connections(&self) -> Connections {
-        let (open, idle) = counted(&self.0.pool);
-        let idle = open.min(idle + self.0.kept.len());
-        Connections { open, idle, most: MAX_CONNECTIONS as usize }
-    }
-
-    async fn close(&self) {
-        self.0.vacuum.close();
-        self.0.kept.close();
-        let listening = self.listen_on(None);
-        let listener = async {
-            if let Some(pool) = &listening {
-                pool.close().await;
-            }
-        };
-        tokio::join!(listener, self.0.pool.close());
-    }
 }

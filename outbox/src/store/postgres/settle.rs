@@ -1,38 +1,41 @@
-//! The settlements that publish nothing, each a statement for a whole batch.
+//! What the engine asks of PostgreSQL. A settlement is one statement for a whole batch; claims
+//! and gauges have files of their own.
 
 use std::sync::Arc;
 
-use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::postgres::{PgConnection, PgPoolOptions, PgRow};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
+use super::listen::PgWakes;
+use super::rights::rights;
 use super::runs::Runs;
 use super::sleepers::notified;
 use super::time::PgTime;
-use super::{Commits, PgStore, Statement, WAITED};
+use super::validate::validate;
+use super::{CONNECT_LIMIT, Commits, MAX_CONNECTIONS, PgStore, Statement, WAITED, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::planted::planted;
-use crate::store::{Death, Handled, Inserted, Landed, Lease, Release, Retry};
+use crate::schema::SchemaMismatch;
+use crate::store::counted::counted;
+use crate::store::names::Notify;
+use crate::store::{
+    Claim, Connections, Death, Depth, Extend, Handled, Inserted, Landed, Lease, Release, Result,
+    Retry, Store, Taken,
+};
 
-impl PgStore {
-    pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
+impl Store for PgStore {
+    type Wakes = PgWakes;
+
+    async fn claim(&self, claims: &[Claim]) -> Result<Vec<Taken>> {
+        self.claim_rows(claims).await
+    }
+
+    async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
         self.delete("ack", leases, |lease| *lease).await
     }
 
-    async fn delete<T>(
-        &self,
-        action: &'static str,
-        items: &[T],
-        lease: fn(&T) -> Lease,
-    ) -> Result<Landed, StoreError> {
-        let all = Runs::of(items, lease, |_, _| true);
-        self.write(action, &self.0.sql.ack, &all, |statement, _| statement).await
-    }
-
-    pub(super) async fn ack_and_publish(
-        &self,
-        acks: &[Handled<'_>],
-    ) -> Result<(Landed, Inserted), StoreError> {
+    async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
         const ACTION: &str = "ack and publish";
         let all = Runs::of(acks, |handled| handled.lease, |_, _| true);
         let of_each: Vec<_> = acks
@@ -56,11 +59,11 @@ impl PgStore {
                 .bind(locks.map(|locks| locks.start))
         });
         let (landed, rows) = written.await?;
-        let inserted: Result<Vec<_>, _> = rows.iter().map(inserted).collect();
+        let inserted: sqlx::Result<Vec<_>> = rows.iter().map(inserted).collect();
         Ok((landed, inserted.map_err(StoreError::of(ACTION))?.concat()))
     }
 
-    pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
+    async fn retry(&self, retries: &[Retry]) -> Result<Landed> {
         let all = Runs::of(retries, |retry| retry.lease, |a, b| a.delay == b.delay);
         self.write("retry", &self.0.sql.retry, &all, |statement, heads| {
             statement.bind(heads.iter().map(|it| delay_micros(it.delay)).collect::<Vec<_>>())
@@ -68,7 +71,7 @@ impl PgStore {
         .await
     }
 
-    pub(super) async fn bury_rows(&self, deaths: &[Death<'_>]) -> Result<Landed, StoreError> {
+    async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
         if self.0.names.dlq().is_none() {
             return self.delete("delete", deaths, |death| death.lease).await;
         }
@@ -88,7 +91,7 @@ impl PgStore {
         moved.await
     }
 
-    pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {
+    async fn release(&self, releases: &[Release]) -> Result<Landed> {
         let what = |one: &Release| (one.due_in, one.uncount, one.not_before());
         let all = Runs::of(releases, |release| release.lease, |a, b| what(a) == what(b));
         self.write("release", &self.0.sql.release, &all, |statement, heads| {
@@ -102,14 +105,113 @@ impl PgStore {
         .await
     }
 
+    async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
+        let all = Runs::of(leases, |extend| extend.lease, |a, b| a.token == b.token);
+        self.write("extend", &self.0.sql.extend, &all, |statement, heads| {
+            statement.bind(heads.iter().map(|extend| extend.token).collect::<Vec<_>>())
+        })
+        .await
+    }
+
+    async fn held(&self, leases: &[Lease]) -> Result<Landed> {
+        let all = Runs::of(leases, |lease| *lease, |_, _| true);
+        self.write("look at leases", &self.0.sql.held, &all, |statement, _| statement).await
+    }
+
+    async fn abandon(&self, claim: &Claim) -> Result<u64> {
+        let statement = query(&self.0.sql.abandon)
+            .bind(claim.queues.to_vec())
+            .bind(claim.token)
+            .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX));
+        let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
+        Ok(done.await?.rows_affected())
+    }
+
+    async fn listen(&self) -> Result<Self::Wakes> {
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(CONNECT_LIMIT)
+            .connect_lazy_with((*self.options()).clone());
+        self.listen_on(Some(pool.clone()));
+        PgWakes::connect(&pool, &self.0.names).await
+    }
+
+    fn wakes_only_sleepers(&self) -> bool {
+        self.0.names.notify() != Notify::Always
+    }
+
+    fn keeps_dead_letters(&self) -> bool {
+        self.0.names.dlq().is_some()
+    }
+
+    fn durable(&self) -> Self {
+        let commits = match self.1 {
+            Commits::Async => Commits::Waited,
+            commits => commits,
+        };
+        Self(Arc::clone(&self.0), commits)
+    }
+
+    async fn validate(&self, autovacuum: bool) -> Result<SchemaMismatch> {
+        let names = self.0.names.clone();
+        let looks = self.bounded("look at the tables", |connection| {
+            Box::pin(async move {
+                let mut found = validate(connection, &names, autovacuum).await?;
+                rights(connection, &names, true, &mut found).await?;
+                Ok(found)
+            })
+        });
+        let found = looks.await?;
+        self.0.sql.set(found.unpausable);
+        Ok(found)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.bounded("ping", |connection| connection.execute("SELECT 1")).await.map(drop)
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        let (open, idle) = counted(&self.0.pool);
+        let idle = open.min(idle + self.0.kept.len());
+        Connections { open, idle, most: MAX_CONNECTIONS as usize }
+    }
+
+    async fn close(&self) {
+        self.0.vacuum.close();
+        self.0.kept.close();
+        let listening = self.listen_on(None);
+        let listener = async {
+            if let Some(pool) = &listening {
+                pool.close().await;
+            }
+        };
+        tokio::join!(listener, self.0.pool.close());
+    }
+}
+
+impl PgStore {
+    async fn delete<T>(
+        &self,
+        action: &'static str,
+        items: &[T],
+        lease: fn(&T) -> Lease,
+    ) -> Result<Landed> {
+        let all = Runs::of(items, lease, |_, _| true);
+        self.write(action, &self.0.sql.ack, &all, |statement, _| statement).await
+    }
+
     /// Runs a statement over runs of leases, which returns those it hit.
-    pub(super) async fn write<T>(
+    async fn write<T>(
         &self,
         action: &'static str,
         sql: &Arc<str>,
         all: &[Runs<'_, T>],
         bind_rest: impl Fn(Statement, &[&T]) -> Statement,
-    ) -> Result<Landed, StoreError> {
+    ) -> Result<Landed> {
         self.written(action, sql, all, bind_rest).await.map(|(landed, _)| landed)
     }
 
@@ -120,7 +222,7 @@ impl PgStore {
         sql: &Arc<str>,
         all: &[Runs<'_, T>],
         bind_rest: impl Fn(Statement, &[&T]) -> Statement,
-    ) -> Result<(Landed, Vec<PgRow>), StoreError> {
+    ) -> Result<(Landed, Vec<PgRow>)> {
         let waited = self.1 == Commits::Waited;
         let (mut landed, mut rows) = (vec![false; all.iter().map(Runs::len).sum()], Vec::new());
         for runs in all {
@@ -143,7 +245,7 @@ impl PgStore {
 }
 
 /// Told by two arrays: queues, and their rows.
-fn inserted(row: &PgRow) -> Result<Inserted, sqlx::Error> {
+fn inserted(row: &PgRow) -> sqlx::Result<Inserted> {
     let queues: Vec<String> = row.try_get::<Option<_>, _>(1)?.unwrap_or_default();
     let rows: Vec<i64> = row.try_get::<Option<_>, _>(2)?.unwrap_or_default();
     let rows = rows.into_iter().map(|rows| usize::try_from(rows).unwrap_or_default());
@@ -155,7 +257,7 @@ async fn settle(
     connection: &mut PgConnection,
     statement: Statement,
     waited: bool,
-) -> Result<PgRow, sqlx::Error> {
+) -> sqlx::Result<PgRow> {
     if !waited {
         return statement.fetch_one(connection).await;
     }

@@ -14,15 +14,14 @@ use uuid::Uuid;
 
 use super::desk::text;
 use super::settle::Statement;
-use super::{SqliteStore, query, unless_sent};
+use super::{SqliteStore, query};
 use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{delay_micros, from_micros};
 use crate::message::to_micros;
 use crate::store::answers::Columns as _;
 use crate::store::{
-    Before, CLAIM_BYTES, Claim, Claimed, Expects, Extend, Inspect as _, Landed, Lease, Position,
-    Taken,
+    Before, CLAIM_BYTES, Claim, Claimed, Expects, Lease, Position, Store as _, Taken,
 };
 use crate::telemetry::TARGET;
 
@@ -169,19 +168,6 @@ impl SqliteStore {
             .bind(i64::try_from(most).unwrap_or(i64::MAX))
     }
 
-    pub(super) async fn abandon_claim(&self, claim: &Claim) -> Result<u64, StoreError> {
-        let mut released = 0;
-        let mut writer = self.0.writer.acquire().await.map_err(unless_sent("abandon"))?;
-        for queue in claim.queues.iter() {
-            let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
-            let statement = query(&self.0.sql.abandon);
-            let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
-            let done = statement.execute(&mut *writer).await;
-            released += done.map_err(StoreError::of("abandon"))?.rows_affected();
-        }
-        Ok(released)
-    }
-
     async fn next_due(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
         let mut next = None;
         for queue in claim.queues.iter() {
@@ -194,12 +180,6 @@ impl SqliteStore {
             next = [next, wait].into_iter().flatten().min();
         }
         Ok(next)
-    }
-
-    pub(super) async fn extend_leases(&self, leases: &[Extend]) -> Result<Landed, StoreError> {
-        let rows: Vec<_> =
-            leases.iter().map(|one| (one.lease, one.token.simple().to_string())).collect();
-        self.write("extend", &self.0.batches.extend, &rows).await
     }
 }
 

@@ -27,11 +27,9 @@ mod validate;
 mod why;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
-use tracing::warn;
 
 use batch::Batches;
 pub use connect::{begin, connect};
@@ -42,14 +40,10 @@ pub(crate) use lend::SqliteLender;
 use place::Place;
 pub(crate) use publish::PublishSql;
 pub(crate) use schema::sql as schema_sql;
-use validate::validate;
 
-use super::counted::counted;
 use super::names::TableNames;
-use super::{Landed, Lease, Pausable, Store, statements, without_pauses};
+use super::{Pausable, statements, without_pauses};
 use crate::error::StoreError;
-use crate::schema::SchemaMismatch;
-use crate::telemetry::TARGET;
 
 statements! {
     struct EngineSql in "sql" {
@@ -63,8 +57,6 @@ statements! {
 /// reading every page of it.
 const WRITER_PAGES: &str = "-1024";
 const READER_PAGES: &str = "-256";
-/// When a claim that failed beside others is made again.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// The tables of one file, for the engine.
 #[derive(Clone)]
@@ -148,109 +140,12 @@ fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments>
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
-impl Store for SqliteStore {
-    type Wakes = listen::SqliteWakes;
-
-    async fn claim(&self, claims: &[super::Claim]) -> super::Result<Vec<super::Taken>> {
-        let mut taken: Vec<super::Taken> = Vec::with_capacity(claims.len());
-        for claim in claims {
-            match self.claim_rows(claim).await {
-                Ok(rows) => taken.push(rows),
-                // What was taken before it is taken: each claim is a transaction. The next
-                // one fails again, or it has passed.
-                Err(failed)
-                    if !failed.perhaps_done && taken.iter().any(|one| !one.rows.is_empty()) =>
-                {
-                    warn!(target: TARGET, error = %failed, "some rows were not claimed");
-                    let again = || super::Taken { next: Some(AGAIN), ..super::Taken::default() };
-                    taken.resize_with(claims.len(), again);
-                    break;
-                }
-                Err(failed) => return Err(failed),
-            }
-        }
-        Ok(taken)
-    }
-
-    async fn ack(&self, leases: &[Lease]) -> super::Result<Landed> {
-        self.ack_rows(leases).await
-    }
-
-    async fn ack_publishing(
-        &self,
-        acks: &[super::Handled<'_>],
-    ) -> super::Result<(Landed, super::Inserted)> {
-        self.ack_and_publish(acks).await
-    }
-
-    async fn retry(&self, retries: &[super::Retry]) -> super::Result<Landed> {
-        self.retry_rows(retries).await
-    }
-
-    async fn bury(&self, deaths: &[super::Death<'_>]) -> super::Result<Landed> {
-        self.bury_rows(deaths).await
-    }
-
-    async fn release(&self, releases: &[super::Release]) -> super::Result<Landed> {
-        self.release_rows(releases).await
-    }
-
-    async fn extend(&self, leases: &[super::Extend]) -> super::Result<Landed> {
-        self.extend_leases(leases).await
-    }
-
-    async fn abandon(&self, claim: &super::Claim) -> super::Result<u64> {
-        self.abandon_claim(claim).await
-    }
-
-    async fn listen(&self) -> super::Result<Self::Wakes> {
-        listen::SqliteWakes::connect(&self.0.reader).await
-    }
-
-    fn keeps_dead_letters(&self) -> bool {
-        self.0.names.dlq().is_some()
-    }
-
-    async fn validate(&self, _: bool) -> super::Result<SchemaMismatch> {
-        let found = validate(&self.0.reader, &self.0.names).await?;
-        self.0.sql.set(found.unpausable);
-        Ok(found)
-    }
-
-    async fn ping(&self) -> super::Result<()> {
-        // `SELECT 1` would not look at the file.
-        self.0
-            .reader
-            .execute("PRAGMA schema_version")
-            .await
-            .map(drop)
-            .map_err(StoreError::of("ping"))?;
-        if self.0.place.is_lost() {
-            let why = "the file was replaced or deleted under this program: restart it";
-            return Err(StoreError::new("ping", why, false));
-        }
-        Ok(())
-    }
-
-    async fn depths(&self, queues: &[String], most: usize) -> super::Result<Vec<super::Depth>> {
-        self.depths_of(queues, most).await
-    }
-
-    fn connections(&self) -> super::Connections {
-        let (reads, writes) = (counted(&self.0.reader), counted(&self.0.writer));
-        super::Connections { open: reads.0 + writes.0, idle: reads.1 + writes.1, most: 3 }
-    }
-
-    async fn close(&self) {
-        self.0.reader.close().await;
-        self.0.writer.close().await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::store::{Claim, Expects, new_token};
+    use crate::store::{Claim, Expects, Lease, Store as _, new_token};
 
     /// The pool would warn of an error.
     #[tokio::test]

@@ -1,32 +1,66 @@
-//! The settlements: each batch is one BEGIN IMMEDIATE transaction.
+//! What the engine asks of SQLite. A batch of settlements is one BEGIN IMMEDIATE transaction; a
+//! claim and gauges have files of their own.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Executor as _, Sqlite, Transaction};
+use tracing::warn;
 
-use super::SqliteStore;
 use super::batch::Batch;
+use super::listen::SqliteWakes;
 use super::publish::insert_returned;
+use super::validate::validate;
+use super::{SqliteStore, query, unless_sent};
 use crate::error::StoreError;
 use crate::message::row::{delay_micros, to_micros};
 use crate::publish::Prepared;
-use crate::store::{Death, Handled, Inserted, Landed, Lease, Release, Retry};
+use crate::schema::SchemaMismatch;
+use crate::store::counted::counted;
+use crate::store::{
+    Claim, Connections, Death, Depth, Extend, Handled, Inserted, Landed, Lease, Release, Result,
+    Retry, Store, Taken,
+};
+use crate::telemetry::TARGET;
+
+/// When a claim that failed beside others is made again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) type Statement = Query<'static, Sqlite, SqliteArguments>;
 
-impl SqliteStore {
-    pub(super) async fn ack_rows(&self, leases: &[Lease]) -> Result<Landed, StoreError> {
+impl Store for SqliteStore {
+    type Wakes = SqliteWakes;
+
+    async fn claim(&self, claims: &[Claim]) -> Result<Vec<Taken>> {
+        let mut taken: Vec<Taken> = Vec::with_capacity(claims.len());
+        for claim in claims {
+            match self.claim_rows(claim).await {
+                Ok(rows) => taken.push(rows),
+                // What was taken before it is taken: each claim is a transaction. The next
+                // one fails again, or it has passed.
+                Err(failed)
+                    if !failed.perhaps_done && taken.iter().any(|one| !one.rows.is_empty()) =>
+                {
+                    warn!(target: TARGET, error = %failed, "some rows were not claimed");
+                    let again = || Taken { next: Some(AGAIN), ..Taken::default() };
+                    taken.resize_with(claims.len(), again);
+                    break;
+                }
+                Err(failed) => return Err(failed),
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
         let rows: Vec<_> = leases.iter().map(|lease| (*lease, ())).collect();
         self.write("ack", &self.0.batches.ack, &rows).await
     }
 
-    pub(super) async fn ack_and_publish(
-        &self,
-        acks: &[Handled<'_>],
-    ) -> Result<(Landed, Inserted), StoreError> {
+    async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
         const ACTION: &str = "ack and publish";
         let rows: Vec<_> = acks.iter().map(|handled| (handled.lease, ())).collect();
         let (mut tx, landed) = self.written(ACTION, &self.0.batches.ack, &rows).await?;
@@ -42,22 +76,22 @@ impl SqliteStore {
         Ok((landed, inserted.collect()))
     }
 
-    pub(super) async fn retry_rows(&self, retries: &[Retry]) -> Result<Landed, StoreError> {
+    async fn retry(&self, retries: &[Retry]) -> Result<Landed> {
         let row = |retry: &Retry| (retry.lease, delay_micros(retry.delay));
         let rows: Vec<_> = retries.iter().map(row).collect();
         self.write("retry", &self.0.batches.retry, &rows).await
     }
 
-    pub(super) async fn bury_rows(&self, deaths: &[Death<'_>]) -> Result<Landed, StoreError> {
+    async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
         if self.0.names.dlq().is_none() {
             let leases: Vec<_> = deaths.iter().map(|death| death.lease).collect();
-            return self.ack_rows(&leases).await;
+            return self.ack(&leases).await;
         }
         let rows: Vec<_> = deaths.iter().map(|death| (death.lease, death.texts())).collect();
         self.write("dead-letter", &self.0.batches.bury, &rows).await
     }
 
-    pub(super) async fn release_rows(&self, releases: &[Release]) -> Result<Landed, StoreError> {
+    async fn release(&self, releases: &[Release]) -> Result<Landed> {
         let row = |release: &Release| {
             let due_in = release.due_in.map(delay_micros);
             let not_before = release.not_before().map_or(0, to_micros);
@@ -68,13 +102,77 @@ impl SqliteStore {
         self.write("release", &self.0.batches.release, &rows).await
     }
 
+    async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
+        let rows: Vec<_> =
+            leases.iter().map(|one| (one.lease, one.token.simple().to_string())).collect();
+        self.write("extend", &self.0.batches.extend, &rows).await
+    }
+
+    async fn abandon(&self, claim: &Claim) -> Result<u64> {
+        let mut released = 0;
+        let mut writer = self.0.writer.acquire().await.map_err(unless_sent("abandon"))?;
+        for queue in claim.queues.iter() {
+            let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
+            let statement = query(&self.0.sql.abandon);
+            let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
+            let done = statement.execute(&mut *writer).await;
+            released += done.map_err(StoreError::of("abandon"))?.rows_affected();
+        }
+        Ok(released)
+    }
+
+    async fn listen(&self) -> Result<Self::Wakes> {
+        SqliteWakes::connect(&self.0.reader).await
+    }
+
+    fn keeps_dead_letters(&self) -> bool {
+        self.0.names.dlq().is_some()
+    }
+
+    async fn validate(&self, _: bool) -> Result<SchemaMismatch> {
+        let found = validate(&self.0.reader, &self.0.names).await?;
+        self.0.sql.set(found.unpausable);
+        Ok(found)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        // `SELECT 1` would not look at the file.
+        self.0
+            .reader
+            .execute("PRAGMA schema_version")
+            .await
+            .map(drop)
+            .map_err(StoreError::of("ping"))?;
+        if self.0.place.is_lost() {
+            let why = "the file was replaced or deleted under this program: restart it";
+            return Err(StoreError::new("ping", why, false));
+        }
+        Ok(())
+    }
+
+    async fn depths(&self, queues: &[String], most: usize) -> Result<Vec<Depth>> {
+        self.depths_of(queues, most).await
+    }
+
+    fn connections(&self) -> Connections {
+        let (reads, writes) = (counted(&self.0.reader), counted(&self.0.writer));
+        Connections { open: reads.0 + writes.0, idle: reads.1 + writes.1, most: 3 }
+    }
+
+    async fn close(&self) {
+        self.0.reader.close().await;
+        self.0.writer.close().await;
+    }
+}
+
+impl SqliteStore {
     /// Runs a batch in a transaction of its own.
-    pub(super) async fn write<T: Serialize + PartialEq>(
+    async fn write<T: Serialize + PartialEq>(
         &self,
         action: &'static str,
         batch: &Batch,
         rows: &[(Lease, T)],
-    ) -> Result<Landed, StoreError> {
+    ) -> Result<Landed> {
         let (tx, landed) = self.written(action, batch, rows).await?;
         // A failed COMMIT rolls back here, but says "busy" when it may be tried
         // again; either way the caller may repeat the batch.
@@ -88,7 +186,7 @@ impl SqliteStore {
         action: &'static str,
         batch: &Batch,
         rows: &[(Lease, T)],
-    ) -> Result<(Transaction<'static, Sqlite>, Landed), StoreError> {
+    ) -> Result<(Transaction<'static, Sqlite>, Landed)> {
         let mut ranges = true;
         loop {
             let mut tx = self.begin(action).await?;
