@@ -95,7 +95,7 @@ fn sqlite(url: &str) -> Result<Database, String> {
             .into());
     }
     match crate::store::sqlite::options(url) {
-        Ok(_) if names_no_file(url) => {
+        Ok(_) if matches!(crate::store::sqlite::file_in(url), None | Some(":memory:")) => {
             Err("`DATABASE_URL` names no file, and other processes find no other database of \
                  SQLite; write `sqlite:file.db`"
                 .into())
@@ -118,14 +118,6 @@ fn is_spoilt(url: &str) -> bool {
     // What is not text has come as the last of these.
     url.contains(|one: char| one.is_control() || one == char::REPLACEMENT_CHARACTER)
         || url.split('?').any(|part| part.ends_with(char::is_whitespace))
-}
-
-/// A database in memory, or one that goes with its connection.
-#[cfg(feature = "sqlite")]
-fn names_no_file(url: &str) -> bool {
-    let rest = url.trim_start_matches("sqlite:").trim_start_matches("//");
-    let (name, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-    matches!(name, "" | ":memory:") || parameters.split('&').any(|one| one == "mode=memory")
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -53,9 +53,7 @@ pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
         let why = "the URL does not start with `sqlite:`";
         return Err(StoreError::new("open SQLite", why, false).into());
     }
-    let rest = url.trim_start_matches("sqlite:").trim_start_matches("//");
-    let in_memory = rest.split(['?', '&']).any(|one| one == "mode=memory");
-    if rest.is_empty() || rest.starts_with('?') || in_memory {
+    if file_in(url).is_none() {
         let why = "the URL names no file; write `sqlite:file.db`";
         return Err(StoreError::new("open SQLite", why, false).into());
     }
@@ -67,6 +65,14 @@ pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
     let pool = SqlitePool::connect_lazy_with(with_a_log(options));
     open(&pool).await?;
     Ok(pool)
+}
+
+/// The file that a URL names. `:memory:` counts as one: a whole pool works on it.
+pub(crate) fn file_in(url: &str) -> Option<&str> {
+    let rest = url.trim_start_matches("sqlite:").trim_start_matches("//");
+    let (name, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let in_memory = parameters.split('&').any(|one| one == "mode=memory");
+    (!name.is_empty() && !in_memory).then_some(name)
 }
 
 /// What a URL says. To open a file so changes nothing of one that is there.
