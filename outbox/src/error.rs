@@ -244,7 +244,6 @@ fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'stat
 
 /// Whether the database says by it that it has not done what it was asked for, each
 /// statement being a transaction. One whose session ends, or whose disk fails, may have been.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn is_refused(code: &str) -> bool {
     match code.len() {
         // A statement that was cancelled has not committed.
@@ -254,7 +253,6 @@ fn is_refused(code: &str) -> bool {
 }
 
 /// Whether a database's error code names a condition that passes by itself.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn passes(code: &str) -> bool {
     match code.len() {
         // PostgreSQL: connection, read-only transaction (a standby), rollback

@@ -70,7 +70,6 @@ mod engine;
 mod error;
 mod extract;
 pub mod health;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod hex;
 mod message;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

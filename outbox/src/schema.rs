@@ -8,9 +8,7 @@ use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
-use crate::error::Result;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 use crate::store::names::TableNames;
 
 /// A database the tables can be in.
@@ -104,7 +102,6 @@ pub(crate) fn not_migrated(names: &TableNames) -> impl Fn(MigrateError) -> Store
 }
 
 /// The SQL against a table that is not there.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn making(database: Database, names: &TableNames) -> String {
     let first = "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
         environment `outbox::migrate(&pool)` and the command `migrate`:\n";
@@ -208,7 +205,6 @@ impl SchemaMismatch {
     }
 
     /// Tables that a Python service made work as they are, but for this.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn lacks_pauses(&mut self, database: Database, names: &TableNames) {
         self.unpausable = true;
         let table = names.qualified(&names.paused());
@@ -286,7 +282,6 @@ pub(crate) mod sealed {
 }
 
 /// A column as both databases have to have it.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     /// PostgreSQL's spelling; the first is ours, the others do as well.
@@ -303,13 +298,10 @@ pub(crate) struct Column {
 }
 
 /// The default of times.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) const NOW: &str = "now()";
 /// The default of ids.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) const IDENTITY: &str = "identity";
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod columns {
     use super::{Column, IDENTITY, NOW};
 
@@ -393,5 +385,4 @@ mod columns {
         column("replayed_id", BIGINT, "INTEGER", false, ""),
     ];
 }
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use columns::{DLQ, OUTBOX, PAUSED};

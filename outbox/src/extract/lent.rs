@@ -2,7 +2,6 @@
 
 use futures_util::future::BoxFuture;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::error::StoreError;
 use crate::publish::{Prepared, Publisher};
 use crate::store::{Handled, Lease};

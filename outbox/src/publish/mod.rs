@@ -19,7 +19,6 @@ pub(crate) use tally::Tally;
 
 use serde::Serialize;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::error::StoreError;
 
 /// What became of a published message. Nothing is visible to others before the
@@ -50,12 +49,10 @@ impl Published {
 }
 
 /// Of a message of which no row came back. One without a timer name has no duplicate.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn unwritten(is_timer: bool, action: &'static str) -> Result<Published, StoreError> {
     if is_timer { Ok(Published::Duplicate) } else { Err(left_out(action)) }
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn left_out(action: &'static str) -> StoreError {
     StoreError::new(
         action,

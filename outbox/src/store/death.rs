@@ -19,7 +19,6 @@ pub struct Death<'a> {
     pub fingerprint: Option<Cow<'a, str>>,
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Death<'_> {
     /// Reason, kind, exception, note and fingerprint.
     pub(super) fn texts(&self) -> [Option<&str>; 5] {

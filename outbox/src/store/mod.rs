@@ -13,7 +13,6 @@ mod death;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod pausable;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -29,9 +28,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 pub use death::Death;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use pausable::{Pausable, without_pauses};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use template::statements;
 
 use crate::error::StoreError;
@@ -80,7 +77,6 @@ pub struct Claim {
     pub max_deliveries: Option<u64>,
     /// What it will find, as far as anybody knows: it makes no difference but to the time
     /// that it takes.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code))]
     pub expects: Expects,
 }
 

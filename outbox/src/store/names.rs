@@ -259,7 +259,6 @@ impl TableNames {
     }
 
     /// All that a migration makes.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn tables(&self) -> [String; 3] {
         [self.table.clone(), self.dlq_or_default(), self.paused()]
     }
@@ -282,7 +281,6 @@ impl TableNames {
     /// The migrations make the dead-letter table too, so one of another name is
     /// another set of tables: it has its own record, called after it, and the
     /// migrations run again. They leave tables and indexes that are there as they are.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn version_table(&self) -> String {
         let own = self.dlq.as_ref().filter(|dlq| **dlq != format!("{}_dlq", self.table));
         self.qualified(&format!("_{}_migrations", own.unwrap_or(&self.table)))

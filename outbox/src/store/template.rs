@@ -6,7 +6,6 @@ use super::names::TableNames;
 
 /// Declares the statements of a store: a struct with the text of one file a
 /// field, names put in.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! statements {
     ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
         // Fields are called as the files are.
@@ -34,7 +33,6 @@ macro_rules! statements {
         }
     };
 }
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use statements;
 
 impl TableNames {

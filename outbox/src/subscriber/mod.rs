@@ -275,7 +275,6 @@ impl Subscriber {
     }
 
     /// How to try a payload, if that is known.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn reader(&self) -> Option<Read> {
         self.reads
     }
