@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::dlq::{Groups, Letter, LetterPosition, Opened, Problem, Status, StatusError, Unmarked};
 use crate::ops::doctor::StoredMessage;
-use crate::ops::{self, Counted, QueueInfo, QueueSample};
+use crate::ops::{self, Counted, Pause, QueueInfo, QueueSample};
 
 /// The columns of a row, whichever driver it is of.
 pub(crate) trait Columns {
@@ -161,6 +161,15 @@ pub(crate) fn queue<R: Columns>(row: &R) -> sqlx::Result<QueueInfo> {
         has_dead_letters: row.flag(2)?,
         paused_at: row.maybe(3, R::time)?,
         note: row.maybe(4, R::text)?,
+    })
+}
+
+pub(crate) fn pause<R: Columns>(row: &R, was_paused: bool) -> sqlx::Result<Pause> {
+    Ok(Pause {
+        queue: row.text(0)?,
+        paused_at: row.time(1)?,
+        note: row.maybe(2, R::text)?,
+        was_paused,
     })
 }
 

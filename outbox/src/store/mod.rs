@@ -10,6 +10,8 @@ pub(crate) mod answers;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod counted;
 mod death;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod desk;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;

@@ -1,4 +1,4 @@
-//! Queues, what they hold, and the ids given out.
+//! What queues hold, and the ids given out.
 
 use std::time::SystemTime;
 
@@ -7,21 +7,16 @@ use sqlx::Row as _;
 use super::time::PgTime;
 use super::{PgDesk, query};
 use crate::error::StoreError;
+use crate::ops::Counted;
 use crate::ops::failed::failed;
-use crate::ops::{Counted, QueueInfo};
-use crate::store::answers::{counted, queue};
+use crate::store::answers::counted;
 use crate::store::statements;
 
 statements! {
-    struct Sql in "sql" { queues, counts, given_out }
+    struct Sql in "sql" { counts, given_out }
 }
 
 impl PgDesk {
-    pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>, StoreError> {
-        let statement = query(&Sql::new(&self.names).queues).bind(limit);
-        self.read("name the queues", statement, queue).await
-    }
-
     pub(crate) async fn counts(
         &self,
         queues: &[String],

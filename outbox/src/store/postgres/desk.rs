@@ -1,6 +1,8 @@
 //! The tables for operators: on the user's pool, at READ COMMITTED, one connection at
 //! a time.
 
+use std::time::SystemTime;
+
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Executor as _, Postgres, Row as _, Transaction};
 
@@ -10,6 +12,7 @@ use crate::error::StoreError;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
 use crate::store::answers::columns;
+use crate::store::desk;
 use crate::store::names::TableNames;
 
 /// An operator waits no longer for a lock, unless the pool says sooner.
@@ -35,9 +38,26 @@ const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_cu
 
 columns!(PgRow, |PgTime(time)| time, sqlx::Row::try_get_unchecked);
 
+desk::letters!(PgDesk);
+desk::rows!(PgDesk);
+
+fn time(at: SystemTime) -> PgTime {
+    PgTime(at)
+}
+
+fn ids(ids: &[i64]) -> Vec<i64> {
+    ids.to_vec()
+}
+
+/// There is none where it is NULL.
+fn most(limit: Option<i64>) -> Option<i64> {
+    limit
+}
+
 type Begun = Result<Transaction<'static, Postgres>, StoreError>;
 
-/// What operators do, on PostgreSQL. Each kind of work stands in a file of its own.
+/// What operators do, on PostgreSQL. What is alike on both databases is in `store::desk`; each kind of
+/// other work stands in a file of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct PgDesk {
     pool: PgPool,

@@ -3,7 +3,6 @@
 //! The statements are planned for the parameters they have, each time: what is good for
 //! one filter is not for another.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,12 +10,10 @@ use sqlx::{Executor as _, Row as _};
 
 use super::time::PgTime;
 use super::{PgDesk, Statement, query};
-use crate::dlq::{Filter, Groups, Letter, LetterPosition, Opened, Status, Unmarked, narrowed};
+use crate::dlq::{Filter, Letter, LetterPosition, Status, narrowed};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
-use crate::store::answers::{
-    self, Columns as _, id_and_status, letter, opened, totals_and_problem, unmarked,
-};
+use crate::store::answers::letter;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -49,8 +46,7 @@ impl PgDesk {
         limit: i64,
     ) -> Result<Vec<Letter>> {
         let failed = failed("list dead letters");
-        let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
-        let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        let page = self.behind(include_str!("sql/letters_page.sql"), filter, after).bind(limit);
         let mut tx = self.reading("list dead letters").await?;
         if filter.ids.is_some() {
             // They are few, and read by their ids instead of in order.
@@ -58,31 +54,6 @@ impl PgDesk {
         }
         let rows = page.fetch_all(&mut *tx).await.map_err(&failed)?;
         rows.iter().map(|row| letter(row).map_err(&failed)).collect()
-    }
-
-    pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-        let open = once(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
-        Ok(self.read("open a dead letter", open, opened).await?.pop())
-    }
-
-    pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
-        let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
-        let mut tx = self.reading("count dead letters").await?;
-        let row = count.fetch_one(&mut *tx).await;
-        let count = row.and_then(|row| row.count(0));
-        count.map_err(failed("count dead letters"))
-    }
-
-    pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
-        let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
-        let pairs = self.read("look for dead letters", statuses, id_and_status).await?;
-        Ok(pairs.into_iter().collect())
-    }
-
-    /// Those of these rows that are in the outbox.
-    pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
-        let live = once(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(rows.to_vec());
-        self.read("look for replayed rows", live, |row| row.number(0)).await
     }
 
     /// Those of these rows that have become letters.
@@ -99,29 +70,9 @@ impl PgDesk {
         }
         Ok(again)
     }
-
-    pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
-        let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
-        Ok(answers::groups(self.read("group dead letters", groups, totals_and_problem).await?))
-    }
-
-    pub(crate) async fn unmarked(
-        &self,
-        after: Option<LetterPosition>,
-        limit: i64,
-    ) -> Result<Vec<Unmarked>> {
-        let text = include_str!("sql/letters_unmarked.sql");
-        let text = narrowed(&self.names, text, "", |_| after.is_some());
-        let look = once(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        self.read("look for letters without a fingerprint", look, unmarked).await
-    }
 }
 
 /// A statement that no connection keeps.
 pub(super) fn once(text: &Arc<str>) -> Statement {
     query(text).persistent(false)
-}
-
-pub(super) fn time_of(place: Option<LetterPosition>) -> Option<PgTime> {
-    place.map(|place| PgTime(place.failed_at))
 }

@@ -1,4 +1,4 @@
-//! Dead letters for operators: what is written, each batch one statement.
+//! Dead letters for operators: put back, and given fingerprints, each batch by one statement.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Postgres, Row as _, Transaction};
 use tokio::time::sleep;
 
-use super::letters::{once, time_of};
+use super::PgDesk;
+use super::letters::once;
 use super::sleepers::notified;
-use super::{PgDesk, Statement};
+use super::time::PgTime;
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, LetterPosition, Mark, Put, replays};
+use crate::dlq::{Filter, LetterPosition, Put, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::ops::failed::failed;
@@ -61,9 +62,7 @@ impl PgDesk {
         let text = include_str!("sql/letters_replay.sql");
         let (channel, locks) = notified(&self.names);
         let replay = self
-            .over(text, filter, after.is_some())
-            .bind(time_of(after))
-            .bind(after.map(|after| after.id))
+            .behind(text, filter, after)
             .bind(limit)
             .bind(put.queue.clone())
             .bind(put.payload.as_deref().map(<[u8]>::to_vec))
@@ -74,57 +73,15 @@ impl PgDesk {
         rows.iter().map(|row| moved(row).map_err(&failed)).collect()
     }
 
-    /// Where they stood.
-    pub(crate) async fn mark(
-        &self,
-        filter: &Filter,
-        after: Option<LetterPosition>,
-        mark: &Mark,
-        limit: i64,
-    ) -> Result<Vec<LetterPosition>> {
-        let write = self
-            .over(include_str!("sql/letters_mark.sql"), filter, after.is_some())
-            .bind(time_of(after))
-            .bind(after.map(|after| after.id))
-            .bind(mark.status.as_str())
-            .bind(mark.note.clone())
-            .bind(limit);
-        self.move_on("mark dead letters", write).await
-    }
-
-    /// Where they stood.
-    pub(crate) async fn purge(
-        &self,
-        filter: &Filter,
-        after: Option<LetterPosition>,
-        limit: i64,
-    ) -> Result<Vec<LetterPosition>> {
-        let purge = self.over(include_str!("sql/letters_purge.sql"), filter, after.is_some());
-        let purge = purge.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        self.move_on("purge dead letters", purge).await
-    }
-
     pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
         let ids: Vec<i64> = marks.iter().map(|(place, _)| place.id).collect();
-        let times: Vec<_> = marks.iter().map(|(place, _)| time_of(Some(*place))).collect();
+        let times: Vec<_> = marks.iter().map(|(place, _)| PgTime(place.failed_at)).collect();
         let fingerprints: Vec<String> = marks.iter().map(|(_, given)| given.clone()).collect();
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
         let write = once(&text).bind(ids).bind(times).bind(fingerprints);
         let mut tx = self.begin(FINGERPRINTS).await?;
         write.execute(&mut *tx).await.map_err(unmarked)?;
         tx.commit().await.map_err(failed(FINGERPRINTS))
-    }
-
-    /// A batch of letters, each with its place in the answer.
-    async fn move_on(
-        &self,
-        action: &'static str,
-        statement: Statement,
-    ) -> Result<Vec<LetterPosition>> {
-        let mut tx = self.begin(action).await?;
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
-        tx.commit().await.map_err(failed(action))?;
-        rows.iter().map(|row| place(row).map_err(failed(action))).collect()
     }
 }
 

@@ -2,7 +2,6 @@
 //! listens. Of the user's pool, after the start, only what handlers take as `Tx`.
 
 mod adopt;
-mod bench;
 mod claim;
 mod connect;
 mod counts;
@@ -19,7 +18,6 @@ mod letters_write;
 mod listen;
 mod partitions;
 mod pauses;
-mod peek;
 mod publish;
 mod rights;
 mod runs;

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use sqlx::Row as _;
-use sqlx::postgres::PgRow;
 use tokio::time::{Instant, sleep};
 
 use super::sleepers::notified;
-use super::time::PgTime;
 use super::{PgDesk, query};
 use crate::error::StoreError;
 use crate::ops::Pause;
 use crate::ops::failed::failed;
+use crate::store::answers::{Columns as _, pause};
 use crate::store::statements;
 
 /// How long claims that began before a pause are waited for. They take milliseconds; a
@@ -20,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
 statements! {
-    struct Sql in "sql" { pause, resume, paused, claims_under_way }
+    struct Sql in "sql" { pause, resume, claims_under_way }
 }
 
 impl PgDesk {
@@ -34,7 +33,8 @@ impl PgDesk {
         let mut tx = self.writing("pause").await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed("pause"))?;
         tx.commit().await.map_err(failed("pause"))?;
-        let paused = rows.iter().map(pause).collect::<Result<_, _>>().map_err(failed("pause"))?;
+        let paused = rows.iter().map(|row| pause(row, row.flag(3)?)).collect::<Result<_, _>>();
+        let paused = paused.map_err(failed("pause"))?;
         self.outwait_claims().await?;
         Ok(paused)
     }
@@ -64,18 +64,4 @@ impl PgDesk {
         tx.commit().await.map_err(failed("resume"))?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
-
-    pub(crate) async fn paused(&self) -> Result<Vec<Pause>, StoreError> {
-        let statement = query(&Sql::new(&self.names).paused);
-        self.read("list the pauses", statement, pause).await
-    }
-}
-
-fn pause(row: &PgRow) -> Result<Pause, sqlx::Error> {
-    Ok(Pause {
-        queue: row.try_get(0)?,
-        paused_at: row.try_get::<PgTime, _>(1)?.0,
-        note: row.try_get(2)?,
-        was_paused: row.try_get(3)?,
-    })
 }

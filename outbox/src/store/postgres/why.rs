@@ -10,11 +10,9 @@ use super::claim::read;
 use super::time::PgTime;
 use super::{PgDesk, query, sleepers};
 use crate::error::StoreError;
-use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::ops::failed::failed;
-use crate::ops::{BEFORE, FoundRow, Letter, Locks, Readers, Session};
-use crate::store::answers::letter_in_short;
+use crate::ops::{FoundRow, Locks, Readers, Session};
 use crate::store::statements;
 
 /// Of locks that keep claims from the table.
@@ -43,7 +41,7 @@ const ACTION: &str = "ask why";
 
 statements! {
     struct Sql in "sql" {
-        why_row, why_letters, why_more_letters, why_before, why_readers, why_holder, why_sessions, why_probe,
+        why_row, why_readers, why_holder, why_sessions, why_probe,
     }
 }
 
@@ -64,36 +62,6 @@ impl PgDesk {
             })
         };
         Ok(self.read(ACTION, statement, found).await?.pop())
-    }
-
-    pub(crate) async fn why_letters(
-        &self,
-        id: i64,
-        limit: Option<i64>,
-    ) -> Result<Vec<Letter>, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_letters).bind(id).bind(limit);
-        self.read(ACTION, statement, letter_in_short).await
-    }
-
-    /// Whether there are more letters than so many.
-    pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_more_letters).bind(read);
-        let mut tx = self.reading(ACTION).await?;
-        let row = statement.fetch_one(&mut *tx).await;
-        row.and_then(|row| row.try_get(0)).map_err(failed(ACTION))
-    }
-
-    /// Free rows that are claimed before it, and whether there are more.
-    pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool), StoreError> {
-        let mut tx = self.reading(ACTION).await?;
-        let statement = query(&Sql::new(&self.names).why_before)
-            .bind(row.queue.clone())
-            .bind(PgTime(row.next_attempt_at))
-            .bind(row.id)
-            .bind(BEFORE);
-        let counts = statement.fetch_one(&mut *tx).await.map_err(failed(ACTION))?;
-        let (free, read): (i64, i64) = (counts.get(0), counts.get(1));
-        Ok((free.max(0).unsigned_abs(), read >= BEFORE))
     }
 
     pub(crate) async fn why_readers(

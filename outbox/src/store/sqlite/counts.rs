@@ -1,29 +1,25 @@
-//! Queues, what they hold, and the ids given out.
+//! What queues hold, and the ids given out.
 
 use std::time::SystemTime;
 
 use sqlx::Row as _;
 
+use super::desk::most;
 use super::validate::counts_up;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
+use crate::ops::Counted;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
-use crate::ops::{Counted, QueueInfo};
-use crate::store::answers::{counted, queue};
+use crate::store::answers::counted;
 use crate::store::statements;
 
 statements! {
-    struct Sql in "sql" { queues, counts, given_out, counts_up }
+    struct Sql in "sql" { counts, given_out, counts_up }
 }
 
 impl SqliteDesk {
-    pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>, StoreError> {
-        let statement = query(&Sql::new(&self.names).queues).bind(limit);
-        self.read("name the queues", statement, queue).await
-    }
-
     pub(crate) async fn counts(
         &self,
         queues: &[String],
@@ -35,7 +31,7 @@ impl SqliteDesk {
         let mut tx = begun("count", async move { pool.begin().await }).await?;
         let mut counts = Vec::with_capacity(queues.len());
         for queue in queues {
-            let statement = query(&sql.counts).bind(queue.clone()).bind(limit.unwrap_or(-1));
+            let statement = query(&sql.counts).bind(queue.clone()).bind(most(limit));
             let row = statement.fetch_one(&mut *tx).await;
             counts.push(row.and_then(|row| counted(&row)).map_err(failed("count"))?);
         }

@@ -1,15 +1,19 @@
 //! The tables for operators: on the user's pool, one connection at a time.
 
+use std::time::SystemTime;
+
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Row as _, Sqlite, Transaction};
 
+use super::claim::json;
 use super::connect::begin_writing;
 use super::settle::Statement;
 use crate::error::StoreError;
-use crate::message::row::from_micros;
+use crate::message::row::{from_micros, to_micros};
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
 use crate::store::answers::columns;
+use crate::store::desk;
 use crate::store::names::TableNames;
 
 columns!(SqliteRow, from_micros, text);
@@ -20,7 +24,27 @@ pub(super) fn text(row: &SqliteRow, at: usize) -> sqlx::Result<String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// What operators do, on SQLite. Each kind of work stands in a file of its own.
+desk::letters!(SqliteDesk);
+desk::rows!(SqliteDesk);
+
+fn time(at: SystemTime) -> i64 {
+    to_micros(at)
+}
+
+/// An array in JSON.
+fn ids(ids: &[i64]) -> String {
+    json(&ids)
+}
+
+/// There is none where it is negative.
+pub(super) fn most(limit: Option<i64>) -> i64 {
+    limit.unwrap_or(-1)
+}
+
+type Begun = Result<Transaction<'static, Sqlite>, StoreError>;
+
+/// What operators do, on SQLite. What is alike on both databases is in `store::desk`; each kind of
+/// other work stands in a file of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct SqliteDesk {
     pool: SqlitePool,
@@ -48,11 +72,27 @@ impl SqliteDesk {
     }
 
     /// A transaction that may write.
-    pub(crate) async fn writing(
-        &self,
-        action: &'static str,
-    ) -> Result<Transaction<'static, Sqlite>, StoreError> {
+    pub(crate) async fn writing(&self, action: &'static str) -> Begun {
         let pool = self.pool().clone();
         begun(action, async move { begin_writing(&pool).await }).await
+    }
+
+    /// The same: what is written goes by index.
+    async fn begin(&self, action: &'static str) -> Begun {
+        self.writing(action).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_measurement_that_cannot_clean_up_says_that() {
+        let pool = SqlitePool::connect_lazy("sqlite::memory:").unwrap();
+        pool.close().await;
+        let desk = SqliteDesk::new(pool, &TableNames::default());
+        let failed = desk.clean_load("bench", 1).await.unwrap_err();
+        assert!(failed.to_string().starts_with("clean up: "), "{failed}");
     }
 }

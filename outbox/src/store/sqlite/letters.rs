@@ -1,6 +1,5 @@
 //! Dead letters for operators: what is read of them.
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use sqlx::Row as _;
@@ -8,14 +7,12 @@ use sqlx::Row as _;
 use super::claim::json;
 use super::settle::Statement;
 use super::{SqliteDesk, query};
-use crate::dlq::{Filter, Groups, Letter, LetterPosition, Opened, Status, Unmarked, narrowed};
+use crate::dlq::{Filter, Letter, LetterPosition, Status, narrowed};
 use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::message::to_micros;
 use crate::ops::failed::failed;
-use crate::store::answers::{
-    self, Columns as _, id_and_status, letter, opened, totals_and_problem, unmarked,
-};
+use crate::store::answers::letter;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -49,33 +46,8 @@ impl SqliteDesk {
         after: Option<LetterPosition>,
         limit: i64,
     ) -> Result<Vec<Letter>> {
-        let page = self.over(include_str!("sql/letters_page.sql"), filter, after.is_some());
-        let page = page.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        let page = self.behind(include_str!("sql/letters_page.sql"), filter, after).bind(limit);
         self.read("list dead letters", page, letter).await
-    }
-
-    pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
-        let open = query(&self.names.sql(include_str!("sql/letters_open.sql"))).bind(id);
-        Ok(self.read("open a dead letter", open, opened).await?.pop())
-    }
-
-    pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
-        let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
-        let row = count.fetch_one(self.pool()).await;
-        let count = row.and_then(|row| row.count(0));
-        count.map_err(failed("count dead letters"))
-    }
-
-    pub(crate) async fn statuses(&self, filter: &Filter) -> Result<HashMap<i64, Status>> {
-        let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
-        let pairs = self.read("look for dead letters", statuses, id_and_status).await?;
-        Ok(pairs.into_iter().collect())
-    }
-
-    /// Those of these rows that are in the outbox.
-    pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
-        let live = query(&self.names.sql(include_str!("sql/letters_live.sql"))).bind(json(&rows));
-        self.read("look for replayed rows", live, |row| row.number(0)).await
     }
 
     /// Those of these rows that have become letters.
@@ -91,24 +63,4 @@ impl SqliteDesk {
         }
         Ok(again)
     }
-
-    pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
-        let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false).bind(limit);
-        Ok(answers::groups(self.read("group dead letters", groups, totals_and_problem).await?))
-    }
-
-    pub(crate) async fn unmarked(
-        &self,
-        after: Option<LetterPosition>,
-        limit: i64,
-    ) -> Result<Vec<Unmarked>> {
-        let text = include_str!("sql/letters_unmarked.sql");
-        let text = narrowed(&self.names, text, "", |_| after.is_some());
-        let look = query(&text).bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        self.read("look for letters without a fingerprint", look, unmarked).await
-    }
-}
-
-pub(super) fn time_of(place: Option<LetterPosition>) -> Option<i64> {
-    place.map(|place| to_micros(place.failed_at))
 }

@@ -1,13 +1,11 @@
-//! Dead letters for operators: what is written, each batch one transaction.
+//! Dead letters for operators: put back, and given fingerprints, each batch in one transaction.
 
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Row as _, Sqlite, Transaction};
 
-use super::letters::time_of;
-use super::settle::Statement;
 use super::{SqliteDesk, listen, publish, query};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, LetterPosition, Mark, Put, replays};
+use crate::dlq::{Filter, LetterPosition, Put, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::failed::failed;
@@ -61,8 +59,7 @@ impl SqliteDesk {
     ) -> Result<Moved> {
         const ACTION: &str = "replay";
         let failed = failed(ACTION);
-        let find = self.over(include_str!("sql/letters_find.sql"), filter, after.is_some());
-        let find = find.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
+        let find = self.behind(include_str!("sql/letters_find.sql"), filter, after).bind(limit);
         let found = find.fetch_all(&mut *connection).await.map_err(&failed)?;
         let insert = self.names.sql(include_str!("sql/letters_insert.sql"));
         let link = self.names.sql(include_str!("sql/letters_link.sql"));
@@ -97,36 +94,6 @@ impl SqliteDesk {
         Ok(moved)
     }
 
-    /// Where they stood.
-    pub(crate) async fn mark(
-        &self,
-        filter: &Filter,
-        after: Option<LetterPosition>,
-        mark: &Mark,
-        limit: i64,
-    ) -> Result<Vec<LetterPosition>> {
-        let write = self
-            .over(include_str!("sql/letters_mark.sql"), filter, after.is_some())
-            .bind(time_of(after))
-            .bind(after.map(|after| after.id))
-            .bind(mark.status.as_str())
-            .bind(mark.note.clone())
-            .bind(limit);
-        self.move_on("mark dead letters", write).await
-    }
-
-    /// Where they stood.
-    pub(crate) async fn purge(
-        &self,
-        filter: &Filter,
-        after: Option<LetterPosition>,
-        limit: i64,
-    ) -> Result<Vec<LetterPosition>> {
-        let purge = self.over(include_str!("sql/letters_purge.sql"), filter, after.is_some());
-        let purge = purge.bind(time_of(after)).bind(after.map(|after| after.id)).bind(limit);
-        self.move_on("purge dead letters", purge).await
-    }
-
     pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
         let failed = failed("write fingerprints");
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
@@ -136,18 +103,6 @@ impl SqliteDesk {
             write.execute(&mut *tx).await.map_err(&failed)?;
         }
         tx.commit().await.map_err(failed)
-    }
-
-    /// A batch of letters, each with its place in the answer.
-    async fn move_on(
-        &self,
-        action: &'static str,
-        statement: Statement,
-    ) -> Result<Vec<LetterPosition>> {
-        let mut tx = self.writing(action).await?;
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
-        tx.commit().await.map_err(failed(action))?;
-        rows.iter().map(|row| place(row).map_err(failed(action))).collect()
     }
 }
 

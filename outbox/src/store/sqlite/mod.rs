@@ -3,7 +3,6 @@
 
 mod anew;
 mod batch;
-mod bench;
 mod claim;
 mod connect;
 mod counts;
@@ -15,7 +14,6 @@ mod letters;
 mod letters_write;
 mod listen;
 mod pauses;
-mod peek;
 mod place;
 #[cfg(test)]
 mod plans;

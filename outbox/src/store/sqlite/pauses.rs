@@ -1,15 +1,13 @@
 //! Pausing queues.
 
 use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
 
 use super::desk::text;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
-use crate::message::row::from_micros;
 use crate::ops::Pause;
 use crate::ops::failed::failed;
-use crate::store::answers::Columns as _;
+use crate::store::answers::pause;
 use crate::store::statements;
 
 statements! {
@@ -48,18 +46,4 @@ impl SqliteDesk {
         tx.commit().await.map_err(failed("resume"))?;
         Ok(resumed)
     }
-
-    pub(crate) async fn paused(&self) -> Result<Vec<Pause>, StoreError> {
-        let statement = query(&Sql::new(&self.names).paused);
-        self.read("list the pauses", statement, |row| pause(row, true)).await
-    }
-}
-
-fn pause(row: &SqliteRow, was_paused: bool) -> Result<Pause, sqlx::Error> {
-    Ok(Pause {
-        queue: text(row, 0)?,
-        paused_at: from_micros(row.try_get(1)?),
-        note: row.maybe(2, text)?,
-        was_paused,
-    })
 }

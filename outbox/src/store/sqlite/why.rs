@@ -10,11 +10,10 @@ use super::claim::read;
 use super::desk::text;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
-use crate::message::Row;
-use crate::message::row::{delay_micros, from_micros, to_micros};
+use crate::message::row::{delay_micros, from_micros};
 use crate::ops::failed::failed;
-use crate::ops::{BEFORE, FoundRow, Letter, Locks, Readers, Session};
-use crate::store::answers::{Columns as _, letter_in_short};
+use crate::ops::{FoundRow, Locks, Readers, Session};
+use crate::store::answers::Columns as _;
 use crate::store::statements;
 
 /// Transactions of the engine are over by then.
@@ -23,7 +22,7 @@ const LASTING: Duration = Duration::from_millis(100);
 const ACTION: &str = "ask why";
 
 statements! {
-    struct Sql in "sql" { why_row, why_letters, why_more_letters, why_before, why_readers }
+    struct Sql in "sql" { why_row, why_readers }
 }
 
 impl SqliteDesk {
@@ -40,35 +39,6 @@ impl SqliteDesk {
             })
         };
         Ok(self.read(ACTION, statement, found).await?.pop())
-    }
-
-    pub(crate) async fn why_letters(
-        &self,
-        id: i64,
-        limit: Option<i64>,
-    ) -> Result<Vec<Letter>, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_letters);
-        let statement = statement.bind(id).bind(limit.unwrap_or(-1));
-        self.read(ACTION, statement, letter_in_short).await
-    }
-
-    /// Whether there are more letters than so many.
-    pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_more_letters).bind(read);
-        let row = statement.fetch_one(self.pool()).await;
-        row.and_then(|row| row.try_get(0)).map_err(failed(ACTION))
-    }
-
-    /// Free rows that are claimed before it, and whether there are more.
-    pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool), StoreError> {
-        let statement = query(&Sql::new(&self.names).why_before)
-            .bind(row.queue.clone())
-            .bind(to_micros(row.next_attempt_at))
-            .bind(row.id)
-            .bind(BEFORE);
-        let counts = statement.fetch_one(self.pool()).await.map_err(failed(ACTION))?;
-        let (free, read): (i64, i64) = (counts.get(0), counts.get(1));
-        Ok((free.max(0).unsigned_abs(), read >= BEFORE))
     }
 
     pub(crate) async fn why_readers(

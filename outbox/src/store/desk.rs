@@ -1,0 +1,257 @@
+//! What operators ask and do by statements that are alike on both databases. A driver has their
+//! texts in its folder `sql`; what differs by more stands in files of its own.
+//!
+//! These are macros, one for each subject, because the same as a generic function would have the
+//! type of each parameter of each statement among its bounds. The `desk.rs` of a driver calls
+//! both, and has what they rely on:
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `query`, `Statement` | a statement, to be bound |
+//! | `time`, `ids`, `most` | a time, ids, a limit, each as the driver binds it |
+//! | `read` of the desk | all rows of the answer, read by index |
+//! | `writing`, `begin` of the desk | a transaction that writes; one that does so by index |
+//! | `over` of the desk | a statement over the letters of a filter |
+//! | `claim::read` | a row of the outbox out of the first columns of an answer |
+
+/// Dead letters: what is read of them, marked and purged.
+macro_rules! letters {
+    ($desk:ident) => {
+        const _: () = {
+            use std::collections::HashMap;
+
+            use super::query;
+            use $crate::dlq::{
+                Filter, Groups, LetterPosition, Mark, Opened, Status, Unmarked, narrowed,
+            };
+            use $crate::ops::failed::failed;
+            use $crate::store::answers::{
+                self, Columns as _, id_and_status, opened, place, totals_and_problem, unmarked,
+            };
+            use $crate::store::{Result, statements};
+
+            statements! {
+                struct Sql in "sql" { letters_open, letters_live }
+            }
+
+            impl $desk {
+                /// A statement over the letters behind a place, which is its next two parameters.
+                pub(super) fn behind(
+                    &self,
+                    text: &str,
+                    filter: &Filter,
+                    after: Option<LetterPosition>,
+                ) -> Statement {
+                    self.over(text, filter, after.is_some())
+                        .bind(after.map(|after| time(after.failed_at)))
+                        .bind(after.map(|after| after.id))
+                }
+
+                pub(crate) async fn open_letter(&self, id: i64) -> Result<Option<Opened>> {
+                    let open = query(&Sql::new(&self.names).letters_open).bind(id);
+                    Ok(self.read("open a dead letter", open, opened).await?.pop())
+                }
+
+                pub(crate) async fn count_letters(&self, filter: &Filter) -> Result<u64> {
+                    let count = self.over(include_str!("sql/letters_count.sql"), filter, false);
+                    let counts = self.read("count dead letters", count, |row| row.count(0));
+                    Ok(counts.await?.pop().unwrap_or_default())
+                }
+
+                pub(crate) async fn statuses(
+                    &self,
+                    filter: &Filter,
+                ) -> Result<HashMap<i64, Status>> {
+                    let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
+                    let pairs = self.read("look for dead letters", statuses, id_and_status).await?;
+                    Ok(pairs.into_iter().collect())
+                }
+
+                /// Those of these rows that are in the outbox.
+                pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
+                    let live = query(&Sql::new(&self.names).letters_live).bind(ids(rows));
+                    self.read("look for replayed rows", live, |row| row.number(0)).await
+                }
+
+                pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
+                    let groups = self.over(include_str!("sql/letters_groups.sql"), filter, false);
+                    let groups = groups.bind(limit);
+                    let groups = self.read("group dead letters", groups, totals_and_problem);
+                    Ok(answers::groups(groups.await?))
+                }
+
+                pub(crate) async fn unmarked(
+                    &self,
+                    after: Option<LetterPosition>,
+                    limit: i64,
+                ) -> Result<Vec<Unmarked>> {
+                    let text = include_str!("sql/letters_unmarked.sql");
+                    let look = query(&narrowed(&self.names, text, "", |_| after.is_some()))
+                        .bind(after.map(|after| time(after.failed_at)))
+                        .bind(after.map(|after| after.id))
+                        .bind(limit);
+                    self.read("look for letters without a fingerprint", look, unmarked).await
+                }
+
+                /// Where they stood.
+                pub(crate) async fn mark(
+                    &self,
+                    filter: &Filter,
+                    after: Option<LetterPosition>,
+                    mark: &Mark,
+                    limit: i64,
+                ) -> Result<Vec<LetterPosition>> {
+                    let write = self
+                        .behind(include_str!("sql/letters_mark.sql"), filter, after)
+                        .bind(mark.status.as_str())
+                        .bind(mark.note.clone())
+                        .bind(limit);
+                    self.move_on("mark dead letters", write).await
+                }
+
+                /// Where they stood.
+                pub(crate) async fn purge(
+                    &self,
+                    filter: &Filter,
+                    after: Option<LetterPosition>,
+                    limit: i64,
+                ) -> Result<Vec<LetterPosition>> {
+                    let purge = self.behind(include_str!("sql/letters_purge.sql"), filter, after);
+                    self.move_on("purge dead letters", purge.bind(limit)).await
+                }
+
+                /// A batch of letters, each with its place in the answer.
+                async fn move_on(
+                    &self,
+                    action: &'static str,
+                    statement: Statement,
+                ) -> Result<Vec<LetterPosition>> {
+                    let mut tx = self.begin(action).await?;
+                    let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
+                    tx.commit().await.map_err(failed(action))?;
+                    rows.iter().map(|row| place(row).map_err(failed(action))).collect()
+                }
+            }
+        };
+    };
+}
+pub(crate) use letters;
+
+/// Rows, timers and queues, and why a row is where it is.
+macro_rules! rows {
+    ($desk:ident) => {
+        const _: () = {
+            use super::claim::read;
+            use super::query;
+            use $crate::error::StoreError;
+            use $crate::message::Row;
+            use $crate::ops::failed::failed;
+            use $crate::ops::{BEFORE, CancelledTimer, Letter, Pause, Peeked, QueueInfo};
+            use $crate::store::answers::{Columns as _, letter_in_short, pause, queue};
+            use $crate::store::{Result, statements};
+
+            const WHY: &str = "ask why";
+
+            statements! {
+                struct Sql in "sql" {
+                    peek, timer_row, cancel_timer, queues, paused, why_letters, why_more_letters,
+                    why_before, bench_clean,
+                }
+            }
+
+            impl $desk {
+                pub(crate) async fn peek(
+                    &self,
+                    queue: &str,
+                    rows: i64,
+                    bytes: i64,
+                ) -> Result<Vec<Peeked>> {
+                    let peek = query(&Sql::new(&self.names).peek);
+                    let peek = peek.bind(queue.to_owned()).bind(rows).bind(bytes);
+                    self.read("peek", peek, |row| {
+                        Ok(Peeked::of(read(row)?, row.count(13)?, row.time(14)?))
+                    })
+                    .await
+                }
+
+                /// Whether a row has this timer's name.
+                pub(crate) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
+                    let row = query(&Sql::new(&self.names).timer_row);
+                    let row = row.bind(queue.to_owned()).bind(timer_id.to_owned());
+                    Ok(!self.read("look for a timer", row, |_| Ok(())).await?.is_empty())
+                }
+
+                pub(crate) async fn cancel_timer(
+                    &self,
+                    queue: &str,
+                    timer_id: &str,
+                ) -> Result<CancelledTimer> {
+                    let failed = failed("cancel a timer");
+                    let sql = Sql::new(&self.names);
+                    let mut tx = self.writing("cancel a timer").await?;
+                    let bound = |text| query(text).bind(queue.to_owned()).bind(timer_id.to_owned());
+                    let deleted = bound(&sql.cancel_timer).execute(&mut *tx).await;
+                    if deleted.map_err(&failed)?.rows_affected() > 0 {
+                        tx.commit().await.map_err(failed)?;
+                        return Ok(CancelledTimer::Cancelled);
+                    }
+                    let row = bound(&sql.timer_row).fetch_optional(&mut *tx).await;
+                    let Some(row) = row.map_err(&failed)? else {
+                        return Ok(CancelledTimer::Absent);
+                    };
+                    Ok(CancelledTimer::Leased { id: row.number(0).map_err(failed)? })
+                }
+
+                pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>> {
+                    let queues = query(&Sql::new(&self.names).queues).bind(limit);
+                    self.read("name the queues", queues, queue).await
+                }
+
+                pub(crate) async fn paused(&self) -> Result<Vec<Pause>> {
+                    let paused = query(&Sql::new(&self.names).paused);
+                    self.read("list the pauses", paused, |row| pause(row, true)).await
+                }
+
+                pub(crate) async fn why_letters(
+                    &self,
+                    id: i64,
+                    limit: Option<i64>,
+                ) -> Result<Vec<Letter>> {
+                    let letters = query(&Sql::new(&self.names).why_letters);
+                    self.read(WHY, letters.bind(id).bind(most(limit)), letter_in_short).await
+                }
+
+                /// Whether there are more letters than so many.
+                pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool> {
+                    let more = query(&Sql::new(&self.names).why_more_letters).bind(read);
+                    let more = self.read(WHY, more, |row| row.flag(0)).await?.pop();
+                    Ok(more.unwrap_or_default())
+                }
+
+                /// Free rows that are claimed before it, and whether there are more.
+                pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool)> {
+                    let before = query(&Sql::new(&self.names).why_before)
+                        .bind(row.queue.clone())
+                        .bind(time(row.next_attempt_at))
+                        .bind(row.id)
+                        .bind(BEFORE);
+                    let counts =
+                        self.read(WHY, before, |row| Ok((row.count(0)?, row.number(1)? >= BEFORE)));
+                    Ok(counts.await?.pop().unwrap_or_default())
+                }
+
+                /// How many rows of a queue it deleted that a measurement has filled.
+                pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
+                    let failed = StoreError::of("clean up");
+                    let clean = query(&Sql::new(&self.names).bench_clean);
+                    let clean = clean.bind(queue.to_owned()).bind(rows);
+                    let mut tx = self.writing("clean up").await?;
+                    let deleted = clean.execute(&mut *tx).await.map_err(&failed)?;
+                    tx.commit().await.map_err(failed)?;
+                    Ok(deleted.rows_affected())
+                }
+            }
+        };
+    };
+}
+pub(crate) use rows;
