@@ -1,6 +1,7 @@
-//! What a handler's end means under each ack policy, on real tables.
+//! What becomes of rows under `AckFirst`, on real tables; the other policies are tested in
+//! `tests/tests/results`.
 
-use outbox::{AckPolicy, Context, Subscriber};
+use outbox::AckPolicy;
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::probe::{gated, with_result};
@@ -11,8 +12,6 @@ use super::*;
 on_both!(
     ack_first_deletes_before_the_run_whatever_it_comes_to,
     ack_first_gives_an_unstarted_row_back,
-    reject_on_error_asks_no_retry_strategy,
-    manual_does_what_was_said,
 );
 
 async fn ack_first_deletes_before_the_run_whatever_it_comes_to(db: &Db) {
@@ -43,65 +42,4 @@ async fn ack_first_gives_an_unstarted_row_back(db: &Db) {
     probe.let_end(1);
     stop.await.unwrap().unwrap();
     assert_eq!((db.rows().await, db.deliveries().await), (2, 0));
-}
-
-async fn reject_on_error_asks_no_retry_strategy(db: &Db) {
-    let (subscriber, probe) =
-        with_result("it", "q", |run| if run.n == 1 { Err("bad".into()) } else { Ok(()) });
-    probe.let_end(10);
-    let subscriber = subscriber
-        .ack(AckPolicy::RejectOnError)
-        .retry(outbox::retry::Constant::new(Duration::from_millis(1)));
-    let running = db.app().only([subscriber]).start().await.unwrap();
-    db.publish("q", 0).await;
-    db.publish("q", 1).await;
-    db.drained().await;
-    running.stop().await.unwrap();
-    assert_eq!(probe.finished(), 2);
-    let letters = "SELECT failure_reason || ' ' || last_exception FROM outbox_dlq";
-    let letters = db.texts(letters).await;
-    assert_eq!(letters.len(), 1);
-    assert!(letters[0].starts_with("rejected ") && letters[0].contains("bad"), "{letters:?}");
-}
-
-async fn manual_does_what_was_said(db: &Db) {
-    let manual = Subscriber::new("it", "q", |context: Context| async move {
-        match context.decode::<String>()?.as_str() {
-            "ack" => context.ack(),
-            "nack" => context.nack(),
-            "reject" => context.reject("not for us"),
-            "snooze" => context.snooze(HOUR),
-            "error" => return Err("failed".into()),
-            _ => false,
-        };
-        Ok::<_, outbox::BoxError>(())
-    });
-    let retry = outbox::retry::Constant::new(2 * HOUR).jitter(0.0);
-    let app = db.app().only([manual.ack(AckPolicy::Manual).retry(retry)]);
-    let running = app.start().await.unwrap();
-    let words = ["ack", "nack", "reject", "snooze", "forgetful", "error"];
-    db.send_all(words.iter().map(|word| outbox::Outgoing::new("q", word))).await;
-    let settled = "SELECT count(*) FROM outbox WHERE next_attempt_at > created_at";
-    eventually("all are settled", async || {
-        (db.rows().await, db.int(settled).await, db.letters().await) == (3, 3, 2)
-    })
-    .await;
-    running.stop().await.unwrap();
-    let text =
-        if db.is_postgres() { "convert_from(payload, 'UTF8')" } else { "CAST(payload AS text)" };
-    let rows = format!(
-        "SELECT {text} || ' ' || attempts_count || ' ' || deliveries_count FROM outbox ORDER BY id"
-    );
-    assert_eq!(db.texts(rows).await, ["\"nack\" 1 1", "\"snooze\" 0 0", "\"error\" 1 1"]);
-    let letters = format!(
-        "SELECT {text} || ' ' || failure_reason || ' ' || note || ' ' || \
-         coalesce(last_exception, 'none') FROM outbox_dlq ORDER BY original_id"
-    );
-    assert_eq!(
-        db.texts(letters).await,
-        [
-            "\"reject\" rejected not for us none",
-            "\"forgetful\" rejected the handler returned without a word none"
-        ]
-    );
 }

@@ -73,41 +73,6 @@ async fn ack_first_runs_at_most_once_even_when_it_fails_or_panics() {
 }
 
 #[tokio::test]
-async fn manual_does_what_was_said() {
-    type Say = fn(&Context);
-    let table: [(Say, Ending); 4] = [
-        (|context| _ = context.ack(), Ending::Acked),
-        (|context| _ = context.nack(), Ending::Retried(SECOND)),
-        (|context| _ = context.reject("no"), Ending::Terminal(FailureReason::Rejected)),
-        (|context| _ = context.snooze(9 * SECOND), Ending::Snoozed(9 * SECOND)),
-    ];
-    for (say, expected) in table {
-        let subscriber = manual(move |context| {
-            say(context);
-            Ok(Outcome::Ack)
-        });
-        assert_eq!(first_ending(subscriber).await.1, expected);
-    }
-}
-
-#[tokio::test]
-async fn manual_without_a_word_is_a_reject_that_says_so() {
-    let silent = Subscriber::new("it", "q", |_: Context| async { Ok::<(), String>(()) });
-    let (broker, ending) = first_ending(silent.ack(AckPolicy::Manual)).await;
-    assert_eq!(ending, Ending::Terminal(FailureReason::Rejected));
-    let letter = only_letter(&broker);
-    assert!(letter.note.unwrap().contains("without a word"));
-    assert_eq!(letter.last_exception, None);
-}
-
-#[tokio::test]
-async fn manual_with_an_error_and_no_word_is_a_nack() {
-    let (broker, ending) = first_ending(manual(|_| Err("no stock"))).await;
-    assert_eq!(ending, Ending::Retried(SECOND));
-    assert_eq!(broker.rows()[0].attempts_count, 1);
-}
-
-#[tokio::test]
 async fn manual_a_word_counts_over_a_later_error_or_panic() {
     let after_ack = manual(|context| {
         context.ack();

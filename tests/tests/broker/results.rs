@@ -1,30 +1,10 @@
-//! The result table: every result and its effect.
+//! Results and their effects to the moment, on a clock that stands still; the whole table is
+//! in `tests/tests/results`.
 
 use outbox::retry::{Constant, NoRetry};
 use outbox::{FailureReason, Outcome};
 
 use super::*;
-
-#[tokio::test]
-async fn nothing_returned_is_an_ack() {
-    let (broker, ending) = first_ending(it(|| ())).await;
-    assert_eq!(ending, Ending::Acked);
-    assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
-}
-
-#[tokio::test]
-async fn ok_is_an_ack() {
-    let (broker, ending) = first_ending(it(|| Ok::<_, String>(()))).await;
-    assert_eq!(ending, Ending::Acked);
-    assert!(broker.rows().is_empty() && broker.dlq_rows().is_empty());
-}
-
-#[tokio::test]
-async fn an_ack_by_outcome_is_an_ack_and_leaves_no_reason() {
-    let (broker, ending) = first_ending(it(|| Outcome::Ack)).await;
-    assert_eq!(ending, Ending::Acked);
-    assert!(broker.dlq_rows().is_empty());
-}
 
 #[tokio::test]
 async fn an_error_spends_an_attempt_and_asks_the_strategy() {
@@ -53,15 +33,6 @@ async fn a_nack_by_outcome_is_an_error_without_a_text() {
 }
 
 #[tokio::test]
-async fn no_further_delay_makes_it_retry_terminal() {
-    let (broker, ending) = first_ending(it(failing).retry(NoRetry)).await;
-    assert_eq!(ending, Ending::Terminal(FailureReason::RetryTerminal));
-    let letter = only_letter(&broker);
-    assert_eq!(letter.failure_reason, FailureReason::RetryTerminal);
-    assert_eq!(letter.last_exception.as_deref(), Some("\"no stock\""));
-}
-
-#[tokio::test]
 async fn a_reject_is_terminal_and_the_strategy_is_not_asked() {
     let subscriber = it(|| Outcome::reject("no such order")).retry(super::retries::NeverAsked);
     let (broker, ending) = first_ending(subscriber).await;
@@ -79,15 +50,6 @@ async fn a_snooze_spends_neither_an_attempt_nor_a_delivery() {
     assert_eq!((row.attempts_count, row.deliveries_count), (0, 0));
     assert_eq!(row.next_attempt_at, broker.now() + 30 * SECOND);
     assert!(row.acquired_token.is_none());
-}
-
-#[tokio::test]
-async fn a_row_snoozed_often_is_never_delivered_too_often() {
-    let broker = TestBroker::with([it(|| Outcome::Snooze(SECOND)).max_deliveries(1)]);
-    broker.publish("q", &7).await.unwrap();
-    broker.advance(10 * SECOND).await;
-    assert_eq!(runs(&broker), 11);
-    assert!(broker.dlq_rows().is_empty());
 }
 
 #[tokio::test]

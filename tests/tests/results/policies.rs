@@ -25,6 +25,8 @@ async fn reject_on_error_asks_no_strategy(stage: &Stage) {
     let failing = it(|_| Err::<(), _>("bad")).ack(AckPolicy::RejectOnError);
     let letter = stage.first(failing, seven()).await.letter();
     assert_eq!((&*letter.reason, letter.exception.as_deref()), ("rejected", Some("\"bad\"")));
+    stage.clear().await;
+    stage.first(it(|_| ()).ack(AckPolicy::RejectOnError), seven()).await.is_empty();
 }
 
 fn manual(
@@ -46,17 +48,19 @@ async fn manual_does_what_was_said(stage: &Stage) {
     stage.clear().await;
     let letter = said(|ctx| ctx.reject("no")).await.letter();
     assert_eq!((&*letter.reason, letter.note.as_deref()), ("rejected", Some("no")));
+    assert_eq!(letter.exception, None);
 }
 
 async fn manual_without_a_word_is_a_reject(stage: &Stage) {
     let letter = stage.first(manual(|_| Ok(())), seven()).await.letter();
     let note = letter.note.as_deref();
     assert_eq!((&*letter.reason, note), ("rejected", Some("the handler returned without a word")));
+    assert_eq!(letter.exception, None);
 }
 
 async fn manual_with_an_error_is_a_nack(stage: &Stage) {
     let row = stage.first(manual(|_| Err("failed")), seven()).await.row();
-    assert_eq!((row.attempts, row.hours), (1, 1));
+    assert_eq!((row.attempts, row.deliveries, row.hours), (1, 1, 1));
     stage.clear().await;
     let letter = stage.first(manual(|_| Err("failed")).retry(NoRetry), seven()).await.letter();
     assert_eq!(letter.reason, "retry_terminal");
