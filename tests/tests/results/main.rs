@@ -5,6 +5,7 @@ mod batches;
 mod endings;
 mod expired;
 mod fence;
+mod hostile;
 mod left;
 mod policies;
 mod publishing;
