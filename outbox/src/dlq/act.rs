@@ -26,17 +26,13 @@ impl DeadLetters {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
-    /// # let folder = std::env::temp_dir().join(format!("outbox-resolve-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     /// # let letters = operator.dead_letters();
     /// use outbox::dlq::Filter;
     ///
     /// letters.resolve(&Filter::new().ids([7, 9]), Some("refunded by hand")).await?;
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```
@@ -104,10 +100,7 @@ impl DeadLetters {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
-    /// # let folder = std::env::temp_dir().join(format!("outbox-purge-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     /// # let letters = operator.dead_letters();
@@ -116,7 +109,6 @@ impl DeadLetters {
     ///
     /// let month_ago = letters.now().await? - Duration::from_secs(30 * 24 * 3600);
     /// letters.purge(&Filter::new().until(month_ago)).await?;
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

@@ -25,10 +25,7 @@ impl DeadLetters {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
-    /// # let folder = std::env::temp_dir().join(format!("outbox-list-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     /// # let letters = operator.dead_letters();
@@ -38,7 +35,6 @@ impl DeadLetters {
     /// while let Some(next) = page.next {
     ///     page = letters.list(&Filter::new(), Some(next), 100).await?;
     /// }
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

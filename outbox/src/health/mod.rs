@@ -31,10 +31,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// # #[cfg(feature = "sqlite")] {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> outbox::Result<()> {
-/// # let folder = std::env::temp_dir().join(format!("outbox-health-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-/// # let pool = outbox::sqlite::connect(&url).await?;
+/// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
 /// # outbox::migrate(&pool).await?;
 /// # let confirm = outbox::Subscriber::new("confirm", "orders", |_| async {});
 /// let app = outbox::App::sqlite(pool).only([confirm]);
@@ -45,7 +42,6 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// let report = health.check().await;
 /// assert!(report.ready, "{:?}", report.reasons);
 /// running.stop().await?;
-/// # std::fs::remove_dir_all(folder).unwrap();
 /// # Ok(()) }
 /// # main().unwrap(); }
 /// ```

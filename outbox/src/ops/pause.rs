@@ -45,16 +45,12 @@ impl Operator {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
-    /// # let folder = std::env::temp_dir().join(format!("outbox-pause-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     /// operator.pause(&["mails"], Some("the mail server is down")).await?;
     /// assert_eq!(operator.paused().await?[0].queue, "mails");
     /// assert!(operator.resume(&["mails"]).await?[0].was_paused);
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

@@ -120,17 +120,13 @@ impl Operator {
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
     /// use outbox::ops::PeekOptions;
-    /// # let folder = std::env::temp_dir().join(format!("outbox-peek-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     ///
     /// operator.publish(outbox::Outgoing::new("orders", "{}")).await?;
     /// let rows = operator.peek("orders", &PeekOptions::default().rows(1)).await?;
     /// assert_eq!(rows[0].payload.text(), "\"{}\"");
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

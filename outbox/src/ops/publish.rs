@@ -34,10 +34,7 @@ impl Operator {
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
     /// use outbox::Outgoing;
-    /// # let folder = std::env::temp_dir().join(format!("outbox-cancel-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     /// use outbox::ops::CancelledTimer;
@@ -45,7 +42,6 @@ impl Operator {
     /// operator.publish(Outgoing::new("orders", &7).timer_id("late")).await?;
     /// assert_eq!(operator.cancel_timer("orders", "late").await?, CancelledTimer::Cancelled);
     /// assert_eq!(operator.cancel_timer("orders", "late").await?, CancelledTimer::Absent);
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

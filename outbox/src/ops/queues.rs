@@ -34,15 +34,11 @@ impl Operator {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
-    /// # let folder = std::env::temp_dir().join(format!("outbox-queues-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     /// operator.publish(outbox::Outgoing::new("orders", &7)).await?;
     /// assert_eq!(operator.queues(100).await?[0].queue, "orders");
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

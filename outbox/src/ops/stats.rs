@@ -138,10 +138,7 @@ impl Operator {
     /// # async fn main() -> outbox::Result<()> {
     /// # #[cfg(feature = "sqlite")] {
     /// use outbox::ops::SampleOptions;
-    /// # let folder = std::env::temp_dir().join(format!("outbox-sample-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     ///
@@ -150,7 +147,6 @@ impl Operator {
     /// let after = operator.sample(&SampleOptions::default()).await?;
     /// assert_eq!((before.queues.len(), after.queues[0].due), (0, 1));
     /// assert!(after.rates_since(&before).published_per_second > Some(0.0));
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```

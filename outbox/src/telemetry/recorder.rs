@@ -33,10 +33,7 @@ const WAITING: usize = 16_384;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> outbox::Result<()> {
 /// # #[cfg(feature = "sqlite")] {
-/// # let folder = std::env::temp_dir().join(format!("outbox-recorder-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-/// # let pool = outbox::sqlite::connect(&url).await?;
+/// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
 /// # outbox::schema::migrate_tables(&pool, &outbox::TableNames::default()).await?;
 /// # let it = outbox::Subscriber::new("confirm", "orders", |_: outbox::Context| async {});
 /// # let stop = async {};
@@ -50,7 +47,6 @@ const WAITING: usize = 16_384;
 /// let app = outbox::App::sqlite(pool).recorder(audit);
 /// # let app = app.only([it]);
 /// app.run_until(stop).await?;
-/// # std::fs::remove_dir_all(folder).unwrap();
 /// # }
 /// # Ok(()) }
 /// ```

@@ -19,10 +19,7 @@ use crate::unpoisoned::Locked as _;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> outbox::Result<()> {
 /// # #[cfg(feature = "sqlite")] {
-/// # let folder = std::env::temp_dir().join(format!("outbox-stats-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder).unwrap();
-/// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-/// # let pool = outbox::sqlite::connect(&url).await?;
+/// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
 /// # outbox::schema::migrate_tables(&pool, &outbox::TableNames::default()).await?;
 /// # async fn serve(_: impl Fn() -> String) {}
 /// # let it = outbox::Subscriber::new("confirm", "orders", |_: outbox::Context| async {});
@@ -35,7 +32,6 @@ use crate::unpoisoned::Locked as _;
 ///     lines.map(|one| format!("{} lost {} leases\n", one.name, one.lease_lost)).collect()
 /// }));
 /// app.run_until(stop).await?;
-/// # std::fs::remove_dir_all(folder).unwrap();
 /// # }
 /// # Ok(()) }
 /// ```

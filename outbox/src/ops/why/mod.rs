@@ -145,10 +145,7 @@ impl Operator {
     /// # #[cfg(feature = "sqlite")] {
     /// use outbox::Outgoing;
     /// use outbox::ops::{Answer, WhyOptions};
-    /// # let folder = std::env::temp_dir().join(format!("outbox-why-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let url = format!("sqlite:{}", folder.join("shop.db").display());
-    /// # let pool = outbox::sqlite::connect(&url).await?;
+    /// # let pool = outbox::sqlite::connect("sqlite::memory:").await?;
     /// # let operator = outbox::ops::Operator::sqlite(pool, outbox::TableNames::default());
     /// # operator.migrate().await?;
     ///
@@ -157,7 +154,6 @@ impl Operator {
     /// let why = operator.why(id, &WhyOptions::default()).await?;
     /// assert!(matches!(why.answers[0], Answer::Paused { .. }));
     /// println!("{}", why.answers[0].told().next);
-    /// # std::fs::remove_dir_all(folder).unwrap();
     /// # }
     /// # Ok(()) }
     /// ```
