@@ -262,7 +262,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
 mod tests {
     use super::Company::{Alone, Others, Probes};
     use super::*;
-    use crate::engine::unanswered::{Claims, Unanswered, holding, reader};
+    use crate::engine::tests::unanswered::{Claims, Unanswered, holding, reader};
 
     fn round(looks: &mut [Look], readers: &[usize]) -> Round {
         let now = Instant::now();

@@ -187,7 +187,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::engine::unanswered::{Claims, Unanswered, claimed, holding, reader};
+    use crate::engine::tests::unanswered::{Claims, Unanswered, claimed, holding, reader};
     use crate::extract::Context;
     use crate::telemetry::Event;
 

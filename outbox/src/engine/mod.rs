@@ -23,8 +23,6 @@ mod drain;
 mod extend;
 mod failures;
 mod guard;
-#[cfg(all(test, feature = "testing"))]
-mod halves;
 mod handle;
 mod inbox;
 mod invoke;
@@ -32,12 +30,8 @@ mod judge;
 mod lanes;
 mod later;
 mod lease;
-#[cfg(all(test, feature = "testing"))]
-mod locked;
 mod look;
 mod lost;
-#[cfg(all(test, feature = "testing"))]
-mod marked;
 mod pulse;
 mod quiet;
 mod reader;
@@ -51,13 +45,9 @@ mod settlement;
 mod signal;
 mod sleep;
 mod solitude;
-#[cfg(all(test, feature = "testing"))]
-mod stopped;
 mod sweep;
 mod threads;
 mod transaction;
-#[cfg(all(test, feature = "testing"))]
-pub(crate) mod unanswered;
 mod vitals;
 mod wake;
 mod watchdog;
@@ -337,4 +327,4 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
 }
 
 #[cfg(all(test, feature = "testing"))]
-mod tests;
+pub(crate) mod tests;

@@ -303,7 +303,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
 mod tests {
     use super::*;
     use crate::engine::settle::Cause;
-    use crate::engine::unanswered::{HOUR, TTL, acks};
+    use crate::engine::tests::unanswered::{HOUR, TTL, acks};
     use crate::message::{FailureReason, fingerprint};
 
     #[tokio::test(start_paused = true)]

@@ -348,7 +348,7 @@ mod sealed {
     #[cfg(feature = "testing")]
     impl Sealed for super::memory::MemoryStore {}
     #[cfg(all(test, feature = "testing"))]
-    impl Sealed for crate::engine::unanswered::Unanswered {}
+    impl Sealed for crate::engine::tests::unanswered::Unanswered {}
     #[cfg(feature = "testing")]
     impl Sealed for crate::testing::simulate::FaultyStore {}
     #[cfg(feature = "postgres")]

@@ -6,9 +6,9 @@ use futures_util::poll;
 use tokio::time::Instant;
 
 use super::*;
-use crate::engine::locked::counted;
 use crate::engine::settle::Settlement;
-use crate::engine::unanswered::{Claims, Unanswered, acked, acks, claimed, holding};
+use crate::engine::tests::locked::counted;
+use crate::engine::tests::unanswered::{Claims, Unanswered, acked, acks, claimed, holding};
 
 const MIB: usize = 1 << 20;
 

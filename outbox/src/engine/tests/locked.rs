@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::inbox::Job;
-use super::invoke::case;
-use super::later::settle;
-use super::lease::margin;
-use super::results::{Results, Sender};
-use super::settle::{Settling, run};
 use super::unanswered::{
     Claims, HOUR, LARGE, TTL, Unanswered, acked, claimed, holding, publishing, reader,
 };
-use super::{Reader, Shared, deliver};
+use crate::engine::inbox::Job;
+use crate::engine::invoke::case;
+use crate::engine::later::settle;
+use crate::engine::lease::margin;
+use crate::engine::results::{Results, Sender};
+use crate::engine::settle::{Settling, run};
+use crate::engine::{Reader, Shared, deliver};
 use crate::extract::States;
 use crate::store::memory::MemoryStore;
 use crate::store::{Extend, Store, new_alone_token};
@@ -23,7 +23,7 @@ use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
 /// Results are tried for longer than the leases of the store last.
-pub(super) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<Job> {
+pub(crate) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let mut jobs = claimed(store, limit).await;
     for job in &mut jobs {
         job.deadline = Instant::now() + HOUR;
@@ -32,7 +32,7 @@ pub(super) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<J
 }
 
 /// With what is counted of its deliveries.
-pub(super) fn counted<S>(shared: &Shared<S>) -> (Arc<Reader>, Stats) {
+pub(crate) fn counted<S>(shared: &Shared<S>) -> (Arc<Reader>, Stats) {
     let (states, counts) = (States::default(), Stats::default());
     let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
     let reader = Reader::new(subscriber, shared, &states, &counts, &Arc::default());
@@ -164,7 +164,7 @@ async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_lett
 }
 
 /// Releases, from when on they are answered.
-pub(super) const ANSWERED: usize = 2;
+pub(crate) const ANSWERED: usize = 2;
 
 /// A delivery that brought its process down while it ran alone, claimed again.
 async fn claimed_guilty(store: &MemoryStore, reader: &Arc<Reader>) -> Job {

@@ -9,13 +9,13 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Job;
 use super::locked::ANSWERED;
-use super::lost::LAST_TRY;
-use super::results::Sender;
-use super::settle::Settlement;
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
-use super::{Engine, Reader, Settings, Shared, claimer, deliver};
+use crate::engine::inbox::Job;
+use crate::engine::lost::LAST_TRY;
+use crate::engine::results::Sender;
+use crate::engine::settle::Settlement;
+use crate::engine::{Engine, Reader, Settings, Shared, claimer, deliver};
 use crate::extract::States;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -111,7 +111,7 @@ async fn a_drain_waits_for_the_rows_of_a_claim_that_is_answered_when_handlers_ha
 }
 
 /// How long the claims of twenty subscribers take to end that went on for so long.
-pub(super) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
+pub(crate) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
     let changed = Arc::default();
     let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
     let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());

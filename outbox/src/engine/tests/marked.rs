@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, sleep};
 
-use super::deliver;
-use super::inbox::Job;
-use super::later::settle;
 use super::locked::{ANSWERED, claimed_for_long};
-use super::settle::Settling;
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
+use crate::engine::deliver;
+use crate::engine::inbox::Job;
+use crate::engine::later::settle;
+use crate::engine::settle::Settling;
 use crate::store::memory::MemoryStore;
 use crate::store::{Extend, Store, new_alone_token};
 

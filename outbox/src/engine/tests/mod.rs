@@ -1,10 +1,16 @@
-//! What a worker does between its runs.
+//! What a worker does between its runs. Beside it, tests of the engine with stores that misbehave.
+
+mod halves;
+pub(crate) mod locked;
+mod marked;
+mod stopped;
+pub(crate) mod unanswered;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::yield_now;
+use unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
 
-use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
 use super::*;
 use crate::Outgoing;
 use crate::store::memory::MemoryStore;

@@ -11,12 +11,12 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Job;
-use super::lease::Leases;
-use super::lost::Lost;
-use super::settle::{Settlement, Settling};
 use super::stopped::claimed_for;
-use super::{Reader, Shared, keep_leases};
+use crate::engine::inbox::Job;
+use crate::engine::lease::Leases;
+use crate::engine::lost::Lost;
+use crate::engine::settle::{Settlement, Settling};
+use crate::engine::{Reader, Shared, keep_leases};
 use crate::error::StoreError;
 use crate::extract::States;
 use crate::publish::{Due, Prepared};
@@ -35,11 +35,11 @@ use crate::telemetry::Sinks;
 pub(crate) struct Unanswered {
     rows: MemoryStore,
     claims: Claims,
-    pub(super) asked: Arc<Asked>,
+    pub(crate) asked: Arc<Asked>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Claims {
+pub(crate) enum Claims {
     Answered,
     /// After this long.
     Late(Duration),
@@ -52,23 +52,23 @@ pub(super) enum Claims {
 
 /// How often it was asked for what, and what it does then.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     claims: AtomicUsize,
-    pub(super) releases: AtomicUsize,
-    pub(super) abandons: AtomicUsize,
+    pub(crate) releases: AtomicUsize,
+    pub(crate) abandons: AtomicUsize,
     /// Acks that publish.
-    pub(super) publishing: AtomicUsize,
+    pub(crate) publishing: AtomicUsize,
     connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
-    pub(super) hangs: AtomicBool,
+    pub(crate) hangs: AtomicBool,
     /// A row that somebody else has locked. Who waits for it is refused after a while.
-    pub(super) locked: AtomicI64,
+    pub(crate) locked: AtomicI64,
     /// The server has no time for more than these many acks or extensions at once, unless it is 0.
-    pub(super) most: AtomicUsize,
+    pub(crate) most: AtomicUsize,
     /// What marks or extends leases has not arrived.
-    pub(super) on_its_way: AtomicBool,
+    pub(crate) on_its_way: AtomicBool,
     /// Milliseconds that it takes to extend leases, and to bury.
-    pub(super) slow: AtomicU64,
+    pub(crate) slow: AtomicU64,
 }
 
 impl Asked {
@@ -87,11 +87,11 @@ impl Asked {
 }
 
 impl Unanswered {
-    pub(super) fn new(rows: &MemoryStore, claims: Claims) -> Self {
+    pub(crate) fn new(rows: &MemoryStore, claims: Claims) -> Self {
         Self { rows: rows.clone(), claims, asked: Arc::default() }
     }
 
-    pub(super) fn shared(self) -> Shared<Self> {
+    pub(crate) fn shared(self) -> Shared<Self> {
         let publisher = crate::Publisher::default();
         Shared::new(self, Arc::new(debug_chain), publisher, Sinks::default())
     }
@@ -222,9 +222,9 @@ impl Store for Unanswered {
     }
 }
 
-pub(super) const TTL: Duration = Duration::from_secs(2);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
-pub(super) const LARGE: usize = 2 << 20;
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const LARGE: usize = 2 << 20;
 
 fn claim(lease_ttl: Duration) -> Claim {
     Claim {
@@ -238,7 +238,7 @@ fn claim(lease_ttl: Duration) -> Claim {
     }
 }
 
-pub(super) fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Reader> {
+pub(crate) fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) -> Arc<Reader> {
     let subscriber = Subscriber::new("s", queue, |_: crate::Context| async {});
     let subscriber = subscriber.max_deliveries(1).lease_ttl(TTL).max_poll(TTL);
     let (states, counts) = (States::default(), crate::Stats::default());
@@ -246,7 +246,7 @@ pub(super) fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) 
 }
 
 /// The store, with so many rows.
-pub(super) async fn holding(rows: usize) -> MemoryStore {
+pub(crate) async fn holding(rows: usize) -> MemoryStore {
     let store = MemoryStore::new(true);
     store.run(|_| {});
     let mut tx = store.begin();
@@ -257,7 +257,7 @@ pub(super) async fn holding(rows: usize) -> MemoryStore {
     store
 }
 
-pub(super) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
+pub(crate) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let claimed_at = Instant::now();
     let claims = [Claim { limit, ..claim(TTL) }];
     let rows = store.claim(&claims).await.expect("it answers").remove(0).rows;
@@ -266,13 +266,13 @@ pub(super) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
 }
 
 /// An ack of each.
-pub(super) fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
+pub(crate) fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
     let ack = || Settlement::Ack { messages: Vec::new() };
     jobs.iter().map(|job| *Settling::of(reader, job).ruled(ack())).collect()
 }
 
 /// That publish a message with so many bytes.
-pub(super) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
+pub(crate) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
     let message = |bytes| Prepared {
         queue: "copies".into(),
         payload: Bytes::from(vec![0; bytes]),
@@ -289,7 +289,7 @@ pub(super) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) ->
 }
 
 /// Results of nobody's rows.
-pub(super) fn acks(sizes: &[usize]) -> Vec<Settling> {
+pub(crate) fn acks(sizes: &[usize]) -> Vec<Settling> {
     let (now, at) = (Instant::now(), std::time::SystemTime::UNIX_EPOCH);
     let job = |_| {
         let claimed = Claimed::of_test(1, at, at, Bytes::new());

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::sleep;
 
-use super::later::{Later, settle};
 use super::locked::claimed_for_long;
-use super::results::{Results, Sender};
-use super::settle::run;
 use super::unanswered::{
     Claims, LARGE, TTL, Unanswered, acked, acks, claimed, holding, publishing, reader,
 };
+use crate::engine::later::{Later, settle};
+use crate::engine::results::{Results, Sender};
+use crate::engine::settle::run;
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {

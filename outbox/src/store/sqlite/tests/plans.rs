@@ -4,32 +4,32 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoo
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::batch::{BURIED, Batches, RANGE, ROW, WRITES};
 use crate::dlq::narrowed;
 use crate::store::Lease;
 use crate::store::names::TableNames;
+use crate::store::sqlite::batch::{BURIED, Batches, RANGE, ROW, WRITES};
 
 const QUESTIONS: [(&str, &str); 11] = [
-    ("queues", include_str!("sql/queues.sql")),
-    ("counts", include_str!("sql/counts.sql")),
-    ("peek", include_str!("sql/peek.sql")),
-    ("timer_row", include_str!("sql/timer_row.sql")),
-    ("why_row", include_str!("sql/why_row.sql")),
-    ("why_before", include_str!("sql/why_before.sql")),
-    ("why_readers", include_str!("sql/why_readers.sql")),
-    ("why_letters", include_str!("sql/why_letters.sql")),
-    ("why_more_letters", include_str!("sql/why_more_letters.sql")),
-    ("doctor/rows", include_str!("sql/doctor/rows.sql")),
-    ("doctor/letters", include_str!("sql/doctor/letters.sql")),
+    ("queues", include_str!("../sql/queues.sql")),
+    ("counts", include_str!("../sql/counts.sql")),
+    ("peek", include_str!("../sql/peek.sql")),
+    ("timer_row", include_str!("../sql/timer_row.sql")),
+    ("why_row", include_str!("../sql/why_row.sql")),
+    ("why_before", include_str!("../sql/why_before.sql")),
+    ("why_readers", include_str!("../sql/why_readers.sql")),
+    ("why_letters", include_str!("../sql/why_letters.sql")),
+    ("why_more_letters", include_str!("../sql/why_more_letters.sql")),
+    ("doctor/rows", include_str!("../sql/doctor/rows.sql")),
+    ("doctor/letters", include_str!("../sql/doctor/letters.sql")),
 ];
 
 /// What is asked of the letters of a filter.
 const OVER_LETTERS: [(&str, &str); 5] = [
-    ("letters_find", include_str!("sql/letters_find.sql")),
-    ("letters_page", include_str!("sql/letters_page.sql")),
-    ("letters_mark", include_str!("sql/letters_mark.sql")),
-    ("letters_purge", include_str!("sql/letters_purge.sql")),
-    ("letters_count", include_str!("sql/letters_count.sql")),
+    ("letters_find", include_str!("../sql/letters_find.sql")),
+    ("letters_page", include_str!("../sql/letters_page.sql")),
+    ("letters_mark", include_str!("../sql/letters_mark.sql")),
+    ("letters_purge", include_str!("../sql/letters_purge.sql")),
+    ("letters_count", include_str!("../sql/letters_count.sql")),
 ];
 
 /// Words of filters, and the index that reads the fewest letters for each.
@@ -93,7 +93,7 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
 /// The steps that read letters, of a statement over those of a filter; and its sorts.
 async fn over(pool: &SqlitePool, text: &str, words: &str) -> Vec<String> {
     let wants = |word: &str| words.split(' ').any(|wanted| wanted == word);
-    let conditions = include_str!("sql/letters_where.sql");
+    let conditions = include_str!("../sql/letters_where.sql");
     let text = narrowed(&TableNames::default(), text, conditions, wants);
     let explain = format!("EXPLAIN QUERY PLAN {text}");
     let steps = sqlx::query(AssertSqlSafe(explain)).fetch_all(pool).await.unwrap();
@@ -138,7 +138,7 @@ async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
         ("failed fingerprint", "group_idx (fingerprint=?)"),
         ("failed queue fingerprint", "group_idx (fingerprint=?)"),
     ] {
-        let steps = over(pool, include_str!("sql/letters_groups.sql"), words).await;
+        let steps = over(pool, include_str!("../sql/letters_groups.sql"), words).await;
         let newest = "group_idx (fingerprint=? AND failed_at=?)";
         let ways: Vec<_> = steps.iter().filter(|step| step.contains(" l ")).collect();
         if !matches!(&ways[..], [all, one] if all.contains(index) && one.contains(newest)) {
@@ -146,7 +146,7 @@ async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
         }
     }
     for words in ["", "after"] {
-        let steps = over(pool, include_str!("sql/letters_unmarked.sql"), words).await;
+        let steps = over(pool, include_str!("../sql/letters_unmarked.sql"), words).await;
         if !matches!(&steps[..], [one] if one.contains("group_idx (fingerprint=?")) {
             astray.push(format!("letters_unmarked {words}: {steps:?}; {when}"));
         }
