@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 
 use super::later::Later;
-use super::settle::Settling;
+use super::settling::Settling;
 
 /// Without those that set a timer which keeps another one waiting: they go behind it, instead
 /// of being tried for as long themselves.

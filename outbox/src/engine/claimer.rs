@@ -17,7 +17,7 @@ use super::lanes::Lanes;
 use super::look::{Company, Look};
 use super::lost::{LAST_TRY, Lost};
 use super::results::Sender;
-use super::settle::Settling;
+use super::settling::Settling;
 use super::{Reader, Shared, leave_to_others};
 use crate::error::StoreError;
 use crate::store::{Claim, Store, Taken};

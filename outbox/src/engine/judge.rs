@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::error;
 
-use super::settle::{Cause, Settlement, Text};
+use super::settlement::{Cause, Settlement, Text};
 use crate::extract::{Context, Stage};
 use crate::message::{FailureReason, Row, fingerprint};
 use crate::planted::planted;

@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::settle::{Settling, settle_some};
+use super::settle::settle_some;
+use super::settling::Settling;
 use super::write::{free, give_up_late};
 use crate::store::{CLAIM_BYTES, Store};
 

@@ -11,7 +11,7 @@
 //! | wait: rows between a claim and a worker; wakes | `inbox`, `signal`, `wake` |
 //! | run: from a row to a ruling on it | `invoke`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
 //! | run alone: what may have brought its process down | `quiet`, `solitude` |
-//! | settle: from a ruling to the database | `settlement`, `results`, `settle`, `apart`, `write`, `later` |
+//! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `apart`, `write`, `later`, `closing` |
 //! | hold: leases of what runs | `lease`, `extend`, `watchdog` |
 //! | end, and tell | `drain`, `pulse`, `vitals`, `sample` |
 
@@ -19,6 +19,7 @@ mod apart;
 mod at_most_once;
 mod backoff;
 mod claimer;
+mod closing;
 mod drain;
 mod extend;
 mod failures;
@@ -42,6 +43,7 @@ mod run;
 mod sample;
 mod settle;
 mod settlement;
+mod settling;
 mod signal;
 mod sleep;
 mod solitude;
@@ -85,7 +87,8 @@ pub(crate) use reader::Reader;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use rehearse::{Rehearsed, rehearse};
 use results::{Results, Sender};
-pub(crate) use settle::{Settlement, Settling};
+pub(crate) use settlement::Settlement;
+pub(crate) use settling::Settling;
 #[cfg(test)]
 pub(crate) use vitals::LoopState;
 pub(crate) use vitals::Vital;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::guard::guarded;
 use super::judge::{Case, Ruling, rendered};
-use super::settle::Settlement;
+use super::settlement::Settlement;
 use crate::extract::{Common, Context, Delivery, States};
 use crate::message::Row;
 use crate::publish::{Prepared, Publisher};

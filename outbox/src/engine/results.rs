@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::closing::Written;
 use super::leave_to_others;
-use super::settle::{Settling, Written};
+use super::settling::Settling;
 use crate::store::CLAIM_BYTES;
 use crate::unpoisoned::Locked as _;
 

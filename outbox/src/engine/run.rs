@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::invoke::case;
 use super::lease::{self, Holding};
-use super::settle::{Settlement, Settling};
+use super::settlement::Settlement;
+use super::settling::Settling;
 use super::solitude::Solitude;
 use super::{Reader, Shared};
 use crate::extract::Context;

@@ -1,271 +1,16 @@
-//! Settlements, written in batches, a statement a kind.
+//! Settlements, written in batches, a statement a group.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-use tracing::warn;
-
+use super::Shared;
 use super::apart::{apart, behind_others};
-use super::inbox::Job;
-use super::judge::{Case, is_guilty};
+use super::closing::Written;
 use super::later::{Later, settle_rest};
-use super::lease::margin;
 use super::results::Results;
-pub(crate) use super::settlement::{Cause, Settlement, Text};
+use super::settlement::Settlement;
+use super::settling::Settling;
 use super::write::write;
-use super::{Reader, Shared};
-use crate::error::StoreError;
-use crate::message::{FailureReason, Row};
-use crate::publish::Prepared;
-use crate::store::{Death, Handled, Lease, Release, Retry, Store};
-use crate::subscriber::{ErrorRenderer, HandlerError};
-use crate::telemetry::{Close, Report, TARGET};
-
-/// The final word on a delivery, on its way to the store. That leads through many hands before
-/// it waits with others: until then it lies apart.
-pub(crate) struct Settling {
-    pub(crate) lease: Lease,
-    pub(crate) settlement: Settlement,
-    pub(crate) report: Report,
-    /// An earlier write of it may have landed without an answer.
-    pub(super) unanswered: bool,
-    /// It is a timer.
-    pub(super) timer: bool,
-    /// Of an ack that publishes.
-    refusal: Option<Box<Refusal>>,
-    /// It is not to run, and given back it would: see [`is_guilty`].
-    pub(super) guilty: bool,
-    /// By the database's clock.
-    claimed_at: Option<SystemTime>,
-    /// Until then a failing write is repeated; afterwards the row is another
-    /// claim's to take.
-    pub(super) deadline: Instant,
-    pub(super) reader: Arc<Reader>,
-}
-
-/// What an ack becomes if the database refuses for good what it publishes: a failure of the
-/// handler that published it.
-struct Refusal {
-    /// Without its payload and its headers.
-    row: Row,
-    /// By the clock of this process.
-    claimed_at: Instant,
-    render: Arc<ErrorRenderer>,
-}
-
-impl Settling {
-    /// A delivery without a settlement yet.
-    pub(super) fn of(reader: &Arc<Reader>, job: &Job) -> Box<Self> {
-        let row = &job.claimed.row;
-        Box::new(Self {
-            lease: Lease { id: row.id, token: row.acquired_token.unwrap_or_default() },
-            settlement: Settlement::Lost,
-            report: Report {
-                id: row.id,
-                queue: reader.teller.place_of(&row.queue),
-                deliveries_count: row.deliveries_count,
-                started: None,
-                duration: None,
-                exception_type: None,
-            },
-            unanswered: false,
-            timer: row.timer_id.is_some(),
-            refusal: None,
-            guilty: is_guilty(&reader.subscriber.options, &job.claimed),
-            claimed_at: row.acquired_at,
-            deadline: job.deadline,
-            reader: Arc::clone(reader),
-        })
-    }
-
-    /// The same delivery, if its lease is that one.
-    pub(super) fn under(&self, lease: Lease) -> Box<Self> {
-        let (report, reader) = (self.report.clone(), Arc::clone(&self.reader));
-        let settlement = Settlement::Lost;
-        Box::new(Self { lease, settlement, report, refusal: None, reader, ..*self })
-    }
-
-    /// A row given back as if it had never been claimed.
-    pub(super) fn unstarted(self: Box<Self>) -> Box<Self> {
-        let release = Settlement::Release { due_in: None };
-        let settlement = if self.guilty { Settlement::Condemned } else { release };
-        self.ruled(settlement)
-    }
-
-    pub(super) fn ruled(mut self: Box<Self>, settlement: Settlement) -> Box<Self> {
-        self.settlement = settlement;
-        self
-    }
-
-    /// As [`ruled`](Self::ruled), for what may be refused when it is written.
-    pub(super) fn ruled_on(
-        &mut self,
-        settlement: Settlement,
-        row: &Row,
-        claimed_at: Instant,
-        render: &Arc<ErrorRenderer>,
-    ) {
-        if matches!(&settlement, Settlement::Ack { messages } if !messages.is_empty()) {
-            let row = row.without_content();
-            let refusal = Refusal { row, claimed_at, render: Arc::clone(render) };
-            self.refusal = Some(Box::new(refusal));
-        }
-        self.settlement = settlement;
-    }
-
-    /// Makes a failure of an ack whose messages the database refuses; `false` if it is none.
-    pub(super) fn refuse(&mut self, refused: &StoreError) -> bool {
-        let Some(refusal) = self.refusal.take() else { return false };
-        let Refusal { row, claimed_at, render } = &*refusal;
-        let options = &self.reader.subscriber.options;
-        let case = Case { row, options, render: &**render, claimed_at: *claimed_at };
-        let ruling = case.refused(HandlerError::new(HandlerError::PUBLISH, refused.to_string()));
-        self.report.exception_type = ruling.error.map(HandlerError::into_kind);
-        self.settlement = ruling.settlement;
-        true
-    }
-
-    /// Something of it is written into the table of dead letters.
-    pub(super) fn is_letter(&self) -> bool {
-        matches!(self.settlement, Settlement::Dead(_))
-    }
-
-    /// About how much it takes to write it.
-    pub(super) fn bytes(&self) -> usize {
-        match &self.settlement {
-            Settlement::Ack { messages } => messages.iter().map(Prepared::bytes).sum(),
-            Settlement::Dead(cause) => [&cause.last_exception, &cause.note]
-                .into_iter()
-                .flatten()
-                .map(|text| text.len())
-                .sum(),
-            _ => 0,
-        }
-    }
-
-    /// Failing writes are repeated until then.
-    pub(super) fn until(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-    }
-
-    /// It was acked in a transaction that may have committed.
-    pub(super) fn unanswered(&mut self) {
-        self.unanswered = true;
-    }
-
-    /// It was acked in a transaction that has committed.
-    pub(super) fn committed(self: Box<Self>) {
-        self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
-    }
-
-    /// Says what became of it, once.
-    pub(super) fn close(&self, written: Written, dead_letter: bool) {
-        let never_started = self.report.started.is_none();
-        let close = |how| self.report.close(how, &self.reader.teller);
-        match (&self.settlement, written) {
-            (Settlement::Release { .. }, _) if never_started => {}
-            (Settlement::Dead(cause), Written::Unknown) if never_started => {
-                // No event tells of a message that never started, unless it is known to be gone.
-                let (teller, row_id) = (&self.reader.teller, self.lease.id);
-                warn!(
-                    target: TARGET, subscriber = teller.name(), row_id, reason = %cause.reason,
-                    queue = teller.queue(self.report.queue),
-                    "a message that was not to run may be gone: the database did not say so"
-                );
-                self.reader.signal.wake();
-            }
-            // It may be nobody's, as below.
-            (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
-            | (Settlement::Dead(_), Written::Lost)
-                if never_started =>
-            {
-                self.reader.signal.wake();
-            }
-            (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
-            (Settlement::Retry { delay }, Written::Landed) => {
-                close(Close::Retried { next_delay: *delay });
-            }
-            (Settlement::Release { due_in }, Written::Landed) => {
-                let next_delay = due_in.unwrap_or_default();
-                close(Close::Snoozed { next_delay });
-            }
-            (Settlement::Dead(cause), Written::Landed) => {
-                close(Close::Terminal { reason: cause.reason, dead_letter });
-            }
-            (Settlement::Abandon, _) => close(Close::Abandoned),
-            (settlement, _) => {
-                close(Close::LeaseLost {
-                    retry: matches!(
-                        settlement,
-                        Settlement::Retry { .. } | Settlement::Release { .. }
-                    ),
-                    unknown: written == Written::Unknown,
-                });
-                // It may be nobody's: no claim has looked at the lease it had.
-                self.reader.signal.wake();
-            }
-        }
-    }
-
-    /// No letter is tried to the end: what is left of the lease is for giving the row back.
-    pub(super) fn late_at(&self) -> Instant {
-        let rest = if self.is_letter() { margin(self.lease_ttl()) } else { Duration::ZERO };
-        self.deadline.checked_sub(rest).unwrap_or(self.deadline)
-    }
-
-    pub(super) fn is_late(&self, now: Instant) -> bool {
-        now >= self.late_at()
-    }
-
-    /// Whether it is time to write it, though others may still join it.
-    pub(super) fn is_urgent(&self, now: Instant) -> bool {
-        now + margin(self.lease_ttl()) / 2 >= self.deadline
-    }
-
-    /// How long its letter may take, if it has one: what is left of the lease is for giving the
-    /// row back.
-    pub(super) fn letter_until(&self, now: Instant) -> Option<Instant> {
-        let rest = self.is_letter().then(|| margin(self.lease_ttl()))?;
-        Some(self.deadline.checked_sub(rest).unwrap_or(now).max(now + rest / 2))
-    }
-
-    /// Has it give the row back instead of writing its letter; `false` if there is none.
-    pub(super) fn keep(&mut self) -> bool {
-        let Settlement::Dead(cause) = &self.settlement else { return false };
-        let condemned = cause.reason == FailureReason::MaxDeliveries;
-        self.settlement = if condemned { Settlement::Condemned } else { Settlement::Kept };
-        self.deadline = self.deadline.max(Instant::now() + margin(self.lease_ttl()));
-        true
-    }
-
-    fn lease_ttl(&self) -> Duration {
-        self.reader.subscriber.options.lease_ttl
-    }
-
-    /// Sets the alarm of the claim loop for a row that is due again.
-    pub(super) fn announce(&self) {
-        let wait = match self.settlement {
-            Settlement::Retry { delay } => Some(delay),
-            Settlement::Release { due_in, .. } => Some(due_in.unwrap_or_default()),
-            Settlement::Kept | Settlement::Condemned => Some(self.lease_ttl()),
-            _ => None,
-        };
-        if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
-            self.reader.signal.due_at(at);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
-    Landed,
-    /// No row had the id and the token.
-    Lost,
-    /// No row had them, but an earlier try without an answer may have landed.
-    Unknown,
-}
+use crate::store::Store;
 
 /// Settles what the workers send until they are gone.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
@@ -295,17 +40,7 @@ pub(super) async fn settle_some<S: Store>(
     batch: Vec<Settling>,
     later: &mut Later,
 ) -> usize {
-    let mut groups: [Vec<Settling>; KINDS] = Default::default();
-    match batch.first().map(Settling::kind) {
-        // Most are all of one kind, and stay where they are.
-        Some(kind) if batch.iter().all(|one| one.kind() == kind) => groups[kind] = batch,
-        _ => {
-            for one in batch {
-                groups[one.kind()].push(one);
-            }
-        }
-    }
-    let [acks, retries, deaths, releases, publishing, condemned, lost] = groups;
+    let Groups { acks, retries, deaths, releases, condemned, publishing, lost } = Groups::of(batch);
     for one in lost {
         one.close(Written::Lost, false);
     }
@@ -322,79 +57,70 @@ pub(super) async fn settle_some<S: Store>(
 }
 
 /// A statement each, but for what is lost.
-const KINDS: usize = 7;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Acks,
+    Retries,
+    Deaths,
+    Releases,
+    Condemned,
+    /// Acks with messages.
+    Publishing,
+    Lost,
+}
 
-impl Settling {
-    fn kind(&self) -> usize {
-        match &self.settlement {
-            Settlement::Ack { messages } if messages.is_empty() => 0,
-            Settlement::Retry { .. } => 1,
-            Settlement::Dead(_) => 2,
-            Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon => 3,
-            Settlement::Ack { .. } => 4,
-            Settlement::Condemned => 5,
-            Settlement::Lost => 6,
+impl Group {
+    fn of(settling: &Settling) -> Self {
+        match &settling.settlement {
+            Settlement::Ack { messages } if messages.is_empty() => Self::Acks,
+            Settlement::Ack { .. } => Self::Publishing,
+            Settlement::Retry { .. } => Self::Retries,
+            Settlement::Dead(_) => Self::Deaths,
+            Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon => Self::Releases,
+            Settlement::Condemned => Self::Condemned,
+            Settlement::Lost => Self::Lost,
         }
-    }
-
-    /// Its ack comes before those that set the timer again, or it would be there still.
-    pub(super) fn acks_timer(&self) -> bool {
-        self.timer && matches!(self.settlement, Settlement::Ack { .. })
-    }
-
-    /// It may wait for other people's transactions, which have the same timer.
-    pub(super) fn sets_timers(&self) -> bool {
-        let Settlement::Ack { messages } = &self.settlement else { return false };
-        messages.iter().any(|one| one.timer_id.is_some())
-    }
-
-    /// Queue and name of every timer that is published with the ack.
-    pub(super) fn timers(&self) -> Vec<(String, String)> {
-        let Settlement::Ack { messages } = &self.settlement else { return Vec::new() };
-        let named = |one: &Prepared| Some((one.queue.clone(), one.timer_id.clone()?));
-        messages.iter().filter_map(named).collect()
-    }
-
-    pub(super) fn as_handled(&self) -> Option<Handled<'_>> {
-        let Settlement::Ack { messages } = &self.settlement else { return None };
-        Some(Handled { lease: self.lease, messages })
-    }
-
-    pub(super) fn as_retry(&self) -> Option<Retry> {
-        let Settlement::Retry { delay } = self.settlement else { return None };
-        Some(Retry { lease: self.lease, delay })
-    }
-
-    pub(super) fn as_death(&self) -> Option<Death<'_>> {
-        let Settlement::Dead(cause) = &self.settlement else { return None };
-        Some(Death {
-            lease: self.lease,
-            reason: cause.reason,
-            error_kind: cause.error_kind.as_deref().map(Cow::Borrowed),
-            last_exception: cause.last_exception.as_deref().map(Cow::Borrowed),
-            note: cause.note.as_deref().map(Cow::Borrowed),
-            fingerprint: Some(Cow::Borrowed(cause.fingerprint.as_str())),
-        })
-    }
-
-    pub(super) fn as_release(&self) -> Release {
-        let (due_in, uncount) = match self.settlement {
-            Settlement::Release { due_in } => (due_in, self.taken_back()),
-            Settlement::Kept => (Some(self.lease_ttl()), self.taken_back()),
-            _ => (None, 0),
-        };
-        let claimed_at = self.report.started.and(self.claimed_at);
-        Release { lease: self.lease, due_in, uncount, claimed_at }
     }
 }
 
-impl Settling {
-    /// This delivery; and of a row that was delivered too often so many that it no longer
-    /// was. Given back it does not tell that its leases ran out, and the next claim would
-    /// condemn it unrun.
-    fn taken_back(&self) -> u64 {
-        let most = self.reader.subscriber.options.max_deliveries.unwrap_or(u64::MAX);
-        let deliveries = self.report.deliveries_count;
-        deliveries - deliveries.min(most).saturating_sub(1)
+/// A batch, by its groups.
+#[derive(Default)]
+struct Groups {
+    acks: Vec<Settling>,
+    retries: Vec<Settling>,
+    deaths: Vec<Settling>,
+    releases: Vec<Settling>,
+    condemned: Vec<Settling>,
+    publishing: Vec<Settling>,
+    lost: Vec<Settling>,
+}
+
+impl Groups {
+    fn of(batch: Vec<Settling>) -> Self {
+        let mut groups = Self::default();
+        match batch.first().map(Group::of) {
+            // Most are all of one group, and stay where they are.
+            Some(group) if batch.iter().all(|one| Group::of(one) == group) => {
+                *groups.get(group) = batch;
+            }
+            _ => {
+                for one in batch {
+                    groups.get(Group::of(&one)).push(one);
+                }
+            }
+        }
+        groups
+    }
+
+    fn get(&mut self, group: Group) -> &mut Vec<Settling> {
+        match group {
+            Group::Acks => &mut self.acks,
+            Group::Retries => &mut self.retries,
+            Group::Deaths => &mut self.deaths,
+            Group::Releases => &mut self.releases,
+            Group::Condemned => &mut self.condemned,
+            Group::Publishing => &mut self.publishing,
+            Group::Lost => &mut self.lost,
+        }
     }
 }

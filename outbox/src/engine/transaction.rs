@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::judge::Ruling;
-use super::settle::Settlement;
+use super::settlement::Settlement;
 use crate::extract::{Ended, Lent, Stage};
 use crate::store::{Handled, Lease, Store};
 use crate::subscriber::HandlerError;

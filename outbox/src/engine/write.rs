@@ -6,9 +6,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
+use super::closing::Written;
 use super::later::Later;
 use super::lease::kind;
-use super::settle::{Settlement, Settling, Written};
+use super::settlement::Settlement;
+use super::settling::Settling;
 use crate::error::StoreError;
 use crate::publish::Tally;
 use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store, new_alone_token};
@@ -302,7 +304,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::engine::settle::Cause;
+    use crate::engine::settlement::Cause;
     use crate::engine::tests::unanswered::{HOUR, TTL, acks};
     use crate::message::{FailureReason, fingerprint};
 

@@ -6,7 +6,7 @@ use futures_util::poll;
 use tokio::time::Instant;
 
 use super::*;
-use crate::engine::settle::Settlement;
+use crate::engine::settlement::Settlement;
 use crate::engine::tests::locked::counted;
 use crate::engine::tests::unanswered::{Claims, Unanswered, acked, acks, claimed, holding};
 

@@ -10,7 +10,7 @@ use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader}
 use crate::engine::deliver;
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
-use crate::engine::settle::Settling;
+use crate::engine::settling::Settling;
 use crate::store::memory::MemoryStore;
 use crate::store::{Extend, Store, new_alone_token};
 

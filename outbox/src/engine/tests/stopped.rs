@@ -14,7 +14,7 @@ use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader}
 use crate::engine::inbox::Job;
 use crate::engine::lost::LAST_TRY;
 use crate::engine::results::Sender;
-use crate::engine::settle::Settlement;
+use crate::engine::settlement::Settlement;
 use crate::engine::{Engine, Reader, Settings, Shared, claimer, deliver};
 use crate::extract::States;
 use crate::store::Store;

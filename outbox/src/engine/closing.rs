@@ -1,0 +1,86 @@
+//! What is told of a delivery when its settlement was written, or was not.
+
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::settlement::Settlement;
+use super::settling::Settling;
+use crate::telemetry::{Close, TARGET};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Landed,
+    /// No row had the id and the token.
+    Lost,
+    /// No row had them, but an earlier try without an answer may have landed.
+    Unknown,
+}
+
+impl Settling {
+    /// It was acked in a transaction that has committed.
+    pub(super) fn committed(self: Box<Self>) {
+        self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
+    }
+
+    /// Says what became of it, once.
+    pub(super) fn close(&self, written: Written, dead_letter: bool) {
+        let never_started = self.report.started.is_none();
+        let close = |how| self.report.close(how, &self.reader.teller);
+        match (&self.settlement, written) {
+            (Settlement::Release { .. }, _) if never_started => {}
+            (Settlement::Dead(cause), Written::Unknown) if never_started => {
+                // No event tells of a message that never started, unless it is known to be gone.
+                let (teller, row_id) = (&self.reader.teller, self.lease.id);
+                warn!(
+                    target: TARGET, subscriber = teller.name(), row_id, reason = %cause.reason,
+                    queue = teller.queue(self.report.queue),
+                    "a message that was not to run may be gone: the database did not say so"
+                );
+                self.reader.signal.wake();
+            }
+            // It may be nobody's, as below.
+            (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
+            | (Settlement::Dead(_), Written::Lost)
+                if never_started =>
+            {
+                self.reader.signal.wake();
+            }
+            (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
+            (Settlement::Retry { delay }, Written::Landed) => {
+                close(Close::Retried { next_delay: *delay });
+            }
+            (Settlement::Release { due_in }, Written::Landed) => {
+                let next_delay = due_in.unwrap_or_default();
+                close(Close::Snoozed { next_delay });
+            }
+            (Settlement::Dead(cause), Written::Landed) => {
+                close(Close::Terminal { reason: cause.reason, dead_letter });
+            }
+            (Settlement::Abandon, _) => close(Close::Abandoned),
+            (settlement, _) => {
+                close(Close::LeaseLost {
+                    retry: matches!(
+                        settlement,
+                        Settlement::Retry { .. } | Settlement::Release { .. }
+                    ),
+                    unknown: written == Written::Unknown,
+                });
+                // It may be nobody's: no claim has looked at the lease it had.
+                self.reader.signal.wake();
+            }
+        }
+    }
+
+    /// Sets the alarm of the claim loop for a row that is due again.
+    pub(super) fn announce(&self) {
+        let wait = match self.settlement {
+            Settlement::Retry { delay } => Some(delay),
+            Settlement::Release { due_in, .. } => Some(due_in.unwrap_or_default()),
+            Settlement::Kept | Settlement::Condemned => Some(self.lease_ttl()),
+            _ => None,
+        };
+        if let Some(at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
+            self.reader.signal.due_at(at);
+        }
+    }
+}
