@@ -10,7 +10,7 @@
 //! | claim: who looks for rows, when, and how many | `claimer`, `look`, `lanes`, `sweep`, `sleep`, `backoff`, `failures`, `lost` |
 //! | wait: rows between a claim and a worker; wakes | `inbox`, `signal`, `wake` |
 //! | run: from a row to a ruling on it | `invoke`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
-//! | run alone: what may have brought its process down | `quiet`, `solitude` |
+//! | run alone: what may have brought its process down | `suspect`, `quiet`, `solitude` |
 //! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `apart`, `write`, `later`, `closing` |
 //! | hold: leases of what runs | `lease`, `extend`, `watchdog` |
 //! | end, and tell | `drain`, `pulse`, `vitals`, `sample` |
@@ -47,6 +47,7 @@ mod settling;
 mod signal;
 mod sleep;
 mod solitude;
+mod suspect;
 mod sweep;
 mod threads;
 mod transaction;
