@@ -87,8 +87,8 @@ impl Later {
     /// until their leases are over.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
-        let kept = give_up_late(&mut waiting, self.is_over());
-        waiting.extend(kept);
+        let to_give_back = give_up_late(&mut waiting, self.is_over());
+        waiting.extend(to_give_back);
         let free = self.unless_over(free(store, &waiting)).await.flatten();
         // Where the database does not tell, what had no answer by itself is tried all the same.
         let free = free.unwrap_or_else(|| waiting.iter().map(|one| one.unanswered).collect());

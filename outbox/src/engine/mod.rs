@@ -11,7 +11,7 @@
 //! | wait: rows between a claim and a worker; wakes | `inbox`, `signal`, `wake` |
 //! | run: from a row to a ruling on it | `invoke`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
 //! | run alone: what may have brought its process down | `suspect`, `quiet`, `solitude` |
-//! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `apart`, `write`, `later`, `closing` |
+//! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `apart`, `write`, `send`, `later`, `closing` |
 //! | hold: leases of what runs | `lease`, `extend`, `watchdog` |
 //! | end, and tell | `drain`, `pulse`, `vitals`, `sample` |
 
@@ -41,6 +41,7 @@ mod rehearse;
 mod results;
 mod run;
 mod sample;
+mod send;
 mod settle;
 mod settlement;
 mod settling;

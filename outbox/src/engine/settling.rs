@@ -173,7 +173,7 @@ impl Settling {
     }
 
     /// Has it give the row back instead of writing its letter; `false` if there is none.
-    pub(super) fn keep(&mut self) -> bool {
+    pub(super) fn give_back(&mut self) -> bool {
         let Settlement::Dead(cause) = &self.settlement else { return false };
         let condemned = cause.reason == FailureReason::MaxDeliveries;
         self.settlement = if condemned { Settlement::Condemned } else { Settlement::Kept };

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
 use super::closing::Written;
 use super::later::Later;
 use super::lease::kind;
+use super::send;
 use super::settlement::Settlement;
 use super::settling::Settling;
 use crate::error::StoreError;
-use crate::publish::Tally;
-use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store, new_alone_token};
+use crate::store::{Extend, Landed, Lease, Store};
 use crate::telemetry::TARGET;
 
 /// Of one statement.
@@ -45,20 +45,49 @@ fn in_parts(group: Vec<Settling>) -> Vec<Part> {
     parts.into_values().map(Part::of).collect()
 }
 
-/// Writes them, and returns how many landed. What passes by itself is tried again until the
-/// leases are over, or nothing is written any more; in halves if there was no answer, because
-/// there may never be one to so large a statement. Rows that somebody else has locked are left
-/// to `later`, and so is one that had no answer by itself. What the database refuses for good is
-/// tried row by row, so that one bad row does not keep the others, and then left where it is; one
-/// whose letter cannot be written, or not in time, is given back.
+/// What follows a try.
+enum Then {
+    /// So many landed.
+    Written(usize),
+    /// Nothing more: it is told as lost.
+    Closed,
+    /// These, before any other.
+    AtOnce(Vec<Part>),
+    /// These, behind the others, which it is not to hold up; all of them pause first, because
+    /// what is in its way may be in theirs. Those for whose letters it is late are given back.
+    AfterAPause { late: Vec<Settling>, again: Vec<Part> },
+    /// Its letter cannot be written.
+    GiveBack(Vec<Settling>),
+}
+
+/// Writes them, and returns how many landed. Each is tried until that is known, its lease is
+/// over, or nothing is written any more; a letter only until its row can still be given back.
+///
+/// | a part of them | what follows |
+/// |---|---|
+/// | is answered for | each row is told of; condemned ones that are locked go to `later` |
+/// | is refused for good: several rows | each by itself, so that one does not keep the others |
+/// | the same: a letter | its row is given back, when nothing else waits or it is urgent |
+/// | the same: an ack that publishes | a failure of its handler is written instead |
+/// | the same: anything else | it is told of as lost; the row comes back after its lease |
+/// | has no answer | its halves: there may never be one to so large a statement |
+/// | the same: one row, once more | it goes to `later`: its lease may be long |
+/// | is refused for now: some rows are locked | they go to `later`; the others again |
+/// | the same: no row is locked | the whole once more, then its halves; one row goes to `later` |
+/// | the same: nobody knows | the whole again; its halves, if the server had no time for it |
+/// | is cut off, because nothing is written any more | each is told of as lost, perhaps written |
+///
+/// What is refused for good is dealt with at once. All else is tried again after a pause, behind
+/// the other parts.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed, mut tried) = (VecDeque::from(in_parts(group)), 0, false);
-    let mut kept = Vec::new();
+    let mut to_give_back = Vec::new();
     loop {
         let urgent = |one: &Settling| parts.is_empty() || one.is_urgent(Instant::now());
-        if kept.iter().any(urgent) {
-            given_back(std::mem::take(&mut kept)).for_each(|part| parts.push_front(part));
+        if to_give_back.iter().any(urgent) {
+            let rows = std::mem::take(&mut to_give_back);
+            given_back(rows).for_each(|part| parts.push_front(part));
         }
         let Some(mut part) = parts.pop_front() else { break };
         // While others of them were tried, it became late for these.
@@ -74,75 +103,88 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             continue;
         }
         tried = true;
-        let Some(sent) = later.unless_over(in_time(store, &part.rows)).await else {
-            part.rows.iter_mut().for_each(|one| one.unanswered = true);
-            parts.push_front(part);
-            continue;
-        };
-        match sent {
-            Ok(mut hits) => {
-                let passed_by = passed_by(store, &mut part.rows, &mut hits);
-                let locked = later.unless_over(passed_by).await.unwrap_or_default();
-                if !locked.is_empty() {
-                    later.add(locked);
-                }
-                landed += close(store, &part.rows, &hits);
+        match try_once(store, part, later).await {
+            Then::Written(more) => {
+                landed += more;
                 backoff.reset();
             }
-            Err(failed) if failed.transient => {
-                let rows = part.rows.len();
-                let subscriber = part.rows[0].reader.subscriber.name();
-                let again = rows == 1 && part.rows[0].unanswered && failed.perhaps_done;
-                for one in &mut part.rows {
-                    one.unanswered |= failed.perhaps_done;
-                }
-                let late = give_up_late(&mut part.rows, false);
+            Then::Closed => {}
+            Then::AtOnce(first) => first.into_iter().rev().for_each(|part| parts.push_front(part)),
+            Then::AfterAPause { late, again } => {
                 given_back(late).for_each(|part| parts.push_front(part));
-                warn!(
-                    target: TARGET, subscriber, error = %failed, rows,
-                    "settling failed; trying again"
-                );
-                // Behind the other parts, which it is not to hold up; all of them pause first,
-                // because what is in its way may be in theirs.
-                if again {
-                    // There may never be an answer to it, and its lease may be long.
-                    later.add(part.rows);
-                } else {
-                    let again = divide(store, part, &failed, later).await;
-                    parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
-                }
+                parts.extend(again.into_iter().filter(|part| !part.rows.is_empty()));
                 if !parts.is_empty() {
                     later.unless_over(sleep(backoff.after(true))).await;
                 }
             }
-            Err(_) if part.rows.len() > 1 => {
-                let each = part.rows.into_iter().rev();
-                each.for_each(|one| parts.push_front(Part::of(vec![one])));
-            }
-            Err(refused) => {
-                error!(
-                    target: TARGET, error = %refused, row_id = part.rows[0].lease.id,
-                    "a settlement was refused; if nothing else of it can be written, the row \
-                     stays and comes back after its lease"
-                );
-                if part.rows[0].keep() {
-                    kept.append(&mut part.rows);
-                } else if part.rows[0].refuse(&refused) {
-                    parts.push_front(part);
-                } else {
-                    let one = &part.rows[0];
-                    one.close(if one.unanswered { Written::Unknown } else { Written::Lost }, false);
-                }
-            }
+            Then::GiveBack(mut rows) => to_give_back.append(&mut rows),
         }
     }
     landed
 }
 
+/// Sends a part, and deals with the answer.
+async fn try_once<S: Store>(store: &S, mut part: Part, later: &mut Later) -> Then {
+    let Some(sent) = later.unless_over(send::in_time(store, &part.rows)).await else {
+        part.rows.iter_mut().for_each(|one| one.unanswered = true);
+        return Then::AtOnce(vec![part]);
+    };
+    match sent {
+        Ok(mut hits) => {
+            let passed_by = passed_by(store, &mut part.rows, &mut hits);
+            let locked = later.unless_over(passed_by).await.unwrap_or_default();
+            if !locked.is_empty() {
+                later.add(locked);
+            }
+            Then::Written(close(store, &part.rows, &hits))
+        }
+        Err(failed) if failed.transient => {
+            let rows = part.rows.len();
+            let subscriber = part.rows[0].reader.subscriber.name();
+            let again = rows == 1 && part.rows[0].unanswered && failed.perhaps_done;
+            for one in &mut part.rows {
+                one.unanswered |= failed.perhaps_done;
+            }
+            let late = give_up_late(&mut part.rows, false);
+            warn!(
+                target: TARGET, subscriber, error = %failed, rows,
+                "settling failed; trying again"
+            );
+            let again = if again {
+                later.add(part.rows);
+                Vec::new()
+            } else {
+                divide(store, part, &failed, later).await
+            };
+            Then::AfterAPause { late, again }
+        }
+        Err(_) if part.rows.len() > 1 => {
+            let each = part.rows.into_iter();
+            Then::AtOnce(each.map(|one| Part::of(vec![one])).collect())
+        }
+        Err(refused) => {
+            error!(
+                target: TARGET, error = %refused, row_id = part.rows[0].lease.id,
+                "a settlement was refused; if nothing else of it can be written, the row \
+                 stays and comes back after its lease"
+            );
+            let one = &mut part.rows[0];
+            if one.give_back() {
+                Then::GiveBack(part.rows)
+            } else if one.refuse(&refused) {
+                Then::AtOnce(vec![part])
+            } else {
+                close_unwritten(one);
+                Then::Closed
+            }
+        }
+    }
+}
+
 /// Those whose letters cannot be written, a statement each kind.
-fn given_back(kept: Vec<Settling>) -> impl Iterator<Item = Part> {
+fn given_back(rows: Vec<Settling>) -> impl Iterator<Item = Part> {
     let condemned = |one: &Settling| matches!(one.settlement, Settlement::Condemned);
-    let (condemned, others): (Vec<_>, Vec<_>) = kept.into_iter().partition(condemned);
+    let (condemned, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(condemned);
     [condemned, others].into_iter().filter(|rows| !rows.is_empty()).map(Part::of)
 }
 
@@ -152,7 +194,7 @@ async fn divide<S: Store>(
     part: Part,
     failed: &StoreError,
     later: &mut Later,
-) -> [Part; 2] {
+) -> Vec<Part> {
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
     let free = if whole { later.unless_over(free(store, &rows)).await.flatten() } else { None };
@@ -164,7 +206,7 @@ async fn divide<S: Store>(
             rows.into_iter().partition(|_| free.next().unwrap_or_default());
         if free.is_empty() || !locked.is_empty() {
             later.add(locked);
-            return [Part::of(free), Part::of(Vec::new())];
+            return vec![Part::of(free)];
         }
         rows = free;
         // It may have been a deadlock, or a lock that is gone. Or it is no lock of a row.
@@ -173,12 +215,12 @@ async fn divide<S: Store>(
         }
         whole = !refused;
         if whole {
-            return [Part { rows, refused: true }, Part::of(Vec::new())];
+            return vec![Part { rows, refused: true }];
         }
     }
     let half = if whole { 0 } else { rows.len() / 2 };
     let rest = rows.split_off(half);
-    [Part { rows, refused }, Part { rows: rest, refused }]
+    vec![Part { rows, refused }, Part { rows: rest, refused }]
 }
 
 /// Which of them nobody else has locked; `None` where the database does not tell. It is
@@ -214,20 +256,24 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
     part.iter().zip(landed).filter(written).count()
 }
 
+/// Tells that it was not written, as far as is known.
+fn close_unwritten(one: &Settling) {
+    one.close(if one.unanswered { Written::Unknown } else { Written::Lost }, false);
+}
+
 /// Leaves those whose time is over to another claim, or all of them. Returns those that are to
 /// be given back instead, because their letters were not written in time.
 pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) -> Vec<Settling> {
     let now = Instant::now();
-    let mut kept = Vec::new();
+    let mut to_give_back = Vec::new();
     for mut settling in rows.extract_if(.., |settling| all || settling.is_late(now)) {
-        if !all && settling.keep() {
-            kept.push(settling);
+        if !all && settling.give_back() {
+            to_give_back.push(settling);
             continue;
         }
-        let unknown = settling.unanswered;
-        settling.close(if unknown { Written::Unknown } else { Written::Lost }, false);
+        close_unwritten(&settling);
     }
-    kept
+    to_give_back
 }
 
 /// Those that were not leased on because somebody has their rows locked: an unleased one would
@@ -248,57 +294,6 @@ async fn passed_by<S: Store>(
     hits.retain(|_| each.next() == Some(&false));
     let mut each = locked.iter();
     rows.extract_if(.., |_| each.next() == Some(&true)).collect()
-}
-
-/// Letters have no more time than leaves some for giving their rows back: where their table is
-/// locked, an answer may take longer than a lease.
-async fn in_time<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
-    let now = Instant::now();
-    match group.iter().filter_map(|one| one.letter_until(now)).min() {
-        None => send(store, group).await,
-        Some(until) => timeout_at(until, send(store, group))
-            .await
-            .unwrap_or_else(|_| Err(StoreError::new("bury", "no answer while leases last", true))),
-    }
-}
-
-async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
-    match &group[0].settlement {
-        Settlement::Ack { messages } if !messages.is_empty() => {
-            let acks: Vec<Handled<'_>> = group.iter().filter_map(Settling::as_handled).collect();
-            let mut tally = Tally::begin();
-            let (landed, inserted) = store.ack_publishing(&acks).await?;
-            for (handled, _) in acks.iter().zip(&landed).filter(|&(_, &hit)| hit) {
-                handled.messages.iter().for_each(|message| tally.add(message, 0));
-            }
-            for (queue, rows) in &inserted {
-                tally.rows(queue, *rows, 0);
-            }
-            tally.tell(group[0].reader.teller.sinks());
-            Ok(landed)
-        }
-        Settlement::Ack { .. } => {
-            let leases: Vec<Lease> = group.iter().map(|one| one.lease).collect();
-            store.ack(&leases).await
-        }
-        Settlement::Retry { .. } => {
-            let retries: Vec<Retry> = group.iter().filter_map(Settling::as_retry).collect();
-            store.retry(&retries).await
-        }
-        Settlement::Dead(_) => {
-            let deaths: Vec<Death<'_>> = group.iter().filter_map(Settling::as_death).collect();
-            store.bury(&deaths).await
-        }
-        Settlement::Condemned => {
-            // Given back it would not tell that it brought its process down, and would run.
-            let guilty = |one: &Settling| Extend { lease: one.lease, token: new_alone_token() };
-            store.extend(&group.iter().map(guilty).collect::<Vec<_>>()).await
-        }
-        Settlement::Release { .. } | Settlement::Kept | Settlement::Abandon | Settlement::Lost => {
-            let releases: Vec<Release> = group.iter().map(Settling::as_release).collect();
-            store.release(&releases).await
-        }
-    }
 }
 
 #[cfg(all(test, feature = "testing"))]
