@@ -1,4 +1,5 @@
-//! When one subscriber looks for rows, how many it takes, and where it begins.
+//! Where one subscriber looks for rows, how many it takes, and with whom it asks. When is its
+//! `schedule`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +8,14 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::Reader;
-use super::backoff::Backoff;
 use super::failures::Failures;
+use super::schedule::Schedule;
 use super::sleep::Awake;
 use super::sweep::Sweep;
 use crate::error::StoreError;
 use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
 use crate::telemetry::TARGET;
 
-/// So many claims in vain may follow one another as fast as somebody wakes; each further
-/// one rests. Anybody who may connect can send wakes.
-const VAIN: u32 = 20;
-const REST: Duration = Duration::from_millis(10);
-/// Two times that differ by less may be of one row, asked for twice.
-const SAME: Duration = Duration::from_millis(100);
-/// What a claim says of a row whose lease is over, but which it could not take.
-const SOON: Duration = Duration::from_millis(100);
-/// So many such answers may follow one another until the looks get more seldom, and never more
-/// seldom than this: what else is to come, such a row hides.
-const STUCK: u32 = 5;
-const LONG: Duration = Duration::from_secs(1);
 /// Who tries again after a failure takes others along that would do so within this time:
 /// in an outage a hundred subscribers ask no more often than one.
 const TOGETHER: Duration = Duration::from_millis(750);
@@ -36,6 +25,7 @@ const LATE: Duration = Duration::from_millis(500);
 
 pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
+    /// Claims that have no answer yet.
     under_way: usize,
     /// Going by the last answer.
     expects: Expects,
@@ -45,22 +35,10 @@ pub(super) struct Look {
     /// place took without an answer lies before it; one from the start may fail again.
     sweeps: Option<bool>,
     sweep: Sweep,
-    polls: Backoff,
-    poll_at: Instant,
-    poll_wait: Duration,
+    schedule: Schedule,
     /// Absent if it is woken in any case.
     awake: Option<Awake>,
     failures: Failures,
-    /// Claims that found nothing, one after the other.
-    vain: u32,
-    /// The claim under way was told of a row.
-    woken: bool,
-    /// If it was a wake, when the next row was to come as far as was known.
-    knew: Option<Instant>,
-    /// Answers, one after the other, by which a row is about to come that has not come.
-    stuck: u32,
-    /// After a failure, or too much in vain.
-    not_before: Instant,
     pub(super) company: Company,
 }
 
@@ -86,16 +64,9 @@ impl Look {
             floor: None,
             sweeps: None,
             sweep: Sweep::new(now, options.max_poll),
-            polls: Backoff::of_polls(options.min_poll, options.max_poll),
-            poll_at: now,
-            poll_wait: Duration::ZERO,
+            schedule: Schedule::new(now, options.min_poll, options.max_poll),
             awake: wakes_only_sleepers.then(Awake::new),
             failures: Failures::none(),
-            vain: 0,
-            woken: false,
-            knew: None,
-            stuck: 0,
-            not_before: now,
             company: Company::Others,
         }
     }
@@ -104,39 +75,33 @@ impl Look {
         self.expects == Expects::Plenty
     }
 
-    fn rests(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.under_way == 0
     }
 
     /// True when it polls soon, and may as well do so now.
     pub(super) fn polls_soon(&self, now: Instant) -> bool {
-        self.rests() && self.poll_at <= now + self.poll_wait / 2 && self.not_before <= now
+        self.is_idle() && self.schedule.polls_soon(now)
     }
 
     pub(super) fn polls(&self, now: Instant) -> bool {
-        self.rests() && self.poll_at <= now && self.not_before <= now
+        self.is_idle() && self.schedule.polls(now)
     }
 
     /// True when it should claim, if it has room. Of two claims the later may be answered
     /// first: one worker has its rows in their order.
     pub(super) fn wants(&self, now: Instant) -> bool {
         let two = self.expects_plenty() && self.reader.subscriber.options.max_workers > 1;
-        (self.rests() || two && self.under_way < 2)
-            && self.not_before <= now
-            && (self.expects_plenty()
-                || self.poll_at <= now
-                || self.reader.signal.at(now).is_some_and(|at| at <= now))
+        (self.is_idle() || two && self.under_way < 2)
+            && self.schedule.wants(self.expects_plenty(), &self.reader.signal, now)
     }
 
     /// When to look at it again, as far as it depends on the clock.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        if !self.rests() {
+        if !self.is_idle() {
             return None;
         }
-        let at = self.reader.signal.at(now).map_or(self.poll_at, |at| at.min(self.poll_at));
-        let at = if self.expects_plenty() { now } else { at }.max(self.not_before);
-        // What is wanted now waits for room, and the inbox tells of that.
-        (at > now).then_some(at)
+        self.schedule.next(self.expects_plenty(), &self.reader.signal, now)
     }
 
     /// A claim, if there is room for one of its rows.
@@ -146,12 +111,7 @@ impl Look {
         }
         let in_hand = self.reader.inbox.in_hand();
         let limit = self.reader.inbox.reserve(self.failures.leave_of(most))?;
-        self.woken = self.reader.signal.expects(now);
-        self.knew = self.reader.signal.knew();
-        // Before the claim is sent, so that a wake during it makes for another one.
-        self.reader.signal.clear();
-        // Taken along before its time it has rested all the same.
-        self.not_before = self.not_before.min(now);
+        self.schedule.claims(&self.reader.signal, now);
         self.under_way += 1;
         let due = now >= self.sweep.next(self.expects_plenty());
         let sweeps = self.sweeps.unwrap_or(due);
@@ -189,20 +149,7 @@ impl Look {
             let last = last.map(|last| Position::of(&last.row));
             self.sweep.ended(now.duration_since(sent), last);
         }
-        if taken.rows.is_empty() {
-            self.vain = self.vain.saturating_add(1);
-            if self.woken && !self.is_explained(taken, now) {
-                // Somebody has locked what was due: another claim, which may take less than it has
-                // locked, or a transaction that may be rolled back. Nobody tells when it lets go.
-                self.polls.reset();
-            }
-        } else {
-            self.vain = 0;
-            self.polls.reset();
-        }
-        if self.vain > VAIN {
-            self.not_before = now + REST;
-        }
+        self.schedule.answered(taken, now);
         if let Some(last) = taken.rows.last() {
             let now = last.row.acquired_at.unwrap_or(last.row.next_attempt_at);
             let late = now.checked_sub(LATE).unwrap_or(now);
@@ -216,39 +163,12 @@ impl Look {
         if plenty {
             return;
         }
-        if claim.after.is_some() {
+        let (signal, from_start) = (&self.reader.signal, claim.after.is_none());
+        if !from_start {
             // There may be rows before the place where it began.
-            self.reader.signal.look_at(self.sweep.next(false));
+            signal.look_at(self.sweep.next(false));
         }
-        if let Some(at) = self.next_row(claim, taken).and_then(|next| now.checked_add(next)) {
-            self.reader.signal.due_at(at);
-        }
-        self.poll_wait = soon.unwrap_or_else(|| self.polls.next());
-        self.poll_at = now + self.poll_wait;
-    }
-
-    /// Whether the wake was for a row that is still to come. One that was known of before was not
-    /// worth a wake.
-    fn is_explained(&self, taken: &Taken, now: Instant) -> bool {
-        let next = taken.next.and_then(|next| now.checked_add(next + SAME));
-        next.is_some_and(|next| self.knew.is_none_or(|knew| next < knew))
-    }
-
-    /// When a row is to come. One that is said to come at once, again and again, is locked.
-    /// What comes behind it is not told, and may be a second late.
-    fn next_row(&mut self, claim: &Claim, taken: &Taken) -> Option<Duration> {
-        let soon = |next: Duration| !next.is_zero() && next <= SOON;
-        if !taken.rows.is_empty() {
-            self.stuck = 0;
-        } else if claim.after.is_none() {
-            // From its place it does not see such a row.
-            let stuck = taken.next.is_some_and(soon);
-            self.stuck = if stuck { self.stuck.saturating_add(1) } else { 0 };
-        }
-        let next = taken.next?;
-        let longer = SOON.saturating_mul(1 << self.stuck.saturating_sub(STUCK).min(4));
-        let most = self.reader.subscriber.options.min_poll.min(LONG);
-        Some(if self.stuck > STUCK && soon(next) { next.max(longer.min(most)) } else { next })
+        self.schedule.waits(signal, taken, from_start, soon, now);
     }
 
     /// How long to rest after one more failure.
@@ -276,13 +196,16 @@ impl Look {
     }
 
     pub(super) fn rests_until(&mut self, until: Instant) {
-        self.not_before = until;
+        self.schedule.rests_until(until);
     }
 
     /// True when it is to try again soon, and may as well do so now.
     pub(super) fn tries_soon(&self, now: Instant) -> bool {
         let with_others = self.company == Company::Others;
-        self.failures.pass() && self.rests() && with_others && self.not_before <= now + TOGETHER
+        self.failures.pass()
+            && self.is_idle()
+            && with_others
+            && self.schedule.has_rested(now + TOGETHER)
     }
 
     pub(super) fn is_alone(&self) -> bool {

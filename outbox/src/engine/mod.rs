@@ -7,7 +7,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | claim: who looks for rows, when, and how many | `claimer`, `look`, `lanes`, `sweep`, `sleep`, `backoff`, `failures`, `lost` |
+//! | claim: who looks for rows, when, and how many | `claimer`, `look`, `schedule`, `lanes`, `sweep`, `sleep`, `backoff`, `failures`, `lost` |
 //! | wait: rows between a claim and a worker; wakes | `inbox`, `signal`, `wake` |
 //! | run: from a row to a ruling on it | `invoke`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
 //! | run alone: what may have brought its process down | `suspect`, `quiet`, `solitude` |
@@ -41,6 +41,7 @@ mod rehearse;
 mod results;
 mod run;
 mod sample;
+mod schedule;
 mod send;
 mod settle;
 mod settlement;

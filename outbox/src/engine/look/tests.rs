@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::engine::Shared;
+use crate::engine::backoff::Backoff;
+use crate::engine::schedule::{LONG, SOON, STUCK};
 use crate::extract::States;
 use crate::store::Claimed;
 use crate::store::memory::MemoryStore;
@@ -27,7 +29,7 @@ fn look() -> (Look, Instant) {
     let (states, counts) = (States::default(), crate::Stats::default());
     let one = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
     let look = Look::new(&Arc::new(one), false);
-    let now = look.poll_at;
+    let now = look.schedule.poll_at;
     (look, now)
 }
 
@@ -224,7 +226,7 @@ fn after_a_failure_it_begins_at_the_start_and_not_at_once() {
     let (mut look, now) = look();
     gets(&mut look, &rows(10, at(0)), now);
     gets(&mut look, &rows(9, at(0)), now);
-    assert!(look.poll_at > now + HOUR / 2);
+    assert!(look.schedule.poll_at > now + HOUR / 2);
     look.sweep.begins(now, None);
     (0..3).for_each(|_| look.sweep.ended(10 * MS, None));
     let claim = look.claim(10, now).unwrap();
@@ -265,15 +267,15 @@ fn a_refused_statement_for_several_is_tried_for_each_alone_at_once() {
 #[test]
 fn who_found_a_row_polls_as_often_as_at_first() {
     let (mut look, now) = look();
-    look.polls = Backoff::of_polls(MS, HOUR);
+    look.schedule.polls = Backoff::of_polls(MS, HOUR);
     for _ in 0..30 {
-        look.vain = 0;
+        look.schedule.vain = 0;
         gets(&mut look, &Taken::default(), now);
-        look.not_before = now;
+        look.schedule.not_before = now;
     }
-    assert!(look.poll_wait > HOUR / 2);
+    assert!(look.schedule.poll_wait > HOUR / 2);
     gets(&mut look, &rows(1, at(0)), now);
-    assert!(look.poll_wait <= MS);
+    assert!(look.schedule.poll_wait <= MS);
 }
 
 /// Somebody has locked what was due, and tells nobody when it lets go.
@@ -281,13 +283,13 @@ fn who_found_a_row_polls_as_often_as_at_first() {
 fn who_was_woken_for_nothing_that_it_knows_of_polls_as_often_as_at_first() {
     let (mut look, now) = look();
     let vain = |look: &mut Look, taken: &Taken| {
-        look.vain = 0;
+        look.schedule.vain = 0;
         gets(look, taken, now);
-        look.not_before = now;
-        look.poll_wait
+        look.schedule.not_before = now;
+        look.schedule.poll_wait
     };
     let often = |look: &mut Look| {
-        look.polls = Backoff::of_polls(MS, HOUR);
+        look.schedule.polls = Backoff::of_polls(MS, HOUR);
         for _ in 0..30 {
             vain(look, &Taken::default());
         }
