@@ -18,7 +18,6 @@ pub(crate) trait Rows: Send + Sync {
 
 /// What a transaction did that its tables do not tell, or not whole.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "testing"), allow(dead_code))]
 pub(crate) struct Elsewhere {
     /// How many runs end as if their process had died before it committed.
     crashes: Arc<AtomicUsize>,
@@ -30,7 +29,6 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    #[cfg(feature = "testing")]
     pub(crate) fn new(crashes: Arc<AtomicUsize>, rows: Arc<dyn Rows>) -> Self {
         Self { crashes, rows, begun_after: 0, published: Vec::new(), cancelled: Vec::new() }
     }

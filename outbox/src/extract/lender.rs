@@ -70,15 +70,19 @@ pub struct Open<DB: Database> {
     #[cfg(feature = "sqlite")]
     pub(crate) pool: Option<sqlx::Pool<DB>>,
     /// The row that is settled lies elsewhere, as the test broker's do.
-    #[cfg(feature = "sqlite")]
+    #[cfg(all(feature = "sqlite", feature = "testing"))]
     pub(crate) elsewhere: Option<super::Elsewhere>,
 }
 
 impl<DB: Database> Open<DB> {
     /// Whether nobody else can write to the row that is settled while it is open.
     pub(super) fn is_sole_writer(&self) -> bool {
+        #[cfg(all(feature = "sqlite", feature = "testing"))]
+        if self.elsewhere.is_some() {
+            return false;
+        }
         #[cfg(feature = "sqlite")]
-        return self.turn.is_some() && self.elsewhere.is_none();
+        return self.turn.is_some();
         #[cfg(not(feature = "sqlite"))]
         false
     }

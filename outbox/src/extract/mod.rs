@@ -2,7 +2,7 @@
 
 mod context;
 mod delivery;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "testing"))]
 mod elsewhere;
 mod headers;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -21,10 +21,8 @@ use std::future::Future;
 
 pub use context::Context;
 pub(crate) use delivery::{Common, Delivery};
-#[cfg(feature = "sqlite")]
-pub(crate) use elsewhere::Elsewhere;
 #[cfg(all(feature = "sqlite", feature = "testing"))]
-pub(crate) use elsewhere::Rows;
+pub(crate) use elsewhere::{Elsewhere, Rows};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -1,4 +1,13 @@
-//! `Tx`: the transaction in which the delivery is settled, lent to its handler.
+//! `Tx`: the transaction in which the delivery is settled, lent to its handler. Its life:
+//!
+//! | it is | who has it then |
+//! |---|---|
+//! | asked for | nobody: the `Loan` of the delivery knows its `Home`, where it is `Place::Nowhere` |
+//! | beginning | a task of its own; `Beginning` is how long the handler waits for it |
+//! | lent | the handler, as `Tx`; at home it is `Place::Lent` |
+//! | home | `Home`, as `Place::Here`, once the `Tx` is dropped |
+//! | settled | `Lends::settle`, which the engine calls by `Lent`; `Ended` tells how |
+//! | or rolled back | `Lends::roll_back`, in the same way, or from the task of one that came too late |
 
 use std::fmt;
 use std::future::ready;
@@ -147,7 +156,7 @@ impl<DB: Database> Tx<DB> {
         if let Some(kept) = &self.rehearsed {
             kept.locked().extend_from_slice(messages);
         }
-        #[cfg(feature = "sqlite")]
+        #[cfg(all(feature = "sqlite", feature = "testing"))]
         if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {
             elsewhere.publish(messages);
         }
@@ -155,7 +164,7 @@ impl<DB: Database> Tx<DB> {
 
     /// Whether a timer was cancelled that does not lie in these tables.
     fn cancel_elsewhere(&mut self, queue: &str, timer_id: &str) -> bool {
-        #[cfg(feature = "sqlite")]
+        #[cfg(all(feature = "sqlite", feature = "testing"))]
         if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {
             return elsewhere.cancel(queue, timer_id);
         }

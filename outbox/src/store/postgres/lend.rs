@@ -90,7 +90,7 @@ impl lends::Lends for Postgres {
             turn: None,
             #[cfg(feature = "sqlite")]
             pool: None,
-            #[cfg(feature = "sqlite")]
+            #[cfg(all(feature = "sqlite", feature = "testing"))]
             elsewhere: None,
         })
     }

@@ -3,19 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sqlx::{Executor, Row as _, Sqlite, SqliteConnection, SqlitePool};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use sqlx::{Executor, Sqlite, SqliteConnection, SqlitePool};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use super::claim::read;
+#[cfg(feature = "testing")]
+use super::apart::Apart;
 use super::connect::begin_writing;
 use super::query;
 use crate::error::StoreError;
-use crate::extract::{Begun, Elsewhere, Ended, Lender, Open, lends};
-use crate::message::{Row, Stored};
-use crate::publish::{Due, Prepared, Publisher, Tally};
-use crate::store::names::TableNames;
+use crate::extract::{Begun, Ended, Lender, Open, lends};
+use crate::publish::{Prepared, Publisher, Tally};
 use crate::store::{Handled, Lease};
 use crate::telemetry::TARGET;
 use crate::unpoisoned::Locked as _;
@@ -23,31 +22,28 @@ use crate::unpoisoned::Locked as _;
 /// SQLite has one writer at a time: those who wait for it wait in turn, and not
 /// inside the database, which gives up after a while.
 pub struct SqliteLender {
-    pool: SqlitePool,
+    pub(super) pool: SqlitePool,
     turn: Arc<Semaphore>,
     /// When others could last write between two turns.
     gap: Mutex<Instant>,
-    elsewhere: Option<Apart>,
+    #[cfg(feature = "testing")]
+    pub(super) apart: Option<Apart>,
 }
 
 /// Who waits for the file's lock looks every tenth of a second.
 const GAP: Duration = Duration::from_millis(120);
 const GAP_AFTER: Duration = Duration::from_secs(1);
 
-/// The test broker's rows live in memory, so what is published in the transaction
-/// is taken out of it again.
-struct Apart {
-    names: TableNames,
-    /// Set once its tables are made.
-    made: OnceCell<()>,
-    /// As every transaction begins.
-    elsewhere: Elsewhere,
-}
-
 impl SqliteLender {
     pub(crate) fn new(pool: SqlitePool) -> Self {
         let gap = Mutex::new(Instant::now());
-        Self { pool, turn: Arc::new(Semaphore::new(1)), gap, elsewhere: None }
+        Self {
+            pool,
+            turn: Arc::new(Semaphore::new(1)),
+            gap,
+            #[cfg(feature = "testing")]
+            apart: None,
+        }
     }
 
     /// Waits for its turn. In a row of turns without an end nobody else would ever write, and
@@ -65,32 +61,6 @@ impl SqliteLender {
         }
         turn
     }
-
-    #[cfg(feature = "testing")]
-    pub(crate) fn elsewhere(pool: SqlitePool, names: TableNames, elsewhere: Elsewhere) -> Self {
-        let apart = Apart { names, made: OnceCell::new(), elsewhere };
-        Self { elsewhere: Some(apart), ..Self::new(pool) }
-    }
-
-    /// What the test's own transactions have published, no longer in its table. `None` if
-    /// no connection comes free: the test may hold the only one.
-    #[cfg(feature = "testing")]
-    pub(crate) async fn published_beside(&self) -> Result<Option<Vec<Prepared>>, StoreError> {
-        let Some(Apart { names, elsewhere, .. }) = &self.elsewhere else { return Ok(None) };
-        let failed = StoreError::of("take what was published");
-        let Ok(free) = timeout(FREE_WITHIN, self.pool.acquire()).await else { return Ok(None) };
-        let mut connection = free.map_err(&failed)?;
-        match query(&names.sql(ANY)).fetch_optional(&mut *connection).await {
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(Some(Vec::new())),
-            // Nothing was published yet.
-            Err(sqlx::Error::Database(none)) if none.message().starts_with("no such table") => {
-                return Ok(Some(Vec::new()));
-            }
-            Err(error) => return Err(failed(error)),
-        }
-        take(&mut connection, names, 0, &mut elsewhere.clone()).await.map(Some)
-    }
 }
 
 impl lends::Lends for Sqlite {
@@ -99,20 +69,26 @@ impl lends::Lends for Sqlite {
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
         let lender = lender.as_sqlite()?;
-        if let Some(Apart { names, made, .. }) = &lender.elsewhere {
-            made.get_or_try_init(|| super::schema::migrate(&lender.pool, names)).await?;
+        #[cfg(feature = "testing")]
+        if let Some(apart) = &lender.apart {
+            apart.make(&lender.pool).await?;
         }
         let turn = lender.turn().await;
         let tx = begin_writing(&lender.pool).await;
         let mut tx = tx.map_err(StoreError::of("begin"))?;
         tx.execute(BEGUN).await.map_err(StoreError::of("begin"))?;
-        let mut elsewhere = None;
-        if let Some(apart) = &lender.elsewhere {
-            let last = query(&apart.names.sql(LAST)).fetch_one(&mut *tx).await;
-            let last = last.and_then(|row| row.try_get(0)).map_err(StoreError::of("begin"))?;
-            elsewhere = Some(apart.elsewhere.clone().after(last));
-        }
-        Ok(Open { tx: Begun::Kept(tx), turn, pool: Some(lender.pool.clone()), elsewhere })
+        #[cfg(feature = "testing")]
+        let elsewhere = match &lender.apart {
+            Some(apart) => Some(apart.begun(&mut tx).await?),
+            None => None,
+        };
+        Ok(Open {
+            tx: Begun::Kept(tx),
+            turn,
+            pool: Some(lender.pool.clone()),
+            #[cfg(feature = "testing")]
+            elsewhere,
+        })
     }
 
     async fn settle(
@@ -122,23 +98,11 @@ impl lends::Lends for Sqlite {
         leases: &[Lease],
     ) -> Result<Ended, StoreError> {
         // Its turn ends with the transaction.
-        let Open { mut tx, turn: _turn, elsewhere, pool } = open;
-        if let Some(mut elsewhere) = elsewhere {
-            goes_on(&mut tx).await?;
-            if elsewhere.crashes() {
-                tx.rollback().await.map_err(StoreError::of("roll back"))?;
-                return Ok(Ended::Elsewhere(Vec::new()));
-            }
-            if acks.iter().any(|handled| !elsewhere.holds(handled.lease)) {
-                tx.rollback().await.map_err(StoreError::of("roll back"))?;
-                return Ok(Ended::LeaseLost);
-            }
-            let after = elsewhere.begun_after;
-            let messages = take(&mut tx, publisher.names(), after, &mut elsewhere).await?;
-            tx.commit().await.map_err(StoreError::of("commit"))?;
-            elsewhere.committed();
-            return Ok(Ended::Elsewhere(messages));
+        #[cfg(feature = "testing")]
+        if let Some(elsewhere) = open.elsewhere {
+            return Apart::settle(open.tx, elsewhere, publisher, acks).await;
         }
+        let Open { mut tx, turn: _turn, pool, .. } = open;
         let mut tally = Tally::begin();
         let ended = match write(&mut tx, publisher, acks, leases, &mut tally).await {
             Ok(true) => {
@@ -176,11 +140,12 @@ impl lends::Lends for Sqlite {
         publisher: &Publisher,
         leases: &[Lease],
     ) -> Result<(), StoreError> {
-        let Open { mut tx, turn: _turn, elsewhere, pool } = open;
         let failed = StoreError::of;
-        if elsewhere.is_some() {
-            return tx.rollback().await.map_err(failed("roll back"));
+        #[cfg(feature = "testing")]
+        if open.elsewhere.is_some() {
+            return open.tx.rollback().await.map_err(failed("roll back"));
         }
+        let Open { mut tx, turn: _turn, pool, .. } = open;
         let undone = tx.execute(UNDO).await;
         if let (Err(over), Some(pool)) = (&undone, &pool) {
             warn!(
@@ -263,7 +228,7 @@ const KEEP: &str = "RELEASE outbox_begun";
 /// For some errors, such as a full disk or a conflict under `ON CONFLICT ROLLBACK`, SQLite ends
 /// the whole transaction by itself. A handler may keep such an error to itself: an ack would
 /// stand alone, and what the handler did is undone.
-async fn goes_on(tx: &mut SqliteConnection) -> Result<(), StoreError> {
+pub(super) async fn goes_on(tx: &mut SqliteConnection) -> Result<(), StoreError> {
     const OVER: &str = "a statement of the handler failed, for which SQLite has rolled back the \
         whole transaction: what came before it is undone";
     let kept = tx.execute(KEEP).await;
@@ -275,59 +240,6 @@ async fn goes_on(tx: &mut SqliteConnection) -> Result<(), StoreError> {
     })
 }
 
-/// One that was dropped comes back to its pool in a task of its own.
-#[cfg(feature = "testing")]
-const FREE_WITHIN: Duration = Duration::from_secs(1);
-
-/// Whether there is anything to take.
-#[cfg(feature = "testing")]
-const ANY: &str = "SELECT 1 FROM \"outbox\" LIMIT 1";
-/// The last row that was there before.
-const LAST: &str = "SELECT coalesce(max(id), 0) FROM \"outbox\"";
-
-/// What was published behind a row, no longer in its table.
-async fn take(
-    tx: &mut SqliteConnection,
-    names: &TableNames,
-    after: i64,
-    elsewhere: &mut Elsewhere,
-) -> Result<Vec<Prepared>, StoreError> {
-    let rows = query(&names.sql(include_str!("sql/take.sql"))).bind(after).fetch_all(tx).await;
-    let mut rows: Vec<Row> = rows
-        .and_then(|rows| rows.iter().map(read).collect())
-        .map_err(StoreError::of("take what was published"))?;
-    rows.sort_by_key(|row| row.id);
-    // The last first: of a timer that was moved, the message is that which moved it.
-    let mut messages: Vec<_> = rows
-        .into_iter()
-        .rev()
-        .map(|row| elsewhere.published(|it| is(&row, it)).unwrap_or_else(|| again(row)))
-        .collect();
-    messages.reverse();
-    Ok(messages)
-}
-
-fn is(row: &Row, message: &Prepared) -> bool {
-    row.headers.as_ref().is_some_and(|mine| mine.as_bytes() == message.headers.as_bytes())
-        && (&row.queue, &row.payload) == (&message.queue, &message.payload)
-        && row.timer_id == message.timer_id
-}
-
-/// A row of which nothing more is known, as a message.
-fn again(row: Row) -> Prepared {
-    let wait = row.next_attempt_at.duration_since(row.created_at).unwrap_or_default();
-    Prepared {
-        queue: row.queue,
-        payload: row.payload,
-        headers: row
-            .headers
-            .map_or_else(|| "{}".into(), |headers| String::from(Stored::into_text(headers))),
-        due: if wait.is_zero() { Due::Now } else { Due::In(wait) },
-        timer_id: row.timer_id,
-        extend: false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use sqlx::AssertSqlSafe;
@@ -335,6 +247,7 @@ mod tests {
 
     use super::*;
     use crate::extract::lends::Lends as _;
+    use crate::store::names::TableNames;
 
     /// Or another claim would take the row before the failure is written, again and again, and
     /// no attempt would be spent.

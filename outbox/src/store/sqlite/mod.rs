@@ -2,6 +2,8 @@
 //! user's pool, after the start, only what handlers take as `Tx`.
 
 mod anew;
+#[cfg(feature = "testing")]
+mod apart;
 mod batch;
 mod claim;
 mod connect;
