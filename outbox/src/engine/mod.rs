@@ -36,7 +36,6 @@ mod lost;
 mod pulse;
 mod quiet;
 mod reader;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod rehearse;
 mod results;
 mod run;
@@ -87,7 +86,6 @@ use pulse::Pulse;
 pub(crate) use pulse::Reading;
 use quiet::Quiet;
 pub(crate) use reader::Reader;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use rehearse::{Rehearsed, rehearse};
 use results::{Results, Sender};
 pub(crate) use settlement::Settlement;
