@@ -218,14 +218,25 @@ impl Inbox {
     }
 
     async fn complete(&self, jobs: &mut Few<Job>, batch: Batching) {
-        let end = Instant::now() + batch.wait;
+        let begun = Instant::now();
+        let mut end = self.gathers_until(jobs, begun).min(begun + batch.wait);
         while jobs.len() < batch.size {
             match timeout_at(end, self.some(batch.size - jobs.len())).await {
-                Ok(Some(more)) => jobs.extend(more),
+                Ok(Some(more)) => {
+                    end = end.min(self.gathers_until(&more, begun));
+                    jobs.extend(more);
+                }
                 // Closed, or late: what is here is run, or given back.
                 Ok(None) | Err(_) => break,
             }
         }
+    }
+
+    /// Rows that waited for a worker before wait no longer for others than fresh ones may, half
+    /// of their lease: a while before they would be given back.
+    fn gathers_until(&self, jobs: &[Job], now: Instant) -> Instant {
+        let until = |job: &Job| job.deadline.checked_sub(self.margin * 3 / 2).unwrap_or(now);
+        jobs.iter().map(until).min().unwrap_or(now)
     }
 
     /// And whether that woke another worker.

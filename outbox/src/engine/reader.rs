@@ -57,10 +57,12 @@ impl Reader {
     /// A claimed row is given back, because too little is left of its lease to start it.
     pub(super) fn waited_too_long(&self, row_id: i64) {
         self.teller.waited_too_long();
+        let gathers = !self.subscriber.options.batch.wait.is_zero();
+        let lower = if gathers { "`fetch_batch` or `batch_wait`," } else { "`fetch_batch`" };
         warn!(
             target: TARGET, subscriber = self.subscriber.name(), row_id,
             "a claimed row waited until its lease had nearly run out and was not started; \
-             lower `fetch_batch` or raise `lease_ttl`"
+             lower {lower} or raise `lease_ttl`"
         );
     }
 }

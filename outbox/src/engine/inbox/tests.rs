@@ -9,7 +9,7 @@ use super::*;
 fn job(payload: Bytes) -> Job {
     let (now, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
     let claimed = Claimed::of_test(1, at, at, payload);
-    Job { claimed, claimed_at: now, deadline: now }
+    Job { claimed, claimed_at: now, deadline: now + Duration::from_secs(60) }
 }
 
 /// Places that it gives to a claim once it knows its rows, and that they are
@@ -92,6 +92,24 @@ async fn rows_that_come_one_by_one_are_of_one_run_however_many_workers_are_idle(
         tokio::join!(futures_util::future::join_all((0..10).map(|_| inbox.next(batch))), come);
     let sizes: Vec<_> = all.iter().flatten().map(Few::len).collect();
     assert_eq!((sizes, left.len()), (vec![5], 0));
+}
+
+/// Too late they would be given back, to be claimed and to wait again.
+#[tokio::test(start_paused = true)]
+async fn rows_that_waited_for_a_worker_wait_for_their_batch_until_half_of_their_lease_at_most() {
+    let second = Duration::from_secs(1);
+    let inbox = Inbox::new(5, 4000, 5, 30 * second, &Arc::default());
+    let batch = Batching { size: 5, wait: 10 * second };
+    for (waited, waits) in [(0, 10), (5, 10), (12, 3), (16, 0)] {
+        let places = inbox.reserve(1).unwrap();
+        let deadline = Instant::now() + 30 * second;
+        inbox.fill(places, std::iter::once(Job { deadline, ..job(Bytes::new()) }));
+        tokio::time::advance(waited * second).await;
+        let begun = Instant::now();
+        assert_eq!(inbox.next(batch).await.map(|jobs| jobs.len()), Some(1));
+        assert_eq!(begun.elapsed(), waits * second, "{waited}");
+        inbox.turn(Some((1, None)), batch);
+    }
 }
 
 #[test]

@@ -6,14 +6,17 @@ mod marked;
 mod stopped;
 pub(crate) mod unanswered;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::yield_now;
+use tokio::time::sleep;
 use unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
 
 use super::*;
 use crate::Outgoing;
 use crate::store::memory::MemoryStore;
+use crate::subscriber::debug_chain;
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
@@ -71,7 +74,7 @@ async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() 
         assert!(reader.inbox.turn(None, batch).0.is_some());
         let second = reader.inbox.turn(Some((1, Some(Duration::from_secs(1)))), batch);
         assert!(second.0.is_some());
-        tokio::time::sleep(TTL).await;
+        sleep(TTL).await;
         let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
         let worker = tokio::spawn(work(Arc::clone(&shared), Arc::clone(&reader), results));
         while reader.inbox.in_hand() > 1 {
@@ -82,4 +85,33 @@ async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() 
         assert_eq!(counts.subscribers()[0].dispatched, 0);
         worker.abort();
     }
+}
+
+/// The oldest would be given back, claimed, and given back again, for as long as others come.
+#[tokio::test(start_paused = true)]
+async fn rows_that_waited_for_a_long_run_are_of_the_next_however_long_it_waits_for_more() {
+    let (store, second) = (holding(0).await, Duration::from_secs(1));
+    let (render, publisher) = (Arc::new(debug_chain), Publisher::default());
+    let shared = Shared::new(store.clone(), render, publisher, Sinks::default());
+    let ran = Arc::<Mutex<Vec<i64>>>::default();
+    let runs = Arc::clone(&ran);
+    let handler = move |batch: Vec<crate::Context>| {
+        runs.lock().unwrap().extend(batch.iter().map(crate::Context::id));
+        sleep(12 * second)
+    };
+    let subscriber = Subscriber::batches("s", "q", 100, handler).max_workers(1);
+    let subscriber = subscriber.batch_wait(10 * second).lease_ttl(30 * second);
+    let settings = Settings { drain_timeout: second, sample_every: None };
+    let (states, counts) = (States::default(), Stats::default());
+    let none = None::<fn() -> MemoryStore>;
+    let _engine = Engine::start(shared, vec![subscriber], &states, &counts, settings, none);
+    for _ in 0..100 {
+        let mut tx = store.begin();
+        Publisher::default().publish(&mut tx, "q", &1).await.unwrap();
+        tx.commit();
+        sleep(2 * second).await;
+    }
+    let ran = ran.lock().unwrap();
+    assert_eq!(counts.subscribers()[0].waited_too_long, 0);
+    assert!(ran.len() > 75 && ran.is_sorted(), "{ran:?}");
 }
