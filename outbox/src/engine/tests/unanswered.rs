@@ -42,7 +42,7 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Copy)]
 pub(crate) enum Claims {
     Answered,
-    /// After this long.
+    /// This long after it has taken rows.
     Late(Duration),
     Unanswered,
     /// A deadlock, or a busy file.
@@ -114,8 +114,9 @@ impl Store for Unanswered {
         match self.claims {
             Claims::Answered => self.rows.claim(claims).await,
             Claims::Late(time) => {
+                let taken = self.rows.claim(claims).await;
                 sleep(time).await;
-                self.rows.claim(claims).await
+                taken
             }
             Claims::Unanswered => away(),
             Claims::UnansweredOnOneConnection => {
