@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::handle::handle;
-use super::inbox::Job;
+use super::inbox::{Ended, Job};
 use super::judge::{Case, is_too_often};
 use super::lease;
 use super::quiet::Running;
@@ -51,6 +51,7 @@ pub(crate) async fn deliver<S: Store>(
     }
     if !runs.is_empty() {
         let late = hand_over(early, reader, rows, &mut settled).await;
+        let _others = all_but(reader, rows, runs.len());
         let ended = pin!(together(shared, reader, runs, loan, (!late).then_some(now))).await;
         if settled.is_empty() {
             settled = ended;
@@ -65,9 +66,15 @@ pub(crate) async fn deliver<S: Store>(
             settled.push(suspect.given_back());
             continue;
         }
+        let _others = all_but(reader, rows, 1);
         settled.extend(Box::pin(suspect::alone(shared, reader, suspect)).await);
     }
     settled
+}
+
+/// Of a worker's rows all but these run no more, or not yet, as long as it is there.
+fn all_but(reader: &Reader, rows: usize, these: usize) -> Option<Ended<'_>> {
+    (rows > these).then(|| reader.inbox.ended(rows - these))
 }
 
 /// Runs these, one or a batch, beside others. `admitted` is when, unless they have waited since.
@@ -78,8 +85,8 @@ async fn together<S: Store>(
     loan: Option<Arc<Loan>>,
     admitted: Option<Instant>,
 ) -> Few<Box<Settling>> {
-    let Some(Turn { place, running: _running, waited }) =
-        pin!(turn(shared, reader, runs.len())).await
+    let rows = runs.len();
+    let Some(Turn { place, running: _running, waited }) = pin!(turn(shared, reader, rows)).await
     else {
         return runs.into_iter().map(Run::given_back).collect();
     };
@@ -91,6 +98,7 @@ async fn together<S: Store>(
             return settled;
         }
     }
+    let _others = all_but(reader, rows, runs.len());
     runs.iter_mut().for_each(|run| run.dispatched(reader, now));
     if let Some(loan) = loan {
         loan.share(runs.iter().map(|run| &*run.context.delivery().row));

@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::handle::handle;
+use super::inbox::Ended;
 use super::later::settle_until;
 use super::lease::margin;
 use super::quiet::{self, Alone, Marked};
@@ -35,11 +36,14 @@ pub(super) async fn alone<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
 ) -> Few<Box<Settling>> {
+    let not_yet = reader.inbox.ended(1);
     let waits = async { Some((threads::place(reader, 1).await?, shared.quiet.alone().await)) };
     let Some((place, alone)) = shared.stop.run_until_cancelled(waits).await.flatten() else {
         return smallvec![run.given_back()];
     };
-    let Some(alone) = alone else { return Box::pin(beside(shared, reader, run, place)).await };
+    let Some(alone) = alone else {
+        return Box::pin(beside(shared, reader, run, place, not_yet)).await;
+    };
     let (since, ttl) = (Instant::now(), reader.subscriber.options.lease_ttl);
     if let Some(settlement) = run.expired(shared, reader, since) {
         return smallvec![run.unstarted(settlement)];
@@ -52,7 +56,7 @@ pub(super) async fn alone<S: Store>(
     let marking = shared.cut_off.run_until_cancelled(marking);
     let alone = match marking.await.unwrap_or(Marked::Unknown) {
         Marked::Lost => return smallvec![run.settling.ruled(Settlement::Lost)],
-        Marked::Not => return Box::pin(beside(shared, reader, run, place)).await,
+        Marked::Not => return Box::pin(beside(shared, reader, run, place, not_yet)).await,
         Marked::Alone(alone) => Some(alone),
         Marked::Unknown => None,
     };
@@ -67,7 +71,12 @@ pub(super) async fn alone<S: Store>(
         run.settling.until(Instant::now() + ttl);
         return smallvec![run.settling.unstarted()];
     }
-    started(shared, reader, run, since, place, alone).await
+    // Before anybody else may start.
+    let running = shared.quiet.count(1);
+    drop(not_yet);
+    let ended = started(shared, reader, run, since, place, alone).await;
+    drop(running);
+    ended
 }
 
 /// Takes back a row that is not to start, and of which it is not known under which of two tokens
@@ -85,7 +94,6 @@ async fn take_back_both<S: Store>(
     marked.until(Instant::now() + reader.subscriber.options.lease_ttl);
     // Or the mark arrives yet: in vain where the row has the first token no more. So that goes
     // first; what goes by the mark does not see what has not committed.
-    let _not_yet = reader.inbox.ended(1);
     let first = marked.under(held).unstarted();
     let ends = async {
         shared.cut_off.cancelled().await;
@@ -107,8 +115,6 @@ async fn started<S: Store>(
     place: ThreadSlot,
     alone: Alone,
 ) -> Few<Box<Settling>> {
-    // Before anybody else may start.
-    let _running = shared.quiet.count(1);
     let options = &reader.subscriber.options;
     let (marked, ttl) = (run.settling.lease, options.lease_ttl);
     let row = run.context.delivery().row.clone();
@@ -169,11 +175,13 @@ async fn beside<S: Store>(
     reader: &Arc<Reader>,
     mut run: Run<'_>,
     place: ThreadSlot,
+    not_yet: Ended<'_>,
 ) -> Few<Box<Settling>> {
     let others = shared.quiet.beside_others(1);
     let Some(_running) = shared.stop.run_until_cancelled(others).await else {
         return smallvec![run.given_back()];
     };
+    drop(not_yet);
     let now = Instant::now();
     if let Some(settlement) = run.kept_back(shared, reader, now) {
         return smallvec![run.unstarted(settlement)];

@@ -7,12 +7,15 @@ use tokio::time::{Instant, sleep};
 
 use super::locked::{ANSWERED, claimed_for_long};
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
-use crate::engine::deliver;
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
 use crate::engine::settling::Settling;
+use crate::engine::{Reader, deliver};
+use crate::extract::States;
 use crate::store::memory::MemoryStore;
 use crate::store::{Extend, Store, new_alone_token};
+use crate::subscriber::Subscriber;
+use crate::telemetry::Stats;
 
 /// Whoever claimed it first has died.
 async fn claimed_suspect(store: &MemoryStore) -> Job {
@@ -102,4 +105,37 @@ async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_othe
     settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
     let row = store.rows().into_iter().find(|row| row.id == died).unwrap();
     assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
+}
+
+/// When the drain's time is over, it tells how many run.
+#[tokio::test(start_paused = true)]
+async fn of_a_batch_with_a_suspect_what_has_ended_or_not_begun_does_not_run() {
+    let store = holding(3).await;
+    // Whoever claimed it first has died.
+    claimed(&store, 1).await;
+    sleep(2 * TTL).await;
+    let jobs = claimed_for_long(&store, 3).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    // Its mark has an answer, after a while.
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.slow.store(500, Ordering::SeqCst);
+    let handler = |_: Vec<crate::Context>| sleep(TTL);
+    let subscriber = Subscriber::batches("s", "q", 3, handler).max_deliveries(1).lease_ttl(HOUR);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let places = reader.inbox.reserve(3).unwrap();
+    reader.inbox.fill(places, jobs.into_iter());
+    let jobs = reader.inbox.next(reader.subscriber.options.batch).await.unwrap();
+    let running = async {
+        let mut running = Vec::new();
+        // While the others run, while it is marked, and while it runs.
+        for wait in [TTL / 2, TTL / 2 + TTL / 8, TTL / 2] {
+            sleep(wait).await;
+            running.push((reader.inbox.running(), shared.quiet.begun()));
+        }
+        running
+    };
+    let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
+    let (settled, running) = tokio::join!(delivery, running);
+    assert_eq!((settled.len(), running), (3, vec![(2, 2), (0, 0), (1, 1)]));
 }
