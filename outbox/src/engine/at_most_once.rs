@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::handle::call;
@@ -31,6 +32,8 @@ pub(super) async fn run<S: Store>(
             left.push(run.given_back());
             continue;
         }
+        // Only now: what is given back unstarted has not been dispatched.
+        run.dispatched(reader, Instant::now());
         run.end();
         run.let_go();
         let Run { mut settling, context, .. } = run;

@@ -32,17 +32,19 @@ enum Ended {
     CutOff,
 }
 
-/// Runs the handler and rules on what it came to.
+/// Runs the handler and rules on what it came to. `now` is when it begins.
 pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut runs: Few<Run<'_>>,
     place: ThreadSlot,
+    now: Instant,
 ) -> Few<Box<Settling>> {
     let _lent = runs.first().map(|run| place.lend(&run.context));
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
         return Box::pin(at_most_once::run(shared, reader, runs)).await;
     }
+    runs.iter_mut().for_each(|run| run.dispatched(reader, now));
     let ended = pin!(run(shared, reader, &runs)).await;
     for run in &mut runs {
         run.named(shared).await;

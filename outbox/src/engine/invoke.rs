@@ -99,11 +99,10 @@ async fn together<S: Store>(
         }
     }
     let _others = all_but(reader, rows, runs.len());
-    runs.iter_mut().for_each(|run| run.dispatched(reader, now));
     if let Some(loan) = loan {
         loan.share(runs.iter().map(|run| &*run.context.delivery().row));
     }
-    let ended = pin!(handle(shared, reader, runs, place)).await;
+    let ended = pin!(handle(shared, reader, runs, place, now)).await;
     if settled.is_empty() {
         return ended;
     }

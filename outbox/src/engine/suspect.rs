@@ -122,7 +122,6 @@ async fn started<S: Store>(
     let solitude = Arc::new(Solitude::new());
     run.holding = Some(shared.leases.hold_alone(marked, since, ttl, &run.context, &solitude));
     run.solitude = Some(Arc::clone(&solitude));
-    run.dispatched(reader, Instant::now());
     let first = options.max_deliveries.unwrap_or_default().saturating_add(1);
     let again = run.context.deliveries().saturating_sub(first);
     let ends = Ending {
@@ -133,7 +132,7 @@ async fn started<S: Store>(
         context: run.context.clone(),
     };
     let _ends = ends.after(solitude::lasts(ttl, again), alone);
-    Box::pin(handle(shared, reader, smallvec![run], place)).await
+    Box::pin(handle(shared, reader, smallvec![run], place, Instant::now())).await
 }
 
 /// What ends the solitude of a row that takes long.
@@ -173,7 +172,7 @@ impl Ending {
 async fn beside<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
-    mut run: Run<'_>,
+    run: Run<'_>,
     place: ThreadSlot,
     not_yet: Ended<'_>,
 ) -> Few<Box<Settling>> {
@@ -186,8 +185,7 @@ async fn beside<S: Store>(
     if let Some(settlement) = run.kept_back(shared, reader, now) {
         return smallvec![run.unstarted(settlement)];
     }
-    run.dispatched(reader, now);
-    handle(shared, reader, smallvec![run], place).await
+    handle(shared, reader, smallvec![run], place, now).await
 }
 
 #[cfg(test)]

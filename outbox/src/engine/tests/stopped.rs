@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::locked::ANSWERED;
+use super::locked::{ANSWERED, claimed_for_long};
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
 use crate::engine::inbox::Job;
+use crate::engine::later::settle;
 use crate::engine::lost::LAST_TRY;
 use crate::engine::results::Sender;
 use crate::engine::settlement::Settlement;
@@ -27,12 +28,13 @@ fn shared(store: &MemoryStore) -> Shared<MemoryStore> {
     Shared::new(store.clone(), Arc::new(debug_chain), publisher, Sinks::default())
 }
 
-/// Runs these together, whose handler stops the app. How many ran, and how many were given back.
+/// Runs these together, whose handler stops the app, and settles them. How many ran, how many were
+/// given back, and how many were told of as dispatched.
 async fn run<S: Store>(
     shared: &Shared<S>,
     with: impl Fn(Subscriber) -> Subscriber,
     jobs: Vec<Job>,
-) -> (usize, usize) {
+) -> (usize, usize, u64) {
     let (runs, stop) = (Arc::new(AtomicUsize::new(0)), shared.stop.clone());
     let count = Arc::clone(&runs);
     let subscriber = Subscriber::batches("s", "q", 9, move |batch: Vec<crate::Context>| {
@@ -47,7 +49,8 @@ async fn run<S: Store>(
     let settled = deliver(shared, &Arc::new(reader), jobs, Instant::now(), None).await;
     let back = |one: &Settlement| matches!(one, Settlement::Release { .. });
     let back = settled.iter().filter(|one| back(&one.settlement)).count();
-    (runs.load(Ordering::SeqCst), back)
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    (runs.load(Ordering::SeqCst), back, counts.subscribers()[0].dispatched)
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,16 +64,21 @@ async fn a_suspect_that_waited_for_its_batch_is_not_started_after_the_stop() {
         job.deadline = Instant::now() + HOUR;
     }
     let ran = run(&shared(&store), |it| it.max_deliveries(1), jobs).await;
-    assert_eq!(ran, (2, 1));
+    assert_eq!(ran, (2, 1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_to_be_acked_first_is_neither_acked_nor_started_after_the_stop() {
     let store = holding(3).await;
+    let due = || store.rows().iter().map(|row| row.next_attempt_at).collect::<Vec<_>>();
+    let before = due();
+    sleep(TTL).await;
     let shared = shared(&store);
     shared.stop.cancel();
-    let ran = run(&shared, |it| it.ack(AckPolicy::AckFirst), claimed(&store, 3).await).await;
-    assert_eq!((ran, store.rows().len()), ((0, 3), 3));
+    let jobs = claimed_for_long(&store, 3).await;
+    let ran = run(&shared, |it| it.ack(AckPolicy::AckFirst), jobs).await;
+    assert_eq!((ran, store.rows().len()), ((0, 3, 0), 3));
+    assert_eq!(due(), before, "as if it had not been claimed");
 }
 
 /// Its handler would be dropped when it has hardly begun.
@@ -89,7 +97,7 @@ async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started(
         shared.store.asked.locked.store(-1, Ordering::SeqCst);
     };
     let (ran, ()) = tokio::join!(run(&shared, |it| it.ack(AckPolicy::AckFirst), jobs), drain);
-    assert_eq!((ran, store.rows().len()), ((0, 0), 1));
+    assert_eq!((ran, store.rows().len()), ((0, 0, 1), 1));
 }
 
 /// Its rows would stay leased, and keep the delivery.
