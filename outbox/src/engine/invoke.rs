@@ -52,7 +52,8 @@ pub(crate) async fn deliver<S: Store>(
     if !runs.is_empty() {
         let late = hand_over(early, reader, rows, &mut settled).await;
         let _others = all_but(reader, rows, runs.len());
-        let ended = pin!(together(shared, reader, runs, loan, (!late).then_some(now))).await;
+        let admitted = (!late).then_some(now);
+        let ended = pin!(together(shared, reader, runs, loan, admitted, early)).await;
         if settled.is_empty() {
             settled = ended;
         } else {
@@ -84,19 +85,25 @@ async fn together<S: Store>(
     mut runs: Few<Run<'_>>,
     loan: Option<Arc<Loan>>,
     admitted: Option<Instant>,
+    early: Option<&Sender>,
 ) -> Few<Box<Settling>> {
     let rows = runs.len();
     let Some(Turn { place, running: _running, waited }) = pin!(turn(shared, reader, rows)).await
     else {
         return runs.into_iter().map(Run::given_back).collect();
     };
-    let mut settled = Few::new();
-    let now = admitted.filter(|_| !waited).unwrap_or_else(Instant::now);
-    if waited || admitted.is_none() {
+    let (mut settled, admitted) = (Few::new(), admitted.filter(|_| !waited));
+    let mut now = admitted.unwrap_or_else(Instant::now);
+    let mut waited = admitted.is_none();
+    while waited {
         runs = still_held(shared, reader, runs, now, &mut settled);
         if runs.is_empty() {
             return settled;
         }
+        // Counted, but not begun: there may be no room for a while.
+        let _not_yet = shared.quiet.acks(rows);
+        waited = hand_over(early, reader, rows, &mut settled).await;
+        now = Instant::now();
     }
     let _others = all_but(reader, rows, runs.len());
     if let Some(loan) = loan {

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding};
 
 use super::*;
@@ -114,4 +114,35 @@ async fn rows_that_waited_for_a_long_run_are_of_the_next_however_long_it_waits_f
     let ran = ran.lock().unwrap();
     assert_eq!(counts.subscribers()[0].waited_too_long, 0);
     assert!(ran.len() > 75 && ran.is_sorted(), "{ran:?}");
+}
+
+/// Nobody extends its lease any more.
+#[tokio::test(start_paused = true)]
+async fn what_expired_while_its_batch_waited_is_written_before_the_others_have_run() {
+    let store = MemoryStore::new(true);
+    let mut tx = store.begin();
+    for limit in [TTL, HOUR] {
+        let message = Outgoing::new("q", &1).expires_in(limit);
+        Publisher::default().send(&mut tx, message).await.expect("it answers");
+    }
+    tx.commit();
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let handler = |_: Vec<crate::Context>| sleep(HOUR);
+    let subscriber = Subscriber::batches("s", "q", 2, handler).lease_ttl(2 * HOUR);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let begun = Instant::now();
+    let in_time = |job| Job { deadline: begun + 2 * HOUR, ..job };
+    let jobs = claimed(&store, 2).await.into_iter().map(in_time).collect();
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&results, &results, &results);
+    let alone = shared.quiet.alone().await;
+    let first = async {
+        sleep(2 * TTL).await;
+        drop(alone);
+        timeout(HOUR / 2, results.next()).await.ok().flatten().map(|batch| batch.len())
+    };
+    let delivery = deliver(&shared, &reader, jobs, begun, Some(&sender));
+    let (settled, first) = tokio::join!(delivery, first);
+    assert_eq!((settled.len(), first), (1, Some(1)));
 }
