@@ -154,7 +154,12 @@ impl Look {
             let now = last.row.acquired_at.unwrap_or(last.row.next_attempt_at);
             let late = now.checked_sub(LATE).unwrap_or(now);
             let reached = Position::of(&last.row).min(Position { due: late, id: 0 });
-            self.floor = self.floor.max(Some(reached));
+            self.floor = if claim.after.is_none() && self.sweep.began_ahead_of(now) {
+                // By the new time everything is published before the old place.
+                Some(reached)
+            } else {
+                self.floor.max(Some(reached))
+            };
         }
         self.expects = Expects::after(claim.limit, taken.rows.len());
         let (plenty, awake) = (self.expects_plenty(), self.awake.as_mut());

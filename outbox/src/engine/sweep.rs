@@ -4,7 +4,7 @@
 //! clearing them away: so a claim begins where the last one ended. It does not see what
 //! came back or was committed late: a claim from the start does.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -50,6 +50,12 @@ impl Sweep {
 
     pub(super) fn begins(&mut self, now: Instant, floor: Option<Position>) {
         (self.begun, self.taken, self.floor) = (now, 0, floor);
+    }
+
+    /// Whether other claims began at a time that is still to come: the database's clock has gone
+    /// back. An answer that comes after that of a later claim is not taken for it.
+    pub(super) fn began_ahead_of(&self, now: SystemTime) -> bool {
+        self.floor.is_some_and(|floor| floor.due > now)
     }
 
     /// By it, or by a claim after it.

@@ -178,6 +178,46 @@ fn a_claim_begins_where_the_last_one_ended_but_for_what_may_still_be_committed()
     assert_eq!(look.floor, Some(Position { due: at(100) - LATE, id: 0 }));
 }
 
+/// What is published by the new time lies before the old place, and claims from the start are
+/// seldom where they are dear.
+#[test]
+fn after_the_clock_went_back_it_begins_where_it_is_by_the_new_time() {
+    let (mut look, mut now) = look();
+    let mut gets_slowly = |look: &mut Look, due| {
+        now += 300 * MS;
+        let claim = look.claim(10, now).unwrap();
+        look.answered(&claim, &rows(1, due), now, now + 10 * MS);
+        assert_eq!(claim.after, None);
+        now
+    };
+    for _ in 0..4 {
+        gets_slowly(&mut look, at(60_000));
+    }
+    let now = gets_slowly(&mut look, at(0)) + 10 * MS;
+    look.reader.signal.wake();
+    assert!(look.wants(now));
+    let woken = look.claim(10, now).unwrap();
+    assert_eq!(woken.after, Some(Position { due: at(0), id: 1 }));
+    assert!(look.sweep.next(false) > now, "and none from the start would have been next");
+}
+
+#[test]
+fn what_came_back_and_a_late_answer_are_not_taken_for_a_clock_that_went_back() {
+    let (mut look, now) = look();
+    gets(&mut look, &rows(10, at(0)), now);
+    let now = now + 100 * MS;
+    let [start, from_place] = [(); 2].map(|()| look.claim(10, now).unwrap());
+    assert!(start.after.is_none() && from_place.after.is_some());
+    look.answered(&from_place, &rows(10, at(5000)), now, now);
+    look.answered(&start, &rows(10, at(0)), now, now);
+    let place = Some(Position { due: at(5000), id: 10 });
+    assert_eq!(look.floor, place);
+    let old = Claimed::of_test(1, at(0), at(9000), Bytes::new());
+    let old = Taken { rows: vec![old], ..Taken::default() };
+    assert_eq!(gets(&mut look, &old, now + 100 * MS).after, None);
+    assert_eq!(look.floor, place);
+}
+
 #[test]
 fn while_there_is_plenty_it_claims_from_the_start_now_and_then() {
     let (mut look, now) = look();
