@@ -308,7 +308,8 @@ impl<DB: Lends> Lent for Home<DB> {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests {
     use std::thread;
 

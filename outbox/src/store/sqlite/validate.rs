@@ -346,9 +346,9 @@ mod tests {
         drop(connection);
         assert!(validate(&pool, &names).await.unwrap().differences.is_empty());
 
-        let (told, mut handled) = tokio::sync::mpsc::unbounded_channel();
+        let (tell, mut handled) = tokio::sync::mpsc::unbounded_channel();
         let handler = Subscriber::new("it", "q", move |_| {
-            let _ = told.send(());
+            let _ = tell.send(());
             async {}
         });
         let app = App::sqlite(pool.clone()).names(names).only([handler]);
