@@ -264,7 +264,8 @@ async fn under_manual_an_outcome_of_a_batch_is_a_word_for_those_it_does_not_name
         outcome.set(&batch[1], Err::<(), _>("as told"));
         outcome
     });
-    let broker = TestBroker::with([subscriber.ack(AckPolicy::Manual).retry(NoRetry)]);
+    let broker =
+        TestBroker::with([subscriber.ack(AckPolicy::Manual).retry(outbox::retry::NoRetry)]);
     broker.publish_batch(numbers("q", 1..=3)).await.unwrap();
     assert_eq!(only_letter(&broker).payload, b"2"[..]);
     let silent = Subscriber::batches("it", "q", 3, |_| async {}).ack(AckPolicy::Manual);

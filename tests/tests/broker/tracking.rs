@@ -181,7 +181,7 @@ async fn a_scope_in_a_batch_or_a_task_goes_on_from_whose_publisher_it_uses() {
             async move {
                 let mut tx = outbox::sqlite::begin(&pool).await.unwrap();
                 let publish = async {
-                    let scope = tracking_ids();
+                    let scope = tracking_ids()[0].to_string();
                     ctx.publisher().publish(&mut tx, "next", &scope).await.unwrap();
                 };
                 tracking(publish).await;
@@ -211,7 +211,7 @@ async fn a_scope_in_a_batch_or_a_task_goes_on_from_whose_publisher_it_uses() {
     assert_eq!(rows.len(), 2);
     for ((scope, headers), call) in rows.iter().zip(["batches", "tasks"]) {
         let of_message = &broker.calls(call)[usize::from(call == "batches")].headers;
-        let [scope]: [String; 1] = serde_json::from_slice(scope).unwrap();
+        let scope: String = serde_json::from_slice(scope).unwrap();
         let headers: serde_json::Value = serde_json::from_str(headers).unwrap();
         let ids = headers["outbox-tracking-ids"].as_str().unwrap();
         let chain = format!("{},{scope},", of_message.get("outbox-tracking-ids").unwrap());

@@ -347,11 +347,11 @@ mod tests {
         assert!(validate(&pool, &names).await.unwrap().differences.is_empty());
 
         let (tell, mut handled) = tokio::sync::mpsc::unbounded_channel();
-        let handler = Subscriber::new("it", "q", move |_| {
+        let telling = Subscriber::new("it", "q", move |_| {
             let _ = tell.send(());
             async {}
         });
-        let app = App::sqlite(pool.clone()).names(names).only([handler]);
+        let app = App::sqlite(pool.clone()).names(names).only([telling]);
         let running = app.start().await.unwrap();
         let mut tx = crate::sqlite::begin(&pool).await.unwrap();
         crate::publish(&mut tx, "q", &7).await.unwrap();
