@@ -172,6 +172,18 @@ pub fn judged_unstarted(history: &History) -> usize {
     unstarted.count()
 }
 
+/// What else the database heard of a process that had a row alone and lost it, from when on.
+fn heard_of(history: &History, lease: &Lease) -> String {
+    let since = lease.kept.last().map_or(lease.claim, |at| *at);
+    let (since, app) = (&history.changes[since], &history.changes[lease.claim].app);
+    let own = |it: &&Change| it.app == *app && (since.at..lease.until).contains(&it.at);
+    let told = history.changes.iter().filter(own).filter(|it| it.xid != since.xid).map(|it| {
+        let seconds = Duration::from_micros((it.at - since.at).unsigned_abs()).as_secs_f64();
+        format!("; {app} did {:?} to {} {seconds:.3} s after that", it.act(), it.id)
+    });
+    told.take(5).collect()
+}
+
 /// What was done to a row, when in seconds, and by whom.
 fn life(history: &History, id: i64) -> String {
     let mut own = history.changes.iter().filter(|change| change.id == id).peekable();
@@ -205,7 +217,9 @@ pub(super) fn only_the_guilty_become_letters(history: &History) -> Verdict {
         };
         verdict.test(guilty, || {
             let (id, queue) = (letter.id, &letter.queue);
-            format!("row {id} of {queue} is {reason} after {word:?}: {}", life(history, id))
+            let heard = own.iter().rev().find(|lease| is_lost_alone(lease));
+            let heard = heard.map(|lease| heard_of(history, lease)).unwrap_or_default();
+            format!("row {id} of {queue} is {reason} after {word:?}: {}{heard}", life(history, id))
         });
     }
     verdict
