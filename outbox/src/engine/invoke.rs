@@ -105,7 +105,9 @@ async fn together<S: Store>(
         waited = hand_over(early, reader, rows, &mut settled).await;
         now = Instant::now();
     }
+    // What is not run after all counts as running neither here nor there.
     let _others = all_but(reader, rows, runs.len());
+    let _not_run = (rows > runs.len()).then(|| shared.quiet.acks(rows - runs.len()));
     if let Some(loan) = loan {
         loan.share(runs.iter().map(|run| &*run.context.delivery().row));
     }

@@ -139,3 +139,30 @@ async fn of_a_batch_with_a_suspect_what_has_ended_or_not_begun_does_not_run() {
     let (settled, running) = tokio::join!(delivery, running);
     assert_eq!((settled.len(), running), (3, vec![(2, 2), (0, 0), (1, 1)]));
 }
+
+/// Nor does what was sorted out of a batch that had to wait.
+#[tokio::test(start_paused = true)]
+async fn of_a_batch_that_waited_what_was_given_back_does_not_run() {
+    let store = holding(3).await;
+    let mut jobs = claimed_for_long(&store, 3).await;
+    jobs[0].deadline = Instant::now() + TTL;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let handler = |_: Vec<crate::Context>| sleep(TTL);
+    let subscriber = Subscriber::batches("s", "q", 3, handler).lease_ttl(TTL);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let places = reader.inbox.reserve(3).unwrap();
+    reader.inbox.fill(places, jobs.into_iter());
+    let jobs = reader.inbox.next(reader.subscriber.options.batch).await.unwrap();
+    // Somebody runs alone for a while.
+    let alone = shared.quiet.alone().await.unwrap();
+    let running = async {
+        sleep(2 * TTL).await;
+        drop(alone);
+        sleep(TTL / 2).await;
+        (reader.inbox.running(), shared.quiet.begun())
+    };
+    let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
+    let (settled, running) = tokio::join!(delivery, running);
+    assert_eq!((settled.len(), running), (3, (2, 2)));
+}
