@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Hook;
@@ -118,11 +118,11 @@ impl RunningApp {
         if let Some(ended) = ended {
             return Err(StoreError::new("ping", ended, false).into());
         }
-        let sign = self.life.sign_of_life(&vital);
-        match timeout(PING_LIMIT, self.claims.run_until_cancelled(sign)).await {
-            Ok(Some(answer)) => Ok(answer?),
-            Ok(None) => Err(stopped().into()),
-            Err(_) => Err(StoreError::new("ping", "no answer within 5 s", true).into()),
+        let sign = self.life.sign_of_life(&vital, Instant::now() + PING_LIMIT);
+        match self.claims.run_until_cancelled(sign).await {
+            Some(Some(answer)) => Ok(answer?),
+            Some(None) => Err(StoreError::new("ping", "no answer within 5 s", true).into()),
+            None => Err(stopped().into()),
         }
     }
 
@@ -204,7 +204,7 @@ impl fmt::Debug for RunningApp {
 mod tests {
     use futures_util::future::BoxFuture;
     use tokio::task::yield_now;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
     use crate::engine::{LoopState, Reading, Vital};

@@ -1,7 +1,7 @@
 //! One start of an app, from there to its end.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ impl Life {
     /// What speaks against being ready, by the database, as far as it tells until then.
     pub(super) async fn ask(self: &Arc<Self>, end: Instant) -> Option<Vec<String>> {
         let Some(vital) = self.vital() else { return Some(Vec::new()) };
-        if let Err(silent) = timeout_at(end, self.sign_of_life(&vital)).await.ok()? {
+        if let Err(silent) = self.sign_of_life(&vital, end).await? {
             return Some(vec![silent.to_string()]);
         }
         let mut looked = self.looked.subscribe();
@@ -127,15 +127,27 @@ impl Life {
         Some(failed.chain(schema.wrong.clone()).collect())
     }
 
-    /// Asks the database for a sign of life. Dropped, it ends soon.
-    pub(crate) async fn sign_of_life(&self, vital: &Arc<dyn Vital>) -> Result<(), StoreError> {
-        let vital = Arc::clone(vital);
-        let asked = self.runtime.spawn(async move { vital.ask().await });
-        AbortOnDropHandle::new(asked).await.unwrap_or_else(|ended| {
-            let panicked = "to ask for it panicked; see the log";
-            let why = if ended.is_panic() { panicked } else { "the app's runtime has ended" };
-            Err(StoreError::new("ping", why, false))
-        })
+    /// Asks the database for a sign of life; `None` if it gave none until then. Dropped, it ends
+    /// soon.
+    pub(crate) async fn sign_of_life(
+        &self,
+        vital: &Arc<dyn Vital>,
+        end: Instant,
+    ) -> Option<Result<(), StoreError>> {
+        let (vital, begun) = (Arc::clone(vital), Arc::new(AtomicBool::new(false)));
+        let begins = Arc::clone(&begun);
+        let asked = self.runtime.spawn(async move {
+            begins.store(true, Ordering::Relaxed);
+            vital.ask().await
+        });
+        let failed = |why| Some(Err(StoreError::new("ping", why, false)));
+        match timeout_at(end, AbortOnDropHandle::new(asked)).await {
+            Ok(Ok(answer)) => Some(answer),
+            Ok(Err(ended)) if ended.is_panic() => failed("to ask for it panicked; see the log"),
+            Ok(Err(_)) => failed("the app's runtime has ended"),
+            Err(_) if begun.load(Ordering::Relaxed) => None,
+            Err(_) => failed("handlers block the app's runtime: the database was not asked"),
+        }
     }
 
     /// Looks at the tables, for all who ask meanwhile.
@@ -320,11 +332,21 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_has_ended_and_a_panic_are_answers() {
+    fn a_panic_and_a_runtime_that_is_blocked_or_has_ended_are_answers() {
         let (start, told, life) = started();
         told.permits.close();
         let why = probe(&life, 60 * SECOND).unwrap().concat();
         assert!(why.contains("panicked"), "{why}");
+        let (blocked, unblock) = std::sync::mpsc::channel::<()>();
+        let (blocks, is_blocked) = std::sync::mpsc::channel();
+        start.spawn(async move {
+            blocks.send(()).unwrap();
+            let _ = unblock.recv();
+        });
+        is_blocked.recv().unwrap();
+        let why = probe(&life, SECOND / 10).unwrap().concat();
+        assert!(why.contains("the database was not asked"), "{why}");
+        drop(blocked);
         drop(start);
         let why = probe(&life, 60 * SECOND).unwrap().concat();
         assert!(why.contains("the app's runtime has ended"), "{why}");
