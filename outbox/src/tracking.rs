@@ -134,8 +134,9 @@ impl Trail {
     pub(crate) fn takes_back(&self, headers: &mut Headers) {
         let given = headers.get(TRACEPARENT);
         let mut goes_on = self.inbound.is_some() && self.inbound.as_deref() == given;
-        if headers.value(TRACKING_IDS).is_some() && !self.ids.is_empty() && ids(headers) == self.ids
-        {
+        let copied = ids(headers);
+        // A scope in the handler has put its own behind them.
+        if !copied.is_empty() && self.ids.starts_with(&copied) {
             headers.remove(TRACKING_IDS);
             let own = self.trace.as_ref().zip(Trace::read(headers));
             goes_on = own.is_some_and(|(own, given)| own.goes_with(&given));

@@ -182,7 +182,9 @@ async fn a_scope_in_a_batch_or_a_task_goes_on_from_whose_publisher_it_uses() {
                 let mut tx = outbox::sqlite::begin(&pool).await.unwrap();
                 let publish = async {
                     let scope = tracking_ids()[0].to_string();
-                    ctx.publisher().publish(&mut tx, "next", &scope).await.unwrap();
+                    // Copied headers have the chain of the message, and not the scope's id.
+                    let next = Outgoing::new("next", &scope).headers(ctx.headers());
+                    ctx.publisher().send(&mut tx, next).await.unwrap();
                 };
                 tracking(publish).await;
                 tx.commit().await.unwrap();
