@@ -206,53 +206,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Answers a ping at once, and takes long to look at the tables.
-    struct Far;
-
-    impl Vital for Far {
-        fn loops(&self) -> Vec<LoopState> {
-            Vec::new()
-        }
-
-        fn pulse(&self) -> Reading {
-            Reading::default()
-        }
-
-        fn connections(&self) -> Connections {
-            Connections::default()
-        }
-
-        fn ask(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-            Box::pin(async { Ok(()) })
-        }
-
-        fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-            Box::pin(async {
-                tokio::time::sleep(5 * SECOND).await;
-                Ok(vec!["a column is missing".into()])
-            })
-        }
-
-        #[cfg(feature = "testing")]
-        fn end_loop(&self, _: &str) {}
-
-        #[cfg(feature = "testing")]
-        fn end_loops(&self) {}
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_look_at_the_tables_that_takes_longer_than_a_check_is_made_once_and_counts() {
-        let far: Arc<dyn Vital> = Arc::new(Far);
-        let life = Life::begin(Arc::downgrade(&far));
-        tokio::time::sleep(SCHEMA_EVERY).await;
-        for _ in 0..2 {
-            let asked = life.ask(Instant::now() + 2 * SECOND).await;
-            assert_eq!(asked, Some(Vec::new()), "by what was found before");
-        }
-        let asked = life.ask(Instant::now() + 2 * SECOND).await;
-        assert_eq!(asked, Some(vec!["a column is missing".into()]));
-    }
-
     /// Tells on which threads it was asked, and lets each look at the tables wait for a permit.
     struct Told {
         on: Mutex<Vec<String>>,
@@ -260,6 +213,10 @@ mod tests {
     }
 
     impl Told {
+        fn new() -> Self {
+            Self { on: Mutex::default(), permits: Semaphore::new(0) }
+        }
+
         fn here(&self) {
             let here = std::thread::current().name().unwrap_or_default().to_owned();
             self.on.locked().push(here);
@@ -302,11 +259,27 @@ mod tests {
         fn end_loops(&self) {}
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_look_at_the_tables_that_takes_longer_than_a_check_is_made_once_and_counts() {
+        let told = Arc::new(Told::new());
+        let vital: Arc<dyn Vital> = Arc::clone(&told) as _;
+        let life = Life::begin(Arc::downgrade(&vital));
+        tokio::time::sleep(SCHEMA_EVERY).await;
+        for _ in 0..2 {
+            let asked = life.ask(Instant::now() + 2 * SECOND).await;
+            assert_eq!(asked, Some(Vec::new()), "by what was found before");
+        }
+        told.permits.add_permits(1);
+        let asked = life.ask(Instant::now() + 2 * SECOND).await;
+        assert_eq!(asked, Some(vec!["a column is missing".into()]));
+        assert_eq!(told.on.locked().len(), 4, "three signs of life, and one look");
+    }
+
     /// The runtime of a start, what runs on it, and its life.
     fn started() -> (Runtime, Arc<Told>, Arc<Life>) {
         let start = Builder::new_multi_thread().worker_threads(1).thread_name("start").build();
         let start = start.unwrap();
-        let told = Arc::new(Told { on: Mutex::default(), permits: Semaphore::new(0) });
+        let told = Arc::new(Told::new());
         let vital: Arc<dyn Vital> = Arc::clone(&told) as _;
         let life = start.block_on(async { Life::begin(Arc::downgrade(&vital)) });
         (start, told, life)
