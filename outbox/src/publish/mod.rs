@@ -6,6 +6,7 @@ mod outgoing;
 mod prepare;
 mod publisher;
 mod queue;
+mod returned;
 mod tally;
 
 pub(crate) use collected::{Collected, Gathered};
@@ -111,7 +112,7 @@ impl<T: sealed::Connection> Connection for T {}
 
 /// What each database does for publishing. Sealed: `Prepared` is private.
 pub(crate) mod sealed {
-    use std::future::Future;
+    use std::future::{Future, ready};
 
     use super::{Prepared, Published};
     use crate::error::StoreError;
@@ -151,6 +152,17 @@ pub(crate) mod sealed {
             timer_id: &str,
         ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
+        /// Whether somebody holds the name of a timer that was not written: it is live, and to be
+        /// left alone or worked on. Where no trigger leaves out anything, somebody does.
+        fn holds_timer(
+            &mut self,
+            statements: &Statements,
+            message: &Prepared,
+        ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+            let _ = (statements, message);
+            ready(Ok(true))
+        }
+
         /// The tables in which it settles this timer as its last statement, if it does.
         fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
             let _ = (queue, timer_id);
@@ -184,6 +196,14 @@ pub(crate) mod sealed {
             timer_id: &str,
         ) -> impl Future<Output = Result<bool, StoreError>> + Send {
             T::cancel_timer(self, statements, queue, timer_id)
+        }
+
+        fn holds_timer(
+            &mut self,
+            statements: &Statements,
+            message: &Prepared,
+        ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+            T::holds_timer(self, statements, message)
         }
 
         fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {

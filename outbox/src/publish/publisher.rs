@@ -13,7 +13,6 @@ use super::{
     Connection, Outgoing, Prepared, PublishError, Published, QueueFor, QueueName, Transaction,
     check_name, sealed,
 };
-use crate::error::StoreError;
 use crate::extract::Context;
 use crate::message::Row;
 use crate::redacted::debug_only;
@@ -306,23 +305,6 @@ impl Publisher {
 
     pub(crate) fn statements(&self) -> &sealed::Statements {
         &self.table.statements
-    }
-
-    /// Inserts messages that were checked before.
-    pub(crate) async fn insert<T: Transaction + ?Sized>(
-        &self,
-        tx: &mut T,
-        messages: &[Prepared],
-        tally: &mut Tally,
-    ) -> Result<(), StoreError> {
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let published = tx.insert_batch(&self.table.statements, messages.to_vec()).await?;
-        for (message, published) in messages.iter().zip(published) {
-            tally.add(message, usize::from(published.id().is_some()));
-        }
-        Ok(())
     }
 
     /// Tells of messages, queue by queue.

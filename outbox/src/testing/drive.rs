@@ -287,7 +287,11 @@ impl TestBroker {
             let taken = async {
                 let Some(messages) = lender.published_beside().await? else { return Ok(None) };
                 let mut tx = self.store.begin();
-                driver.shared.publisher.insert(&mut tx, &messages, &mut Tally::begin()).await?;
+                driver
+                    .shared
+                    .publisher
+                    .insert_returned(&mut tx, &messages, &mut Tally::begin())
+                    .await?;
                 tx.commit();
                 Ok::<_, StoreError>(Some(messages.len()))
             };

@@ -1,13 +1,19 @@
-//! A handler that sets the timer again on which it runs.
+//! Timers that handlers return: also the one on which they run.
 
-use outbox::{Context, FromContext, HandlerError, Outgoing, PublishError, Subscriber, Tx};
+use outbox::retry::NoRetry;
+use outbox::{
+    Context, FromContext, HandlerError, Outgoing, PublishError, Subscriber, TimerConflict, Tx,
+};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
 
 use super::*;
 
-on_both!(a_timer_is_set_again_with_the_ack_and_not_through_its_own_transaction);
+on_both!(
+    a_timer_is_set_again_with_the_ack_and_not_through_its_own_transaction,
+    a_returned_timer_that_a_trigger_leaves_out_undoes_the_ack,
+);
 
 fn tick() -> Outgoing {
     Outgoing::new("tick", &7).timer_id("tick").delay(60 * SECOND)
@@ -51,4 +57,61 @@ async fn a_timer_is_set_again_with_the_ack_and_not_through_its_own_transaction(d
         db.int(format!("{set} AND queue = '{queue}'")).await
     };
     assert_eq!((set("tick").await, set("tock").await, db.letters().await), (1, 1, 0));
+}
+
+macro_rules! returns {
+    ($name:ident, $database:ty) => {
+        async fn $name(ctx: Context) -> Result<(), HandlerError> {
+            let _tx = Tx::<$database>::from_context(&ctx).await?;
+            let (n, extend): (i64, bool) = ctx.decode()?;
+            let conflict = if extend { TimerConflict::Extend } else { TimerConflict::Ignore };
+            let timer = Outgoing::new("poison", &n).timer_id(format!("t{n}")).on_conflict(conflict);
+            Ok(ctx.publisher().collect(timer)?)
+        }
+    };
+}
+
+returns!(returns_on_postgres, sqlx::Postgres);
+returns!(returns_on_sqlite, sqlx::Sqlite);
+
+/// The row that it is returned for is all that is left of it. One that is there already was not
+/// left out.
+async fn a_returned_timer_that_a_trigger_leaves_out_undoes_the_ack(db: &Db) {
+    for n in [1, 2] {
+        db.send(Outgoing::new("poison", &n).timer_id(format!("t{n}"))).await;
+    }
+    // Somebody works on it.
+    let leased = if db.is_postgres() { "gen_random_uuid()" } else { "randomblob(16)" };
+    let now = if db.is_postgres() { "now()" } else { "unixepoch() * 1000000" };
+    db.exec(format!(
+        "UPDATE outbox SET acquired_token = {leased}, acquired_at = {now} WHERE timer_id = 't2'"
+    ))
+    .await;
+    db.exec(if db.is_postgres() {
+        "CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             RETURN CASE NEW.queue WHEN 'poison' THEN NULL ELSE NEW END; END $$;
+         CREATE TRIGGER leave_out BEFORE INSERT ON outbox
+             FOR EACH ROW EXECUTE FUNCTION leave_out()"
+    } else {
+        "CREATE TRIGGER leave_out BEFORE INSERT ON outbox WHEN NEW.queue = 'poison'
+             BEGIN SELECT RAISE(IGNORE); END"
+    })
+    .await;
+    let subscriber = if db.is_postgres() {
+        Subscriber::new("q", "q", returns_on_postgres).requires::<Tx<sqlx::Postgres>>()
+    } else {
+        Subscriber::new("q", "q", returns_on_sqlite).requires::<Tx<sqlx::Sqlite>>()
+    };
+    let running = db.app().only([subscriber.retry(NoRetry)]).start().await.unwrap();
+    for sent in [(1, false), (2, false), (2, true), (3, false), (4, true)] {
+        db.send(Outgoing::new("q", &sent)).await;
+    }
+    eventually("all are settled", async || {
+        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
+    })
+    .await;
+    running.stop().await.unwrap();
+    let why = db.texts("SELECT last_exception FROM outbox_dlq ORDER BY id").await;
+    assert_eq!(why.len(), 2, "{why:?}");
+    assert!(why.iter().all(|why| why.contains("trigger of the outbox leaves it out")), "{why:?}");
 }

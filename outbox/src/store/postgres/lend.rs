@@ -124,7 +124,7 @@ impl lends::Lends for Postgres {
         if !is_open(&open.tx) {
             return Err(StoreError::new("commit", OVER, false));
         }
-        publisher.insert(&mut open.tx, messages, &mut Tally::begin()).await?;
+        publisher.insert_returned(&mut open.tx, messages, &mut Tally::begin()).await?;
         // A statement that has failed before is told of here, too.
         let checked = open.tx.execute("SET CONSTRAINTS ALL IMMEDIATE").await;
         checked.map(|_| ()).map_err(StoreError::of("commit"))
@@ -178,7 +178,7 @@ async fn write(
         return Ok(false);
     }
     for handled in acks {
-        publisher.insert(tx, handled.messages, tally).await?;
+        publisher.insert_returned(tx, handled.messages, tally).await?;
     }
     Ok(true)
 }

@@ -24,7 +24,8 @@ use crate::store::statements;
 statements! {
     struct Sql in "sql" {
         insert, insert_due, insert_timer, insert_timer_extend, insert_batch,
-        insert_batch_queues, insert_batch_timers, insert_batch_mixed, cancel_timer, pending, ack,
+        insert_batch_queues, insert_batch_timers, insert_batch_mixed, timer_held, cancel_timer,
+        pending, ack,
     }
 }
 
@@ -97,6 +98,14 @@ macro_rules! publishes {
                 timer_id: &str,
             ) -> Result<bool, StoreError> {
                 cancel_timer(self, statements, queue, timer_id).await
+            }
+
+            async fn holds_timer(
+                &mut self,
+                statements: &sealed::Statements,
+                message: &Prepared,
+            ) -> Result<bool, StoreError> {
+                holds_timer(self, statements, message).await
             }
         }
     };
@@ -212,6 +221,22 @@ async fn cancel_timer(
     let row = statement.bind(queue.to_owned()).bind(timer_id.to_owned());
     let row = row.fetch_optional(&mut *connection).await;
     Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
+}
+
+async fn holds_timer(
+    connection: &mut PgConnection,
+    statements: &sealed::Statements,
+    message: &Prepared,
+) -> Result<bool, StoreError> {
+    let own = &statements.postgres;
+    let statement = own.query_for(&own.sql.timer_held, true);
+    let row = statement
+        .bind(&*message.queue)
+        .bind(message.timer_id.as_deref())
+        .bind(message.extend)
+        .fetch_optional(connection)
+        .await;
+    Ok(row.map_err(StoreError::of("look for a timer"))?.is_some())
 }
 
 impl sealed::Connection for PgConnection {

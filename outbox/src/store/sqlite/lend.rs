@@ -130,7 +130,7 @@ impl lends::Lends for Sqlite {
         messages: &[Prepared],
     ) -> Result<(), StoreError> {
         goes_on(&mut open.tx).await?;
-        publisher.insert(&mut open.tx, messages, &mut Tally::begin()).await
+        publisher.insert_returned(&mut open.tx, messages, &mut Tally::begin()).await
     }
 
     /// The leases may have run out, since nobody could extend them: they begin anew
@@ -181,7 +181,7 @@ async fn write(
     }
     // After all deletes: a message may have the timer name of a row that is acked.
     for handled in acks {
-        publisher.insert(tx, handled.messages, tally).await?;
+        publisher.insert_returned(tx, handled.messages, tally).await?;
     }
     let acked = |one: &Lease| acks.iter().any(|handled| handled.lease == *one);
     begin_anew(tx, publisher, leases.iter().copied().filter(|one| !acked(one))).await?;

@@ -160,19 +160,24 @@ pub(super) async fn insert_returned(
 ) -> Result<Vec<Published>, StoreError> {
     let published = insert_many(&mut *connection, sql, messages).await?;
     for (message, published) in messages.iter().zip(&published) {
-        if *published == Published::Duplicate {
-            let held = query(&sql.timer_held)
-                .bind(message.queue.clone())
-                .bind(message.timer_id.clone())
-                .bind(message.extend)
-                .fetch_optional(&mut *connection)
-                .await;
-            if held.map_err(failed("look for a timer"))?.is_none() {
-                return Err(left_out("ack and publish"));
-            }
+        if *published == Published::Duplicate && !holds_timer(connection, sql, message).await? {
+            return Err(left_out("ack and publish"));
         }
     }
     Ok(published)
+}
+
+async fn holds_timer(
+    connection: &mut SqliteConnection,
+    sql: &PublishSql,
+    message: &Prepared,
+) -> Result<bool, StoreError> {
+    let held = query(&sql.timer_held)
+        .bind(message.queue.clone())
+        .bind(message.timer_id.clone())
+        .bind(message.extend);
+    let held = held.fetch_optional(connection).await.map_err(failed("look for a timer"))?;
+    Ok(held.is_some())
 }
 
 /// In a transaction of the caller's, or one that was lent.
@@ -207,6 +212,14 @@ macro_rules! publishes {
                 let done =
                     statement.execute(&mut **self).await.map_err(failed("cancel a timer"))?;
                 Ok(done.rows_affected() > 0)
+            }
+
+            async fn holds_timer(
+                &mut self,
+                statements: &sealed::Statements,
+                message: &Prepared,
+            ) -> Result<bool, StoreError> {
+                holds_timer(self, &statements.sqlite, message).await
             }
         }
     };
