@@ -5,8 +5,8 @@ use outbox::{
     Context, FromContext, HandlerError, Outgoing, PublishError, Subscriber, TimerConflict, Tx,
 };
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
 
 use super::*;
 
@@ -14,6 +14,7 @@ on_both!(
     a_timer_is_set_again_with_the_ack_and_not_through_its_own_transaction,
     a_returned_timer_that_a_trigger_leaves_out_undoes_the_ack,
 );
+on_postgres!(a_returned_timer_whose_name_has_become_free_meanwhile_is_written);
 
 fn tick() -> Outgoing {
     Outgoing::new("tick", &7).timer_id("tick").delay(60 * SECOND)
@@ -114,4 +115,29 @@ async fn a_returned_timer_that_a_trigger_leaves_out_undoes_the_ack(db: &Db) {
     let why = db.texts("SELECT last_exception FROM outbox_dlq ORDER BY id").await;
     assert_eq!(why.len(), 2, "{why:?}");
     assert!(why.iter().all(|why| why.contains("trigger of the outbox leaves it out")), "{why:?}");
+}
+
+/// Who held it has settled between the statement that met it and the one that looks for it: here
+/// it looks so, because a trigger leaves out the first.
+async fn a_returned_timer_whose_name_has_become_free_meanwhile_is_written(db: &Db) {
+    db.exec(
+        "CREATE SEQUENCE tries;
+         CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF NEW.queue = 'poison' AND nextval('tries') = 1 THEN RETURN NULL; END IF;
+             RETURN NEW; END $$;
+         CREATE TRIGGER leave_out BEFORE INSERT ON outbox
+             FOR EACH ROW EXECUTE FUNCTION leave_out()",
+    )
+    .await;
+    let subscriber =
+        Subscriber::new("q", "q", returns_on_postgres).requires::<Tx<sqlx::Postgres>>();
+    let running = db.app().only([subscriber.retry(NoRetry)]).start().await.unwrap();
+    db.send(Outgoing::new("q", &(1, false))).await;
+    eventually("it is settled", async || {
+        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
+    })
+    .await;
+    running.stop().await.unwrap();
+    let timers = "SELECT count(*) FROM outbox WHERE queue = 'poison' AND timer_id = 't1'";
+    assert_eq!((db.int(timers).await, db.letters().await), (1, 0));
 }
