@@ -1,15 +1,10 @@
 //! A minute of the fault campaign: the command of the long runs, with whatever seed comes.
 
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use outbox_tests::backend::require;
 
-/// Each with the machine to itself.
-static TURN: Mutex<()> = Mutex::new(());
-
 fn a_minute(store: &str) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let run = Command::new(env!("CARGO_BIN_EXE_campaign"))
         .args(["--minutes", "1", "--store", store])
         .output()

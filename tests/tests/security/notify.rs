@@ -1,6 +1,7 @@
 //! Anybody who may connect may notify. Whoever does so without end, with whatever words,
 //! makes a consumer look no more often than it does anyway, and nothing else.
 
+use std::cell::Cell;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,10 @@ use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPool;
 use tokio::process::{Child, Command};
 
-on_postgres!(a_flood_of_notifications_changes_nothing);
+on_postgres!(
+    a_flood_of_notifications_makes_it_look_no_more_often,
+    a_flood_of_notifications_changes_nothing,
+);
 
 /// Of 7,999 bytes each, which is as long as they may be.
 const FLOOD: &str = "SELECT count(pg_notify($1, md5(random()::text || n) || pad)) \
@@ -26,7 +30,7 @@ const FORGERIES: usize = 1_000;
 const A_SECOND: i64 = 10_000;
 /// Of them, or of those that nobody hears, where the machine makes fewer.
 const SENT: f64 = 0.7;
-/// How long it is flooded while it has nothing to do, and again while it has.
+/// How long it is flooded while it has nothing to do, and elsewhere while it has.
 const FLOODED: Duration = Duration::from_secs(10);
 /// In a round.
 const MESSAGES: i64 = 2_000;
@@ -65,7 +69,7 @@ async fn looks(db: &Db) -> i64 {
 }
 
 /// Notifies so often a second, for as long as it is polled; says how often it was.
-async fn flood(pool: &PgPool, channel: &str, sent: &std::cell::Cell<i64>) {
+async fn flood(pool: &PgPool, channel: &str, sent: &Cell<i64>) {
     // Those that come late are made up for.
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     loop {
@@ -87,7 +91,7 @@ async fn round(db: &Db) -> Duration {
 }
 
 /// A round while a channel is flooded.
-async fn flooded_round(db: &Db, channel: &str, sent: &std::cell::Cell<i64>) -> Duration {
+async fn flooded_round(db: &Db, channel: &str, sent: &Cell<i64>) -> Duration {
     tokio::select! {
         () = flood(db.pg(), channel, sent) => unreachable!(),
         took = round(db) => took,
@@ -99,21 +103,37 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-async fn a_flood_of_notifications_changes_nothing(db: &Db) {
+/// And takes no more memory than this.
+const ROOM: u64 = 16 << 20;
+
+/// One that has something behind it.
+async fn settled(db: &Db) -> Consumer {
     let consumer = Consumer::start(db);
     eventually("it listens", async || db.connections().await >= 2).await;
     round(db).await;
-    let pool = db.pg().clone();
-    let sent = std::cell::Cell::new(0);
+    consumer
+}
+
+impl Consumer {
+    fn took_no_more_than(&self, before: u64) {
+        let memory = self.memory();
+        println!("memory: {} KiB, then {} KiB", before >> 10, memory >> 10);
+        assert!(memory <= before + ROOM, "{memory}, and {before} before");
+    }
+}
+
+async fn a_flood_of_notifications_makes_it_look_no_more_often(db: &Db) {
+    let consumer = settled(db).await;
+    let (pool, sent) = (db.pg().clone(), Cell::new(0));
 
     // Of queues that nobody reads: it does not even look.
     let (before, at) = (looks(db).await, Instant::now());
-    let settled = consumer.memory();
+    let memory = consumer.memory();
     let _ = tokio::time::timeout(FLOODED, flood(&pool, HEARD, &sent)).await;
     let after = looks(db).await;
     let more = after - before;
-    let first = sent.get();
-    println!("{first} in {:?}: {more} looks", at.elapsed());
+    println!("{} in {:?}: {more} looks", sent.get(), at.elapsed());
+    assert!(sent.get() > A_SECOND, "{} sent", sent.get());
     // By itself it looks every ten seconds.
     assert!(more <= 20, "{more} looks");
 
@@ -132,31 +152,32 @@ async fn a_flood_of_notifications_changes_nothing(db: &Db) {
     // A hundred a second, and what there is at first.
     let cap = 120 + i64::try_from(took.as_millis() / 10).unwrap();
     assert!((1..=cap).contains(&more), "{more} looks of {cap}");
+    consumer.took_no_more_than(memory);
+}
 
-    // And it works on. Making the flood takes what the consumer does not get: so its rate is
-    // compared with that beside a flood of others.
+/// Making the flood takes what the consumer does not get: so its rate is compared with that beside
+/// a flood of others.
+async fn a_flood_of_notifications_changes_nothing(db: &Db) {
+    let consumer = settled(db).await;
+    let memory = consumer.memory();
+    let (heard, unheard) = (Cell::new(0), Cell::new(0));
     let (mut beside, mut within) = (Vec::new(), Vec::new());
-    let unheard = std::cell::Cell::new(0);
     while within.len() < ROUNDS || within.iter().sum::<Duration>() < FLOODED {
         beside.push(flooded_round(db, UNHEARD, &unheard).await);
-        within.push(flooded_round(db, HEARD, &sent).await);
+        within.push(flooded_round(db, HEARD, &heard).await);
     }
-    let flooded = FLOODED + within.iter().sum::<Duration>();
-    let apart = beside.iter().sum::<Duration>();
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    let a_second = |sent: i64, time: Duration| sent as f64 / time.as_secs_f64();
+    let rate = a_second(heard.get(), within.iter().sum());
+    let possible = a_second(unheard.get(), beside.iter().sum());
+    let possible = possible.min(a_second(A_SECOND, Duration::from_secs(1)));
+    println!("{} sent, {rate:.0} a second of {possible:.0}", heard.get());
+    assert!(rate >= SENT * possible, "{rate:.0} of {possible:.0} a second");
+
     let (beside, within) = (median(&mut beside), median(&mut within));
     let share = beside.as_secs_f64() / within.as_secs_f64();
     println!("{MESSAGES} messages: {within:?} in the flood, {beside:?} beside it, {share:.2}");
     assert!(share >= KEPT, "{share:.2} of the rate beside the flood");
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
-    let a_second = |sent: i64, time: Duration| sent as f64 / time.as_secs_f64();
-    let rate = a_second(sent.get(), flooded);
-    let possible = a_second(unheard.get(), apart).min(a_second(A_SECOND, Duration::from_secs(1)));
-    println!("{} sent, {rate:.0} a second, {first} of them to an idle consumer", sent.get());
-    assert!(rate >= SENT * possible, "{rate:.0} of {possible:.0} a second");
-
-    let most = settled + (16 << 20);
-    let memory = consumer.memory();
-    println!("memory: {} KiB, then {} KiB", settled >> 10, memory >> 10);
-    assert!(memory <= most, "{memory} of {most}");
+    consumer.took_no_more_than(memory);
     assert_eq!(db.letters().await, 0);
 }

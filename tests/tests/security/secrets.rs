@@ -330,7 +330,9 @@ async fn no_password_is_told() {
         at(&wrong, &format!("127.0.0.1:{port}/no_such_database")),
         at(&wrong, &format!("{there}?sslmode=require")),
     ] {
-        let pool = PgPoolOptions::new().connect_lazy(&url).unwrap();
+        // By default it tries a port that refuses it for half a minute.
+        let pool = PgPoolOptions::new().acquire_timeout(Duration::from_secs(2));
+        let pool = pool.connect_lazy(&url).unwrap();
         let own = Subscriber::new("it", "q", |_| async {});
         let app = App::postgres(pool.clone()).names(db.names.clone()).only([own]);
         let error = app.start().await.unwrap_err();
