@@ -54,10 +54,12 @@ impl<S: Store> Engine<S> {
             }
         };
         if timeout(LAST_WRITES, written).await.is_err() {
-            warn!(
-                target: telemetry::TARGET,
+            let why = if results.iter().all(|one| one.is_done()) {
+                "a claim has no answer; what it has taken, if anything, comes back after its lease"
+            } else {
                 "results could not be written in time; their messages come back"
-            );
+            };
+            warn!(target: telemetry::TARGET, "{why}");
             self.shared.over.cancel();
             // One that still waits for a handler has told of all that were there.
             let _ = timeout(LAST_WORDS, self.written()).await;

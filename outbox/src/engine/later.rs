@@ -13,8 +13,8 @@ use super::settling::Settling;
 use super::write::{free, give_up_late};
 use crate::store::{CLAIM_BYTES, Store};
 
-/// Who has more of them, or of their bytes, takes no others on.
-const MOST: usize = 1000;
+/// Of one statement, at most.
+const BATCH: usize = 1000;
 
 /// They are not looked at more often than this.
 const PACE: Duration = Duration::from_millis(100);
@@ -54,9 +54,11 @@ impl Later {
         self.waiting.is_empty()
     }
 
+    /// Who has so many bytes of them takes no others on. There may be as many as the process had
+    /// in hand when somebody locked them: while they wait, what others handle is to be written.
     pub(super) fn is_full(&self) -> bool {
-        let bytes = self.waiting.iter().map(Settling::bytes).sum::<usize>();
-        self.waiting.len() >= MOST || bytes >= CLAIM_BYTES
+        let bytes = |one: &Settling| size_of::<Settling>() + one.bytes();
+        self.waiting.iter().map(bytes).sum::<usize>() >= CLAIM_BYTES
     }
 
     pub(super) fn add(&mut self, locked: Vec<Settling>) {
@@ -89,15 +91,22 @@ impl Later {
         let mut waiting = std::mem::take(&mut self.waiting);
         let to_give_back = give_up_late(&mut waiting, self.is_over());
         waiting.extend(to_give_back);
-        let free = self.unless_over(free(store, &waiting)).await.flatten();
-        // Where the database does not tell, what had no answer by itself is tried all the same.
-        let free = free.unwrap_or_else(|| waiting.iter().map(|one| one.unanswered).collect());
-        let mut free = VecDeque::from(free);
-        let is_free = |_: &mut Settling| free.pop_front().unwrap_or_default();
-        let now = waiting.extract_if(.., is_free).collect();
+        let mut free_ones = VecDeque::with_capacity(waiting.len());
+        for some in waiting.chunks(BATCH) {
+            let free = self.unless_over(free(store, some)).await.flatten();
+            // Where the database does not tell, what had no answer by itself is tried all the same.
+            free_ones
+                .extend(free.unwrap_or_else(|| some.iter().map(|one| one.unanswered).collect()));
+        }
+        let is_free = |_: &mut Settling| free_ones.pop_front().unwrap_or_default();
+        let mut now: Vec<_> = waiting.extract_if(.., is_free).collect();
         self.waiting = waiting;
         self.trying = true;
-        let landed = settle_some(store, now, self).await;
+        let mut landed = 0;
+        while !now.is_empty() {
+            let rest = now.split_off(now.len().min(BATCH));
+            landed += settle_some(store, std::mem::replace(&mut now, rest), self).await;
+        }
         self.trying = false;
         self.rest();
         landed

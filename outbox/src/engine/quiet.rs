@@ -11,11 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
+use crate::error::StoreError;
 use crate::store::{Extend, Lease, Store};
 use crate::unpoisoned::Locked as _;
 
@@ -29,6 +32,10 @@ const LOUD: Duration = Duration::from_secs(50);
 /// How long a row that somebody else has locked, or of which the database says nothing, keeps
 /// others waiting.
 const LOCKED: Duration = Duration::from_secs(2);
+/// So many marks of a row are under way at a time.
+const TRIES: usize = 3;
+/// With less left of its lease there is no time for another.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Counts the handlers that run, and lets one run alone.
 #[derive(Default)]
@@ -181,8 +188,9 @@ pub(super) enum Marked {
 
 /// Continues a lease under a token that says "alone".
 ///
-/// A try without an answer is repeated: if it had landed unnoticed, the row would
-/// be found guilty later without having been started. Nobody else waits for that.
+/// A try without an answer is repeated, on another connection beside it: the first may be dead,
+/// or all may be slow. If one had landed unnoticed, the row would be found guilty later without
+/// having been started. Nobody else waits for that.
 pub(super) async fn mark<S: Store>(
     store: &S,
     lease: Lease,
@@ -191,42 +199,74 @@ pub(super) async fn mark<S: Store>(
     stop: &CancellationToken,
     alone: Alone,
 ) -> Marked {
-    let token = marked.token;
-    let either = [Extend { lease, token }, Extend { lease: marked, token }];
     let (begun, mut backoff) = (Instant::now(), Backoff::of_errors());
     let (mut unanswered, mut alone) = (false, Some(alone));
+    let mut tries = FuturesUnordered::new();
     loop {
-        let failed = match store.extend(&either).await {
-            Ok(landed) if landed.contains(&true) => {
-                return alone.map_or(Marked::Unknown, Marked::Alone);
-            }
-            // Or somebody else has the row locked.
-            Ok(_) => match store.held(&[lease, marked]).await {
-                Ok(held) if !held.contains(&true) => return Marked::Lost,
-                Ok(_) => None,
-                Err(failed) => Some(failed),
-            },
-            Err(failed) => {
-                unanswered |= failed.perhaps_done;
-                Some(failed)
-            }
-        };
-        if failed.is_some_and(|failed| !failed.transient) {
-            return Marked::Unknown;
+        if tries.len() < TRIES {
+            tries.push(try_to_mark(store, lease, marked));
         }
+        let now = Instant::now();
+        let mut until = now + deadline.saturating_duration_since(now) / 4;
+        if alone.is_some() {
+            until = until.min(begun + LOCKED);
+        }
+        let answer = timeout_at(until, tries.next()).await.ok().flatten();
+        let silent = answer.is_none();
+        match answer {
+            Some(Tried::Landed) => return alone.map_or(Marked::Unknown, Marked::Alone),
+            Some(Tried::Lost) => return Marked::Lost,
+            Some(Tried::Failed(failed, perhaps_done)) => {
+                unanswered |= perhaps_done;
+                if !failed.transient {
+                    return Marked::Unknown;
+                }
+            }
+            Some(Tried::Locked) | None => {}
+        }
+        // Those under way may land yet.
+        let unknown = unanswered || !tries.is_empty();
         let ends = stop.is_cancelled() || Instant::now() >= begun + LOCKED;
-        if ends && !unanswered {
+        if ends && !unknown {
             return Marked::Not;
         }
         alone = alone.filter(|_| !ends);
-        if Instant::now() >= deadline {
+        if Instant::now() + SHORTEST >= deadline {
             return Marked::Unknown;
         }
+        if silent {
+            continue;
+        }
         let rest = sleep(backoff.after(true));
-        if unanswered {
+        if unknown {
             rest.await;
         } else {
             stop.run_until_cancelled(rest).await;
+        }
+    }
+}
+
+enum Tried {
+    Landed,
+    /// Somebody else has the row locked.
+    Locked,
+    Lost,
+    /// And whether it may have landed.
+    Failed(StoreError, bool),
+}
+
+async fn try_to_mark<S: Store>(store: &S, lease: Lease, marked: Lease) -> Tried {
+    let token = marked.token;
+    match store.extend(&[Extend { lease, token }, Extend { lease: marked, token }]).await {
+        Ok(landed) if landed.contains(&true) => Tried::Landed,
+        Ok(_) => match store.held(&[lease, marked]).await {
+            Ok(held) if held.contains(&true) => Tried::Locked,
+            Ok(_) => Tried::Lost,
+            Err(failed) => Tried::Failed(failed, false),
+        },
+        Err(failed) => {
+            let perhaps_done = failed.perhaps_done;
+            Tried::Failed(failed, perhaps_done)
         }
     }
 }

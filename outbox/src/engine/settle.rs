@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::apart::{apart, behind_others};
+use super::apart::behind_others;
 use super::closing::Written;
 use super::later::{Later, settle_rest};
 use super::results::Results;
 use super::settlement::Settlement;
 use super::settling::Settling;
 use super::write::write;
+use crate::publish::apart;
 use crate::store::Store;
 
 /// Settles what the workers send until they are gone.

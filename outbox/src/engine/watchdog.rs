@@ -41,20 +41,37 @@ impl Watchdog {
             // Its connections belong to its own runtime: those of the blocked one
             // would never hear an answer.
             let mut own: Option<(runtime::Runtime, S)> = None;
+            let mut late = false;
             while !stopped.is_cancelled() {
+                let parked = Instant::now();
                 park_timeout(beat);
                 let Some(shared) = watched.upgrade() else { return };
+                // All of the process stood still, as a paused container does: the task may not have
+                // had its turn yet. It has by the next look.
+                late = !late && parked.elapsed() >= 2 * beat;
+                if late {
+                    continue;
+                }
                 if !shared.leases.is_neglected(Instant::now(), 2 * beat) {
                     own = None;
                     continue;
                 }
                 if own.is_none() {
-                    warn!(
-                        target: TARGET, running = ?shared.leases.running(),
-                        "handlers block the runtime, so that nothing else runs: some of the subscribers \
-                         that are running; leases are extended from another thread. Use a plain \
-                         `fn`, or `spawn_blocking`"
-                    );
+                    let running = shared.leases.running();
+                    if running.is_empty() {
+                        warn!(
+                            target: TARGET,
+                            "something blocks the runtime, so that nothing else runs, and it is no handler; \
+                             leases are extended from another thread"
+                        );
+                    } else {
+                        warn!(
+                            target: TARGET, ?running,
+                            "handlers block the runtime, so that nothing else runs: some of the subscribers \
+                             that are running; leases are extended from another thread. Use a plain \
+                             `fn`, or `spawn_blocking`"
+                        );
+                    }
                     let started = runtime::Builder::new_current_thread().enable_all().build();
                     own = started.ok().map(|runtime| {
                         let store = runtime.block_on(async { anew() });

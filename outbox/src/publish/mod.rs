@@ -8,6 +8,7 @@ mod publisher;
 mod queue;
 mod returned;
 mod tally;
+mod timers;
 
 pub(crate) use collected::{Collected, Gathered};
 pub use error::PublishError;
@@ -16,7 +17,11 @@ pub(crate) use prepare::{Due, Prepared, check_name};
 pub(crate) use publisher::MAX_PAYLOAD;
 pub use publisher::Publisher;
 pub use queue::{Queue, QueueFor, QueueName, QueueOf};
+pub(crate) use returned::together;
 pub(crate) use tally::Tally;
+pub(crate) use timers::apart;
+#[cfg(feature = "postgres")]
+pub(crate) use timers::in_lock_order;
 
 use serde::Serialize;
 

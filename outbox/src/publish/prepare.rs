@@ -39,6 +39,11 @@ impl Prepared {
         self.payload.len() + self.headers.len()
     }
 
+    /// Its queue, and its name if it is a timer.
+    pub(crate) fn named(&self) -> (&str, Option<&str>) {
+        (&self.queue, self.timer_id.as_deref())
+    }
+
     /// About what it takes to send it.
     pub(super) fn sent_bytes(&self) -> usize {
         let names = self.queue.len() + self.timer_id.as_ref().map_or(0, String::len);

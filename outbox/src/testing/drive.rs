@@ -287,11 +287,8 @@ impl TestBroker {
             let taken = async {
                 let Some(messages) = lender.published_beside().await? else { return Ok(None) };
                 let mut tx = self.store.begin();
-                driver
-                    .shared
-                    .publisher
-                    .insert_returned(&mut tx, &messages, &mut Tally::begin())
-                    .await?;
+                let all: Vec<_> = messages.iter().collect();
+                driver.shared.publisher.insert_returned(&mut tx, &all, &mut Tally::begin()).await?;
                 tx.commit();
                 Ok::<_, StoreError>(Some(messages.len()))
             };

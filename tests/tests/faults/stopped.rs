@@ -1,6 +1,8 @@
 //! A process that stands still for longer than its leases, as a paused container does, and
 //! goes on as if nothing had been.
 
+use std::path::Path;
+
 use outbox::Outgoing;
 use outbox_tests::backend::unique;
 use outbox_tests::db::Db;
@@ -10,11 +12,12 @@ use outbox_tests::server::scratch;
 use outbox_tests::wait::eventually;
 use outbox_tests::worker::Worker;
 use tokio::process::Command;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::OFTEN;
 
 on_both!(a_process_that_stood_still_settles_nothing_that_is_anothers_by_then);
+outbox_tests::cases!(sqlite in sqlite_only: a_process_that_stood_still_blames_no_handler);
 
 /// The lease of `held`, in the program too.
 const TTL: std::time::Duration = std::time::Duration::from_secs(6);
@@ -25,15 +28,39 @@ async fn tokens(db: &Db) -> Vec<String> {
     db.texts(format!("SELECT {token} FROM outbox ORDER BY id")).await
 }
 
+/// Which writes its log there.
+fn held(db: &Db, log: &Path) -> Worker {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
+    command.args([&db.url, "held"]).env("RUST_LOG", "outbox=debug");
+    command.stderr(std::fs::File::create(log).unwrap());
+    Worker::spawn(command)
+}
+
+/// Nor does it extend leases from another thread: its own goes on.
+async fn a_process_that_stood_still_blames_no_handler(db: &Db) {
+    let log = scratch().join(unique("outbox-stopped"));
+    let worker = held(db, &log);
+    db.send_all([Outgoing::new("held", &"succeeds")]).await;
+    db.drained().await;
+    for _ in 0..6 {
+        worker.signal("STOP").await;
+        sleep(TTL / 3).await;
+        worker.signal("CONT").await;
+        sleep(TTL / 10).await;
+    }
+    worker.stop().await;
+    let lines = std::fs::read_to_string(&log).unwrap();
+    assert!(lines.contains("acked"), "{lines}");
+    assert!(!lines.contains("the runtime"), "{lines}");
+    let _ = std::fs::remove_file(log);
+}
+
 /// One of its handlers has succeeded when it goes on, one has failed, and one still runs.
 async fn a_process_that_stood_still_settles_nothing_that_is_anothers_by_then(db: &Db) {
     let hows = ["succeeds", "fails", "runs"];
     db.send_all(hows.map(|how| Outgoing::new("held", &how))).await;
     let log = scratch().join(unique("outbox-stopped"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
-    command.args([&db.url, "held"]).env("RUST_LOG", "outbox=debug");
-    command.stderr(std::fs::File::create(&log).unwrap());
-    let mut worker = Worker::spawn(command);
+    let mut worker = held(db, &log);
     worker.begun().await;
     let begun = Instant::now();
     worker.signal("STOP").await;

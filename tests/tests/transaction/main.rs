@@ -8,6 +8,7 @@ mod handlers;
 mod hung;
 mod layers;
 mod lost;
+mod order;
 mod results;
 mod timers;
 mod turns;

@@ -77,6 +77,35 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     settler.await.unwrap();
 }
 
+/// As where somebody has deleted all rows of a queue, and does not commit.
+#[tokio::test(start_paused = true)]
+async fn thousands_of_rows_that_are_locked_keep_none_of_another_queue_from_being_settled() {
+    const ROWS: usize = 2_500;
+    let store = holding(ROWS).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let mut jobs = claimed_for_long(&store, ROWS).await;
+    jobs.sort_by_key(|job| job.claimed.row.id);
+    let last = jobs[ROWS - 2].claimed.row.id;
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.locked_to.store(last, Ordering::SeqCst);
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let settler = || tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results)));
+    let settlers = [settler(), settler()];
+    for ack in acked(&jobs, &reader(&shared, "q", &Arc::default())) {
+        sender.send(Box::new(ack)).await;
+    }
+    sleep(2 * TTL).await;
+    assert_eq!(store.rows().len(), ROWS - 1, "the one that is free");
+    shared.store.asked.locked_to.store(0, Ordering::SeqCst);
+    sleep(HOUR / 2).await;
+    assert_eq!(store.rows().len(), 0);
+    drop(sender);
+    for settler in settlers {
+        settler.await.unwrap();
+    }
+}
+
 /// Or its loss would be told of when its lease is over.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_gone_is_not_taken_for_one_that_is_locked() {

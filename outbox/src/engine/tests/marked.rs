@@ -38,6 +38,34 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     assert_eq!(store.rows()[0].acquired_token, None);
 }
 
+/// Its connection is dead, and others live. It would be condemned, and nothing else would start
+/// meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_is_never_answered_is_asked_for_on_another_connection() {
+    for silent in [1, usize::MAX] {
+        let store = holding(1).await;
+        let job = claimed_suspect(&store).await;
+        let claimed_at = job.claimed_at;
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+        shared.store.asked.silent.store(silent, Ordering::SeqCst);
+        shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
+        let (reader, begun) = (reader(&shared, "q", &Arc::default()), Instant::now());
+        let run = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None);
+        let others = async {
+            sleep(TTL / 100).await;
+            drop(shared.quiet.beside_others(1).await);
+            begun.elapsed()
+        };
+        let (settled, others) = tokio::join!(run, others);
+        assert!(others <= TTL, "{others:?}");
+        assert!(begun.elapsed() <= TTL, "{:?}", begun.elapsed());
+        settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+        let left: Vec<_> = store.rows().iter().map(|row| row.deliveries_count).collect();
+        assert_eq!(left, if silent == 1 { vec![] } else { vec![0] }, "it ran, or is given back");
+    }
+}
+
 /// As where a route holds up what was sent for longer than its sender waits. Nothing of the row has
 /// run, and it would be condemned.
 #[tokio::test(start_paused = true)]

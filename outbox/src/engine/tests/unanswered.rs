@@ -64,6 +64,10 @@ pub(crate) struct Asked {
     pub(crate) hangs: AtomicBool,
     /// A row that somebody else has locked. Who waits for it is refused after a while.
     pub(crate) locked: AtomicI64,
+    /// As are all up to this one.
+    pub(crate) locked_to: AtomicI64,
+    /// So many marks and extensions more are done, and never answered.
+    pub(crate) silent: AtomicUsize,
     /// The server has no time for more than these many acks or extensions at once, unless it is 0.
     pub(crate) most: AtomicUsize,
     /// What marks or extends leases has not arrived.
@@ -74,7 +78,14 @@ pub(crate) struct Asked {
 
 impl Asked {
     fn is_locked(&self, id: i64) -> bool {
-        id == self.locked.load(Ordering::SeqCst)
+        id == self.locked.load(Ordering::SeqCst) || id <= self.locked_to.load(Ordering::SeqCst)
+    }
+
+    async fn answers(&self) {
+        let less = |left: usize| left.checked_sub(1);
+        if self.silent.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            pending::<()>().await;
+        }
     }
 
     /// A statement for so many.
@@ -172,6 +183,7 @@ impl Store for Unanswered {
         let free: Vec<_> = leases.iter().copied().filter(|one| arrived && !locked(one)).collect();
         sleep(Duration::from_millis(self.asked.slow.load(Ordering::SeqCst))).await;
         let mut landed = self.rows.extend(&free).await?.into_iter();
+        self.asked.answers().await;
         match self.asked.locked.load(Ordering::SeqCst) {
             0 => away(),
             _ => Ok(leases.iter().map(|one| !locked(one) && landed.next() == Some(true)).collect()),

@@ -13,7 +13,7 @@ use super::runs::Runs;
 use super::transaction::{Closing, is_open};
 use crate::error::{StoreError, has_code, takes_no_writes};
 use crate::extract::{Begun, Ended, Lender, Open, lends};
-use crate::publish::{Prepared, Publisher, Tally};
+use crate::publish::{Prepared, Publisher, Tally, together};
 use crate::store::{Handled, Lease};
 use crate::unpoisoned::Locked as _;
 
@@ -124,7 +124,8 @@ impl lends::Lends for Postgres {
         if !is_open(&open.tx) {
             return Err(StoreError::new("commit", OVER, false));
         }
-        publisher.insert_returned(&mut open.tx, messages, &mut Tally::begin()).await?;
+        let messages: Vec<_> = messages.iter().collect();
+        publisher.insert_returned(&mut open.tx, &messages, &mut Tally::begin()).await?;
         // A statement that has failed before is told of here, too.
         let checked = open.tx.execute("SET CONSTRAINTS ALL IMMEDIATE").await;
         checked.map(|_| ()).map_err(StoreError::of("commit"))
@@ -177,8 +178,8 @@ async fn write(
     if acked.contains(&false) {
         return Ok(false);
     }
-    for handled in acks {
-        publisher.insert_returned(tx, handled.messages, tally).await?;
+    for messages in together(acks) {
+        publisher.insert_returned(tx, &messages, tally).await?;
     }
     Ok(true)
 }

@@ -17,7 +17,7 @@ use crate::extract::Begun;
 use crate::message::Row;
 use crate::message::row::delay_micros;
 use crate::planted::planted;
-use crate::publish::{Due, Prepared, Published, left_out, sealed, unwritten};
+use crate::publish::{Due, Prepared, Published, in_lock_order, left_out, sealed, unwritten};
 use crate::store::names::TableNames;
 use crate::store::statements;
 
@@ -162,14 +162,12 @@ async fn insert_batch(
     let Some(first) = messages.first() else { return Ok(Vec::new()) };
     let like_first =
         |m: &Prepared| m.timer_id.is_none() && m.queue == first.queue && m.due == first.due;
-    let payloads: Vec<_> = messages.iter().map(|m| &*m.payload).collect();
-    let headers: Vec<_> = messages.iter().map(|m| &*m.headers).collect();
     let ids = if messages.iter().all(like_first) {
         let statement = own
             .query(&sql.insert_batch)
             .bind(&*first.queue)
-            .bind(payloads)
-            .bind(headers)
+            .bind(messages.iter().map(|m| &*m.payload).collect::<Vec<_>>())
+            .bind(messages.iter().map(|m| &*m.headers).collect::<Vec<_>>())
             .bind(first.due.at())
             .bind(first.due.delay())
             .bind(channel.as_deref())
@@ -185,20 +183,22 @@ async fn insert_batch(
             (true, false) => &sql.insert_batch_timers,
             (true, true) => &sql.insert_batch_mixed,
         };
+        let mut sent: Vec<_> = messages.iter().collect();
+        in_lock_order(&mut sent, |message| message.named());
         let statement = own
             .query_for(text, extend)
-            .bind(messages.iter().map(|m| &*m.queue).collect::<Vec<_>>())
-            .bind(payloads)
-            .bind(headers)
-            .bind(messages.iter().map(|m| m.due.at()).collect::<Vec<_>>())
-            .bind(messages.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
+            .bind(sent.iter().map(|m| &*m.queue).collect::<Vec<_>>())
+            .bind(sent.iter().map(|m| &*m.payload).collect::<Vec<_>>())
+            .bind(sent.iter().map(|m| &*m.headers).collect::<Vec<_>>())
+            .bind(sent.iter().map(|m| m.due.at()).collect::<Vec<_>>())
+            .bind(sent.iter().map(|m| m.due.delay()).collect::<Vec<_>>())
             .bind(channel.as_deref())
             .bind(locks.map(|locks| locks.start));
         if timers {
-            let names = messages.iter().map(|m| m.timer_id.as_deref());
+            let names = sent.iter().map(|m| m.timer_id.as_deref());
             let mut statement = statement.bind(names.collect::<Vec<_>>());
             if extend {
-                let extend = messages.iter().map(|m| m.extend);
+                let extend = sent.iter().map(|m| m.extend);
                 statement = statement.bind(extend.collect::<Vec<_>>());
             }
             let rows = statement.fetch_all(&mut *connection).await;

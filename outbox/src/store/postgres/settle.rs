@@ -16,6 +16,7 @@ use super::{CONNECT_LIMIT, Commits, MAX_CONNECTIONS, PgStore, Statement, WAITED,
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::planted::planted;
+use crate::publish::in_lock_order;
 use crate::schema::SchemaMismatch;
 use crate::store::counted::counted;
 use crate::store::names::Notify;
@@ -38,10 +39,11 @@ impl Store for PgStore {
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
         const ACTION: &str = "ack and publish";
         let all = Runs::of(acks, |handled| handled.lease, |_, _| true);
-        let of_each: Vec<_> = acks
+        let mut of_each: Vec<_> = acks
             .iter()
             .flat_map(|handled| handled.messages.iter().map(|message| (handled.lease, message)))
             .collect();
+        in_lock_order(&mut of_each, |(_, message)| message.named());
         let sql = &self.0.sql.ack_publishing;
         let (channel, locks) = notified(&self.0.names);
         let written = self.written(ACTION, sql, &all, |statement, _| {

@@ -14,7 +14,7 @@ use super::connect::begin_writing;
 use super::query;
 use crate::error::StoreError;
 use crate::extract::{Begun, Ended, Lender, Open, lends};
-use crate::publish::{Prepared, Publisher, Tally};
+use crate::publish::{Prepared, Publisher, Tally, together};
 use crate::store::{Handled, Lease};
 use crate::telemetry::TARGET;
 use crate::unpoisoned::Locked as _;
@@ -130,7 +130,8 @@ impl lends::Lends for Sqlite {
         messages: &[Prepared],
     ) -> Result<(), StoreError> {
         goes_on(&mut open.tx).await?;
-        publisher.insert_returned(&mut open.tx, messages, &mut Tally::begin()).await
+        let messages: Vec<_> = messages.iter().collect();
+        publisher.insert_returned(&mut open.tx, &messages, &mut Tally::begin()).await
     }
 
     /// The leases may have run out, since nobody could extend them: they begin anew
@@ -180,8 +181,8 @@ async fn write(
         }
     }
     // After all deletes: a message may have the timer name of a row that is acked.
-    for handled in acks {
-        publisher.insert_returned(tx, handled.messages, tally).await?;
+    for messages in together(acks) {
+        publisher.insert_returned(tx, &messages, tally).await?;
     }
     let acked = |one: &Lease| acks.iter().any(|handled| handled.lease == *one);
     begin_anew(tx, publisher, leases.iter().copied().filter(|one| !acked(one))).await?;
