@@ -46,12 +46,15 @@ async fn a_role_that_may_only_read_and_write_the_tables_is_enough(db: &Db) {
     let rights = "SELECT, INSERT, UPDATE, DELETE";
     db.exec(format!("CREATE ROLE {role}")).await;
     db.exec(format!("GRANT {rights} ON outbox, outbox_dlq TO {role}")).await;
-    for schema in ["CREATE ON SCHEMA public", "TEMPORARY ON DATABASE postgres"] {
-        db.exec(format!("REVOKE {schema} FROM PUBLIC")).await;
+    let name = db.texts("SELECT quote_ident(current_database())").await.remove(0);
+    for right in ["CREATE ON SCHEMA public", &format!("TEMPORARY ON DATABASE {name}")] {
+        db.exec(format!("REVOKE {right} FROM PUBLIC")).await;
     }
     let options = (*db.pg().connect_options()).clone().options([("role", &role)]);
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-    sqlx::query("CREATE TABLE forbidden ()").execute(&pool).await.unwrap_err();
+    for table in ["CREATE TABLE forbidden ()", "CREATE TEMP TABLE forbidden ()"] {
+        sqlx::query(table).execute(&pool).await.unwrap_err();
+    }
 
     let (fails, probe) =
         with_result("it", "q", |run| if run.n < 3 { Ok(()) } else { Err("no".into()) });
