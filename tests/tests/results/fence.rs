@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use outbox::retry::NoRetry;
 use outbox::{Outcome, Router, State};
+use outbox_tests::wait::unless_stalled;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -54,43 +55,11 @@ async fn a_handler_five_times_as_long_as_its_lease_is_delivered_once(stage: &Sta
     scene.is_empty();
 }
 
-/// What it comes to, and the longest for which this machine stood still meanwhile.
-async fn standing_still<T>(stage: &Stage, case: impl Future<Output = T>) -> (T, Duration) {
-    let (mut longest, mut last) = (Duration::ZERO, Instant::now());
-    let mut tick = || {
-        longest = longest.max(last.elapsed());
-        last = Instant::now();
-    };
-    let ticks = async {
-        loop {
-            tokio::time::sleep(MOMENT / 4).await;
-            stage.ping().await;
-            tick();
-        }
-    };
-    let came = tokio::select! {
-        biased;
-        came = case => came,
-        () = ticks => unreachable!(),
-    };
-    tick();
-    (came, longest)
-}
-
 /// A lease of a second is lost by half a second in which nothing runs, or its theft is seen
 /// too late: what failed beside such a stall is run again.
 async fn promised<T: Debug + PartialEq>(stage: &Stage, expected: T, case: impl AsyncFn() -> T) {
-    let mut tries = 10;
-    loop {
-        let (came, still) = standing_still(stage, Box::pin(case())).await;
-        if came == expected {
-            return;
-        }
-        tries -= 1;
-        let stalled = tries > 0 && still >= SECOND / 6;
-        assert!(stalled, "{came:?}, not {expected:?}; it stood still for {still:?}");
-        stage.clear().await;
-    }
+    let (ping, clear) = (async || stage.ping().await, async || stage.clear().await);
+    unless_stalled(SECOND / 6, expected, ping, clear, case).await;
 }
 
 /// Tells the test that its future is gone.
