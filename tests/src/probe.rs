@@ -8,7 +8,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
-use crate::wait::soon;
+use crate::db::Db;
+use crate::wait::{eventually, soon};
 
 /// A run of a handler, as it starts.
 #[derive(Clone, Debug)]
@@ -101,6 +102,18 @@ pub fn with_result(
 }
 
 impl Probe {
+    /// Has the only subscriber of a queue, whose runs end at once and that never polls, handle
+    /// so many messages that it was woken for the last. It looks by itself when it starts, when
+    /// it begins to listen and when it falls asleep: for what comes later it needs a wake.
+    pub async fn falls_asleep(&self, db: &Db, queue: &str) {
+        let left = format!("SELECT count(*) FROM outbox WHERE queue = '{queue}'");
+        for _ in 0..4 {
+            db.publish(queue, 0).await;
+            self.start().await;
+            eventually("it is settled", async || db.int(&*left).await == 0).await;
+        }
+    }
+
     /// The next run that starts.
     pub async fn start(&self) -> Run {
         soon("a handler starts", self.start_ever()).await

@@ -56,10 +56,15 @@ async fn asleep_on<S: Store>(store: &S, queue: &str) -> S::Wakes {
     soon("it sleeps", sleeps).await
 }
 
-/// A subscription of somebody who sleeps on a queue of its own.
+/// A subscription of somebody who sleeps on a queue of its own, and has looked for what was
+/// published before: whatever wakes it now is a wake.
 async fn asleep<B: Bench>(b: &B) -> (<B::Store as Store>::Wakes, String) {
     let queue = unique("q");
-    (asleep_on(b.store(), &queue).await, queue)
+    let mut wakes = asleep_on(b.store(), &queue).await;
+    if b.store().wakes_only_sleepers() {
+        woken(&mut wakes, &queue).await;
+    }
+    (wakes, queue)
 }
 
 async fn a_commit_wakes<B: Bench>(b: B) {

@@ -68,10 +68,7 @@ async fn a_replay_wakes_a_consumer_that_sleeps(db: &Db) {
     let (subscriber, probe) = outbox_tests::probe::free("woken", "q");
     let subscriber = subscriber.min_poll(hour).max_poll(hour);
     let running = db.app().only([subscriber]).start().await.unwrap();
-    // It has looked, and sleeps: a first message wakes it.
-    db.publish("q", 0).await;
-    probe.start().await;
-    db.drained().await;
+    probe.falls_asleep(db, "q").await;
     letters(db).replay(&Filter::new(), &Replay::new()).await.unwrap();
     assert_eq!(probe.starts(3).await.len(), 3);
     running.stop().await.unwrap();

@@ -151,6 +151,7 @@ async fn a_process_that_sleeps_is_woken_while_another_is_busy(db: &Db) {
     let (subscriber, other) = free("other");
     let two = db.app().only([subscriber]).start().await.unwrap();
     sleepers(db, 1).await;
+    other.falls_asleep(db, "other").await;
     db.publish("other", 7).await;
     assert_eq!(other.start().await.n, 7);
     probe.let_end(10_000);

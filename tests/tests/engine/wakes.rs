@@ -154,6 +154,7 @@ async fn a_burst_is_drained_by_its_wakes(db: &Db) {
     let (subscriber, probe) = free("q");
     let subscriber = subscriber.fetch_batch(7).max_workers(3);
     let running = db.app().only([subscriber]).start().await.unwrap();
+    probe.falls_asleep(db, "q").await;
     db.send_all((0..300).map(|n| Outgoing::new("q", &n))).await;
     let mut seen: Vec<i64> = probe.starts(300).await.iter().map(|run| run.n).collect();
     seen.sort_unstable();
@@ -165,6 +166,7 @@ async fn a_burst_is_drained_by_its_wakes(db: &Db) {
 async fn bursts_from_many_transactions_are_drained_by_their_wakes(db: &Db) {
     let (subscriber, probe) = free("q");
     let running = db.app().only([subscriber]).start().await.unwrap();
+    probe.falls_asleep(db, "q").await;
     let burst = async |from: i64| {
         for n in from..from + 25 {
             db.publish("q", n).await;
