@@ -13,6 +13,8 @@ use outbox_tests::probe::free;
 use outbox_tests::wait::{eventually, eventually_within};
 use outbox_tests::{capture, on_both};
 
+use sqlx::ConnectOptions as _;
+
 use super::MINUTE;
 
 on_both!(
@@ -24,17 +26,20 @@ on_both!(
 
 async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     capture::start();
-    let runs = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&runs);
+    let (runs, ends) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, ended) = (Arc::clone(&runs), Arc::clone(&ends));
     const TTL: Duration = Duration::from_secs(6);
     // Blocks as many threads as the runtime has, for two leases.
     let blocking = Subscriber::new("blocking", "q", move |ctx: Context| {
-        counted.fetch_add(1, Ordering::SeqCst);
+        let (counted, ended) = (Arc::clone(&counted), Arc::clone(&ended));
         async move {
+            counted.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(2 * TTL);
+            ended.fetch_add(1, Ordering::SeqCst);
             assert!(!ctx.cancelled().is_cancelled(), "the lease holds");
         }
     });
+    let watched = db.is_postgres().then(|| opened_between(db, 2, &runs, &ends));
     let app = db.app().only([blocking.lease_ttl(TTL).max_workers(2)]);
     let running = app.start().await.unwrap();
     db.send_all((0..2_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
@@ -42,10 +47,44 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each was delivered once");
     assert_eq!(db.letters().await, 0);
+    if let Some(watched) = watched {
+        assert_eq!(watched.join().unwrap(), 1, "one connection extends them");
+    }
     let warned = capture::count(|line| {
         line.says("message", "handlers block the runtime") && line.says("running", "\"blocking\"")
     });
     assert!(warned > 0);
+}
+
+/// The most of the engine's connections at once that were opened after so many runs had begun
+/// and before the first has ended. The runtime of the test can ask for nothing meanwhile.
+fn opened_between(
+    db: &Db,
+    all: usize,
+    runs: &Arc<AtomicUsize>,
+    ends: &Arc<AtomicUsize>,
+) -> JoinHandle<i64> {
+    let options = (*db.pg().connect_options()).clone();
+    let (runs, ends) = (Arc::clone(runs), Arc::clone(ends));
+    let asks = async move || {
+        let mut asks = options.connect().await.unwrap();
+        eventually_within(MINUTE, "they run", async || runs.load(Ordering::SeqCst) == all).await;
+        let since = "SELECT clock_timestamp()::text";
+        let since: String = sqlx::query_scalar(since).fetch_one(&mut asks).await.unwrap();
+        let opened = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND application_name = 'engine' AND backend_start > $1::timestamptz";
+        let mut most = 0;
+        loop {
+            let opened = sqlx::query_scalar(opened).bind(&since).fetch_one(&mut asks).await;
+            if ends.load(Ordering::SeqCst) > 0 {
+                return most;
+            }
+            most = most.max(opened.unwrap());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::spawn(move || runtime.block_on(asks()))
 }
 
 /// The lease task has just run when they block, and has extended none of these: two thirds
