@@ -18,14 +18,26 @@ on_postgres!(
 );
 
 async fn a_stop_while_a_row_cannot_be_told_to_run_beside_others_condemns_it_not(db: &Db) {
-    ends_before_it_is_told(db, true).await;
+    ends(db, true).await;
 }
 
 async fn a_drop_while_a_row_cannot_be_told_to_run_beside_others_condemns_it_not(db: &Db) {
-    ends_before_it_is_told(db, false).await;
+    ends(db, false).await;
 }
 
-async fn ends_before_it_is_told(db: &Db, stops: bool) {
+async fn ends(db: &Db, stops: bool) {
+    for _ in 0..5 {
+        if ends_before_it_is_told(db, stops).await {
+            return;
+        }
+        // This machine stood still, and it was told.
+        db.exec("DELETE FROM outbox").await;
+    }
+    panic!("it was told each time before its row was locked");
+}
+
+/// `false` if there was nothing left to try: it was told in time.
+async fn ends_before_it_is_told(db: &Db, stops: bool) -> bool {
     let suspect = db.publish("q", 1).await;
     owned(db, suspect, BESIDE_OTHERS, 3, 2 * HOUR).await;
     let state = Arc::new(());
@@ -46,7 +58,14 @@ async fn ends_before_it_is_told(db: &Db, stops: bool) {
     // It is alone for half of its lease.
     sleep(8 * SECOND).await;
     let mut lock = db.pg().begin().await.unwrap();
-    sqlx::query("SELECT FROM outbox FOR UPDATE").execute(&mut *lock).await.unwrap();
+    let version = "SELECT substr(acquired_token::text, 15, 1) FROM outbox FOR UPDATE";
+    let version: String = sqlx::query_scalar(version).fetch_one(&mut *lock).await.unwrap();
+    if version != "8" {
+        lock.rollback().await.unwrap();
+        drop((running, app));
+        eventually("nothing is left of it", async || Arc::strong_count(&state) == 1).await;
+        return false;
+    }
     sleep(4 * SECOND).await;
     let unlocks = async {
         sleep(3 * SECOND).await;
@@ -70,4 +89,5 @@ async fn ends_before_it_is_told(db: &Db, stops: bool) {
     db.drained().await;
     running.stop().await.unwrap();
     assert_eq!(db.letters().await, 0);
+    true
 }
