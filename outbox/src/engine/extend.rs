@@ -181,10 +181,10 @@ async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: 
 
 #[cfg(all(test, feature = "testing"))]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;
-    use tokio::time::sleep;
+    use tokio::time::{sleep, sleep_until};
 
     use super::*;
     use crate::engine::tests::unanswered::{Claims, Unanswered, claimed, holding, reader};
@@ -279,6 +279,50 @@ mod tests {
         assert_eq!(told(0, 0).await, all, "an error");
         assert_eq!(told(-1, NEVER).await, all, "no answer");
         assert_eq!(told(3, 0).await, all[1..2], "a locked row");
+    }
+
+    /// How often a log says so of a handler.
+    #[derive(Clone, Default)]
+    struct Hangs(Arc<AtomicUsize>);
+
+    impl std::io::Write for Hangs {
+        fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+            let told = String::from_utf8_lossy(line).contains("a handler has been running for 10m");
+            self.0.fetch_add(told.into(), Ordering::SeqCst);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_log_tells_of_a_handler_that_hangs_once_and_after_ten_minutes() {
+        let told = Hangs::default();
+        let writer = told.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _logged = tracing::subscriber::set_default(log);
+        let store = holding(1).await;
+        let row = &claimed(&store, 1).await[0].claimed.row;
+        let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+        let (leases, context, begun) = (Leases::default(), Context::of_test("{}"), Instant::now());
+        context.delivery().began.set(begun).expect("it has not begun");
+        let _holding = leases.hold(lease, begun, TTL, &context);
+        let looks = async {
+            let mut seen = Vec::new();
+            for seconds in [599, 600 + 10, 3600] {
+                sleep_until(begun + Duration::from_secs(seconds)).await;
+                seen.push(told.0.load(Ordering::SeqCst));
+            }
+            seen
+        };
+        let seen = tokio::select! {
+            biased;
+            () = keep(&leases, &store, TTL) => unreachable!("it goes on until it is dropped"),
+            seen = looks => seen,
+        };
+        assert_eq!(seen, [0, 1, 1]);
     }
 
     /// As on a connection that is dead, while the others are alive.
