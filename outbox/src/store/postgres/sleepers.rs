@@ -28,6 +28,11 @@ const WRITERS: &str = "SELECT DISTINCT virtualtransaction FROM pg_locks
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_secs(20);
 
+/// From one look to the next, at that age.
+fn until_next_look(age: Duration) -> Duration {
+    (age / 10).clamp(LOOK_FIRST, LOOK_LAST)
+}
+
 /// The names of the locks that belong to a channel. Its queues share 64 of them, because the
 /// server has room for a limited number.
 #[derive(Debug, Clone, Copy)]
@@ -165,8 +170,7 @@ impl Sleepers {
             if first || one.writers.len() < before {
                 found.push(one.queue.clone());
             }
-            let wait = one.since.elapsed() / 10;
-            one.look_at = Instant::now() + wait.clamp(LOOK_FIRST, LOOK_LAST);
+            one.look_at = Instant::now() + until_next_look(one.since.elapsed());
             !one.writers.is_empty()
         });
         Ok(found)
@@ -176,6 +180,13 @@ impl Sleepers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_late_by_a_tenth_of_its_age_and_by_twenty_seconds_at_most() {
+        let ages = [1, 5_000, 150_000, 3_600_000].map(Duration::from_millis);
+        let waits = ages.map(|age| until_next_look(age).as_millis());
+        assert_eq!(waits, [5, 500, 15_000, 20_000]);
+    }
 
     /// Processes of several versions share them.
     #[test]
