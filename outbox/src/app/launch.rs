@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::{App, Database, RunningApp, misspelt};
@@ -17,9 +17,11 @@ use crate::store::Store;
 use crate::subscriber::Subscriber;
 use crate::telemetry::{Sinks, TARGET};
 
-/// How long a server that starts at the same moment is waited for.
-#[cfg(feature = "postgres")]
+/// How long a server that starts at the same moment is waited for, and whoever has locked a table,
+/// as a migration does.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon the tables are looked at again meanwhile.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// There a statement may be another one's that some session prepared under its name.
 #[cfg(feature = "postgres")]
@@ -212,9 +214,13 @@ async fn prepare<S: Store>(
     subscribers: &[Subscriber],
     mut reasons: Vec<String>,
 ) -> Result<()> {
-    let found = match store.validate(false).await {
-        Ok(found) => found,
-        Err(error) => return Err(refused(reasons, error)),
+    let give_up = Instant::now() + PATIENCE;
+    let found = loop {
+        match store.validate(false).await {
+            Ok(found) => break found,
+            Err(error) if error.transient && Instant::now() < give_up => sleep(AGAIN).await,
+            Err(error) => return Err(refused(reasons, error)),
+        }
     };
     let (fatal, others): (Vec<_>, Vec<_>) = found.differences.iter().partition(|one| one.fatal);
     reasons.extend(lines(fatal));

@@ -3,9 +3,9 @@
 use outbox::Subscriber;
 use outbox::health::Phase;
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{Probes, SOON};
 
@@ -19,6 +19,11 @@ on_both!(
     claims_that_are_refused_make_it_unready_until_they_succeed,
     claims_of_one_subscriber_that_are_refused_are_not_hidden_by_those_of_others,
     a_start_that_failed_is_told_and_one_that_nobody_repeats_is_dead,
+);
+
+on_postgres!(
+    locked_dead_letters_keep_no_app_from_being_ready_and_none_from_starting,
+    a_start_waits_for_a_table_that_is_locked_for_a_moment,
 );
 
 async fn an_app_is_ready_while_it_runs_and_only_then(db: &Db) {
@@ -180,4 +185,41 @@ async fn a_start_that_failed_is_told_and_one_that_nobody_repeats_is_dead(db: &Db
     let running = app.start().await.unwrap();
     assert_eq!((probes.live().await, probes.ready().await), (200, 200));
     running.stop().await.unwrap();
+}
+
+/// As by `VACUUM FULL`, or `outbox dlq partition`, for as long as those take.
+async fn locked_dead_letters_keep_no_app_from_being_ready_and_none_from_starting(db: &Db) {
+    let (subscriber, probe) = free("it", "q");
+    let running = db.app().only([subscriber]).start().await.unwrap();
+    let health = running.health().limit(SOON);
+    eventually("it is ready", async || health.check().await.ready).await;
+    let mut locking = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *locking).await.unwrap();
+    running.forget_schema();
+    let report = health.check().await;
+    assert!(report.ready && report.reasons.is_empty(), "{report:?}");
+    let other = db.app().only([free("other", "other").0]).start().await.unwrap();
+    db.publish("q", 1).await;
+    assert_eq!(probe.start().await.n, 1);
+    db.drained().await;
+    // What keeps it from its work is told all the same.
+    db.exec("ALTER TABLE outbox DROP COLUMN timer_id").await;
+    other.forget_schema();
+    let report = other.health().limit(SOON).check().await;
+    assert!(!report.ready && report.schema[0].contains("timer_id"), "{report:?}");
+    locking.rollback().await.unwrap();
+    other.stop().await.unwrap();
+    running.stop().await.unwrap();
+}
+
+async fn a_start_waits_for_a_table_that_is_locked_for_a_moment(db: &Db) {
+    let mut migrating = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox").execute(&mut *migrating).await.unwrap();
+    let app = db.app().only([free("it", "q").0]);
+    let ends = async {
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        migrating.rollback().await.unwrap();
+    };
+    let (started, ()) = tokio::join!(app.start(), ends);
+    started.unwrap().stop().await.unwrap();
 }

@@ -51,7 +51,7 @@ impl sealed::Pool for PgPool {
         // What an index says of itself waits for whoever changes its table.
         tx.execute(PATIENCE).await.map_err(StoreError::of(ACTION))?;
         let looks = async {
-            let mut found = validate(&mut tx, names, vacuum).await?;
+            let mut found = validate(&mut tx, names, vacuum, false).await?;
             rights(&mut tx, names, false, &mut found).await?;
             Ok(found)
         };

@@ -158,7 +158,7 @@ impl Store for PgStore {
         let names = self.0.names.clone();
         let looks = self.bounded("look at the tables", |connection| {
             Box::pin(async move {
-                let mut found = validate(connection, &names, autovacuum).await?;
+                let mut found = validate(connection, &names, autovacuum, true).await?;
                 rights(connection, &names, true, &mut found).await?;
                 Ok(found)
             })

@@ -6,15 +6,18 @@ use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
 use super::indexes::{Index, OPEN, indexes};
+use crate::error::has_code;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
-/// Compares the tables with what the statements need.
+/// Compares the tables with what the statements need. A table of dead letters that is locked is an
+/// error only where nobody `starts`: an app goes on beside one.
 pub(super) async fn validate(
     connection: &mut PgConnection,
     names: &TableNames,
     autovacuum: bool,
+    starts: bool,
 ) -> Result<SchemaMismatch, sqlx::Error> {
     let mut found = SchemaMismatch::default();
     encoding(connection, &mut found).await?;
@@ -77,23 +80,44 @@ pub(super) async fn validate(
     let Some(dlq) = names.dlq() else { return Ok(found) };
     let table = names.qualified(dlq);
     if columns(connection, names, &table, &DLQ, &mut found).await? {
-        let key: &'static [&'static str] =
-            if is_cut(connection, &table).await? { &["id", "failed_at"] } else { &["id"] };
         logged(connection, &table, &mut found).await?;
         row_security(connection, &table, &mut found).await?;
-        status_check(connection, &table, names, &mut found).await?;
-        let indexes = indexes(connection, &table).await?;
-        for expected in [
-            Index::primary_key(&table, key),
-            Index::of_letters(names, "queue_failed", &["queue", "failed_at"], None),
-            Index::of_letters(names, "status", &["status", "failed_at", "id"], None),
-            Index::of_letters(names, "open", &["queue", "failed_at", "id"], OPEN),
-            Index::of_letters(names, "group", &["fingerprint", "failed_at", "id"], OPEN),
-        ] {
-            expected.among(&indexes, &table, &mut found);
+        match letters(connection, &table, names, &mut found).await {
+            Err(locked) if starts && has_code(&locked, &["55P03", "57014"]) => {
+                let what = format!(
+                    "{table} is locked by another session: what fails for good waits until it lets \
+                     go, and the CHECKs and indexes of the table were not looked at"
+                );
+                found.add(false, what, "-- nothing, if it ends; `outbox doctor` names it");
+            }
+            looked => looked?,
         }
     }
     Ok(found)
+}
+
+/// What the server tells of dead letters' table only where nobody has locked it. None of it keeps
+/// an app from its work.
+async fn letters(
+    connection: &mut PgConnection,
+    table: &str,
+    names: &TableNames,
+    found: &mut SchemaMismatch,
+) -> Result<(), sqlx::Error> {
+    let key: &'static [&'static str] =
+        if is_cut(connection, table).await? { &["id", "failed_at"] } else { &["id"] };
+    status_check(connection, table, names, found).await?;
+    let indexes = indexes(connection, table).await?;
+    for expected in [
+        Index::primary_key(table, key),
+        Index::of_letters(names, "queue_failed", &["queue", "failed_at"], None),
+        Index::of_letters(names, "status", &["status", "failed_at", "id"], None),
+        Index::of_letters(names, "open", &["queue", "failed_at", "id"], OPEN),
+        Index::of_letters(names, "group", &["fingerprint", "failed_at", "id"], OPEN),
+    ] {
+        expected.among(&indexes, table, found);
+    }
+    Ok(())
 }
 
 /// In another encoding not every text can be kept: a dead letter whose error has such a sign
