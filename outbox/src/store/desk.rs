@@ -189,7 +189,10 @@ macro_rules! rows {
                     let failed = failed("cancel a timer");
                     let sql = Sql::new(&self.names);
                     let mut tx = self.writing("cancel a timer").await?;
-                    let bound = |text| query(text).bind(queue.to_owned()).bind(timer_id.to_owned());
+                    let bound = |text| {
+                        let once = query(text).persistent(false);
+                        once.bind(queue.to_owned()).bind(timer_id.to_owned())
+                    };
                     let deleted = bound(&sql.cancel_timer).execute(&mut *tx).await;
                     if deleted.map_err(&failed)?.rows_affected() > 0 {
                         tx.commit().await.map_err(failed)?;
@@ -243,7 +246,7 @@ macro_rules! rows {
                 /// How many rows of a queue it deleted that a measurement has filled.
                 pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
                     let failed = StoreError::of("clean up");
-                    let clean = query(&Sql::new(&self.names).bench_clean);
+                    let clean = query(&Sql::new(&self.names).bench_clean).persistent(false);
                     let clean = clean.bind(queue.to_owned()).bind(rows);
                     let mut tx = self.writing("clean up").await?;
                     let deleted = clean.execute(&mut *tx).await.map_err(&failed)?;

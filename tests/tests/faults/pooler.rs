@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use outbox::dlq::Filter;
+use outbox::ops::{Operator, PeekOptions, SampleOptions, WhyOptions};
 use outbox::{Outgoing, Publisher};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
@@ -17,6 +19,7 @@ on_postgres!(
     an_app_behind_a_pooler_in_transaction_mode_says_why_it_does_not_start,
     an_app_behind_a_pooler_that_hands_out_sessions_in_turn_does_not_start_either,
     a_service_behind_a_pooler_in_transaction_mode_publishes_and_wakes,
+    an_operator_behind_a_pooler_in_transaction_mode_gets_answers,
 );
 
 const WHY: &str = "go through a pooler in transaction mode: connect to the server itself";
@@ -111,4 +114,47 @@ async fn a_service_behind_a_pooler_in_transaction_mode_publishes_and_wakes(db: &
         assert_eq!(soon("it is woken", probe.start()).await.n, 3 * (1000 + n));
     }
     running.stop().await.unwrap();
+}
+
+/// Of a server on which each session has been used by others, and prepared what they left.
+async fn an_operator_behind_a_pooler_in_transaction_mode_gets_answers(db: &Db) {
+    let Some(pooler) = Pooler::start(db, "transaction").await else { return };
+    let names = db.names.clone().unprepared();
+    let operator = Operator::postgres(pooler.pool(db, 100), names.clone());
+    let (pool, publisher) = (pooler.pool(db, 100), Publisher::new(names));
+    let traffic = async {
+        loop {
+            let mut tx = pool.begin().await.unwrap();
+            publisher.publish(&mut tx, "other", &1).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    };
+    publish(db, "q", [1]).await;
+    let id = db.int("SELECT max(id) FROM outbox").await;
+    let letters = operator.dead_letters();
+    let rounds = async |queue: &str| {
+        for _ in 0..20 {
+            operator.pause(&[queue], None).await.unwrap();
+            operator.paused().await.unwrap();
+            operator.resume(&[queue]).await.unwrap();
+            operator.cancel_timer(queue, "t").await.unwrap();
+            operator.sample(&SampleOptions::default().of([queue])).await.unwrap();
+            operator.peek("q", &PeekOptions::default()).await.unwrap();
+            operator.queues(10).await.unwrap();
+            operator.check(true).await.unwrap();
+            operator.why(id, &WhyOptions::default()).await.unwrap();
+            operator.why(i64::MAX, &WhyOptions::default()).await.unwrap();
+            letters.now().await.unwrap();
+            letters.list(&Filter::default(), None, 10).await.unwrap();
+            letters.partitions().await.unwrap();
+        }
+    };
+    let all = async { tokio::join!(rounds("a"), rounds("b"), rounds("c")) };
+    tokio::select! {
+        never = traffic => never,
+        _ = all => {}
+    }
+    for _ in 0..20 {
+        letters.partition(1).await.unwrap();
+    }
 }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use sqlx::Row as _;
 
+use super::letters::once;
 use super::time::PgTime;
 use super::{PgDesk, query};
 use crate::error::StoreError;
@@ -30,7 +31,7 @@ impl PgDesk {
     pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
         let table = self.names.qualified(self.names.table());
         let mut tx = self.reading("read the last id").await?;
-        let statement = query(&Sql::new(&self.names).given_out).bind(table);
+        let statement = once(&Sql::new(&self.names).given_out).bind(table);
         let row = statement.fetch_one(&mut *tx).await;
         row.and_then(|row| Ok((row.try_get::<PgTime, _>(0)?.0, row.try_get(1)?)))
             .map_err(failed("read the last id"))

@@ -111,6 +111,7 @@ pub(super) async fn indexes(
          JOIN pg_am AS a ON a.oid = c.relam \
          WHERE x.indrelid = to_regclass($1)",
     )
+    .persistent(false)
     .bind(table)
     .fetch_all(connection)
     .await?;

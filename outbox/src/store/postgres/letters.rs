@@ -35,8 +35,10 @@ impl PgDesk {
     }
 
     pub(crate) async fn clock(&self) -> Result<SystemTime> {
-        let now = sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(self.pool()).await;
-        now.map(|PgTime(now)| now).map_err(StoreError::of("ask for the time"))
+        let mut tx = self.reading("ask for the time").await?;
+        let now = sqlx::query_scalar("SELECT clock_timestamp()").persistent(false);
+        let PgTime(now) = now.fetch_one(&mut *tx).await.map_err(failed("ask for the time"))?;
+        Ok(now)
     }
 
     pub(crate) async fn letters(
@@ -72,7 +74,8 @@ impl PgDesk {
     }
 }
 
-/// A statement that no connection keeps.
+/// A statement that no connection keeps. A named one may be there already, or another one, where
+/// a pooler in transaction mode hands out sessions.
 pub(super) fn once(text: &Arc<str>) -> Statement {
     query(text).persistent(false)
 }

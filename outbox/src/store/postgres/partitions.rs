@@ -83,6 +83,7 @@ impl PgDesk {
         let bounds: BTreeSet<_> = bounds.collect();
         let bounds: Vec<_> = bounds.into_iter().collect();
         let counted = sqlx::query_as(AssertSqlSafe(count))
+            .persistent(false)
             .bind(bounds.iter().copied().map(PgTime).collect::<Vec<_>>())
             .fetch_all(&mut *tx)
             .await;
@@ -111,7 +112,8 @@ impl PgDesk {
         action: &'static str,
     ) -> Result<(u64, u64)> {
         let count = self.names.sql_with(COUNT, &[("{table}", table)]);
-        let counted = sqlx::query_as(AssertSqlSafe(count)).fetch_one(connection).await;
+        let counted =
+            sqlx::query_as(AssertSqlSafe(count)).persistent(false).fetch_one(connection).await;
         let counted: (i64, i64) = counted.map_err(failed(action))?;
         Ok((counted.0.unsigned_abs(), counted.1.unsigned_abs()))
     }
@@ -140,11 +142,15 @@ impl PgDesk {
         let lock = self.names.sql_with(LOCK, &[("{table}", &table)]);
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         if self.names.schema().is_none() {
-            let there = sqlx::query(WHERE_THEY_ARE).bind(&table);
+            let there = sqlx::query(WHERE_THEY_ARE).persistent(false).bind(&table);
             there.execute(&mut *tx).await.map_err(&failed)?;
         }
-        let shape: Option<(bool, String)> =
-            sqlx::query_as(SHAPE).bind(&table).fetch_optional(&mut *tx).await.map_err(&failed)?;
+        let shape: Option<(bool, String)> = sqlx::query_as(SHAPE)
+            .persistent(false)
+            .bind(&table)
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(&failed)?;
         let Some((whole, owner)) = shape.map(|(partitioned, owner)| (!partitioned, owner)) else {
             return Err(refused(format!("{table} is no table that can be cut")));
         };
@@ -160,10 +166,11 @@ impl PgDesk {
         let failed = failed(ACTION);
         let table = self.letters_table();
         let texts = async |connection: &mut PgConnection, sql: &'static str| {
-            let texts = sqlx::query_scalar::<_, String>(sql).bind(&table);
+            let texts = sqlx::query_scalar::<_, String>(sql).persistent(false).bind(&table);
             texts.fetch_all(connection).await.map_err(&failed)
         };
         let left = sqlx::query_scalar::<_, String>(include_str!("sql/letters_left_behind.sql"))
+            .persistent(false)
             .bind(&table)
             .bind(self.names.beside_letters());
         let left = left.fetch_all(&mut *connection).await.map_err(&failed)?;
@@ -206,6 +213,7 @@ impl PgDesk {
     async fn take_back(&self, connection: &mut PgConnection, table: &str) -> Result<()> {
         let failed = failed(ACTION);
         let revokes = sqlx::query_scalar::<_, String>(include_str!("sql/letters_revokes.sql"))
+            .persistent(false)
             .bind(table)
             .fetch_all(&mut *connection)
             .await
@@ -223,6 +231,7 @@ impl PgDesk {
         let most = "SELECT coalesce(max(id), 0) + 1 FROM {table}";
         let most = self.names.sql_with(most, &[("{table}", &table)]);
         let most: i64 = sqlx::query_scalar(AssertSqlSafe(most))
+            .persistent(false)
             .fetch_one(&mut *connection)
             .await
             .map_err(&failed)?;
@@ -232,7 +241,8 @@ impl PgDesk {
         let sequence: String = ids.try_get(0).map_err(&failed)?;
         // What whoever inserts may read.
         let next = "SELECT coalesce(pg_sequence_last_value($1::regclass), 0) + 1";
-        let next = sqlx::query_scalar(next).bind(sequence).fetch_one(connection).await;
+        let next =
+            sqlx::query_scalar(next).persistent(false).bind(sequence).fetch_one(connection).await;
         let next: i64 = next.map_err(&failed)?;
         Ok(most.max(next))
     }
@@ -252,11 +262,13 @@ impl PgDesk {
         };
         let months = self.names.sql_with(MONTHS, &[("{default}", &default.table)]);
         let wanted: Vec<(String, String, String)> = sqlx::query_as(AssertSqlSafe(months))
+            .persistent(false)
             .bind(i32::try_from(ahead).unwrap_or(i32::MAX).min(120))
             .fetch_all(&mut *connection)
             .await
             .map_err(&failed)?;
         let columns: Vec<String> = sqlx::query_scalar(COLUMNS)
+            .persistent(false)
             .bind(&table)
             .fetch_all(&mut *connection)
             .await
@@ -269,7 +281,7 @@ impl PgDesk {
             if there.iter().any(|one| one.name == name) {
                 continue;
             }
-            let taken = sqlx::query_scalar(IN_THE_WAY).bind(&month).bind(&table);
+            let taken = sqlx::query_scalar(IN_THE_WAY).persistent(false).bind(&month).bind(&table);
             if taken.fetch_one(&mut *connection).await.map_err(&failed)? {
                 return Err(refused(format!(
                     "{month}, which is no partition of {table}, is in the way: attach or rename it"

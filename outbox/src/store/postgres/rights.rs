@@ -3,7 +3,7 @@
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
-use super::query;
+use super::letters::once;
 use crate::schema::{DLQ, OUTBOX, SchemaMismatch};
 use crate::store::names::TableNames;
 
@@ -55,7 +55,7 @@ pub(super) async fn rights(
         one.tell(&table, why, found);
     }
     let ids = names.sql_with(ID_SEQUENCE, &[("{table}", "$1")]);
-    if let Some(ids) = query(&ids).bind(table).fetch_optional(connection).await?
+    if let Some(ids) = once(&ids).bind(table).fetch_optional(connection).await?
         && !ids.try_get::<bool, _>(2)?
     {
         let (sequence, role): (String, String) = (ids.try_get(0)?, ids.try_get(3)?);
@@ -79,6 +79,7 @@ async fn lacking(
 ) -> Result<Vec<Lacked>, sqlx::Error> {
     let (rights, columns): (Vec<_>, Vec<_>) = needed.iter().copied().unzip();
     let lacked: Vec<(String, Vec<String>, String)> = sqlx::query_as(include_str!("sql/rights.sql"))
+        .persistent(false)
         .bind(table)
         .bind(rights)
         .bind(columns)

@@ -65,7 +65,7 @@ pub(super) async fn validate(
     let readable =
         "SELECT has_table_privilege(to_regclass($1), 'SELECT'), quote_ident(current_user)";
     let (readable, role): (Option<bool>, String) =
-        sqlx::query_as(readable).bind(&table).fetch_one(&mut *connection).await?;
+        sqlx::query_as(readable).persistent(false).bind(&table).fetch_one(&mut *connection).await?;
     match readable {
         None => found.lacks_pauses(Database::Postgres, names),
         Some(false) => found.hides_pauses(&table, &role),
@@ -127,6 +127,7 @@ async fn encoding(
     found: &mut SchemaMismatch,
 ) -> Result<(), sqlx::Error> {
     let encoding: String = sqlx::query_scalar("SELECT current_setting('server_encoding')")
+        .persistent(false)
         .fetch_one(connection)
         .await?;
     if encoding != "UTF8" {
@@ -144,7 +145,7 @@ async fn logged(
     found: &mut SchemaMismatch,
 ) -> Result<(), sqlx::Error> {
     let unlogged = "SELECT relpersistence = 'u' FROM pg_class WHERE oid = to_regclass($1)";
-    if sqlx::query_scalar(unlogged).bind(table).fetch_one(connection).await? {
+    if sqlx::query_scalar(unlogged).persistent(false).bind(table).fetch_one(connection).await? {
         let what = format!("{table} is UNLOGGED: a crash of the server empties it");
         found.add(false, what, format!("ALTER TABLE {table} SET LOGGED;"));
     }
@@ -159,7 +160,7 @@ async fn row_security(
 ) -> Result<(), sqlx::Error> {
     let decides = include_str!("sql/row_security.sql");
     let (decides, role): (bool, String) =
-        sqlx::query_as(decides).bind(table).fetch_one(connection).await?;
+        sqlx::query_as(decides).persistent(false).bind(table).fetch_one(connection).await?;
     if decides {
         let what = format!(
             "row-level security is active on {table} for {role}: rows that its policies hide are \
@@ -178,6 +179,7 @@ async fn is_cut(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx
         "SELECT relkind = 'p' OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) \
          FROM pg_class AS c WHERE oid = to_regclass($1)",
     )
+    .persistent(false)
     .bind(table)
     .fetch_one(connection)
     .await
@@ -204,6 +206,7 @@ async fn columns(
          FROM pg_attribute \
          WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
     )
+    .persistent(false)
     .bind(table)
     .fetch_all(connection)
     .await?;
@@ -334,6 +337,7 @@ async fn checks(connection: &mut PgConnection, table: &str) -> Result<Vec<String
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint \
          WHERE conrelid = to_regclass($1) AND contype = 'c'",
     )
+    .persistent(false)
     .bind(table)
     .fetch_all(connection)
     .await?;
@@ -347,6 +351,7 @@ async fn vacuum_settings(
 ) -> Result<(), sqlx::Error> {
     let options: Option<Vec<String>> =
         sqlx::query_scalar("SELECT reloptions FROM pg_class WHERE oid = to_regclass($1)")
+            .persistent(false)
             .bind(table)
             .fetch_one(connection)
             .await?;

@@ -7,6 +7,7 @@ use sqlx::postgres::PgRow;
 use tokio::time::sleep;
 
 use super::claim::read;
+use super::letters::once;
 use super::time::PgTime;
 use super::{PgDesk, query, sleepers};
 use crate::error::StoreError;
@@ -71,7 +72,7 @@ impl PgDesk {
         lease: Duration,
     ) -> Result<Readers, StoreError> {
         let mut tx = self.reading(ACTION).await?;
-        let statement = query(&Sql::new(&self.names).why_readers)
+        let statement = once(&Sql::new(&self.names).why_readers)
             .bind(queue.to_owned())
             .bind(sleepers::Locks::of(&self.names).of_queue(queue))
             .bind(id)
@@ -151,7 +152,7 @@ impl PgDesk {
     /// Where it cannot be tried, such as on a standby, it can.
     async fn can_be_locked(&self, id: i64) -> Result<bool, StoreError> {
         let mut tx = self.writing(ACTION).await?;
-        let probe = query(&Sql::new(&self.names).why_probe).bind(id);
+        let probe = once(&Sql::new(&self.names).why_probe).bind(id);
         let locked = probe.fetch_optional(&mut *tx).await;
         tx.rollback().await.map_err(failed(ACTION))?;
         match locked {
@@ -167,8 +168,7 @@ impl PgDesk {
 
     async fn holder(&self, transaction: &str) -> Result<Vec<Held>, StoreError> {
         let statement = query(&Sql::new(&self.names).why_holder).bind(transaction.to_owned());
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
-        rows.iter().map(session).collect::<Result<_, _>>().map_err(failed(ACTION))
+        self.read(ACTION, statement, session).await
     }
 
     /// `waiting`: also those who wait for such a lock, and for whom.
@@ -182,8 +182,7 @@ impl PgDesk {
         let statement = query(&Sql::new(&self.names).why_sessions);
         let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
         let statement = statement.bind(table).bind(modes).bind(waiting);
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed(ACTION))?;
-        rows.iter().map(session).collect::<Result<_, _>>().map_err(failed(ACTION))
+        self.read(ACTION, statement, session).await
     }
 
     /// Those that are found now and a moment later.
