@@ -4,7 +4,7 @@ use outbox_tests::db::Db;
 use outbox_tests::probe::free;
 use outbox_tests::{on_both, on_postgres};
 
-use crate::program::{json, run};
+use crate::program::{command, ended, json, run};
 
 on_both!(
     a_queue_is_paused_and_resumed_for_a_running_app,
@@ -13,7 +13,10 @@ on_both!(
     wrong_arguments_are_refused,
 );
 
-on_postgres!(a_hint_that_cannot_be_looked_up_fails_no_pause);
+on_postgres!(
+    a_hint_that_cannot_be_looked_up_fails_no_pause,
+    claims_that_cannot_be_looked_for_fail_no_pause,
+);
 
 async fn a_queue_is_paused_and_resumed_for_a_running_app(db: &Db) {
     let (subscriber, probe) = free("it", "q");
@@ -57,6 +60,26 @@ async fn a_hint_that_cannot_be_looked_up_fails_no_pause(db: &Db) {
     assert!(ran.err.contains("whether the names are right is not known"), "{ran:?}");
     let silent = run(db, &["pause", "orders", "--json"]).await;
     assert!(silent.code == 0 && silent.err.is_empty(), "{silent:?}");
+}
+
+async fn claims_that_cannot_be_looked_for_fail_no_pause(db: &Db) {
+    db.exec(
+        "CREATE VIEW pg_locks AS
+         SELECT * FROM pg_catalog.pg_locks WHERE 1 / (pg_backend_pid() * 0) = 1",
+    )
+    .await;
+    let url = format!("{}?options=-csearch_path%3Dpublic,pg_catalog", db.url);
+    let pause = async |args: &[&str]| {
+        let mut pause = command(db, args);
+        pause.env("DATABASE_URL", &url);
+        ended(pause).await
+    };
+    let ran = pause(&["pause", "orders"]).await;
+    assert!(ran.code == 0 && ran.out.starts_with("orders is paused since 2"), "{ran:?}");
+    assert!(ran.err.contains("the queues are paused; claims that were under way"), "{ran:?}");
+    assert!(ran.err.contains("division by zero"), "{ran:?}");
+    let json = pause(&["pause", "orders", "--json"]).await;
+    assert_eq!((json.code, &json.json()["paused"][0]["was_paused"]), (0, &true.into()), "{json:?}");
 }
 
 async fn all_pauses_are_ended_at_once(db: &Db) {

@@ -5,13 +5,15 @@ use std::time::Duration;
 use sqlx::Row as _;
 use tokio::time::{Instant, sleep};
 
+use super::PgDesk;
+use super::letters::once;
 use super::sleepers::notified;
-use super::{PgDesk, query};
 use crate::error::StoreError;
 use crate::ops::Pause;
 use crate::ops::failed::failed;
 use crate::store::answers::{Columns as _, pause};
 use crate::store::statements;
+use crate::telemetry::TARGET;
 
 /// How long claims that began before a pause are waited for. They take milliseconds; a
 /// backup that reads the table as well takes hours, and claims nothing.
@@ -28,14 +30,21 @@ impl PgDesk {
         queues: &[String],
         note: Option<&str>,
     ) -> Result<Vec<Pause>, StoreError> {
-        let statement = query(&Sql::new(&self.names).pause);
+        let statement = once(&Sql::new(&self.names).pause);
         let statement = statement.bind(queues.to_vec()).bind(note.map(str::to_owned));
         let mut tx = self.writing("pause").await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed("pause"))?;
         tx.commit().await.map_err(failed("pause"))?;
         let paused = rows.iter().map(|row| pause(row, row.flag(3)?)).collect::<Result<_, _>>();
         let paused = paused.map_err(failed("pause"))?;
-        self.outwait_claims().await?;
+        // They are paused by now.
+        if let Err(error) = self.outwait_claims().await {
+            tracing::warn!(
+                target: TARGET, %error,
+                "the queues are paused; claims that were under way could not be looked for, and may \
+                 still take rows"
+            );
+        }
         Ok(paused)
     }
 
@@ -45,19 +54,19 @@ impl PgDesk {
         let end = Instant::now() + PATIENCE;
         let mut left: Option<Vec<String>> = None;
         loop {
-            let look = query(&sql.claims_under_way).bind(table.clone()).bind(left);
-            let rows = look.fetch_all(self.pool()).await.map_err(failed("pause"))?;
-            if rows.is_empty() || Instant::now() >= end {
+            let look = once(&sql.claims_under_way).bind(table.clone()).bind(left);
+            let found = self.read("look for claims", look, |row| row.text(0)).await?;
+            if found.is_empty() || Instant::now() >= end {
                 return Ok(());
             }
-            left = Some(rows.iter().map(|row| row.get(0)).collect());
+            left = Some(found);
             sleep(LOOK).await;
         }
     }
 
     /// Those that were paused.
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
-        let statement = query(&Sql::new(&self.names).resume);
+        let statement = once(&Sql::new(&self.names).resume);
         let statement = statement.bind(queues.to_vec()).bind(notified(&self.names).0);
         let mut tx = self.writing("resume").await?;
         let rows = statement.fetch_all(&mut *tx).await.map_err(failed("resume"))?;
