@@ -1,9 +1,14 @@
 //! A URL of PostgreSQL, looked at before the driver reads it: a password with a `/`, `?` or
 //! `#` in it makes one of another shape, and the driver would tell parts of it.
 
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::config::cause;
+use crate::store::names::variable;
+
+const MODES: &str =
+    "none of `disable`, `allow`, `prefer`, `require`, `verify-ca` and `verify-full`";
+const MODE: [&str; 2] = ["sslmode", "ssl-mode"];
 
 /// No mistake repeats a part of the URL that may be of a password.
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
@@ -15,6 +20,12 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
         return Err("`DATABASE_URL` names several hosts, and the driver knows one; name the one \
              that takes writes"
             .into());
+    }
+    // The driver would go on as if it were not set: without TLS, where the server has none.
+    if !parts.parameters().any(|(name, _)| MODE.contains(&name))
+        && variable("PGSSLMODE").is_some_and(|mode| mode.parse::<PgSslMode>().is_err())
+    {
+        return Err(format!("`PGSSLMODE` is {MODES}"));
     }
     without_unknown(url)
         .parse()
@@ -123,11 +134,9 @@ fn without_unknown(url: &str) -> String {
 /// The parameter of the URL whose value is none. It is read alone: the driver's error, which
 /// does not name it, repeats the value.
 fn wrong_parameter(url: &str) -> Option<String> {
-    const MODES: &str =
-        "none of `disable`, `allow`, `prefer`, `require`, `verify-ca` and `verify-full`";
     const CHECKED: [(&str, &str); 5] = [
-        ("sslmode", MODES),
-        ("ssl-mode", MODES),
+        (MODE[0], MODES),
+        (MODE[1], MODES),
         ("hostaddr", "no IP address"),
         ("port", "no number of a port"),
         ("statement-cache-capacity", "no number"),

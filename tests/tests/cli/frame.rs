@@ -60,6 +60,20 @@ async fn every_error_is_json_when_that_was_asked_for(db: &Db) {
     assert!(run(db, &["--json", "--help"]).await.good().contains("Usage"));
 }
 
+/// The driver drops it, and goes on without TLS where there is none.
+async fn a_mode_of_tls_that_is_none_is_refused_where_it_would_count(db: &Db) {
+    let with = async |mode: &str, parameter: &str| {
+        let mut stats = command(db, &["stats"]);
+        stats.env("PGSSLMODE", mode).env("DATABASE_URL", db.url.clone() + parameter);
+        ended(stats).await
+    };
+    let refused = with("verify_full", "").await;
+    assert!(refused.code == 1 && refused.err.contains("`PGSSLMODE` is none of"), "{refused:?}");
+    assert_eq!(with("", "").await.code, 1);
+    with("Prefer", "").await.good();
+    with("verify_full", "?sslmode=disable").await.good();
+}
+
 async fn a_database_that_is_away_is_told_with_the_reason_and_soon(db: &Db) {
     let away = if db.is_postgres() {
         "postgres://postgres:hunter2@127.0.0.1:1/none".to_owned()
@@ -213,3 +227,5 @@ outbox_tests::on_both!(
     a_program_with_handlers_runs_them_by_the_command_run,
     without_handlers_there_is_nothing_to_run,
 );
+
+outbox_tests::on_postgres!(a_mode_of_tls_that_is_none_is_refused_where_it_would_count);
