@@ -41,6 +41,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             "`OUTBOX_ASYNC_SETTLES` is {text:?}, which is neither `true` nor `false`"
         )),
     }
+    app.assumed = get("DATABASE_URL").is_none();
     app.mistakes = mistakes;
     app
 }

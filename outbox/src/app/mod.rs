@@ -60,6 +60,8 @@ pub(crate) type Hook =
 #[derive(Clone)]
 pub struct App {
     database: Database,
+    /// Nobody has named the database.
+    pub(crate) assumed: bool,
     pub(crate) names: TableNames,
     pub(crate) states: Arc<States>,
     /// `None`: those that the macro registered.
@@ -132,6 +134,7 @@ impl App {
     fn new(database: Database) -> Self {
         Self {
             database,
+            assumed: false,
             names: TableNames::default(),
             states: Arc::new(States::default()),
             only: None,

@@ -7,6 +7,8 @@ use tokio::process::Command;
 
 use crate::program::{ended, run, shop};
 
+const URL: &str = "DATABASE_URL";
+
 /// A busy machine is not what it looks for.
 const PATIENT: [&str; 2] = ["--notification", "30s"];
 
@@ -51,6 +53,28 @@ async fn without_handlers_it_says_where_to_ask(db: &Db) {
     run(db, &[&["doctor", "--strict"][..], &PATIENT].concat()).await.ended(1);
 }
 
+async fn a_database_that_nobody_has_named_is_a_warning(db: &Db) {
+    if db.is_postgres() {
+        return;
+    }
+    let folder = db.url.strip_prefix("sqlite:").unwrap().strip_suffix("test.db").unwrap();
+    let in_folder = async |url: Option<&str>, args: &[&str]| {
+        let mut command = shop(db, args);
+        command.current_dir(folder).env_remove("DATABASE_URL").envs(url.map(|url| (URL, url)));
+        ended(command).await
+    };
+    in_folder(None, &["migrate"]).await.good();
+    in_folder(None, &["doctor"]).await.good();
+    let told = in_folder(None, &["doctor", "--strict"]).await.ended(1);
+    assert!(told.contains("warning (database): `DATABASE_URL` is not set"), "{told}");
+    let report = in_folder(None, &["doctor", "--json"]).await.json();
+    assert_eq!(
+        (&report["warnings"], &report["findings"][0]["check"]),
+        (&json!(1), &json!("database"))
+    );
+    in_folder(Some("sqlite:outbox.db"), &["doctor", "--strict"]).await.good();
+}
+
 async fn a_name_of_a_queue_cannot_command_the_terminal(db: &Db) {
     db.publish("a\u{1b}[2Jb", 1).await;
     let told = ended(doctor(db, &[])).await.good();
@@ -76,6 +100,7 @@ outbox_tests::on_both!(
     what_this_program_cannot_read_keeps_it_from_being_deployed,
     warnings_are_errors_only_when_it_is_strict,
     without_handlers_it_says_where_to_ask,
+    a_database_that_nobody_has_named_is_a_warning,
     a_name_of_a_queue_cannot_command_the_terminal,
     its_limits_are_options,
 );

@@ -94,6 +94,8 @@ type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 #[derive(Clone)]
 pub struct Doctor {
     operator: Operator,
+    /// Nobody has named the database.
+    assumed: bool,
     subscribers: Vec<Subscriber>,
     limits: Limits,
     /// Of each table.
@@ -107,6 +109,7 @@ impl Operator {
     pub fn doctor(&self) -> Doctor {
         Doctor {
             operator: self.clone(),
+            assumed: false,
             subscribers: Vec::new(),
             limits: Limits::default(),
             rows: None,
@@ -122,7 +125,7 @@ impl App {
     /// As [`App::operator`].
     pub fn doctor(&self) -> Result<Doctor> {
         let doctor = self.operator()?.doctor();
-        Ok(Doctor { subscribers: self.subscribers(), ..doctor })
+        Ok(Doctor { assumed: self.assumed, subscribers: self.subscribers(), ..doctor })
     }
 }
 
@@ -165,6 +168,9 @@ impl Doctor {
     pub async fn examine(&self) -> Result<Report> {
         self.operator.reach().await?;
         let mut report = Report::default();
+        if self.assumed {
+            report.add(assumed(), Ok("nobody has named it".into()));
+        }
         match &self.operator.desk {
             #[cfg(feature = "postgres")]
             Desk::Postgres(desk) => postgres::examine(desk, &self.limits, &mut report).await,
@@ -178,6 +184,18 @@ impl Doctor {
         report.findings.sort_by_key(|one| std::cmp::Reverse(one.severity));
         Ok(report)
     }
+}
+
+/// Of a release whose environment was lost, every other check would be of an empty file.
+fn assumed() -> Found {
+    let mut found = Found::by("database");
+    found.warning(
+        "`DATABASE_URL` is not set: what was examined is the SQLite file `outbox.db` in the \
+         current folder",
+        "the database of the program may be another one, of which nothing is known",
+        "set `DATABASE_URL`; if it is this file, to `sqlite:outbox.db`",
+    );
+    found
 }
 
 debug_only!(doctor: Doctor => operator, subscribers, limits);
