@@ -37,6 +37,7 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     reasons.extend(problems(&subscribers, &states));
     if app.database.is_given() {
         misspelt::warn_of_names(&app.names);
+        misspelt::warn_of_settings(app);
     }
     let (names, start) = (app.names.clone(), Start { app, states, subscribers });
     match database {

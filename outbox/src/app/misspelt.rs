@@ -1,5 +1,6 @@
 //! Variables of the environment that are probably meant for us and are not read.
 
+use super::{App, DRAIN_TIMEOUT};
 use crate::store::names::{TableNames, variable};
 
 const READ: [&str; 8] = [
@@ -41,6 +42,40 @@ pub(super) fn warn_of_names(names: &TableNames) {
     }
 }
 
+/// Warns of what is set for an app that was given its pool, which reads none of it.
+pub(super) fn warn_of_settings(app: &App) {
+    for (name, call) in unread(app, variable) {
+        tracing::warn!(
+            target: crate::telemetry::TARGET,
+            "`{name}` is set, and an app that is given its pool does not read it: call `{call}`"
+        );
+    }
+}
+
+/// Variables that say other than what an app does by default, and the calls that would have done
+/// it. Whoever made one means it.
+fn unread(
+    app: &App,
+    get: impl Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let limit = |text: &str| crate::duration::parse(text);
+    let by_default = [
+        ("OUTBOX_DLQ_TABLE", ".dlq(..)", app.names.dlq().is_none()),
+        ("OUTBOX_DRAIN_TIMEOUT", ".drain_timeout(..)", app.drain_timeout == DRAIN_TIMEOUT),
+        ("OUTBOX_QUEUE_GAUGES", ".queue_gauges(..)", app.sample_every.is_none()),
+        ("OUTBOX_ASYNC_SETTLES", ".async_settles(true)", !app.async_settles),
+    ];
+    let unread = by_default.into_iter().filter(move |(name, _, is_default)| {
+        let says_so = |text: String| match *name {
+            "OUTBOX_DRAIN_TIMEOUT" => limit(&text).is_ok_and(|it| it == DRAIN_TIMEOUT),
+            "OUTBOX_ASYNC_SETTLES" => text == "false",
+            _ => false,
+        };
+        *is_default && get(name).is_some_and(|text| !says_so(text))
+    });
+    unread.map(|(name, call, _)| (name, call))
+}
+
 fn unheeded<E>(names: &TableNames, (of, _): (TableNames, E)) -> Option<String> {
     let place = |names: &TableNames| names.qualified(names.table());
     // Whoever has named them means them. The schema `public` is where the path leads most often.
@@ -61,6 +96,7 @@ fn meant(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::Database;
 
     #[test]
     fn a_table_of_the_environment_that_the_app_does_not_read_is_noticed() {
@@ -72,6 +108,24 @@ mod tests {
         assert_eq!(unheeded(&default, within("public")), None);
         assert_eq!(unheeded(&default, within("shop")).as_deref(), Some("\"shop\".\"outbox\""));
         assert_eq!(unheeded(&TableNames::new("jobs").unwrap(), of("events")), None);
+    }
+
+    #[test]
+    fn a_setting_of_the_environment_that_the_app_does_not_read_is_noticed() {
+        let unread = |app: &App, set: &[(&str, &str)]| -> Vec<&str> {
+            let get =
+                |key: &str| set.iter().find(|(name, _)| *name == key).map(|(_, it)| (*it).into());
+            unread(app, get).map(|(name, _)| name).collect()
+        };
+        let (dlq, drain) = (("OUTBOX_DLQ_TABLE", "dead"), ("OUTBOX_DRAIN_TIMEOUT", "60s"));
+        let app = App::new(Database::None);
+        assert_eq!(unread(&app, &[dlq, drain]), [dlq.0, drain.0]);
+        let more = [("OUTBOX_QUEUE_GAUGES", "60s"), ("OUTBOX_ASYNC_SETTLES", "true")];
+        assert_eq!(unread(&app, &more), [more[0].0, more[1].0]);
+        let as_it_is = [("OUTBOX_DRAIN_TIMEOUT", "15s"), ("OUTBOX_ASYNC_SETTLES", "false")];
+        assert_eq!(unread(&app, &as_it_is), [""; 0]);
+        let told = app.dlq("lost").drain_timeout(std::time::Duration::from_secs(5));
+        assert_eq!(unread(&told, &[dlq, drain]), [""; 0]);
     }
 
     #[test]
