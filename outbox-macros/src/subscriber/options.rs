@@ -65,7 +65,16 @@ pub(super) fn example(name: &Ident) -> Option<&'static str> {
     })
 }
 
+/// What others call the tries of a message; the nearest name here, `max_deliveries`, counts claims.
+const TRIES: [&str; 4] = ["max_retries", "max_attempts", "retries", "attempts"];
+
 pub(super) fn unknown(name: &Ident) -> String {
+    if TRIES.iter().any(|tries| name == tries) {
+        return format!(
+            "unknown option `{name}`; how often a message is tried is the strategy's: `retry = \
+             Exponential(initial = \"1s\", max_attempts = 5)`"
+        );
+    }
     suggest::unknown(("option", "options"), &name.to_string(), &OPTIONS.map(|(name, _)| name))
 }
 

@@ -247,7 +247,7 @@ pub(super) fn pool(transactions: usize) -> sqlx::postgres::PgPoolOptions {
 
 /// How many handlers may hold a transaction at once.
 pub(super) fn in_transactions(subscribers: &[Subscriber]) -> usize {
-    let lent = subscribers.iter().filter(|one| one.takes_transaction);
+    let lent = subscribers.iter().filter(|one| one.takes_transaction());
     lent.fold(0, |sum, one| sum.saturating_add(one.options.max_workers))
 }
 

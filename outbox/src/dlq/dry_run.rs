@@ -114,7 +114,7 @@ impl App {
                  `{queue}`"
             ));
         };
-        if !subscriber.takes_transaction {
+        if !subscriber.takes_transaction() {
             return refused(format!(
                 "letter {letter} cannot be tried: the subscriber `{}` ({}) does not take `Tx`, so \
                  what it does could not be undone",

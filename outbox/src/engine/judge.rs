@@ -74,10 +74,12 @@ impl Case<'_> {
     /// The ruling on a run that ended by itself.
     pub(super) fn rule(&self, context: &Context, result: HandlerResult) -> Ruling {
         let delivery = context.delivery();
-        // An ack would commit what the error has left half done.
-        let undone = result.is_err() && delivery.took_transaction();
         let said = delivery.said.get().map(|word| &word.outcome);
-        let said = said.filter(|said| !(undone && **said == Outcome::Ack));
+        // Over an error under `Manual` only; and there an ack would commit what the error has left
+        // half done.
+        let undone = delivery.took_transaction();
+        let counts = |said: &Outcome| self.is_manual() && !(undone && *said == Outcome::Ack);
+        let said = said.filter(|said| result.is_ok() || counts(said));
         let (mut settlement, error) = match result {
             Ok(Outcome::Ack) if self.is_manual() && delivery.is_silent() => {
                 let why = "the handler returned without a word".into();
@@ -104,7 +106,7 @@ impl Case<'_> {
         Ruling { settlement: self.failed(&error), error: Some(error) }
     }
 
-    /// The settlement on a result, and on what was said under `Manual`.
+    /// The settlement on a result, and on what was said before.
     fn judge(&self, result: Result<Outcome, &HandlerError>, said: Option<&Outcome>) -> Settlement {
         match (result, said) {
             (_, Some(said)) => self.outcome(said.clone()),

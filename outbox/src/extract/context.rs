@@ -226,37 +226,46 @@ impl Context {
     ///
     /// This and the three below only leave word; it is written after the
     /// handler returned. The first word counts, also over a later error, but for an ack
-    /// where the handler takes a [`Tx`](crate::Tx): the error rolls that back. They return
-    /// false when a word was already given, and under any other policy, which goes by what
-    /// the handler returns: there an [`Outcome`] says the same.
+    /// where the handler takes a [`Tx`](crate::Tx): the error rolls that back.
+    ///
+    /// Under `NackOnError` and `RejectOnError` an error counts, whatever was said before. Where
+    /// the handler returns none, the first of the three below counts over what it returns, and
+    /// an ack, which is what `Ok` says, is no word.
+    ///
+    /// They return false where the word does not count: one was already given, it is an ack under
+    /// those two policies, or any under `AckFirst`. The last two are told of in the log.
     pub fn ack(&self) -> bool {
         self.say(Outcome::Ack)
     }
 
-    /// Under [`AckPolicy::Manual`](crate::AckPolicy): failed, ask the retry
-    /// strategy.
+    /// Failed, ask the retry strategy; see [`ack`](Self::ack).
     pub fn nack(&self) -> bool {
         self.say(Outcome::Nack)
     }
 
-    /// Under [`AckPolicy::Manual`](crate::AckPolicy): failed for good.
+    /// Failed for good; see [`ack`](Self::ack).
     pub fn reject(&self, reason: impl Into<std::borrow::Cow<'static, str>>) -> bool {
         self.say(Outcome::reject(reason))
     }
 
-    /// Under [`AckPolicy::Manual`](crate::AckPolicy): due again after `delay`,
-    /// no attempt spent.
+    /// Due again after `delay`, no attempt spent; see [`ack`](Self::ack).
     pub fn snooze(&self, delay: Duration) -> bool {
         self.say(Outcome::Snooze(delay))
     }
 
     fn say(&self, outcome: Outcome) -> bool {
         let Common { ack, subscriber, .. } = *self.delivery.common;
-        if ack != AckPolicy::Manual {
+        let deaf = match ack {
+            AckPolicy::AckFirst => Some("under `AckFirst` the message is settled before it"),
+            AckPolicy::Manual => None,
+            // What the handler still does may fail.
+            _ if outcome == Outcome::Ack => Some("an ack does under `ack = Manual` only"),
+            _ => None,
+        };
+        if let Some(why) = deaf {
             warn!(
                 target: TARGET, subscriber, row_id = self.id(),
-                "a handler's word on its delivery counts under `ack = Manual` only: return an \
-                 `Outcome` or an error instead"
+                "a handler's word on its delivery does not count: {why}"
             );
             return false;
         }

@@ -29,7 +29,7 @@ pub(crate) struct Delivery {
     /// What is collected from now on would be lost.
     pub(crate) ended: AtomicBool,
     pub(crate) loan: OnceLock<Arc<Loan>>,
-    /// What was said under `AckPolicy::Manual`; the first word counts.
+    /// What was said on its `Context`; the first word counts.
     pub(crate) said: OnceLock<Word>,
     /// Its handler has returned, and said nothing by what it returned.
     silent: AtomicBool,

@@ -59,7 +59,8 @@ use crate::subscriber::HandlerError;
 ///
 /// A rejection counts as an error of the handler, of kind `extract`: the retry strategy
 /// decides, unless it says by [`OrVerdict`](crate::OrVerdict) or a derived
-/// [`Failure`](macro@crate::Failure) what it means.
+/// [`Failure`](macro@crate::Failure) what it means. A rejection of your own around that of a
+/// [`Tx`](crate::Tx) has it as its source, and puts the message off where that one would.
 ///
 /// One that is made from another hands on what that one says before the start:
 /// ```
@@ -96,7 +97,8 @@ pub trait FromContext: Sized + Send {
     /// Whether this takes the transaction of the run, as [`Tx`](crate::Tx) does; `false` by
     /// default. It has to be `true` of what has a `Tx` inside: the pool of
     /// [`App::from_env`](crate::App::from_env) has a connection for each, and under `AckFirst`,
-    /// where a message is gone before there could be a transaction, the app does not start.
+    /// where a message is gone before there could be a transaction, the app does not start; nor
+    /// does it with a handler of which two parameters take the one that there is.
     const TAKES_TRANSACTION: bool = false;
 
     /// Whether it is the same whichever message it is made from, as [`State`] is, and the

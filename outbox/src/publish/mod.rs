@@ -73,7 +73,8 @@ pub(crate) fn left_out(action: &'static str) -> StoreError {
 /// so does the wake for the subscribers. The tables are those of
 /// [`Publisher::from_env`]; for other tables or for options (headers, delay,
 /// timer) use a [`Publisher`]. The queue is a string, or a [`Queue`] of what is
-/// published.
+/// published. Bytes go by [`Outgoing::raw`], and a handler takes them as `&[u8]` or
+/// [`Bytes`](crate::Bytes): as a value they are a JSON list of numbers.
 ///
 /// # Examples
 /// ```no_run

@@ -74,7 +74,8 @@ debug_only!(message: Outgoing =>
 impl Outgoing {
     /// A value, as JSON. One that does not serialise fails when published. JSON has no
     /// infinity and no NaN: they arrive as `null`. What is nested more than 127 deep is
-    /// published, and no handler can read it.
+    /// published, and no handler can read it. Bytes become a list of numbers: for them take
+    /// [`raw`](Self::raw).
     #[allow(clippy::needless_pass_by_value, reason = "a queue is named by a string of any kind")]
     pub fn new<B: Serialize + ?Sized>(queue: impl QueueFor<B>, body: &B) -> Self {
         let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
@@ -89,7 +90,21 @@ impl Outgoing {
         Self::with(queue.into(), payload, Some(C::CONTENT_TYPE)).content_type(C::CONTENT_TYPE)
     }
 
-    /// Bytes as they are, without a content type unless one is named.
+    /// Bytes as they are, without a content type unless one is named. A handler takes them as
+    /// `&[u8]` or [`Bytes`].
+    ///
+    /// ```no_run
+    /// use outbox::{Outgoing, subscriber};
+    ///
+    /// #[subscriber("files")]
+    /// async fn keep(file: &[u8]) {
+    ///     println!("{} bytes", file.len());
+    /// }
+    ///
+    /// # async fn send(tx: &mut sqlx::PgTransaction<'_>) -> Result<(), outbox::PublishError> {
+    /// Outgoing::raw("files", vec![0x50, 0x4b, 0x03, 0x04]).publish(tx).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn raw(queue: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self::with(queue.into(), Ok(payload.into()), None)
     }

@@ -12,6 +12,8 @@ use crate::subscriber::IntoQueues;
 
 /// A queue whose messages are `T`: publishing and handling another type does not
 /// compile. It stands where values are published to a queue by name, and in `#[subscriber]`.
+/// One of bytes as they are is named by a string: its messages go by [`Outgoing::raw`], and its
+/// handler takes `&[u8]` or [`Bytes`](crate::Bytes).
 ///
 /// # Examples
 /// ```

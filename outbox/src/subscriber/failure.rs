@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::error;
 
-use super::verdict::{Judged, Verdict, verdict_of};
+use super::verdict::{Judged, Said, Verdict, said_by};
 use crate::error::BoxError;
 use crate::message::DecodeError;
 use crate::redacted::debug_only;
@@ -31,6 +31,8 @@ pub struct HandlerError {
     source: Source,
     /// What the error says of itself; the ack policy counts otherwise.
     pub(crate) verdict: Option<Verdict>,
+    /// It comes of a transaction that failed by no fault of the handler.
+    put_off: bool,
 }
 
 impl HandlerError {
@@ -72,12 +74,19 @@ impl HandlerError {
     /// together do not come back together.
     pub(crate) fn put_off(source: impl Into<BoxError>) -> Self {
         let delay = PUT_OFF.mul_f64(0.5 + fastrand::f64());
-        Self { verdict: Some(Verdict::Snooze(delay)), ..Self::new(Self::TRANSACTION, source) }
+        let verdict = Some(Verdict::Snooze(delay));
+        Self { verdict, put_off: true, ..Self::new(Self::TRANSACTION, source) }
     }
 
-    /// Whether it is one of those.
+    /// Whether it is one of those, of whatever kind it has become, and nobody has rejected it.
     pub(crate) fn is_put_off(&self) -> bool {
-        self.kind == Self::TRANSACTION && matches!(self.verdict, Some(Verdict::Snooze(_)))
+        self.put_off && matches!(self.verdict, Some(Verdict::Snooze(_)))
+    }
+
+    /// What one of these says, if this is one that was boxed.
+    pub(super) fn said_in(error: &(dyn Error + 'static)) -> Option<Said> {
+        let Boxed(Self { kind, verdict, put_off, .. }) = error.downcast_ref()?;
+        Some(Said { verdict: (*verdict)?, kind: kind.clone(), put_off: *put_off })
     }
 
     /// The error itself, if it is one of these that was boxed: a layer hands on
@@ -103,9 +112,9 @@ impl HandlerError {
             Ok(known) => return known,
             Err(source) => source,
         };
-        let (verdict, kind) = match verdict_of(&*source) {
-            Some((verdict, kind)) => (Some(verdict), kind),
-            None => (None, kind(&*source)),
+        let (verdict, kind, put_off) = match said_by(&*source) {
+            Some(Said { verdict, kind, put_off }) => (Some(verdict), kind, put_off),
+            None => (None, kind(&*source), false),
         };
         let source = match source.downcast::<Judged>() {
             Ok(judged) => judged.into_inner(),
@@ -113,7 +122,7 @@ impl HandlerError {
         };
         match Self::known(source) {
             Ok(known) => Self { verdict, ..known },
-            Err(source) => Self { kind, source: Source::of(source), verdict },
+            Err(source) => Self { kind, source: Source::of(source), verdict, put_off },
         }
     }
 
@@ -276,6 +285,31 @@ pub(crate) fn storable<'a>(text: impl Into<Cow<'a, str>>, limit: usize) -> Cow<'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::OrVerdict as _;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("no accounts")]
+    struct NoAccounts(#[source] BoxError);
+
+    #[test]
+    fn what_was_put_off_is_so_inside_another_error_until_somebody_rejects_it() {
+        let put_off = || HandlerError::put_off("no connection is free");
+        let marked = || Err::<(), _>(put_off()).or_snooze(Duration::from_secs(60));
+        let rejected = || Err::<(), _>(put_off()).or_reject();
+        let refused = HandlerError::new(HandlerError::TRANSACTION, "a handler takes one `Tx`");
+        let snoozed = Err::<(), _>(refused).or_snooze(Duration::from_secs(60));
+        let cases: [(BoxError, bool); 5] = [
+            (put_off().into(), true),
+            (marked().unwrap_err().into(), true),
+            (NoAccounts(marked().unwrap_err().into()).into(), true),
+            (rejected().unwrap_err().into(), false),
+            (snoozed.unwrap_err().into(), false),
+        ];
+        for (error, is_put_off) in cases {
+            let error = HandlerError::or_kind(HandlerError::EXTRACT, NoAccounts(error));
+            assert_eq!((error.kind(), error.is_put_off()), ("extract", is_put_off), "{error:?}");
+        }
+    }
 
     #[test]
     fn an_error_that_is_called_error_says_whose_it_is() {

@@ -70,8 +70,8 @@ pub struct Subscriber {
     queues: Arc<[String]>,
     handler: Handler,
     checks: Vec<Check>,
-    /// One of its parameters is a `Tx`.
-    pub(crate) takes_transaction: bool,
+    /// How many of its parameters take a `Tx`.
+    transactions: usize,
     /// Its handler is a plain fn.
     pub(crate) blocks: bool,
     /// `None`: the handler decodes by itself, if at all.
@@ -175,7 +175,7 @@ impl Subscriber {
             queues: queues.into_queues().into(),
             handler,
             checks: Vec::new(),
-            takes_transaction: false,
+            transactions: 0,
             blocks: false,
             reads: None,
             publishes: None,
@@ -228,12 +228,17 @@ impl Subscriber {
         self
     }
 
-    /// Has the app checked, before it starts, for what the extractor `X` needs.
+    /// Has the app checked, before it starts, for what the extractor `X` needs: once for each
+    /// that a run makes, because only one of them can take the [`Tx`](crate::Tx).
     #[must_use]
     pub fn requires<X: FromContext>(mut self) -> Self {
         self.checks.push(X::check);
-        self.takes_transaction |= X::TAKES_TRANSACTION;
+        self.transactions += usize::from(X::TAKES_TRANSACTION);
         self
+    }
+
+    pub(crate) fn takes_transaction(&self) -> bool {
+        self.transactions > 0
     }
 
     /// Says that its handler decodes payloads as `T`, so that a
@@ -286,7 +291,8 @@ impl Subscriber {
         self
     }
 
-    /// How often a row may be claimed before it is terminal; no limit by default.
+    /// How often a row may be claimed before it is terminal; no limit by default. Retries are
+    /// claims, too: the strategy says how often a message is tried, and this is to be more.
     #[must_use]
     pub fn max_deliveries(mut self, deliveries: u64) -> Self {
         self.options.max_deliveries = Some(deliveries);

@@ -6,6 +6,10 @@ use std::time::Duration;
 use crate::retry::{Exponential, RetryStrategy};
 
 /// When and how a handler's result becomes the final word on its delivery.
+///
+/// Under `NackOnError` and `RejectOnError` a handler may say [`nack`](crate::Context::nack),
+/// [`reject`](crate::Context::reject) or [`snooze`](crate::Context::snooze) on its
+/// [`Context`](crate::Context), too: that counts unless it returns an error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AckPolicy {

@@ -21,12 +21,19 @@ impl Subscriber {
             }
         }
         let acked_first = self.options.ack == AckPolicy::AckFirst;
-        if self.takes_transaction && acked_first {
+        if self.takes_transaction() && acked_first {
             wrong.push(
                 "it takes `Tx`, but under `AckFirst` its message is gone before it runs, and there \
                  is no transaction to take; remove the parameter or the `ack` policy"
                     .into(),
             );
+        }
+        if self.transactions > 1 {
+            wrong.push(format!(
+                "{} of its parameters take `Tx`, and a run has one transaction, lent once; make them \
+                 one: an extractor of yours that holds the `Tx` for all of them",
+                self.transactions
+            ));
         }
         if self.publishes.is_some() && acked_first {
             wrong.push(

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::failure::kind_of;
+use super::failure::{HandlerError, kind_of};
 use crate::error::BoxError;
 
 /// What an error means for the message that was being handled.
@@ -47,14 +47,24 @@ pub struct KnownFailure(pub fn(&(dyn Error + 'static)) -> Option<(Verdict, &'sta
 
 inventory::collect!(KnownFailure);
 
+/// What an error says of its message.
+#[derive(Clone)]
+pub(super) struct Said {
+    pub(super) verdict: Verdict,
+    /// Of what kind it is.
+    pub(super) kind: Cow<'static, str>,
+    /// It comes of a transaction that the database could not begin or commit.
+    pub(super) put_off: bool,
+}
+
 /// The first word in the chain of an error.
-pub(super) fn verdict_of(error: &(dyn Error + 'static)) -> Option<(Verdict, Cow<'static, str>)> {
+pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
-        let marked = error.downcast_ref::<Mark>().map(|mark| (mark.verdict, mark.kind.clone()));
-        marked.or_else(|| {
+        let marked = error.downcast_ref::<Mark>().map(|mark| mark.said.clone());
+        marked.or_else(|| HandlerError::said_in(error)).or_else(|| {
             let known =
                 inventory::iter::<KnownFailure>().find_map(|KnownFailure(read)| read(error));
-            known.map(|(verdict, kind)| (verdict, kind.into()))
+            known.map(|(verdict, kind)| Said { verdict, kind: kind.into(), put_off: false })
         })
     })
 }
@@ -109,19 +119,24 @@ pub struct Judged(Mark);
 /// another, `anyhow`'s for one, only the sources can be seen.
 struct Mark {
     error: BoxError,
-    verdict: Verdict,
-    kind: Cow<'static, str>,
+    said: Said,
 }
 
 impl Judged {
     fn new<E: Into<BoxError>>(error: E, verdict: Verdict) -> Self {
         let error = match error.into().downcast::<Self>() {
             // Marked once more: the last word counts, of the same error.
-            Ok(judged) => return Self(Mark { verdict, ..judged.0 }),
+            Ok(judged) => {
+                let Mark { error, said } = judged.0;
+                return Self(Mark { error, said: Said { verdict, ..said } });
+            }
             Err(error) => error,
         };
-        let kind = verdict_of(&*error).map_or_else(|| kind_of::<E>(&*error), |(_, kind)| kind);
-        Self(Mark { error, verdict, kind })
+        let said = match said_by(&*error) {
+            Some(said) => Said { verdict, ..said },
+            None => Said { verdict, kind: kind_of::<E>(&*error), put_off: false },
+        };
+        Self(Mark { error, said })
     }
 
     /// The error itself.
@@ -150,7 +165,7 @@ impl Error for Judged {
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the handler said {:?}", self.verdict)
+        write!(f, "the handler said {:?}", self.said.verdict)
     }
 }
 

@@ -1,7 +1,8 @@
 //! A start that cannot succeed is refused, with every reason at once.
 
 use outbox::{
-    AckPolicy, App, Context, FromContext, HandlerError, State, States, Subscriber, Tx, subscriber,
+    AckPolicy, App, Context, Error, FromContext, HandlerError, State, States, Subscriber, Tx,
+    subscriber,
 };
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
@@ -23,7 +24,10 @@ on_both!(
     an_extractor_around_a_transaction_is_checked_as_the_transaction_is,
 );
 
-on_postgres!(a_pool_too_small_for_the_handlers_with_transactions_is_told_of);
+on_postgres!(
+    a_pool_too_small_for_the_handlers_with_transactions_is_told_of,
+    a_second_parameter_that_takes_the_transaction_is_refused,
+);
 
 async fn refusal(app: &App) -> String {
     app.start().await.expect_err("the start is refused").to_string()
@@ -215,6 +219,20 @@ async fn an_extractor_around_a_transaction_is_checked_as_the_transaction_is(db: 
     let text = refusal(&db.app().only(acked_first)).await;
     assert_eq!(text.matches("it takes `Tx`, but under `AckFirst`").count(), 3, "{text}");
     db.app().only(there).start().await.unwrap().stop().await.unwrap();
+}
+
+#[subscriber("twice")]
+async fn twice(_: u64, _: Accounts<sqlx::Postgres>, _: Option<Tx<sqlx::Postgres>>) {}
+
+async fn a_second_parameter_that_takes_the_transaction_is_refused(db: &Db) {
+    let Err(Error::Launch(reasons)) = db.app().only([twice::subscriber()]).start().await else {
+        panic!("it started")
+    };
+    let [reason] = &reasons[..] else { panic!("{reasons:?}") };
+    assert!(
+        reason.contains("subscriber `twice`") && reason.contains("an extractor of yours"),
+        "{reason}"
+    );
 }
 
 async fn a_pool_too_small_for_the_handlers_with_transactions_is_told_of(db: &Db) {

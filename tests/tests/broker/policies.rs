@@ -111,11 +111,77 @@ async fn manual_an_outcome_is_a_word_and_so_is_that_of_a_layer() {
     assert_eq!(ending, Ending::Terminal(FailureReason::RetryTerminal));
 }
 
+const ON_ERROR: [AckPolicy; 2] = [AckPolicy::NackOnError, AckPolicy::RejectOnError];
+
 #[tokio::test]
-async fn words_mean_nothing_under_the_other_policies() {
+async fn on_error_a_word_counts_where_the_handler_returns_none() {
+    type Says = fn(&Context) -> bool;
+    let cases: [(Says, Ending); 3] = [
+        (Context::nack, Ending::Retried(SECOND)),
+        (|context| context.reject("no"), Ending::Terminal(FailureReason::Rejected)),
+        (|context| context.snooze(3 * SECOND), Ending::Snoozed(3 * SECOND)),
+    ];
+    for policy in ON_ERROR {
+        for (says, expected) in &cases {
+            for returned in [Outcome::Ack, Outcome::Snooze(9 * SECOND)] {
+                let says = *says;
+                let subscriber = manual(move |context| {
+                    assert!(says(context));
+                    assert!(!context.reject("more"), "the first word counts");
+                    Ok(returned.clone())
+                });
+                assert_eq!(first_ending(subscriber.ack(policy)).await.1, *expected);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn on_error_an_error_or_a_panic_counts_over_a_word() {
+    for (policy, expected) in ON_ERROR
+        .into_iter()
+        .zip([Ending::Retried(SECOND), Ending::Terminal(FailureReason::Rejected)])
+    {
+        for panics in [false, true] {
+            let subscriber = manual(move |context| {
+                assert!(context.snooze(9 * SECOND));
+                assert!(!panics, "asked to");
+                Err("too late")
+            });
+            assert_eq!(first_ending(subscriber.ack(policy)).await.1, expected);
+        }
+    }
+}
+
+/// The handler may still fail.
+#[tokio::test]
+async fn on_error_an_ack_is_no_word() {
+    for policy in ON_ERROR {
+        let subscriber = manual(|context| {
+            assert!(!context.ack(), "it would be acked whatever it returns");
+            Ok(Outcome::Snooze(SECOND))
+        });
+        assert_eq!(first_ending(subscriber.ack(policy)).await.1, Ending::Snoozed(SECOND));
+    }
+}
+
+#[tokio::test]
+async fn on_error_a_word_on_one_message_of_a_batch_is_of_that_one() {
+    let subscriber = Subscriber::batches("it", "q", 3, |batch: Vec<Context>| async move {
+        assert!(batch[1].reject("no"));
+    });
+    let broker = TestBroker::with([subscriber]);
+    broker.publish_batch((1..=3).map(|n| outbox::Outgoing::new("q", &n))).await.unwrap();
+    let letter = only_letter(&broker);
+    assert_eq!((&letter.payload[..], letter.note.as_deref()), (&b"2"[..], Some("no")));
+    assert!(broker.rows().is_empty());
+}
+
+#[tokio::test]
+async fn ack_first_hears_no_word() {
     let subscriber = manual(|context| {
         assert!(!context.reject("no"), "it would wait for a letter");
         Ok(Outcome::Ack)
     });
-    assert_eq!(first_ending(subscriber.ack(AckPolicy::NackOnError)).await.1, Ending::Acked);
+    assert_eq!(first_ending(subscriber.ack(AckPolicy::AckFirst)).await.1, Ending::Acked);
 }

@@ -250,3 +250,33 @@ async fn an_error_of_another_kind_says_what_it_said_before() {
         assert_eq!(first_ending(it(new).retry(NoRetry)).await.1, expected);
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("of tenant 7")]
+struct OfTenant(#[source] outbox::BoxError);
+
+/// A layer makes an error of its own of what it got, and keeps the kind or takes that which it
+/// finds.
+#[tokio::test]
+async fn an_error_inside_another_says_what_it_said_before() {
+    type Names = fn(HandlerError) -> HandlerError;
+    let names: [Names; 2] = [
+        |error| HandlerError::new(error.kind().to_owned(), OfTenant(error.into())),
+        |error| OfTenant(error.into()).into(),
+    ];
+    type Fails = fn() -> Result<(), HandlerError>;
+    let fails: [(Fails, Ending); 3] = [
+        (|| Err(MailError::Address("x").into()), Ending::Terminal(FailureReason::Rejected)),
+        (|| Ok(number("x").map(drop).or_snooze(60 * SECOND)?), Ending::Snoozed(60 * SECOND)),
+        (|| Ok(number("x").map(drop)?), Ending::Retried(SECOND)),
+    ];
+    for named in names {
+        for (fails, expected) in &fails {
+            let layer = move |ctx: outbox::Context, next: outbox::Next| async move {
+                next.run(ctx).await.map_err(named)
+            };
+            let within = it(*fails).retry(Constant::new(SECOND)).layer(layer);
+            assert_eq!(first_ending(within).await.1, *expected);
+        }
+    }
+}

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use outbox::testing::{Ending, TestBroker};
 use outbox::{
-    AckPolicy, Error, HandlerError, Outgoing, Published, Publisher, State, TimerConflict, Tx,
-    subscriber,
+    AckPolicy, Context, Error, FromContext, HandlerError, Outgoing, Published, Publisher, State,
+    TimerConflict, Tx, subscriber,
 };
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 
@@ -229,6 +229,43 @@ async fn a_transaction_in_an_option_that_cannot_begin_puts_the_message_off() {
     let ending = broker.calls("careless")[1].ending.clone();
     assert!(matches!(ending, Ending::Snoozed(_)), "{ending:?}");
     assert_eq!((broker.rows().len(), broker.rows()[0].attempts_count), (1, 0));
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no accounts")]
+struct NoAccounts(#[source] outbox::BoxError);
+
+struct Accounts(#[allow(dead_code, reason = "it is held")] Tx<sqlx::Sqlite>);
+
+impl FromContext for Accounts {
+    type Rejection = NoAccounts;
+    const TAKES_TRANSACTION: bool = true;
+
+    async fn from_context(ctx: &Context) -> Result<Self, NoAccounts> {
+        Tx::from_context(ctx).await.map(Self).map_err(|error| NoAccounts(error.into()))
+    }
+}
+
+#[subscriber("accounts", retry = NoRetry)]
+async fn in_accounts(_: i64, _: Accounts) {}
+
+#[subscriber("accounts", retry = NoRetry)]
+async fn perhaps_in_accounts(_: i64, _: Option<Accounts>) {}
+
+/// Its rejection is one of its own, and says what that of the transaction says.
+#[tokio::test]
+async fn a_transaction_in_an_extractor_that_cannot_begin_puts_the_message_off() {
+    for one in [in_accounts::subscriber(), perhaps_in_accounts::subscriber()] {
+        let (pool, name) = (pool().await, one.name());
+        let broker = TestBroker::with([one]).transactions(pool.clone());
+        broker.publish("accounts", &7).await.unwrap();
+        assert!(broker.rows().is_empty(), "it is handled");
+        pool.close().await;
+        broker.publish("accounts", &8).await.unwrap();
+        let ending = broker.calls(name)[1].ending.clone();
+        assert!(matches!(ending, Ending::Snoozed(_)), "{name}: {ending:?}");
+        assert_eq!((broker.rows().len(), broker.rows()[0].attempts_count), (1, 0));
+    }
 }
 
 #[subscriber("copies")]

@@ -88,7 +88,11 @@ impl Reading<'_> {
     fn unknown(&mut self, param: &Ident) {
         let names: Vec<_> = self.params().map(|&(name, _)| name).collect();
         let kind = format!("parameter of `{}`:", self.strategy.name);
-        let message = suggest::unknown((&kind, "parameters"), &param.to_string(), &names);
+        let message = if param == "max_retries" || param == "retries" {
+            format!("unknown {kind} `{param}`; did you mean `max_attempts`, all runs counted?")
+        } else {
+            suggest::unknown((&kind, "parameters"), &param.to_string(), &names)
+        };
         self.errors.at(param, message);
     }
 
