@@ -25,6 +25,7 @@ pub(crate) fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N
 /// others, whose ids grow in the order given. A statement locks the rows of live ones, and the
 /// names of new ones, one after the other: of two that have some in common, in orders of their own,
 /// each would wait for the other.
+#[cfg(any(feature = "postgres", test))]
 pub(crate) fn in_lock_order<'a, T: Copy>(
     messages: &mut [T],
     named: impl Fn(&T) -> (&'a str, Option<&'a str>),
