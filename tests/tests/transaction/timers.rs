@@ -122,6 +122,7 @@ async fn a_returned_timer_that_a_trigger_leaves_out_undoes_the_ack(db: &Db) {
 async fn a_returned_timer_whose_name_has_become_free_meanwhile_is_written(db: &Db) {
     db.exec(
         "CREATE SEQUENCE tries;
+         GRANT USAGE ON SEQUENCE tries TO PUBLIC;
          CREATE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              IF NEW.queue = 'poison' AND nextval('tries') = 1 THEN RETURN NULL; END IF;
              RETURN NEW; END $$;
