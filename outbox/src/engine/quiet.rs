@@ -216,8 +216,8 @@ pub(super) async fn mark<S: Store>(
         match answer {
             Some(Tried::Landed) => return alone.map_or(Marked::Unknown, Marked::Alone),
             Some(Tried::Lost) => return Marked::Lost,
-            Some(Tried::Failed(failed, perhaps_done)) => {
-                unanswered |= perhaps_done;
+            Some(Tried::Failed(failed)) => {
+                unanswered |= failed.perhaps_done;
                 if !failed.transient {
                     return Marked::Unknown;
                 }
@@ -251,8 +251,7 @@ enum Tried {
     /// Somebody else has the row locked.
     Locked,
     Lost,
-    /// And whether it may have landed.
-    Failed(StoreError, bool),
+    Failed(StoreError),
 }
 
 async fn try_to_mark<S: Store>(store: &S, lease: Lease, marked: Lease) -> Tried {
@@ -262,12 +261,10 @@ async fn try_to_mark<S: Store>(store: &S, lease: Lease, marked: Lease) -> Tried 
         Ok(_) => match store.held(&[lease, marked]).await {
             Ok(held) if held.contains(&true) => Tried::Locked,
             Ok(_) => Tried::Lost,
-            Err(failed) => Tried::Failed(failed, false),
+            // Nothing was to be done by that.
+            Err(failed) => Tried::Failed(StoreError { perhaps_done: false, ..failed }),
         },
-        Err(failed) => {
-            let perhaps_done = failed.perhaps_done;
-            Tried::Failed(failed, perhaps_done)
-        }
+        Err(failed) => Tried::Failed(failed),
     }
 }
 

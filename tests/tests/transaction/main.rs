@@ -16,6 +16,7 @@ mod turns;
 use std::time::Duration;
 
 use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -26,6 +27,14 @@ async fn with_domain(db: &Db) {
 
 async fn done(db: &Db) -> i64 {
     db.int("SELECT count(*) FROM done").await
+}
+
+/// Waits until all of the queue `q` are settled for good.
+async fn settled(db: &Db) {
+    eventually("all are settled", async || {
+        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
+    })
+    .await;
 }
 
 /// Messages that handlers published, in a queue that nobody reads.

@@ -62,10 +62,7 @@ async fn is_acked(db: &Db, subscriber: Subscriber) {
     db.send_all([1, 2].map(|n| Outgoing::new("q", &n))).await;
     let running = db.app().only([subscriber]).start().await.unwrap();
     goes_on(db, first).await;
-    eventually("all is acked", async || {
-        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
-    })
-    .await;
+    settled(db).await;
     running.stop().await.unwrap();
     let late = "SELECT count(*) FROM outbox WHERE next_attempt_at > now() + interval '40 s'";
     assert_eq!((db.int(late).await, db.letters().await), (2, 0));

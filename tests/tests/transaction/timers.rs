@@ -107,10 +107,7 @@ async fn a_returned_timer_that_a_trigger_leaves_out_undoes_the_ack(db: &Db) {
     for sent in [(1, false), (2, false), (2, true), (3, false), (4, true)] {
         db.send(Outgoing::new("q", &sent)).await;
     }
-    eventually("all are settled", async || {
-        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
-    })
-    .await;
+    settled(db).await;
     running.stop().await.unwrap();
     let why = db.texts("SELECT last_exception FROM outbox_dlq ORDER BY id").await;
     assert_eq!(why.len(), 2, "{why:?}");
@@ -134,10 +131,7 @@ async fn a_returned_timer_whose_name_has_become_free_meanwhile_is_written(db: &D
         Subscriber::new("q", "q", returns_on_postgres).requires::<Tx<sqlx::Postgres>>();
     let running = db.app().only([subscriber.retry(NoRetry)]).start().await.unwrap();
     db.send(Outgoing::new("q", &(1, false))).await;
-    eventually("it is settled", async || {
-        db.int("SELECT count(*) FROM outbox WHERE queue = 'q'").await == 0
-    })
-    .await;
+    settled(db).await;
     running.stop().await.unwrap();
     let timers = "SELECT count(*) FROM outbox WHERE queue = 'poison' AND timer_id = 't1'";
     assert_eq!((db.int(timers).await, db.letters().await), (1, 0));

@@ -4,9 +4,8 @@ use std::time::SystemTime;
 
 use sqlx::Row as _;
 
-use super::letters::once;
 use super::time::PgTime;
-use super::{PgDesk, query};
+use super::{PgDesk, once, query};
 use crate::error::StoreError;
 use crate::ops::Counted;
 use crate::ops::failed::failed;

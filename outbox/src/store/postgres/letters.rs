@@ -3,13 +3,12 @@
 //! The statements are planned for the parameters they have, each time: what is good for
 //! one filter is not for another.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use sqlx::{Executor as _, Row as _};
 
 use super::time::PgTime;
-use super::{PgDesk, Statement, query};
+use super::{PgDesk, Statement, once};
 use crate::dlq::{Filter, Letter, LetterPosition, Status, narrowed};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
@@ -72,10 +71,4 @@ impl PgDesk {
         }
         Ok(again)
     }
-}
-
-/// A statement that no connection keeps. A named one may be there already, or another one, where
-/// a pooler in transaction mode hands out sessions.
-pub(super) fn once(text: &Arc<str>) -> Statement {
-    query(text).persistent(false)
 }

@@ -6,10 +6,9 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Postgres, Row as _, Transaction};
 use tokio::time::sleep;
 
-use super::PgDesk;
-use super::letters::once;
 use super::sleepers::notified;
 use super::time::PgTime;
+use super::{PgDesk, once};
 use crate::dlq::sealed::Moved;
 use crate::dlq::{Filter, LetterPosition, Put, replays};
 use crate::error::{StoreError, has_code};

@@ -269,3 +269,9 @@ type Statement = Query<'static, Postgres, PgArguments>;
 fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
+
+/// A statement that no connection keeps. A named one may be there already, or another one, where
+/// a pooler in transaction mode hands out sessions.
+fn once(text: &Arc<str>) -> Statement {
+    query(text).persistent(false)
+}

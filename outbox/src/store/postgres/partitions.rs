@@ -6,11 +6,10 @@ use std::time::SystemTime;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
-use super::PgDesk;
-use super::letters::once;
 use super::rights::ID_SEQUENCE;
 use super::schema::WHERE_THEY_ARE;
 use super::time::PgTime;
+use super::{PgDesk, once};
 use crate::dlq::{CUT, DROP, Dropped, Partition, Partitioned};
 use crate::error::StoreError;
 use crate::ops::failed::failed;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use sqlx::Row as _;
 use tokio::time::{Instant, sleep};
 
-use super::PgDesk;
-use super::letters::once;
 use super::sleepers::notified;
+use super::{PgDesk, once};
 use crate::error::StoreError;
 use crate::ops::Pause;
 use crate::ops::failed::failed;

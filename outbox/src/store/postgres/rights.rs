@@ -3,7 +3,7 @@
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
-use super::letters::once;
+use super::once;
 use crate::schema::{DLQ, OUTBOX, SchemaMismatch};
 use crate::store::names::TableNames;
 

@@ -7,9 +7,8 @@ use sqlx::postgres::PgRow;
 use tokio::time::sleep;
 
 use super::claim::read;
-use super::letters::once;
 use super::time::PgTime;
-use super::{PgDesk, query, sleepers};
+use super::{PgDesk, once, query, sleepers};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
 use crate::ops::failed::failed;
