@@ -201,9 +201,9 @@ pub(super) async fn mark<S: Store>(
 ) -> Marked {
     let (begun, mut backoff) = (Instant::now(), Backoff::of_errors());
     let (mut unanswered, mut alone) = (false, Some(alone));
-    let mut tries = FuturesUnordered::new();
+    let (mut tries, mut silent) = (FuturesUnordered::new(), true);
     loop {
-        if tries.len() < TRIES {
+        if tries.is_empty() || silent && tries.len() < TRIES {
             tries.push(try_to_mark(store, lease, marked));
         }
         let now = Instant::now();
@@ -212,7 +212,7 @@ pub(super) async fn mark<S: Store>(
             until = until.min(begun + LOCKED);
         }
         let answer = timeout_at(until, tries.next()).await.ok().flatten();
-        let silent = answer.is_none();
+        silent = answer.is_none();
         match answer {
             Some(Tried::Landed) => return alone.map_or(Marked::Unknown, Marked::Alone),
             Some(Tried::Lost) => return Marked::Lost,

@@ -104,6 +104,25 @@ async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
     }
 }
 
+/// As others would, it waits for the lock for two seconds, whenever the database answers.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_is_locked_from_the_first_try_on_runs_beside_others() {
+    for slow in [0, 30, 150, 700] {
+        let store = holding(1).await;
+        let mut job = claimed_suspect(&store).await;
+        job.deadline = Instant::now() + HOUR;
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.locked.store(job.claimed.row.id, Ordering::SeqCst);
+        shared.store.asked.slow.store(slow, Ordering::SeqCst);
+        let (reader, begun) = (reader(&shared, "q", &Arc::default()), Instant::now());
+        let settled = deliver(&shared, &reader, smallvec::smallvec![job], begun, None).await;
+        assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+        settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+        assert_eq!(store.rows().len(), 0, "it ran");
+    }
+}
+
 /// Nobody waits for what it is marked as, but its worker: the first try may have landed.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_other_and_no_stop() {
