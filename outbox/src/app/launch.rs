@@ -145,6 +145,14 @@ impl Database {
         }
     }
 
+    pub(super) fn is_sqlite(&self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => true,
+            _ => false,
+        }
+    }
+
     /// Where handlers' transactions come from.
     fn lender(&self) -> Option<Lender> {
         match self {
@@ -219,7 +227,9 @@ async fn prepare<S: Store>(
     let found = loop {
         match store.validate(false).await {
             Ok(found) => break found,
-            Err(error) if error.transient && Instant::now() < give_up => sleep(AGAIN).await,
+            Err(error) if error.transient && reasons.is_empty() && Instant::now() < give_up => {
+                sleep(AGAIN).await;
+            }
             Err(error) => return Err(refused(reasons, error)),
         }
     };

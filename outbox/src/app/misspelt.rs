@@ -1,6 +1,8 @@
 //! Variables of the environment that are probably meant for us and are not read.
 
 use super::{App, DRAIN_TIMEOUT};
+#[cfg(feature = "postgres")]
+use crate::store::names::Notify;
 use crate::store::names::{TableNames, variable};
 
 const READ: [&str; 8] = [
@@ -13,6 +15,8 @@ const READ: [&str; 8] = [
     "OUTBOX_QUEUE_GAUGES",
     "OUTBOX_ASYNC_SETTLES",
 ];
+#[cfg(feature = "postgres")]
+const NAMED: &str = ".names(TableNames::from_env()?)";
 /// Letters that may be wrong.
 const EDITS: usize = 2;
 
@@ -59,16 +63,24 @@ fn unread(
     get: impl Fn(&str) -> Option<String>,
 ) -> impl Iterator<Item = (&'static str, &'static str)> {
     let limit = |text: &str| crate::duration::parse(text);
+    let (names, is_server) = (&app.names, !app.database.is_sqlite());
+    let gauges = cfg!(feature = "metrics") && app.sample_every.is_none();
     let by_default = [
-        ("OUTBOX_DLQ_TABLE", ".dlq(..)", app.names.dlq().is_none()),
+        ("OUTBOX_DLQ_TABLE", ".dlq(..)", names.dlq().is_none()),
         ("OUTBOX_DRAIN_TIMEOUT", ".drain_timeout(..)", app.drain_timeout == DRAIN_TIMEOUT),
-        ("OUTBOX_QUEUE_GAUGES", ".queue_gauges(..)", app.sample_every.is_none()),
-        ("OUTBOX_ASYNC_SETTLES", ".async_settles(true)", !app.async_settles),
+        ("OUTBOX_QUEUE_GAUGES", ".queue_gauges(..)", gauges),
+        ("OUTBOX_ASYNC_SETTLES", ".async_settles(true)", is_server && !app.async_settles),
+        #[cfg(feature = "postgres")]
+        ("OUTBOX_NOTIFY", NAMED, is_server && names.notify() == Notify::Asleep),
+        #[cfg(feature = "postgres")]
+        ("OUTBOX_PREPARED", NAMED, is_server && names.is_prepared()),
     ];
     let unread = by_default.into_iter().filter(move |(name, _, is_default)| {
         let says_so = |text: String| match *name {
             "OUTBOX_DRAIN_TIMEOUT" => limit(&text).is_ok_and(|it| it == DRAIN_TIMEOUT),
             "OUTBOX_ASYNC_SETTLES" => text == "false",
+            "OUTBOX_NOTIFY" => text == "asleep",
+            "OUTBOX_PREPARED" => text == "true",
             _ => false,
         };
         *is_default && get(name).is_some_and(|text| !says_so(text))
@@ -120,12 +132,27 @@ mod tests {
         let (dlq, drain) = (("OUTBOX_DLQ_TABLE", "dead"), ("OUTBOX_DRAIN_TIMEOUT", "60s"));
         let app = App::new(Database::None);
         assert_eq!(unread(&app, &[dlq, drain]), [dlq.0, drain.0]);
-        let more = [("OUTBOX_QUEUE_GAUGES", "60s"), ("OUTBOX_ASYNC_SETTLES", "true")];
-        assert_eq!(unread(&app, &more), [more[0].0, more[1].0]);
-        let as_it_is = [("OUTBOX_DRAIN_TIMEOUT", "15s"), ("OUTBOX_ASYNC_SETTLES", "false")];
+        let gauges = [("OUTBOX_QUEUE_GAUGES", "60s")];
+        assert_eq!(unread(&app, &gauges).len(), usize::from(cfg!(feature = "metrics")));
+        let as_it_is = [
+            ("OUTBOX_DRAIN_TIMEOUT", "15s"),
+            ("OUTBOX_ASYNC_SETTLES", "false"),
+            ("OUTBOX_NOTIFY", "asleep"),
+            ("OUTBOX_PREPARED", "true"),
+        ];
         assert_eq!(unread(&app, &as_it_is), [""; 0]);
+        let async_settles = [("OUTBOX_ASYNC_SETTLES", "true")];
+        assert_eq!(unread(&app, &async_settles), [async_settles[0].0]);
         let told = app.dlq("lost").drain_timeout(std::time::Duration::from_secs(5));
         assert_eq!(unread(&told, &[dlq, drain]), [""; 0]);
+        #[cfg(feature = "postgres")]
+        {
+            let publishes = [("OUTBOX_NOTIFY", "always"), ("OUTBOX_PREPARED", "false")];
+            let app = || App::new(Database::None);
+            assert_eq!(unread(&app(), &publishes), publishes.map(|(name, _)| name));
+            let told = TableNames::default().always_notify().unprepared();
+            assert_eq!(unread(&app().names(told), &publishes), [""; 0]);
+        }
     }
 
     #[test]

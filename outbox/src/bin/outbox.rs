@@ -12,11 +12,11 @@ use tracing_subscriber::EnvFilter;
 #[tokio::main]
 async fn main() -> ExitCode {
     // The line that says what was done with which letters is for whoever asks for a log; a
-    // variable that is missing or misspelt is told to all but scripts.
+    // variable that is missing or misspelt is told to all but scripts, which are told what failed.
     let filter = if std::env::var_os("RUST_LOG").is_some() {
         EnvFilter::from_default_env()
     } else if std::env::args_os().any(|one| one == "--json") {
-        EnvFilter::new("off")
+        EnvFilter::new("outbox=error")
     } else {
         EnvFilter::new("outbox=warn")
     };

@@ -124,8 +124,8 @@ fn tell_put_off(reader: &Reader, rulings: &[Ruling]) {
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), error = %error,
             rows = 1 + put_off.count(),
-            "a transaction did not begin or did not commit; its messages come back in a second, \
-             no attempt spent"
+            "a transaction did not begin or did not commit; its messages come back, no attempt \
+             spent"
         );
     }
 }

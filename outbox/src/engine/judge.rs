@@ -74,7 +74,13 @@ impl Case<'_> {
     /// The ruling on a run that ended by itself.
     pub(super) fn rule(&self, context: &Context, result: HandlerResult) -> Ruling {
         let delivery = context.delivery();
-        let said = delivery.said.get().map(|word| &word.outcome);
+        let word = delivery.said.get();
+        let is_layers = word.is_some_and(|word| !word.within && word.outcome != Outcome::Ack);
+        if is_layers && result.is_ok() && context.work().stage() == Stage::Acked {
+            // What the handler wrote for it is not to commit.
+            context.work().enter(Stage::Overruled);
+        }
+        let said = word.map(|word| &word.outcome);
         // Over an error under `Manual` only; and there an ack would commit what the error has left
         // half done.
         let undone = delivery.took_transaction();

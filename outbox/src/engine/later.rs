@@ -56,9 +56,11 @@ impl Later {
 
     /// Who has so many bytes of them takes no others on. There may be as many as the process had
     /// in hand when somebody locked them: while they wait, what others handle is to be written.
+    /// But what sets a timer that somebody holds comes of rows that are free, and never ends.
     pub(super) fn is_full(&self) -> bool {
         let bytes = |one: &Settling| size_of::<Settling>() + one.bytes();
         self.waiting.iter().map(bytes).sum::<usize>() >= CLAIM_BYTES
+            || self.waiting.iter().filter(|one| one.sets_timers()).count() >= BATCH
     }
 
     pub(super) fn add(&mut self, locked: Vec<Settling>) {

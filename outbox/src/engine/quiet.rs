@@ -190,7 +190,8 @@ pub(super) enum Marked {
 ///
 /// A try without an answer is repeated, on another connection beside it: the first may be dead,
 /// or all may be slow. If one had landed unnoticed, the row would be found guilty later without
-/// having been started. Nobody else waits for that.
+/// having been started. Nobody else waits for that: where every statement takes seconds, nothing
+/// runs alone.
 pub(super) async fn mark<S: Store>(
     store: &S,
     lease: Lease,
@@ -209,7 +210,9 @@ pub(super) async fn mark<S: Store>(
         let now = Instant::now();
         let mut until = now + deadline.saturating_duration_since(now) / 4;
         if alone.is_some() {
-            until = until.min(begun + LOCKED);
+            // In time for another one to have an answer.
+            let halfway = begun + LOCKED / 2;
+            until = until.min(if now < halfway { halfway } else { begun + LOCKED });
         }
         let answer = timeout_at(until, tries.next()).await.ok().flatten();
         silent = answer.is_none();
@@ -234,11 +237,11 @@ pub(super) async fn mark<S: Store>(
         if Instant::now() + SHORTEST >= deadline {
             return Marked::Unknown;
         }
-        if silent {
+        if silent || !tries.is_empty() {
             continue;
         }
         let rest = sleep(backoff.after(true));
-        if unknown {
+        if unanswered {
             rest.await;
         } else {
             stop.run_until_cancelled(rest).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::apart::behind_others;
+use super::apart::Held;
 use super::closing::Written;
 use super::later::{Later, settle_rest};
 use super::results::Results;
@@ -45,11 +45,11 @@ pub(super) async fn settle_some<S: Store>(
     for one in lost {
         one.close(Written::Lost, false);
     }
-    let mut landed = 0;
+    let (mut landed, mut held) = (0, Held::default());
     // What publishes comes last: its timers may wait for other people's transactions.
     let publishing = apart(publishing, Settling::timers);
     for group in [acks, retries, deaths, releases, condemned].into_iter().chain(publishing) {
-        let group = behind_others(group, later);
+        let group = held.behind(group, later);
         if !group.is_empty() {
             landed += write(store, group, later).await;
         }

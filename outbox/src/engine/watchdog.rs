@@ -43,12 +43,13 @@ impl Watchdog {
             let mut own: Option<(runtime::Runtime, S)> = None;
             let mut late = false;
             while !stopped.is_cancelled() {
-                let parked = Instant::now();
-                park_timeout(beat);
+                let moment = beat / 4;
+                let (parked, rest) = (Instant::now(), if late { moment } else { beat });
+                park_timeout(rest);
                 let Some(shared) = watched.upgrade() else { return };
                 // All of the process stood still, as a paused container does: the task may not have
-                // had its turn yet. It has by the next look.
-                late = !late && parked.elapsed() >= 2 * beat;
+                // had its turn yet. It has a moment later.
+                late = !late && parked.elapsed() >= rest + moment;
                 if late {
                     continue;
                 }
@@ -58,7 +59,7 @@ impl Watchdog {
                 }
                 if own.is_none() {
                     let running = shared.leases.running();
-                    if running.is_empty() {
+                    if running.is_empty() && shared.quiet.begun() == 0 {
                         warn!(
                             target: TARGET,
                             "something blocks the runtime, so that nothing else runs, and it is no handler; \

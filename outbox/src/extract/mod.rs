@@ -130,7 +130,7 @@ impl<X: FromContext> FromContext for Option<X> {
             Ok(made) => Ok(Some(made)),
             Err(rejection) => {
                 let error = HandlerError::or_kind(HandlerError::EXTRACT, rejection);
-                if error.is_put_off() { Err(error) } else { Ok(None) }
+                if error.has_no_transaction() { Err(error) } else { Ok(None) }
             }
         }
     }

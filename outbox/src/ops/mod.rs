@@ -70,6 +70,8 @@ use crate::store::names::TableNames;
 pub struct Operator {
     pub(crate) desk: Desk,
     names: TableNames,
+    /// Nobody has named the database.
+    pub(crate) assumed: bool,
 }
 
 /// The statements of operators, for one database.
@@ -100,7 +102,7 @@ impl Operator {
     #[must_use]
     pub fn postgres(pool: sqlx::PgPool, names: TableNames) -> Self {
         let desk = Desk::Postgres(crate::store::postgres::PgDesk::new(pool, &names));
-        Self { desk, names }
+        Self { desk, names, assumed: false }
     }
 
     /// For tables in a SQLite file.
@@ -108,7 +110,7 @@ impl Operator {
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool, names: TableNames) -> Self {
         let desk = Desk::Sqlite(crate::store::sqlite::SqliteDesk::new(pool, &names));
-        Self { desk, names }
+        Self { desk, names, assumed: false }
     }
 
     /// For the tables that the environment names, by the variables of
@@ -210,13 +212,14 @@ impl App {
             return Err(Error::Config(mistakes));
         }
         let (database, names) = self.tables(make_file);
-        match database {
+        let operator = match database {
             #[cfg(feature = "postgres")]
-            crate::app::Database::Postgres(pool) => Ok(Operator::postgres(pool, names)),
+            crate::app::Database::Postgres(pool) => Operator::postgres(pool, names),
             #[cfg(feature = "sqlite")]
-            crate::app::Database::Sqlite(pool) => Ok(Operator::sqlite(pool, names)),
+            crate::app::Database::Sqlite(pool) => Operator::sqlite(pool, names),
             // A mistake says why.
-            _ => Err(Error::Config(vec!["the app has no database".into()])),
-        }
+            _ => return Err(Error::Config(vec!["the app has no database".into()])),
+        };
+        Ok(Operator { assumed: self.assumed, ..operator })
     }
 }

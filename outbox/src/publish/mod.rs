@@ -158,15 +158,15 @@ pub(crate) mod sealed {
             timer_id: &str,
         ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-        /// Whether somebody holds the name of a timer that was not written: it is live, and to be
-        /// left alone or worked on. Where no trigger leaves out anything, somebody does.
-        fn holds_timer(
+        /// Whether somebody holds the names of timers that were not written: each is live, and to
+        /// be left alone or worked on. Where no trigger leaves out anything, somebody does.
+        fn holds_timers(
             &mut self,
             statements: &Statements,
-            message: &Prepared,
-        ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-            let _ = (statements, message);
-            ready(Ok(true))
+            timers: &[&Prepared],
+        ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send {
+            let _ = statements;
+            ready(Ok(vec![true; timers.len()]))
         }
 
         /// The tables in which it settles this timer as its last statement, if it does.
@@ -204,12 +204,12 @@ pub(crate) mod sealed {
             T::cancel_timer(self, statements, queue, timer_id)
         }
 
-        fn holds_timer(
+        fn holds_timers(
             &mut self,
             statements: &Statements,
-            message: &Prepared,
-        ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-            T::holds_timer(self, statements, message)
+            timers: &[&Prepared],
+        ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send {
+            T::holds_timers(self, statements, timers)
         }
 
         fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {

@@ -230,6 +230,11 @@ impl Publisher {
     /// [`Extend`](crate::TimerConflict::Extend) moves take further statements, and above 32 MiB
     /// each message has one of its own.
     ///
+    /// On PostgreSQL timers are locked and written in the order of their queues and names, byte by
+    /// byte, so that two batches do not wait for each other; of those that are due at once, that is
+    /// the order in which they are handled, too. A transaction that sets them one by one had better
+    /// do so in that order.
+    ///
     /// # Errors
     /// As [`publish`](crate::publish); one refused message refuses the batch
     /// before the statement. A timer name may stand only once a queue.

@@ -83,6 +83,12 @@ impl HandlerError {
         self.put_off && matches!(self.verdict, Some(Verdict::Snooze(_)))
     }
 
+    /// Whether a transaction that the database could not begin is why, and nobody has rejected it:
+    /// a run without it would be taken for done.
+    pub(crate) fn has_no_transaction(&self) -> bool {
+        self.put_off && self.verdict != Some(Verdict::Reject)
+    }
+
     /// What one of these says, if this is one that was boxed.
     pub(super) fn said_in(error: &(dyn Error + 'static)) -> Option<Said> {
         let Boxed(Self { kind, verdict, put_off, .. }) = error.downcast_ref()?;

@@ -64,7 +64,9 @@ pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
         marked.or_else(|| HandlerError::said_in(error)).or_else(|| {
             let known =
                 inventory::iter::<KnownFailure>().find_map(|KnownFailure(read)| read(error));
-            known.map(|(verdict, kind)| Said { verdict, kind: kind.into(), put_off: false })
+            let put_off = || error.source().and_then(said_by).is_some_and(|said| said.put_off);
+            let said = |(verdict, kind): (_, &'static str)| (verdict, kind.into(), put_off());
+            known.map(said).map(|(verdict, kind, put_off)| Said { verdict, kind, put_off })
         })
     })
 }

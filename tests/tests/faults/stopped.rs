@@ -42,9 +42,10 @@ async fn a_process_that_stood_still_blames_no_handler(db: &Db) {
     let worker = held(db, &log);
     db.send_all([Outgoing::new("held", &"succeeds")]).await;
     db.drained().await;
-    for _ in 0..6 {
+    // Between one look of the thread that watches and the next, and for several.
+    for part in [8, 3].repeat(4) {
         worker.signal("STOP").await;
-        sleep(TTL / 3).await;
+        sleep(TTL / part).await;
         worker.signal("CONT").await;
         sleep(TTL / 10).await;
     }

@@ -18,6 +18,7 @@ on_both!(
     timers_of_a_batch_set_each_other_again,
     what_was_written_for_a_message_that_its_layer_gave_up_does_not_commit,
     what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not_commit,
+    what_was_written_for_a_message_of_which_its_layer_says_otherwise_does_not_commit,
     what_was_written_for_a_message_of_which_something_cannot_be_published_does_not_commit,
 );
 
@@ -251,6 +252,18 @@ async fn what_was_written_for_a_message_that_its_layer_fails_afterwards_does_not
         let fails = is_failed(&ctx);
         let word = next.run(ctx).await?;
         if fails { Err(HandlerError::new("Late", "it is not good enough")) } else { Ok(word) }
+    })
+    .await;
+    assert_eq!((done(db).await, db.letters().await), (3, 0));
+}
+
+async fn what_was_written_for_a_message_of_which_its_layer_says_otherwise_does_not_commit(db: &Db) {
+    run_slowly(db, |ctx, next| async move {
+        let result = next.run(ctx.clone()).await;
+        if is_failed(&ctx) {
+            assert!(ctx.nack());
+        }
+        result
     })
     .await;
     assert_eq!((done(db).await, db.letters().await), (3, 0));

@@ -4,6 +4,7 @@
 mod away;
 mod batches;
 mod broker;
+mod extractors;
 mod handlers;
 mod hung;
 mod layers;

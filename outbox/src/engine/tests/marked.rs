@@ -42,10 +42,11 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
 /// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_is_never_answered_is_asked_for_on_another_connection() {
-    for silent in [1, usize::MAX] {
+    for (silent, lasts) in [(1, TTL), (1, HOUR), (usize::MAX, TTL)] {
         let store = holding(1).await;
-        let job = claimed_suspect(&store).await;
+        let mut job = claimed_suspect(&store).await;
         let claimed_at = job.claimed_at;
+        job.deadline = claimed_at + lasts;
         let shared = Unanswered::new(&store, Claims::Answered).shared();
         shared.store.asked.locked.store(-1, Ordering::SeqCst);
         shared.store.asked.silent.store(silent, Ordering::SeqCst);

@@ -59,6 +59,8 @@ pub(crate) struct Asked {
     pub(crate) abandons: AtomicUsize,
     /// Acks that publish.
     pub(crate) publishing: AtomicUsize,
+    /// Somebody holds every timer. Who waits for one is refused after a while.
+    pub(crate) timers: AtomicBool,
     connection: Mutex<()>,
     /// Nothing that is asked for any more has an end.
     pub(crate) hangs: AtomicBool,
@@ -150,6 +152,11 @@ impl Store for Unanswered {
 
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
         self.asked.publishing.fetch_add(1, Ordering::SeqCst);
+        let mut messages = acks.iter().flat_map(|handled| handled.messages);
+        if self.asked.timers.load(Ordering::SeqCst) && messages.any(|one| one.timer_id.is_some()) {
+            sleep(TTL / 10).await;
+            return refused();
+        }
         let messages = acks.iter().flat_map(|handled| handled.messages);
         match messages.map(Prepared::bytes).sum::<usize>() {
             ..=LARGE => self.rows.ack_publishing(acks).await,

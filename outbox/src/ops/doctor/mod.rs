@@ -94,8 +94,6 @@ type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 #[derive(Clone)]
 pub struct Doctor {
     operator: Operator,
-    /// Nobody has named the database.
-    assumed: bool,
     subscribers: Vec<Subscriber>,
     limits: Limits,
     /// Of each table.
@@ -109,7 +107,6 @@ impl Operator {
     pub fn doctor(&self) -> Doctor {
         Doctor {
             operator: self.clone(),
-            assumed: false,
             subscribers: Vec::new(),
             limits: Limits::default(),
             rows: None,
@@ -125,7 +122,7 @@ impl App {
     /// As [`App::operator`].
     pub fn doctor(&self) -> Result<Doctor> {
         let doctor = self.operator()?.doctor();
-        Ok(Doctor { assumed: self.assumed, subscribers: self.subscribers(), ..doctor })
+        Ok(Doctor { subscribers: self.subscribers(), ..doctor })
     }
 }
 
@@ -168,7 +165,7 @@ impl Doctor {
     pub async fn examine(&self) -> Result<Report> {
         self.operator.reach().await?;
         let mut report = Report::default();
-        if self.assumed {
+        if self.operator.assumed {
             report.add(assumed(), Ok("nobody has named it".into()));
         }
         match &self.operator.desk {

@@ -38,7 +38,7 @@ impl PgDesk {
         let paused = paused.map_err(failed("pause"))?;
         // They are paused by now.
         if let Err(error) = self.outwait_claims().await {
-            tracing::warn!(
+            tracing::error!(
                 target: TARGET, %error,
                 "the queues are paused; claims that were under way could not be looked for, and may \
                  still take rows"

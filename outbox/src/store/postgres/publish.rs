@@ -24,7 +24,7 @@ use crate::store::statements;
 statements! {
     struct Sql in "sql" {
         insert, insert_due, insert_timer, insert_timer_extend, insert_batch,
-        insert_batch_queues, insert_batch_timers, insert_batch_mixed, timer_held, cancel_timer,
+        insert_batch_queues, insert_batch_timers, insert_batch_mixed, timers_held, cancel_timer,
         pending, ack,
     }
 }
@@ -100,12 +100,12 @@ macro_rules! publishes {
                 cancel_timer(self, statements, queue, timer_id).await
             }
 
-            async fn holds_timer(
+            async fn holds_timers(
                 &mut self,
                 statements: &sealed::Statements,
-                message: &Prepared,
-            ) -> Result<bool, StoreError> {
-                holds_timer(self, statements, message).await
+                timers: &[&Prepared],
+            ) -> Result<Vec<bool>, StoreError> {
+                holds_timers(self, statements, timers).await
             }
         }
     };
@@ -223,20 +223,20 @@ async fn cancel_timer(
     Ok(row.map_err(StoreError::of("cancel a timer"))?.is_some())
 }
 
-async fn holds_timer(
+async fn holds_timers(
     connection: &mut PgConnection,
     statements: &sealed::Statements,
-    message: &Prepared,
-) -> Result<bool, StoreError> {
+    timers: &[&Prepared],
+) -> Result<Vec<bool>, StoreError> {
     let own = &statements.postgres;
-    let statement = own.query_for(&own.sql.timer_held, true);
-    let row = statement
-        .bind(&*message.queue)
-        .bind(message.timer_id.as_deref())
-        .bind(message.extend)
-        .fetch_optional(connection)
+    let row = own
+        .query_for(&own.sql.timers_held, true)
+        .bind(timers.iter().map(|timer| &*timer.queue).collect::<Vec<_>>())
+        .bind(timers.iter().map(|timer| timer.timer_id.as_deref()).collect::<Vec<_>>())
+        .bind(timers.iter().map(|timer| timer.extend).collect::<Vec<_>>())
+        .fetch_one(connection)
         .await;
-    Ok(row.map_err(StoreError::of("look for a timer"))?.is_some())
+    row.and_then(|row| row.try_get(0)).map_err(StoreError::of("look for timers"))
 }
 
 impl sealed::Connection for PgConnection {

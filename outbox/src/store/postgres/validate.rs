@@ -81,12 +81,12 @@ pub(super) async fn validate(
     let table = names.qualified(dlq);
     if columns(connection, names, &table, &DLQ, &mut found).await? {
         logged(connection, &table, &mut found).await?;
-        row_security(connection, &table, &mut found).await?;
         match letters(connection, &table, names, &mut found).await {
             Err(locked) if starts && has_code(&locked, &["55P03", "57014"]) => {
                 let what = format!(
                     "{table} is locked by another session: what fails for good waits until it lets \
-                     go, and the CHECKs and indexes of the table were not looked at"
+                     go, and the CHECKs, indexes and policies of the table were not \
+                     looked at"
                 );
                 found.add(false, what, "-- nothing, if it ends; `outbox doctor` names it");
             }
@@ -104,6 +104,7 @@ async fn letters(
     names: &TableNames,
     found: &mut SchemaMismatch,
 ) -> Result<(), sqlx::Error> {
+    row_security(connection, table, found).await?;
     let key: &'static [&'static str] =
         if is_cut(connection, table).await? { &["id", "failed_at"] } else { &["id"] };
     status_check(connection, table, names, found).await?;

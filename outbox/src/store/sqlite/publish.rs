@@ -214,12 +214,16 @@ macro_rules! publishes {
                 Ok(done.rows_affected() > 0)
             }
 
-            async fn holds_timer(
+            async fn holds_timers(
                 &mut self,
                 statements: &sealed::Statements,
-                message: &Prepared,
-            ) -> Result<bool, StoreError> {
-                holds_timer(self, &statements.sqlite, message).await
+                timers: &[&Prepared],
+            ) -> Result<Vec<bool>, StoreError> {
+                let mut held = Vec::with_capacity(timers.len());
+                for timer in timers {
+                    held.push(holds_timer(self, &statements.sqlite, timer).await?);
+                }
+                Ok(held)
             }
         }
     };

@@ -2,7 +2,8 @@
 -- them: it is active, and of some command there is no policy that lets everything be, or there is
 -- a restrictive one. Policies of other roles count nothing. And the role. A policy without USING
 -- permits no row; one without WITH CHECK has USING for it.
--- $1 the table. Locks: nothing. Index: those of the catalog.
+-- $1 the table. Locks: nothing, and waits where somebody has locked a table with policies, whose
+-- texts name its columns. Index: those of the catalog.
 WITH policy AS (
     SELECT p.polpermissive AS permits, p.polcmd AS command,
         pg_get_expr(p.polqual, p.polrelid) = 'true' AS shows,
