@@ -267,7 +267,7 @@ pub(super) fn pace(shortest: Duration) -> Duration {
 
 /// How often the lease task says that it runs. Invariant: a handler starts only with a
 /// [`margin`] of its lease left, which is four beats. The watchdog takes the task for dead after
-/// two beats without a sign and looks once a beat, so it steps in after three, or a quarter later:
+/// two beats without a sign and looks once a beat, so it steps in after three, or half a beat later:
 /// in time.
 pub(super) fn beat(shortest: Duration) -> Duration {
     pace(shortest) / 2

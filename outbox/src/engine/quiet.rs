@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
@@ -202,20 +202,24 @@ pub(super) async fn mark<S: Store>(
 ) -> Marked {
     let (begun, mut backoff) = (Instant::now(), Backoff::of_errors());
     let (mut unanswered, mut alone) = (false, Some(alone));
-    let (mut tries, mut silent) = (FuturesUnordered::new(), true);
+    // When another one is sent beside those under way.
+    let (mut tries, mut next) = (FuturesUnordered::new(), begun);
     loop {
-        if tries.is_empty() || silent && tries.len() < TRIES {
-            tries.push(try_to_mark(store, lease, marked));
-        }
         let now = Instant::now();
-        let mut until = now + deadline.saturating_duration_since(now) / 4;
+        if tries.is_empty() || now >= next {
+            if tries.len() < TRIES {
+                tries.push(try_to_mark(store, lease, marked));
+            }
+            next = now + deadline.saturating_duration_since(now) / 4;
+        }
+        let mut until = next;
         if alone.is_some() {
-            // In time for another one to have an answer.
+            // In time for the next one to have an answer.
             let halfway = begun + LOCKED / 2;
             until = until.min(if now < halfway { halfway } else { begun + LOCKED });
         }
         let answer = timeout_at(until, tries.next()).await.ok().flatten();
-        silent = answer.is_none();
+        let silent = answer.is_none();
         match answer {
             Some(Tried::Landed) => return alone.map_or(Marked::Unknown, Marked::Alone),
             Some(Tried::Lost) => return Marked::Lost,
@@ -225,7 +229,8 @@ pub(super) async fn mark<S: Store>(
                     return Marked::Unknown;
                 }
             }
-            Some(Tried::Locked) | None => {}
+            Some(Tried::Locked) => {}
+            None => next = until,
         }
         // Those under way may land yet.
         let unknown = unanswered || !tries.is_empty();
@@ -237,14 +242,18 @@ pub(super) async fn mark<S: Store>(
         if Instant::now() + SHORTEST >= deadline {
             return Marked::Unknown;
         }
-        if silent || !tries.is_empty() {
+        // At the end their answers are waited for.
+        if silent || ends && !tries.is_empty() {
             continue;
         }
-        let rest = sleep(backoff.after(true));
+        next = Instant::now() + backoff.after(true);
+        if !tries.is_empty() {
+            continue;
+        }
         if unanswered {
-            rest.await;
+            sleep_until(next).await;
         } else {
-            stop.run_until_cancelled(rest).await;
+            stop.run_until_cancelled(sleep_until(next)).await;
         }
     }
 }
@@ -273,6 +282,8 @@ async fn try_to_mark<S: Store>(store: &S, lease: Lease, marked: Lease) -> Tried 
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

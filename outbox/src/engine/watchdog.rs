@@ -43,7 +43,7 @@ impl Watchdog {
             let mut own: Option<(runtime::Runtime, S)> = None;
             let mut late = false;
             while !stopped.is_cancelled() {
-                let moment = beat / 4;
+                let moment = beat / 2;
                 let (parked, rest) = (Instant::now(), if late { moment } else { beat });
                 park_timeout(rest);
                 let Some(shared) = watched.upgrade() else { return };

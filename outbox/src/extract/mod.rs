@@ -117,8 +117,9 @@ pub trait FromContext: Sized + Send {
     }
 }
 
-/// `None` when it cannot be made. A [`Tx`](crate::Tx) that the database cannot begin puts
-/// the message off all the same: a run without it would be taken for done.
+/// `None` when it cannot be made. But where the database cannot begin a [`Tx`](crate::Tx) the
+/// message is put off all the same, or whatever else the rejection says, unless that rejects it: a
+/// run without it would be taken for done.
 impl<X: FromContext> FromContext for Option<X> {
     type Rejection = HandlerError;
 

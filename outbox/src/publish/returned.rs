@@ -8,8 +8,8 @@ use crate::error::StoreError;
 use crate::store::{CLAIM_BYTES, Handled};
 
 /// What the handlers of a transaction returned, of each statement: as a rule all of it. One that
-/// is sent after another one may lock only timers that the first has locked, or transactions would
-/// wait for each other; see [`in_lock_order`](super::timers::in_lock_order).
+/// is sent after another one may lock only timers that the first has locked, or such as come behind
+/// them, or transactions would wait for each other; see [`in_lock_order`](super::timers::in_lock_order).
 pub(crate) fn together<'a>(acks: &[Handled<'a>]) -> Vec<Vec<&'a Prepared>> {
     let mut all: Vec<_> = acks.iter().flat_map(|handled| handled.messages).collect();
     if all.iter().map(|message| message.bytes()).sum::<usize>() <= CLAIM_BYTES {

@@ -105,6 +105,29 @@ async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
     }
 }
 
+/// One try has no answer, and the others say that it is locked.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_is_let_go_while_a_mark_has_no_answer_runs_alone() {
+    let store = holding(1).await;
+    let mut job = claimed_suspect(&store).await;
+    job.deadline = Instant::now() + HOUR;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.locked.store(job.claimed.row.id, Ordering::SeqCst);
+    shared.store.asked.silent.store(1, Ordering::SeqCst);
+    let handler = |_: crate::Context| async {};
+    let subscriber = Subscriber::new("s", "q", handler).max_deliveries(1).lease_ttl(HOUR);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let run = deliver(&shared, &reader, smallvec::smallvec![job], Instant::now(), None);
+    let lets_go = async {
+        sleep(TTL * 13 / 20).await;
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    };
+    let (settled, ()) = tokio::join!(run, lets_go);
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
+    assert_eq!(store.rows().len(), 0, "it ran");
+}
+
 /// As others would, it waits for the lock for two seconds, whenever the database answers.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_is_locked_from_the_first_try_on_runs_beside_others() {
