@@ -9,8 +9,8 @@ use crate::history::History;
 use crate::lease::{Act, End, Lease, ttl};
 use crate::workload::EXIT;
 
-/// A claim that was sent before the signal was heard may still be on its way.
-const UNDER_WAY: i64 = 500_000;
+/// What was sent before something was heard may still be on its way.
+pub(super) const UNDER_WAY: i64 = 500_000;
 /// `drain_timeout`, and what the machine needs beside it.
 const GRACE: i64 = 10_000_000;
 /// The longest wait of a loop that met errors.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Verdict;
+use super::drains::UNDER_WAY;
 use crate::args::Store;
 use crate::history::{Change, History, Op, Run};
 use crate::lease::{Act, End, Lease, claimed_at, ttl};
@@ -134,8 +135,10 @@ fn was_unheard_of(history: &History, lease: &Lease) -> bool {
         let mut done = history.done.iter().filter(|done| silencing.contains(&done.kind));
         return done.any(|done| done.from < silent.end && silent.start < done.to);
     }
+    // What was on its way when it was marked says nothing of whether an answer reached it.
+    let heard = since.at + UNDER_WAY;
     let mut others = history.changes.iter().filter(|it| it.app == *app && it.xid != since.xid);
-    !others.any(|change| silent.contains(&change.at))
+    !others.any(|change| silent.contains(&change.at) && change.stmt > heard)
 }
 
 /// The leases for which a row may be judged that was delivered too often: it was all that ran,
@@ -172,7 +175,8 @@ pub fn judged_unstarted(history: &History) -> usize {
     unstarted.count()
 }
 
-/// What else the database heard of a process that had a row alone and lost it, from when on.
+/// What else the database heard of a process that had a row alone and lost it, from when on: the
+/// last of it.
 fn heard_of(history: &History, lease: &Lease) -> String {
     let since = lease.kept.last().map_or(lease.claim, |at| *at);
     let (since, app) = (&history.changes[since], &history.changes[lease.claim].app);
@@ -181,7 +185,8 @@ fn heard_of(history: &History, lease: &Lease) -> String {
         let seconds = Duration::from_micros((it.at - since.at).unsigned_abs()).as_secs_f64();
         format!("; {app} did {:?} to {} {seconds:.3} s after that", it.act(), it.id)
     });
-    told.take(5).collect()
+    let told: Vec<String> = told.collect();
+    told[told.len().saturating_sub(5)..].concat()
 }
 
 /// What was done to a row, when in seconds, and by whom.

@@ -154,11 +154,16 @@ fn condemned(runs_before: bool, runs_alone: bool) -> Record {
     row
 }
 
-/// Something else that its process wrote while it had the row alone.
-fn heard_of(mut row: Record) -> Record {
+/// Something else that its process wrote while it had the row alone, long after the mark.
+fn heard_of(row: Record) -> Record {
+    heard_later(row, 800 * MS)
+}
+
+fn heard_later(mut row: Record, later: i64) -> Record {
     let mark = row.history.changes.len() - 4;
     let mut other = row.history.changes[mark].clone();
-    (other.id, other.at, other.xid) = (8, other.at + 10 * MS, -1);
+    (other.id, other.at, other.xid) = (8, other.at + later, -1);
+    other.stmt += later;
     (other.old.token, other.new.token) = (None, None);
     row.history.changes.insert(mark + 1, other);
     row
@@ -187,6 +192,8 @@ fn a_row_may_be_judged_unstarted_if_its_process_died_or_was_not_heard_of() {
         assert_eq!(handlers::judged_unstarted(&row.history), 1);
     }
     is_right(&mut condemned(true, false).history, guilty);
+    // It was on its way beside the mark.
+    is_right(&mut heard_later(condemned(true, false), 10 * MS).history, guilty);
     let mut row = condemned(true, false);
     row.history.store = Store::Sqlite;
     let (from, to) = (row.now - ttl(), row.now);
