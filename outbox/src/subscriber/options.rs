@@ -9,8 +9,8 @@ use crate::retry::{Exponential, RetryStrategy};
 ///
 /// Under `NackOnError` and `RejectOnError` a handler may say [`nack`](crate::Context::nack),
 /// [`reject`](crate::Context::reject) or [`snooze`](crate::Context::snooze) on its
-/// [`Context`](crate::Context), too: that counts unless it ends in an
-/// error, of which its layers may have made something else.
+/// [`Context`](crate::Context), too: that counts unless it ends in an error,
+/// of which its layers may have made something else.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AckPolicy {

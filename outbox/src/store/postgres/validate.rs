@@ -85,8 +85,7 @@ pub(super) async fn validate(
             Err(locked) if starts && has_code(&locked, &["55P03", "57014"]) => {
                 let what = format!(
                     "{table} is locked by another session: what fails for good waits until it lets \
-                     go, and the CHECKs, indexes and policies of the table were not \
-                     looked at"
+                     go, and the CHECKs, indexes and policies of the table were not looked at"
                 );
                 found.add(false, what, "-- nothing, if it ends; `outbox doctor` names it");
             }
