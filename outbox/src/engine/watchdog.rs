@@ -1,12 +1,13 @@
-//! A thread that extends the leases when the lease task cannot: handlers that
-//! block every thread of the runtime block that task too.
+//! A thread that extends the leases when the lease task cannot: handlers that block every thread of
+//! the runtime block that task too. Their leases would run out, and other processes would run the
+//! same messages beside them.
 
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread, park_timeout};
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -23,8 +24,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches over the leases of a process. Without a thread, which the system may
-    /// refuse, the lease task is all there is.
+    /// Watches over the leases of a process. If the system refuses a thread, there is only the
+    /// lease task.
     pub(super) fn start<S: Store>(
         shared: &Arc<Shared<S>>,
         shortest: Duration,
@@ -35,20 +36,28 @@ impl Watchdog {
         let living = Arc::new(());
         let life = Arc::downgrade(&living);
         let watch = move || {
-            // Until the thread ends.
+            // Kept until the thread ends.
             let _: &Arc<()> = &living;
             let beat = lease::beat(shortest);
-            // Its connections belong to its own runtime: those of the blocked one
-            // would never hear an answer.
+            // Its connections belong to a runtime of its own: those of the blocked runtime would
+            // never hear an answer.
             let mut own: Option<(runtime::Runtime, S)> = None;
             let mut late = false;
             while !stopped.is_cancelled() {
                 let moment = beat / 2;
                 let (parked, rest) = (Instant::now(), if late { moment } else { beat });
-                park_timeout(rest);
+                match &own {
+                    // Drives what its connections still have to do. One whose statement failed
+                    // goes back to its pool here; if it did not, the next beat would open another.
+                    Some((runtime, _)) => {
+                        let stopped = async { timeout(rest, stopped.cancelled()).await };
+                        let _: Result<(), _> = runtime.block_on(stopped);
+                    }
+                    None => park_timeout(rest),
+                }
                 let Some(shared) = watched.upgrade() else { return };
-                // All of the process stood still, as a paused container does: the task may not have
-                // had its turn yet. It has a moment later.
+                // The whole process stood still, as a paused container does, and the task may not
+                // have had its turn yet. It has one a moment later.
                 late = !late && parked.elapsed() >= rest + moment;
                 if late {
                     continue;
