@@ -18,11 +18,11 @@ struct Click {
 #[derive(Clone, Default)]
 struct Statistics(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// Takes what is there, at most a hundred; with `batch_wait` it waits for more.
+/// Takes the messages that are there, at most a hundred. With `batch_wait` it waits for more.
 #[subscriber("clicks", batch = 100, retry = Constant("1m", max_attempts = 2))]
 async fn count(clicks: Batch<Click>, State(statistics): State<Statistics>) -> BatchOutcome {
     println!("a batch of {}", clicks.len());
-    let mut outcome = BatchOutcome::default(); // who is not named is acked
+    let mut outcome = BatchOutcome::default(); // messages that are not named are acked
     let mut pages = statistics.0.lock().unwrap();
     for Item { message: click, context, .. } in &clicks {
         match click.millis {
@@ -34,7 +34,7 @@ async fn count(clicks: Batch<Click>, State(statistics): State<Statistics>) -> Ba
     outcome
 }
 
-/// Where the deliveries do not matter: a `Vec`, and a result for all of them.
+/// A handler that needs no deliveries takes a `Vec`, and returns one result for all messages.
 #[subscriber("pages", batch = 2)]
 async fn fetch(pages: Vec<String>) -> Result<(), std::io::Error> {
     println!("pages: {}", pages.join(" and "));
@@ -49,7 +49,7 @@ async fn main() -> outbox::Result<()> {
         let page = if n % 3 == 0 { "/news" } else { "/home" };
         Outgoing::new("clicks", &Click { page: page.into(), millis: n - 1 })
     };
-    // One that does not decode fails alone.
+    // A message that does not decode fails alone.
     let clicks = (0..150).map(click).chain([Outgoing::new("clicks", "no click")]);
     broker.publish_batch(clicks).await?;
     let mut endings = BTreeMap::<_, usize>::new();

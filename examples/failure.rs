@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox::prelude::*;
 use outbox::testing::TestBroker;
 
-/// A variant without a word on its message does not compile.
+/// A variant that does not say what becomes of its message does not compile.
 #[derive(Debug, thiserror::Error, Failure)]
 enum MailError {
     #[error("the mail server does not answer")]
@@ -36,13 +36,13 @@ async fn send(to: String, State(server): State<Server>) -> Result<(), MailError>
     server.0.lock().unwrap().pop().map_or(Ok(()), Err)
 }
 
-/// Every `Result` can say it where the error happens.
+/// Every `Result` can say what its error means, where the error happens.
 #[subscriber("imports", retry = Constant("1s", max_attempts = 5))]
 fn import(line: &str) -> anyhow::Result<()> {
     let (number, path) = line.split_once(' ').ok_or("no path").or_reject()?;
     let _number: u32 = number.parse().or_reject()?; // trying again mends no number
     match std::fs::read(path) {
-        // It comes later, and if it never does, the `expires_in` of the message ends the wait.
+        // The file comes later. If it never does, the `expires_in` of the message ends the wait.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err::<(), _>(error).or_snooze(Duration::from_secs(3600))?;
         }

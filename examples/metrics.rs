@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     let exporter =
         PrometheusBuilder::new().set_buckets_for_metric(seconds, &buckets)?.install_recorder()?;
 
-    // Samples are summed up when they are asked for, or here: nobody may ask for hours.
+    // Samples are summed up when somebody asks for them, or here: nobody may ask for hours.
     let upkeep = exporter.clone();
     tokio::spawn(async move {
         loop {

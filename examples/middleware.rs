@@ -7,7 +7,7 @@ use outbox::prelude::*;
 use outbox::testing::TestBroker;
 use outbox::{HandlerError, HandlerResult, Next, Outgoing};
 
-/// Results and how often there was each.
+/// Results, and how often each was seen.
 #[derive(Clone, Default)]
 struct Tally(Arc<Mutex<BTreeMap<String, usize>>>);
 
@@ -53,8 +53,8 @@ async fn pay(amount: i64) -> Result<(), String> {
 #[tokio::main]
 async fn main() -> outbox::Result<()> {
     let tally = Tally::default();
-    // The first is the outermost; those of a subscriber are inside all of them.
-    // An `App` takes layers with the same word.
+    // The first layer is the outermost. The layers of a subscriber are inside all of these.
+    // An `App` takes layers by `.layer(..)` too.
     let broker = TestBroker::with([pay::subscriber().layer(late_is_fine)])
         .layer(log)
         .layer(only_known_tenants)

@@ -1,4 +1,4 @@
-//! When a failed message is tried again: strategies, an own one, and snoozing.
+//! When a failed message is tried again: strategies, one of your own, and snoozing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -12,7 +12,7 @@ struct Region {
     vat: i64,
 }
 
-/// The prefix counts for what is read; every region publishes to `invoices`.
+/// The prefix is for the queue that is read. Every region publishes to `invoices`.
 #[subscriber("orders", publish = "invoices")]
 async fn bill(cents: i64, State(region): State<Region>) -> i64 {
     cents * (100 + region.vat) / 100

@@ -1,4 +1,4 @@
-//! A handler that is a plain fn: it may block, and runs on a thread for that.
+//! A handler that is a plain fn: it may block, so it runs on a thread for blocking work.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 static PAIR: Barrier = Barrier::new(2);
 
-/// At most `max_workers` run at once. Each waits for another one: on the only
+/// At most `max_workers` run at once. Each waits for another one. On the only
 /// thread of this program's runtime it would wait for ever.
 #[subscriber("photos", max_workers = 2)]
 fn shrink(photo: &str) {
@@ -22,8 +22,8 @@ fn shrink(photo: &str) {
     RUNNING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// A thread cannot be stopped from outside: one that takes long asks whether
-/// anybody still wants its result.
+/// A thread cannot be stopped from outside. A handler that takes long asks whether
+/// its result is still wanted.
 #[subscriber("films", timeout = "30ms", retry = NoRetry)]
 fn encode(film: &str, ctx: Context) -> Result<(), String> {
     for _frame in 0..100_000 {

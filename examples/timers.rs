@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
 
-    // A message that no claim holds can be taken back: one that waits for its time, say.
+    // A message that no claim holds can be taken back, such as one that waits for its time.
     let late = Duration::from_secs(3600);
     publisher.message("reminders", "eve").delay(late).timer_id("eve").publish(&mut tx).await?;
     let cancelled = publisher.cancel_timer(&mut tx, "reminders", "eve").await?;

@@ -29,11 +29,11 @@ fn tell(ctx: &Context) {
     println!("{}: ids {ids}, correlation {work}", ctx.queue());
 }
 
-/// What a handler publishes inherits all of it, and has one id more.
+/// What a handler publishes inherits the ids, the correlation id and the trace, with one id more.
 #[subscriber("orders", publish = "invoices")]
 async fn bill(order: i64, ctx: Context, publisher: Publisher) -> anyhow::Result<i64> {
     tell(&ctx);
-    let own = Outgoing::new("audit", &order).correlation_id("audit-1"); // but what is given stays
+    let own = Outgoing::new("audit", &order).correlation_id("audit-1"); // an id of its own stays
     publisher.collect(own)?;
     Ok(order)
 }
@@ -43,7 +43,7 @@ async fn listen(_: i64, ctx: Context) {
     tell(&ctx);
 }
 
-/// Tried until it is too late; in time, it would be tried for ever.
+/// Tried until its time is over. Without `expires_in` it would be tried for ever.
 #[subscriber("offers", retry = Constant("10s"))]
 async fn offer(what: String) -> Result<(), String> {
     Err(format!("nobody answers to {what}"))

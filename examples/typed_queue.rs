@@ -49,9 +49,9 @@ async fn main() -> anyhow::Result<()> {
     // A message with options; also for batches and for a publisher of other tables.
     let later = ORDERS.message(&Order { id: 2, cents: 2000 }).timer_id("order-2");
     publisher.publish_batch(&mut tx, [later]).await?;
-    // It stands wherever a queue is named: another type than `Order` does not compile.
+    // A `Queue` can stand wherever a queue is named. Another type than `Order` does not compile.
     outbox::publish(&mut tx, ORDERS, &Order { id: 3, cents: 3000 }).await?;
-    // Strings stay possible; with them nobody checks the type.
+    // A string names a queue too, but then nobody checks the type.
     outbox::publish(&mut tx, "orders", &Order { id: 4, cents: 4000 }).await?;
     tx.commit().await?;
 

@@ -1,4 +1,4 @@
-//! Durations: `"1m 30s"` becomes a `Duration` when compiling.
+//! Durations: `"1m 30s"` becomes a `Duration` at compile time.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use syn::{Expr, Lit};
 use crate::errors::Errors;
 use crate::literal;
 
-/// The value as an expression of type `Duration`, which is not zero.
+/// The value as an expression of type `Duration`. Zero is a mistake.
 pub(crate) fn check(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
     some(name, value, Duration::from_nanos(1), errors)
 }
 
-/// The same where zero says something: at once, or no wait.
+/// As [`check`], for options where zero means something: at once, or no wait.
 pub(crate) fn check_or_zero(name: &Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
     some(name, value, Duration::ZERO, errors)
 }

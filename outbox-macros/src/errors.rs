@@ -2,8 +2,8 @@
 
 use quote::ToTokens;
 
-/// The mistakes found so far. Dropping it unchecked panics, so that no path can
-/// forget to report them.
+/// The mistakes found so far. Dropping this unchecked panics, so that no path can forget to report
+/// them.
 #[derive(Default)]
 pub(crate) struct Errors {
     found: Vec<syn::Error>,
@@ -24,7 +24,7 @@ impl Errors {
         self.found.is_empty()
     }
 
-    /// All of them as one error.
+    /// Returns all mistakes as one error.
     pub(crate) fn finish(mut self) -> syn::Result<()> {
         self.checked = true;
         let all = std::mem::take(&mut self.found).into_iter().reduce(|mut all, error| {

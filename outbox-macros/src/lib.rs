@@ -12,16 +12,16 @@ mod suggest;
 
 use proc_macro::TokenStream;
 
-/// Registers an `async fn` as a subscriber. The `outbox` crate re-exports this with
-/// its full documentation: every option with its default, and examples that run.
+/// Registers an `async fn` or a plain `fn` as a subscriber. The `outbox` crate re-exports this
+/// with its full documentation: every option with its default, and examples that run.
 #[proc_macro_attribute]
 pub fn subscriber(args: TokenStream, item: TokenStream) -> TokenStream {
     subscriber::attribute(args.into(), &item.into()).into()
 }
 
-/// Says of every variant of an error enum what it means for the message:
-/// `#[retry]`, `#[retry(after = "5m")]`, `#[reject]` or `#[snooze("1m")]`. The
-/// `outbox` crate re-exports this with its full documentation.
+/// Lets every variant of an error enum say what it means for the message: `#[retry]`,
+/// `#[retry(after = "5m")]`, `#[reject]` or `#[snooze("1m")]`. The `outbox` crate re-exports this
+/// with its full documentation.
 #[proc_macro_derive(Failure, attributes(retry, reject, snooze))]
 pub fn failure(item: TokenStream) -> TokenStream {
     failure::derive(item.into()).into()

@@ -29,7 +29,7 @@ pub(crate) fn is_negative(expr: &Expr) -> bool {
     }
 }
 
-/// True when the value is written out, so that it can be judged here.
+/// True if the value is written out, so that it can be checked here.
 pub(crate) fn is_literal(expr: &Expr) -> bool {
     literal(expr).is_some() || is_negative(expr)
 }

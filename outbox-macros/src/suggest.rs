@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest of the names that exist.
 
-/// What is wrong with an unknown name, and what to write instead. `kind` is its
-/// singular and plural.
+/// Says what is wrong with an unknown name, and what to write instead. `kind` is the singular and
+/// the plural of what it names.
 pub(crate) fn unknown(kind: (&str, &str), word: &str, names: &[&str]) -> String {
     let (one, many) = kind;
     match nearest(word, names) {
@@ -15,7 +15,7 @@ pub(crate) fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The name with the fewest edits, if a third of the word's letters is enough.
+/// The name with the fewest edits, if these are at most a third of the longer one's letters.
 fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let edits = |name: &&str| distance(&word, &name.to_lowercase());

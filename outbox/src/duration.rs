@@ -1,8 +1,8 @@
-//! Durations that somebody writes: `90s`, `1h 30m`.
+//! Durations as people write them: `90s`, `1h 30m`.
 
 use std::time::Duration;
 
-/// As `humantime` reads them, but for months: who writes `5M` means minutes.
+/// Reads a duration as `humantime` does, but refuses months: `5M` is meant as minutes.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.contains('M') {
         return Err(format!("{text:?} is in months; minutes are `m`"));

@@ -11,10 +11,10 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// A result with the library's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What an app, a migration or a schema check fails with.
+/// The error of an app, a migration or a schema check.
 ///
-/// `Debug` prints what `Display` does, because that is what a `main` that
-/// returns it shows.
+/// `Debug` prints the same text as `Display`, because a `main` that returns an
+/// error shows its `Debug` form.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,10 +24,10 @@ pub enum Error {
     /// The environment or a builder call is wrong; every mistake is listed.
     #[error("the configuration is wrong:{}", List(.0))]
     Config(Vec<String>),
-    /// A dead letter was not tried, as `App::dry_run` was to; says why.
+    /// `App::dry_run` did not try a dead letter. The text says why.
     #[error("{0}")]
     Untried(String),
-    /// The tables are not as the library needs them; every difference is listed
+    /// The tables are not as the library needs them. Every difference is listed
     /// with the SQL that mends it.
     #[error(transparent)]
     Schema(#[from] crate::schema::SchemaMismatch),
@@ -48,9 +48,9 @@ pub enum Error {
     /// A signal handler could not be installed.
     #[error("signals cannot be watched: {0}")]
     Signals(#[source] std::io::Error),
-    /// The drain timeout passed while handlers still ran. They were dropped and
-    /// their rows come back, but for those that [`AckFirst`](crate::AckPolicy) had acked. Each
-    /// message of a batch counts.
+    /// The drain timeout passed while handlers still ran. The handlers were
+    /// dropped. Their rows come back, except rows that
+    /// [`AckFirst`](crate::AckPolicy) had acked. Each message of a batch counts.
     #[error(
         "{0} handlers were still running when the drain timeout passed; their messages come back, \
          unless they were acked first"
@@ -72,8 +72,8 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// An error as it is told. To what PostgreSQL says, the driver adds a line, which is that of the
-/// server's own source and looks like one of a statement.
+/// An error as texts and logs show it. The driver adds a line number to what PostgreSQL says. It
+/// is left out: it counts in the server's own source, and looks like a line of the statement.
 pub(crate) struct Told<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Told<'_> {
@@ -90,7 +90,7 @@ impl fmt::Display for Told<'_> {
 
 /// A statement or a connection that failed.
 ///
-/// `Debug` prints what `Display` does: a database's own error has more in it, such as
+/// `Debug` prints the same text as `Display`. A database's own error holds more, such as
 /// the row that a constraint refused.
 #[derive(thiserror::Error)]
 #[error("{action}: {}", Told(&**source))]
@@ -100,16 +100,17 @@ pub struct StoreError {
     pub action: &'static str,
     /// The driver's error.
     pub source: BoxError,
-    /// True when the same call may succeed later: a lost connection, a deadlock,
-    /// a busy file, a server that starts. The call may or may not have happened.
-    /// False when the database refused it, so that nothing was written.
+    /// True when the same call may succeed later: after a lost connection, a deadlock or a busy
+    /// file, or while the server starts. If the database refused the call, nothing was written; if
+    /// its answer was lost, the call may have taken effect. False when the database refused the
+    /// call for good, so nothing was written.
     pub transient: bool,
-    /// False when nothing happened: there was no connection to send it over, or the
-    /// database has refused it for now.
+    /// False when the call had no effect: there was no connection to send it over, or the
+    /// database refused it.
     pub(crate) perhaps_done: bool,
-    /// There was no connection to send it over.
+    /// There was no connection to send the call over.
     pub(crate) unsent: bool,
-    /// The server has given it up, as with a `statement_timeout`.
+    /// The server cancelled the statement, as with a `statement_timeout`.
     pub(crate) took_too_long: bool,
 }
 
@@ -142,7 +143,7 @@ impl StoreError {
         }
     }
 
-    /// The same, with what the driver cannot know.
+    /// As `of`, with an explanation that the driver cannot give.
     pub(crate) fn explained(
         action: &'static str,
         error: sqlx::Error,
@@ -162,18 +163,18 @@ impl StoreError {
 
 #[cfg(feature = "postgres")]
 impl StoreError {
-    /// A full disk does not pass by itself where another table's is not to wait for it.
+    /// Counts a full disk as lasting: other tables may have room, and must not wait for this one.
     pub(crate) fn lasting_if_full(self) -> Self {
         let full = self.source.downcast_ref().is_some_and(|error| has_code(error, &["53100"]));
         Self { transient: self.transient && !full, ..self }
     }
 }
 
-/// By a server that takes no writes, as a standby, or an old primary that has come back as
-/// one. Its address may lead to another by now, but a connection stays where it is.
+/// Whether the server takes no writes: it is a standby, or an old primary that came back as
+/// one. Its address may lead to another server by now, but an open connection stays with it.
 #[cfg(feature = "postgres")]
 pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
-    // To a write, and to a transaction that is to have some.
+    // The answers to a write, and to the begin of a transaction that may write.
     has_code(error, &["25006", "0A000"])
 }
 
@@ -183,16 +184,16 @@ pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
     code.is_some_and(|code| codes.contains(&&*code))
 }
 
-/// By a server whose queue of notifications is full, at a commit that has one: it has room
-/// again when whoever listens in an open transaction ends it.
+/// Whether a commit that notifies failed because the server's queue of notifications is full.
+/// There is room again when the session that listens in an open transaction ends it.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn wakes_no_more(error: &sqlx::Error) -> bool {
     let refused = error.as_database_error();
     refused.is_some_and(|refused| is_from(refused, "54000", "PreCommit_Notify"))
 }
 
-/// Whether PostgreSQL refuses with this code in this function of its own: messages are in the
-/// language of the server.
+/// Whether PostgreSQL refused with this code, in this function of its source. Its messages are
+/// no help: they are in the language of the server.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn is_from(refused: &(dyn DatabaseError + 'static), code: &str, routine: &str) -> bool {
     #[cfg(feature = "postgres")]
@@ -203,7 +204,7 @@ fn is_from(refused: &(dyn DatabaseError + 'static), code: &str, routine: &str) -
     false
 }
 
-/// A driver's error with what the database cannot know of it.
+/// A driver's error, with an explanation that the database cannot give.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Debug, thiserror::Error)]
 #[error("{}; {cause}", Told(source))]
@@ -212,21 +213,21 @@ struct Explained {
     cause: &'static str,
 }
 
-/// What a database cannot know of an error.
+/// The explanation of an error that a database cannot give.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'static str> {
     const OWNERS: [&str; 3] = ["migrate", crate::dlq::CUT, crate::dlq::DROP];
     const MIGRATE: &str =
         "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables";
     Some(match &*refused.code()? {
-        // A prepared statement that is there already, or is not: in another session.
+        // A prepared statement exists already, or does not: the session is another one.
         "42P05" | "26000" => {
             "the connections go through a pooler in transaction mode: connect to the server \
              itself, or to a pool in session mode; who only publishes may set OUTBOX_PREPARED=false \
              (`TableNames::unprepared`)"
         }
         "42P01" => MIGRATE,
-        // SQLite has one code for all such.
+        // SQLite has one code for all of these.
         "1" if refused.message().starts_with("no such table") => MIGRATE,
         "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
         "42501" if is_from(refused, "42501", "ExecWithCheckOptions") => {
@@ -242,8 +243,8 @@ fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'stat
     })
 }
 
-/// Whether the database says by it that it has not done what it was asked for, each
-/// statement being a transaction. One whose session ends, or whose disk fails, may have been.
+/// Whether this code says that the database has not done what it was asked for. Each statement
+/// is a transaction. One whose session ended, or whose disk failed, may have taken effect.
 fn is_refused(code: &str) -> bool {
     match code.len() {
         // A statement that was cancelled has not committed.

@@ -1,5 +1,8 @@
-//! Transactional messaging: write a message in the same SQL transaction as your
-//! data, annotate an async fn, and it is handled, retried, dead-lettered.
+//! Transactional messaging over PostgreSQL and SQLite.
+//!
+//! You write a message in the same SQL transaction as your data and annotate an
+//! async fn. outbox runs the fn for the message, retries it when it fails, and
+//! dead-letters the message when it fails for good.
 //!
 //! ```no_run
 //! use outbox::{App, State, subscriber};
@@ -25,33 +28,35 @@
 //!
 //! | module or item | what it is for |
 //! |---|---|
-//! | [`publish()`], [`Publisher`], [`Outgoing`] | into the table, inside your transaction |
-//! | [`subscriber`](macro@subscriber), [`Subscriber`] | what a handler declares |
+//! | [`publish()`], [`Publisher`], [`Outgoing`] | writes messages, inside your transaction |
+//! | [`subscriber`](macro@subscriber), [`Subscriber`] | declares a handler and its options |
 //! | [`State`], [`Context`], [`Headers`], [`Tx`], [`FromContext`] | what a handler may ask for |
 //! | [`Failure`](trait@Failure), [`OrVerdict`], [`Outcome`] | what becomes of the message |
 //! | [`Batch`], [`BatchOutcome`] | several messages in one run |
-//! | [`Next`], [`Router`] | code around handlers, and what they share |
+//! | [`Next`], [`Router`] | code around handlers, and what handlers share |
 //! | [`tracking()`], [spans and traces](#spans-and-traces) | where a message comes from |
 //! | [`retry`] | when a failed message is tried again |
 //! | [`App`] | starts the loops, drains them on a signal |
-//! | [`Stats`], [`telemetry`] | what became of the deliveries, counted; metrics; sinks of your own |
+//! | [`Stats`], [`telemetry`] | counters of deliveries; metrics; sinks of your own |
 //! | [`health`] | whether the app is alive and ready, for probes |
 //! | [`migrate`], [`schema`] | the tables |
-//! | [`ops::Operator`], [`dlq`] | what is in the tables, and why; pauses; dead letters put back |
-//! | `cli::run` (feature `cli`) | all of that as commands of your program |
+//! | [`ops::Operator`], [`dlq`] | what is in the tables, and why; pauses; replays of dead letters |
+//! | `cli::run` (feature `cli`) | these operations as commands of your program |
 //! | `testing::TestBroker` (feature `testing`) | the same engine in memory, on virtual time |
 //!
 //! # What is promised
 //!
-//! At-least-once: a committed message is handled until its handler succeeds or
-//! it fails for good, and a crash can make it be handled again. With a
-//! dead-letter table, a terminal failure and its dead letter are one statement (on SQLite one
-//! transaction); without one, which is the default, what fails for good is deleted.
+//! Delivery is at least once. A committed message is handled until its handler
+//! succeeds or the message fails for good. A crash can make a handler run again.
+//!
+//! With a dead-letter table, the deletion of a row that fails for good and its
+//! dead letter are one statement (on SQLite, one transaction). Without one, which
+//! is the default, a message that fails for good is deleted.
 //!
 #![doc = include_str!("docs/traces.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without a database, as for a library crate that only declares handlers, nothing
-// starts the engine.
+// A library crate that only declares handlers builds without a database. Then
+// nothing starts the engine.
 #![cfg_attr(
     not(any(feature = "postgres", feature = "sqlite")),
     allow(dead_code, unused, unreachable_pub)
@@ -122,7 +127,7 @@ pub use subscriber::{
 pub use telemetry::{Stats, SubscriberStats};
 pub use tracking::{tracking, tracking_ids};
 
-/// SQLite's own: opening a file, beginning a transaction that may write.
+/// What only SQLite needs: opening a file, and beginning a transaction that may write.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use crate::store::sqlite::{begin, connect};

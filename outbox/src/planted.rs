@@ -1,6 +1,6 @@
-//! Bugs on purpose, of which the fault campaign has to catch each: a harness that finds
-//! nothing may look nowhere. `scripts/planted` builds them in, and one is on if
-//! `OUTBOX_PLANTED` names it; in every other build there are none.
+//! Deliberate bugs. The fault campaign has to catch each of them: a harness that finds nothing may
+//! look nowhere. `scripts/planted` builds them in, and `OUTBOX_PLANTED` names the one that is on.
+//! No other build contains any.
 
 #[cfg(all(outbox_planted, not(debug_assertions)))]
 compile_error!("`outbox_planted` plants bugs: it is for builds with debug assertions alone");
@@ -13,7 +13,7 @@ pub(crate) const fn planted(_: &str) -> bool {
 #[cfg(outbox_planted)]
 pub(crate) use there::{edited, planted};
 
-// In tests too: they see that each bug has its place.
+// Compiled for tests too: they check that each bug still has its place.
 #[cfg(any(outbox_planted, test))]
 #[cfg_attr(not(outbox_planted), allow(dead_code, reason = "nothing is planted"))]
 mod there {
@@ -25,10 +25,11 @@ mod there {
         BUG.as_deref() == Some(bug)
     }
 
-    /// What stands in a statement, and what the bug makes of it.
+    /// A piece of a statement, and what the bug puts in its place.
     type Edit = (&'static str, &'static str);
 
-    /// A bug, how the file of its statement begins, and its edits.
+    /// The bugs in PostgreSQL's statements: a bug, the beginning of the file of its statement, and
+    /// its edits.
     const STATEMENTS: &[(&str, &str, &[Edit])] = &[
         ("retry-without-token", "-- Puts failed rows off", &[TOKEN]),
         ("release-without-token", "-- Gives leases back", &[TOKEN]),
@@ -105,8 +106,8 @@ mod there {
         ("early-retry", "-- Puts failed rows off", &[("* interval '1 m", "* interval '0.5 m")]),
     ];
 
-    /// The same of SQLite. What stands there has no parameter: in a trigger it is called
-    /// otherwise.
+    /// The same for SQLite. No edit of a write contains a parameter: in a trigger it has another
+    /// name.
     const ON_SQLITE: &[(&str, &str, &[Edit])] = &[
         ("claim-over-lease", PLACES, &[("AS INTEGER) - ?2)", "AS INTEGER) - ?2 / 2)")]),
         (
@@ -138,7 +139,7 @@ mod there {
 
     const PLACES: &str = "-- Finds due rows of one queue, in order";
     const CLAIM: &str = "-- Leases due rows, free ones";
-    /// Of one queue: what waits behind a wake, and what drains.
+    /// The claims of one queue: the one that follows a wake, and the one that drains a backlog.
     const CLAIMS_OF_ONE: &str = "-- Leases due rows as claim.sql";
     const UNCOUNTED: Edit =
         ("least(greatest(o.deliveries_count, 0), 9223372036854775806) + 1", "o.deliveries_count");
@@ -157,7 +158,7 @@ mod there {
         "",
     );
 
-    /// The text of a statement with the bug in it, if it is one of that.
+    /// The text of a statement with the bug that is on, if the bug is in that statement.
     pub(crate) fn edited(text: &str) -> String {
         let mut text = text.to_owned();
         let (own, which) = (|bug| planted(bug), text.clone());

@@ -1,7 +1,7 @@
-//! `Debug` of types that hold more than a log may have, or than can be printed.
+//! `Debug` for types that hold secrets, or fields that cannot be printed.
 
-/// `Debug` that prints these fields, or what is computed in their place, and says that
-/// there are others: payloads, values of headers and texts of errors stay out of logs.
+/// Implements `Debug`. It prints these fields, or values computed in their place, and says
+/// that there are others. Payloads, header values and error texts stay out of logs.
 macro_rules! debug_only {
     ($it:ident: $type:ident => $($field:ident $(= $value:expr)?),+) => {
         impl std::fmt::Debug for $type {

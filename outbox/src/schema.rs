@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr};
 use crate::error::{Result, StoreError};
 use crate::store::names::TableNames;
 
-/// A database the tables can be in.
+/// A database that can hold the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Database {
@@ -24,7 +24,7 @@ pub enum Database {
 }
 
 impl Database {
-    /// Whether a table can be cut into several.
+    /// Whether a table can be partitioned.
     #[cfg(feature = "cli")]
     pub(crate) fn has_partitions(self) -> bool {
         match self {
@@ -36,9 +36,10 @@ impl Database {
     }
 }
 
-/// The SQL that makes the tables, for use with any migration tool. The files
-/// themselves lie in `migrations/`, written for the names `outbox` and
-/// `outbox_dlq`.
+/// Returns the SQL that makes the tables, for use with any migration tool.
+///
+/// The files it comes from lie in `migrations/`. They are written for the names
+/// `outbox` and `outbox_dlq`.
 ///
 /// # Examples
 /// ```
@@ -61,9 +62,9 @@ pub fn sql(database: Database, names: &TableNames) -> String {
     }
 }
 
-/// Runs what has not run yet. Its record knows a file by its text without the names
-/// in it: with another dead-letter table, or the schema named or left to the search
-/// path, it is the same.
+/// Runs the migrations that have not run yet. The record identifies a file by the checksum
+/// of its text before the names are filled in. So a file stays the same with another
+/// dead-letter table, and whether the schema is named or left to the search path.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migrator {
     let migration = |(number, &file): (i64, &&'static str)| {
@@ -76,12 +77,12 @@ pub(crate) fn migrator(names: &TableNames, migrations: &[&'static str]) -> Migra
     let mut migrator = Migrator::with_migrations(migrations);
     migrator.dangerous_set_table_name(names.version_table());
     migrator.set_locking(false);
-    // A release that is rolled back finds those of the one after it.
+    // After a rollback the record holds migrations of the later release.
     migrator.set_ignore_missing(true);
     migrator
 }
 
-/// For `map_err` on what a [`migrator`] ran. sqlx names its own record of migrations.
+/// For `map_err` on what a [`migrator`] ran. sqlx's own text names another table.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn not_migrated(names: &TableNames) -> impl Fn(MigrateError) -> StoreError {
     const ACTION: &str = "migrate";
@@ -101,7 +102,7 @@ pub(crate) fn not_migrated(names: &TableNames) -> impl Fn(MigrateError) -> Store
     }
 }
 
-/// The SQL against a table that is not there.
+/// The SQL that mends a missing table.
 pub(crate) fn making(database: Database, names: &TableNames) -> String {
     let first = "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
         environment `outbox::migrate(&pool)` and the command `migrate`:\n";
@@ -110,11 +111,13 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 
 /// Makes or upgrades the tables that [`TableNames::from_env`] names.
 ///
-/// Which migrations ran is kept in `_outbox_migrations` (`_<dlq>_migrations` if
-/// the dead-letter table is not called `<table>_dlq`), so this gets along with
-/// the migrations of the application. Safe to call from many processes at
-/// once and to repeat. What a later release has made is left as it is, so that one which is
-/// rolled back goes on.
+/// The call can be repeated, and many processes may make it at once. It keeps a
+/// record of its migrations apart from those of your application: in
+/// `_<table>_migrations`, by default `_outbox_migrations`. If the dead-letter
+/// table is not called `<table>_dlq`, the record is `_<dlq>_migrations`.
+///
+/// What a later release has made stays as it is, so an app that is rolled back to
+/// an earlier release goes on working.
 ///
 /// # Examples
 /// ```no_run
@@ -124,7 +127,8 @@ pub(crate) fn making(database: Database, names: &TableNames) -> String {
 /// ```
 ///
 /// # Errors
-/// When the environment names no usable table; otherwise as [`migrate_tables`].
+/// When a variable that [`TableNames::from_env`] reads cannot be used. Otherwise as
+/// [`migrate_tables`].
 ///
 /// # Cancel safety
 /// As [`migrate_tables`].
@@ -134,34 +138,39 @@ pub async fn migrate<P: Pool>(pool: &P) -> Result<()> {
     migrate_tables(pool, &names).await
 }
 
-/// As [`migrate`], for these tables. The dead-letter table is made too, under
-/// its name or as `<table>_dlq`.
+/// Makes or upgrades these tables, as [`migrate`] does. A dead-letter table is
+/// always made: under the name that `names` has for it, or as `<table>_dlq`.
 ///
 /// # Errors
 /// When the database refuses. Also when another transaction keeps a table locked for a minute, or
-/// another migration runs as long; on SQLite, when somebody writes as long.
+/// another migration runs that long. On SQLite, when somebody else writes for a minute.
 ///
 /// # Cancel safety
-/// A dropped call leaves everything or nothing, or what an outbox that was there lacked of indexes
-/// and settings.
+/// A dropped call leaves everything done, or nothing. On PostgreSQL it may also leave the first
+/// step alone: an outbox that was there has the indexes and settings that it lacked.
 pub async fn migrate_tables<P: Pool>(pool: &P, names: &TableNames) -> Result<()> {
     Ok(pool.migrate(names).await?)
 }
 
-/// Compares the tables with what the library needs, of the outbox and, if `names` has one, of
-/// the dead-letter table: columns, types, nullability, indexes, the lease CHECK, PostgreSQL's
-/// encoding, whether they are partitioned or inherited from, and the table of pauses; with
-/// `autovacuum` also the vacuum settings of the outbox; on SQLite also that the outbox is STRICT
-/// and counts its ids up, and on PostgreSQL, for a role that may claim, that it may settle and
-/// bury, and for any that no row-level security is active. Extra indexes are fine, and extra
-/// columns that may be NULL or have a default.
+/// Compares the tables with what the library needs.
+///
+/// The call looks at the outbox, the table of paused queues and, if `names` has one, the
+/// dead-letter table. It checks:
+/// - columns, types, nullability, defaults, indexes and CHECKs, and the encoding of the database;
+/// - on PostgreSQL, that the outbox is neither partitioned nor inherited from, that no table of
+///   messages or letters is UNLOGGED, and that no row-level security is active for this role;
+/// - on PostgreSQL, that a role that may claim may also settle, and write dead letters;
+/// - on PostgreSQL, with `autovacuum`, the vacuum settings of the outbox;
+/// - on SQLite, that the outbox and the dead-letter table are STRICT and use AUTOINCREMENT.
+///
+/// Extra indexes pass. So do extra columns that may be NULL or have a default.
 ///
 /// # Errors
-/// [`Error::Schema`](crate::Error::Schema) with every difference at once and the
-/// SQL that mends it; [`Error::Store`](crate::Error::Store) when the database cannot be asked.
+/// [`Error::Schema`](crate::Error::Schema) with every difference at once and the SQL that mends
+/// it. [`Error::Store`](crate::Error::Store) when the database cannot be asked.
 ///
 /// # Cancel safety
-/// It only reads.
+/// The call only reads.
 pub async fn validate_schema<P: Pool>(
     pool: &P,
     names: &TableNames,
@@ -175,9 +184,9 @@ pub async fn validate_schema<P: Pool>(
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchemaMismatch {
-    /// One entry a difference.
+    /// One entry for each difference.
     pub differences: Vec<Difference>,
-    /// There is no table of paused queues that claims may read.
+    /// Claims cannot read a table of paused queues.
     pub(crate) unpausable: bool,
 }
 
@@ -185,18 +194,18 @@ pub struct SchemaMismatch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
-    /// What is wrong, with which table.
+    /// What is wrong, and with which table.
     pub what: String,
-    /// The SQL that mends it, to be run in the order of the differences. One on
-    /// whose SQL several differences agree needs it once.
+    /// The SQL that mends it. Run the SQL of all differences in their order. If
+    /// several in a row have the same SQL, run it once.
     pub mend: String,
-    /// The engine cannot work like this. Otherwise it works, slowly or less
-    /// safely.
+    /// True when the engine cannot work like this. False when it works, but
+    /// slowly or less safely.
     pub fatal: bool,
 }
 
 impl SchemaMismatch {
-    /// A role that was granted the other tables works as before, but for this.
+    /// The role may not read the table of pauses. Everything else works.
     #[cfg(feature = "postgres")]
     pub(crate) fn hides_pauses(&mut self, table: &str, role: &str) {
         self.unpausable = true;
@@ -204,12 +213,13 @@ impl SchemaMismatch {
         self.add(false, what, format!("GRANT SELECT ON {table} TO {role}"));
     }
 
-    /// Tables that a Python service made work as they are, but for this.
+    /// There is no table of pauses, as beside tables that a Python service made. Everything
+    /// else works.
     pub(crate) fn lacks_pauses(&mut self, database: Database, names: &TableNames) {
         self.unpausable = true;
         let table = names.qualified(&names.paused());
         let every = sql(database, names);
-        // What makes a table that the engine cannot be without makes this one too.
+        // The SQL that mends a missing outbox or dead-letter table makes this one too.
         if self.differences.iter().any(|one| one.mend.ends_with(&every)) {
             return;
         }
@@ -239,7 +249,7 @@ impl fmt::Display for SchemaMismatch {
     }
 }
 
-/// A text for each, with the SQL that mends several in a row once.
+/// A text for each. SQL that several in a row share is told once.
 pub(crate) fn lines<'a>(
     differences: impl IntoIterator<Item = &'a Difference>,
 ) -> impl Iterator<Item = String> {
@@ -256,7 +266,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A pool of a database that holds the tables. Sealed.
+/// A pool of a database that can hold the tables. Sealed.
 pub trait Pool: sealed::Pool {}
 impl<P: sealed::Pool> Pool for P {}
 
@@ -281,19 +291,19 @@ pub(crate) mod sealed {
     }
 }
 
-/// A column as both databases have to have it.
+/// A column that both databases must have.
 pub(crate) struct Column {
     pub(crate) name: &'static str,
-    /// PostgreSQL's spelling; the first is ours, the others do as well.
+    /// PostgreSQL's spellings of its type. The first is ours; the others pass too.
     #[cfg(feature = "postgres")]
     pub(crate) postgres: &'static [&'static str],
     #[cfg(feature = "sqlite")]
     pub(crate) sqlite: &'static str,
     pub(crate) not_null: bool,
-    /// A row without it would fail every claim of its queue.
+    /// Every claim reads it. A row with NULL in it would fail every claim of its queue.
     pub(crate) claimed: bool,
-    /// `""`: none. Our inserts leave these columns out, except for times: those of
-    /// other writers do.
+    /// `""` is none. Our inserts leave out the columns that have one, except for times, which
+    /// only other writers leave out.
     pub(crate) default: &'static str,
 }
 
@@ -328,7 +338,7 @@ mod columns {
         }
     }
 
-    /// One that every claim reads.
+    /// A column that every claim reads.
     const fn claimed(
         name: &'static str,
         postgres: &'static [&'static str],

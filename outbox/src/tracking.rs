@@ -1,5 +1,5 @@
-//! Where a message comes from: the chain of publishes that led to it, the piece
-//! of work it belongs to, and the trace that goes through both.
+//! Where a message comes from: the chain of publishes that led to it, the piece of work that it
+//! belongs to, and the trace that goes through both.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -11,16 +11,16 @@ use crate::message::Headers;
 use crate::message::headers::{TRACEPARENT, TRACESTATE, TRACKING_IDS, Text, is_inherited};
 use crate::telemetry::Trace;
 
-/// Ids that a chain keeps: the first, which names where it began, and the last
-/// ones. A longer chain is that of messages that publish each other for ever.
+/// How many ids a chain keeps: the first, which names where it began, and the last ones. Only
+/// messages that publish each other for ever have a longer chain.
 const MAX_IDS: usize = 32;
 
 tokio::task_local! {
     static CURRENT: Source;
 }
 
-/// Where the trail comes from. A delivery makes its own when it is asked for:
-/// most handlers publish nothing.
+/// Where the trail comes from. A delivery makes its trail on demand: most handlers publish
+/// nothing.
 #[derive(Clone)]
 enum Source {
     Scope(Box<Trail>),
@@ -33,17 +33,17 @@ pub(crate) struct Trail {
     ids: Vec<Uuid>,
     correlation_id: Option<String>,
     trace: Option<Trace>,
-    /// As the message that is handled has it.
+    /// The `traceparent` of the message that is being handled.
     inbound: Option<String>,
     of_message: bool,
 }
 
-/// Runs a future whose publishes share a first tracking id, that of the request
-/// or job they are made for.
+/// Runs a future whose publishes share a first tracking id: the id of the request or job for
+/// which they are made.
 ///
-/// Every publish has a tracking id of its own, and inside a handler the ids of
-/// the message that is being handled before it. They are in the header
-/// `outbox-tracking-ids`: of a chain of more than 32 the first and the last 31.
+/// Every publish has a tracking id of its own. Inside a handler the ids of the message that is
+/// being handled come before it. The chain of ids is in the header `outbox-tracking-ids`. A chain
+/// of more than 32 ids keeps the first one and the last 31.
 ///
 /// # Examples
 /// ```no_run
@@ -56,26 +56,28 @@ pub(crate) struct Trail {
 /// .await?;
 /// # Ok(()) }
 /// ```
-/// A task that is spawned inside begins anew.
+/// A task that is spawned inside does not inherit the ids.
 ///
 /// # Cancel safety
-/// That of the future, which is dropped with the call.
+/// As cancel safe as the future, which is dropped with the call.
 pub async fn tracking<F: Future>(future: F) -> F::Output {
     let mut trail = Trail::current();
     trail.ids.push(Uuid::now_v7());
     CURRENT.scope(Source::Scope(Box::new(trail)), future).await
 }
 
-/// The tracking ids that a message published here would have before its own:
-/// those of [`tracking`], or of the message that is being handled. None in a run of several
-/// messages, as a handler of a batch has it: there `item.context` tells them of each.
+/// The tracking ids that a message published here would have before its own: those of the message
+/// that is being handled, and of [`tracking`].
+///
+/// A run of several messages, as in a handler of batches, has no ids of a message. There the
+/// `context` of each item has the ids of its message.
 #[must_use]
 pub fn tracking_ids() -> Vec<Uuid> {
     Trail::current().ids
 }
 
-/// Runs a handler: what it publishes comes from its delivery. Of a batch, each
-/// delivery has a trail of its own, so the run has none.
+/// Runs a handler. What it publishes comes from its delivery. The run of a batch has no trail,
+/// because each delivery has its own.
 pub(crate) fn handling<F: Future>(
     deliveries: &[Context],
     run: F,
@@ -87,7 +89,7 @@ pub(crate) fn handling<F: Future>(
     CURRENT.scope(source, run)
 }
 
-/// Has a fn that goes to another thread run as if it were here.
+/// Lets a fn that goes to another thread run as if it were here.
 pub(crate) fn carried<T>(run: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let source = CURRENT.try_with(Source::clone);
     move || match source {
@@ -105,19 +107,19 @@ impl Trail {
         CURRENT.try_with(read).unwrap_or_default()
     }
 
-    /// Whether it is that of one message that is being handled, or of a scope in there.
+    /// Whether it is the trail of one message that is being handled, or of a scope inside.
     pub(crate) fn is_of_message(&self) -> bool {
         self.of_message
     }
 
-    /// A scope in a batch or in a task, as it goes on from one message.
+    /// The trail of a scope in a batch or in a task, as it goes on from one message.
     pub(crate) fn after(self, message: &Self) -> Self {
         let mut trail = message.clone();
         trail.ids.extend(self.ids);
         trail
     }
 
-    /// Of a message that is being handled: what it publishes is its child.
+    /// The trail of a message that is being handled. What its handler publishes is its child.
     pub(crate) fn of(headers: &Headers, correlation_id: String) -> Self {
         let trace = Trace::read(headers).map(Trace::child);
         let inbound = trace.as_ref().and_then(|_| headers.get(TRACEPARENT)).map(str::to_owned);
@@ -129,13 +131,14 @@ impl Trail {
         self.correlation_id.as_deref()
     }
 
-    /// Headers that were copied from the message that is handled have that one's chain and
-    /// trace, of which its own are to go on. One of another program has a trace alone.
+    /// Takes the chain and the trace out of headers that were copied from the message that is being
+    /// handled: a new message goes on from them with its own. A message of another program has a
+    /// trace alone.
     pub(crate) fn takes_back(&self, headers: &mut Headers) {
         let given = headers.get(TRACEPARENT);
         let mut goes_on = self.inbound.is_some() && self.inbound.as_deref() == given;
         let copied = ids(headers);
-        // A scope in the handler has put its own behind them.
+        // A scope in the handler has added its own id behind them.
         if !copied.is_empty() && self.ids.starts_with(&copied) {
             headers.remove(TRACKING_IDS);
             let own = self.trace.as_ref().zip(Trace::read(headers));
@@ -147,9 +150,8 @@ impl Trail {
         }
     }
 
-    /// Writes the headers of a message with this id, in the trace of the span that it
-    /// was published in, if there was one. Those that it has already are the
-    /// publisher's own and stay.
+    /// Writes the headers of a message with this id, in the trace of the span in which it was
+    /// published, if there is one. Headers that it has already are the publisher's own, and stay.
     pub(crate) fn sign(&self, headers: &Headers, text: &mut Text, id: Uuid, span: Option<&Trace>) {
         if headers.value(TRACKING_IDS).is_none() {
             text.push(TRACKING_IDS, &self.chain(id));
@@ -159,7 +161,7 @@ impl Trail {
         }
     }
 
-    /// The ids so far and the new one, with commas.
+    /// The ids so far and the new one, separated by commas.
     fn chain(&self, new: Uuid) -> String {
         let mut chain = String::with_capacity(37 * (self.ids.len().min(MAX_IDS) + 1));
         let cut = (self.ids.len() + 1).saturating_sub(MAX_IDS);
@@ -173,7 +175,7 @@ impl Trail {
     }
 }
 
-/// What stands in the header; whatever is no id in it is left out.
+/// The ids in the header. Whatever is no id is left out.
 pub(crate) fn ids(headers: &Headers) -> Vec<Uuid> {
     let text = headers.get(TRACKING_IDS).unwrap_or_default();
     text.split(',').take(2 * MAX_IDS).filter_map(|id| id.trim().parse().ok()).collect()

@@ -13,10 +13,15 @@ use tokio::process::Command;
 const README: &str = include_str!("../../README.md");
 const EXAMPLES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/examples");
 const PERFORMANCE: &str = include_str!("../../docs/performance.md");
+const PYTHON: &str = include_str!("../../docs/python.md");
 
 fn blocks(language: &str) -> Vec<&'static str> {
+    blocks_of(README, language)
+}
+
+fn blocks_of(page: &'static str, language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
-    let rest = README.split(&*fence).skip(1);
+    let rest = page.split(&*fence).skip(1);
     rest.filter_map(|after| after.split("```").next()).collect()
 }
 
@@ -202,7 +207,7 @@ fn its_examples_are_those_there_are_each_of_a_screen_or_two_and_run() {
 }
 
 #[tokio::test]
-async fn its_indexes_for_python_are_made_and_pass_as_extra() {
+async fn the_indexes_for_python_are_made_and_pass_as_extra() {
     if !require("postgres") {
         return;
     }
@@ -215,9 +220,8 @@ async fn its_indexes_for_python_are_made_and_pass_as_extra() {
     let pool = sqlx::PgPool::connect_lazy_with(options.options([("search_path", "readme")]));
     let names = outbox::TableNames::default().with_dlq("outbox_dlq").unwrap();
     outbox::schema::migrate_tables(&pool, &names).await.unwrap();
-    for block in blocks("sql") {
-        sqlx::raw_sql(block).execute(&pool).await.unwrap();
-    }
+    let [block] = blocks_of(PYTHON, "sql")[..] else { panic!("it has one block of SQL") };
+    sqlx::raw_sql(block).execute(&pool).await.unwrap();
     outbox::schema::validate_schema(&pool, &names, true).await.unwrap();
     pool.close().await;
     sqlx::query("DROP SCHEMA readme CASCADE").execute(&setup).await.unwrap();

@@ -22,7 +22,7 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
     }
 }
 
-/// The arms of the two methods, as far as they can be told.
+/// The arms of the two methods, as far as they are known.
 fn check(input: &DeriveInput, errors: &mut Errors) -> Vec<Arm> {
     let Data::Enum(data) = &input.data else {
         let why = "`Failure` says of each variant of an enum what it means; this is no enum";
@@ -63,7 +63,7 @@ fn expand(input: &DeriveInput, arms: &[Arm]) -> TokenStream {
     let patterns: Vec<_> = arms.iter().map(|arm| &arm.pattern).collect();
     let names = arms.iter().map(|arm| &arm.name);
     let verdicts = arms.iter().map(|arm| &arm.verdict);
-    // An error that has no `Error` is reported at its name.
+    // An enum that does not implement `Error` is reported at its name.
     let located = Span::mixed_site().located_at(name.span());
     let header = quote_spanned!(located=> impl ::outbox::Failure for #name);
     quote_spanned! {Span::mixed_site()=>
@@ -91,8 +91,8 @@ fn expand(input: &DeriveInput, arms: &[Arm]) -> TokenStream {
     }
 }
 
-/// The errors, and an implementation without bodies, so that uses elsewhere are
-/// no further errors. A generic one would need bounds.
+/// The errors, and an implementation without bodies, so that uses elsewhere are no further errors.
+/// A generic enum gets none: it would need bounds.
 fn fallback(input: &DeriveInput, error: &syn::Error) -> TokenStream {
     let errors = error.to_compile_error();
     let name = &input.ident;

@@ -1,4 +1,4 @@
-//! The attribute of a variant: what that failure means.
+//! The attribute of a variant: what its failure means.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -15,7 +15,7 @@ pub(super) fn is_verdict(attr: &Attribute) -> bool {
     VERDICTS.iter().any(|name| attr.path().is_ident(name))
 }
 
-/// The verdict of a variant as an expression; `None` after a mistake.
+/// The verdict of a variant as an expression. `None` after a mistake.
 pub(super) fn read(variant: &Variant, errors: &mut Errors) -> Option<TokenStream> {
     let mut given = variant.attrs.iter().filter(|attr| is_verdict(attr));
     let Some(verdict) = given.next() else {
@@ -77,7 +77,7 @@ fn snooze(name: &Ident, list: &MetaList, errors: &mut Errors) -> Option<TokenStr
     }
 }
 
-/// What stands in the parentheses, or the whole if that is nothing.
+/// The content of the parentheses, or the whole if they are empty.
 fn inside(list: &MetaList) -> TokenStream {
     if list.tokens.is_empty() { list.to_token_stream() } else { list.tokens.clone() }
 }

@@ -1,4 +1,4 @@
-//! Parses what stands in the parentheses of the attribute.
+//! Parses the content of the attribute's parentheses.
 
 use proc_macro2::{Delimiter, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -9,7 +9,7 @@ use super::options;
 use crate::errors::Errors;
 use crate::literal;
 
-/// The queue and the options, their values not looked at yet.
+/// The queue and the options. Their values are not checked yet.
 #[derive(Default)]
 pub(super) struct Args {
     pub(super) queue: Option<Expr>,
@@ -22,7 +22,7 @@ pub(super) struct Setting {
     pub(super) value: Expr,
 }
 
-/// What is generated begins with `::outbox`.
+/// The generated paths begin with `::outbox`.
 const RENAMED: &str = "there is no option `crate`; the root of your crate says which one is `outbox`: \
                        `extern crate its_other_name as outbox;`";
 
@@ -40,7 +40,7 @@ pub(super) fn parse(tokens: TokenStream, errors: &mut Errors) -> Args {
     if let Err(error) = parser.parse2(tokens.clone()) {
         errors.push(colon(tokens).unwrap_or(error));
     }
-    // After another mistake the queue may be missing only because of it.
+    // After another mistake, the queue may be missing because of that mistake.
     if args.queue.is_none() && errors.is_empty() {
         let message = "the queue is missing; it comes first, as in `#[subscriber(\"orders\")]`";
         errors.push(match args.settings.first() {
@@ -59,7 +59,7 @@ fn argument(input: ParseStream<'_>, args: &mut Args, errors: &mut Errors) -> syn
         return Ok(());
     }
     if !(input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==])) {
-        // Left unparsed, so that the colon is the error.
+        // It is left unparsed, so that the colon is the error.
         if input.peek(syn::Ident) && input.peek2(Token![:]) && !input.peek2(Token![::]) {
             return Err(input.error("expected `=`"));
         }
@@ -101,7 +101,7 @@ fn positional(value: Expr, args: &mut Args, errors: &mut Errors) {
     }
 }
 
-/// The option that stands there without `=`: `retry` or `retry(..)`.
+/// The name of an option that is written without `=`: `retry` or `retry(..)`.
 fn option_name(value: &Expr) -> Option<&Ident> {
     let path = match literal::peel(value) {
         Expr::Path(path) => path,
@@ -124,7 +124,7 @@ fn needs_value(name: &Ident, tokens: impl ToTokens, errors: &mut Errors) {
     );
 }
 
-/// The likeliest cause of a syntax error: `name: value`, here or in parentheses.
+/// Finds the likeliest cause of a syntax error: `name: value`, here or in parentheses.
 fn colon(tokens: TokenStream) -> Option<syn::Error> {
     let mut starts = true;
     let mut tokens = tokens.into_iter().peekable();

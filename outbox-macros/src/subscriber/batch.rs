@@ -16,7 +16,7 @@ const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
 const OF_RUN: &str = "this is made from one message, and of a batch only once: take `Batch<T>`, \
     where each item has a `context`, or say by `FromContext::SAME_FOR_ALL` that it is the same for all";
 
-/// The parameters, where the first is `Vec<T>` or `Batch<T>`.
+/// The parameters of a handler whose first one is `Vec<T>` or `Batch<T>`.
 pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Param<'a>> {
     let mut inputs = function.sig.inputs.iter().filter_map(|input| match input {
         FnArg::Typed(typed) => Some(&*typed.ty),
@@ -56,8 +56,7 @@ fn message(ty: &Type) -> Option<&Type> {
     }
 }
 
-/// The closure that decodes the messages, makes the other arguments and calls the
-/// fn.
+/// The closure that decodes the messages, makes the other arguments and calls the fn.
 pub(super) fn handler(
     function: &Function,
     whole: &Type,
@@ -135,7 +134,7 @@ pub(super) fn handler(
             }
         });
         let (decoded, ended) = (decoded(&locals[0], quote_spanned!(site=> _)), ended(None));
-        // The messages are read over there: they may be large.
+        // The thread decodes the messages: they may be large.
         quote_spanned! {site=>
             #first_of
             #others
@@ -148,7 +147,7 @@ pub(super) fn handler(
         let decoded = decoded(&locals[0], of);
         quote_spanned!(site=> #decoded #others #ended)
     };
-    // A future that is not `Send` is reported where the block stands.
+    // A future that is not `Send` is reported at this block.
     let run = quote_spanned!(name.span()=> async move { #of_run #body });
     let deliveries = quote_spanned!(site=> ::std::vec::Vec<::outbox::Context>);
     quote_spanned!(site=> |#ctx: #deliveries| #run)

@@ -48,7 +48,7 @@ fn cfg(input: &FnArg) -> Option<&Attribute> {
     typed.attrs.iter().find(|attr| attr.path().is_ident("cfg"))
 }
 
-/// Invariant: with `AckFirst` no ack is left that a transaction could commit.
+/// Invariant: under `AckFirst` there is no ack left that a transaction could commit.
 pub(super) fn transaction(options: &Options, params: &[Param<'_>], errors: &mut Errors) {
     for param in params.iter().filter(|_| options.acked_first) {
         if let Param::Extractor(ty) = param

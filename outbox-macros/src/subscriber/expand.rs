@@ -1,4 +1,4 @@
-//! What stands beside the fn when nothing is wrong.
+//! The code beside the fn if nothing is wrong.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
@@ -33,7 +33,7 @@ pub(super) fn expand(
     }
 }
 
-/// A type named like the fn, with `subscriber()`. A struct with braces has no
+/// A type with the name of the fn, which has `subscriber()`. A struct with braces has no
 /// constructor that would clash with the fn.
 pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
     let name = type_name(function);
@@ -99,7 +99,7 @@ fn subscriber(
     }
 }
 
-/// The queue's names, if the handler's payload is what the queue holds.
+/// The names of the queue. They compile only if the handler's payload is what the queue holds.
 fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
     let span = at(queues);
     let payload = match payload {
@@ -112,8 +112,8 @@ fn read_by(payload: Option<&Param<'_>>, queues: &TokenStream) -> TokenStream {
     quote_spanned!(span=> ::outbox::__private::queues::<#payload, _>(&#queues))
 }
 
-/// Spanned on the fn's name alone: `line!` gives the line of the outermost
-/// expansion, which would be the attribute's.
+/// The place of the fn. It is spanned on the fn's name alone: `line!` gives the line of the
+/// outermost expansion, which would be that of the attribute.
 fn origin(name: Span) -> TokenStream {
     let (module, file, line) = (
         quote_spanned!(name=> ::core::module_path!()),
@@ -159,7 +159,7 @@ fn handler(
     let body = if function.sig.asyncness.is_some() {
         quote_spanned!(site=> #payload #extractors #ended)
     } else {
-        // The payload is read over there: it may borrow, and may be large.
+        // The thread decodes the payload: it may borrow, and may be large.
         quote_spanned! {name.span()=>
             #extractors
             ::outbox::__private::blocking(#ctx, move |#ctx| {
@@ -168,7 +168,7 @@ fn handler(
             }).await
         }
     };
-    // A future that is not `Send` is reported where the block stands.
+    // A future that is not `Send` is reported at this block.
     let run = quote_spanned!(name.span()=> ::outbox::__private::run(async move { #body }));
     quote_spanned!(site=> |#ctx: ::outbox::Context| #run)
 }
@@ -222,7 +222,7 @@ pub(super) fn returned_type(output: &ReturnType) -> TokenStream {
     }
 }
 
-/// `impl Trait` cannot be named; what it hides is inferred.
+/// Replaces every `impl Trait` by `_`: it cannot be named, but what it hides is inferred.
 fn infer_hidden(ty: &mut Type) {
     match ty {
         Type::ImplTrait(_) => *ty = Type::Verbatim(quote_spanned!(at(ty)=> _)),
@@ -244,13 +244,13 @@ fn infer_hidden(ty: &mut Type) {
     }
 }
 
-/// The place of the user's tokens with the names of the macro.
+/// A span at the user's tokens that resolves names as the macro does.
 pub(super) fn at(tokens: &impl Spanned) -> Span {
     Span::mixed_site().located_at(tokens.span())
 }
 
-/// Placed at the user's token, but the macro's own: lints that are about what a
-/// person wrote leave it alone.
+/// A name at the user's token that belongs to the macro. Lints about hand-written code leave it
+/// alone.
 pub(super) fn located(name: &Ident) -> Ident {
     let mut name = name.clone();
     name.set_span(at(&name));

@@ -29,13 +29,14 @@ impl Function {
         parser.parse2(source)
     }
 
-    /// The conditions of the fn, which what is generated must share.
+    /// The conditions of the fn. The generated code must have the same.
     pub(super) fn cfgs(&self) -> Vec<&Attribute> {
         self.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect()
     }
 
-    /// What is allowed, or expected, of the fn. What is generated names the same types, and
-    /// calls the fn if that is deprecated: the app's job, not a use of it.
+    /// The lints that the fn allows or expects. The generated code allows them too, because it
+    /// names the same types. It also allows a deprecated fn: it is the app that calls it, not a
+    /// user.
     pub(super) fn allowed(&self) -> TokenStream {
         let site = Span::mixed_site();
         let of = |attr: &Attribute| {

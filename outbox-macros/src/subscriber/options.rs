@@ -1,4 +1,4 @@
-//! The options: which there are and what their values may be.
+//! The options, and what their values may be.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -19,7 +19,7 @@ enum Kind {
     Retry,
 }
 
-/// Each but `publish` is a builder method of `Subscriber` as well.
+/// Each option except `publish` is also a builder method of `Subscriber`.
 const OPTIONS: [(&str, Kind); 12] = [
     ("retry", Kind::Retry),
     ("max_deliveries", Kind::Count),
@@ -37,24 +37,24 @@ const OPTIONS: [(&str, Kind); 12] = [
 
 const POLICIES: [&str; 4] = ["NackOnError", "RejectOnError", "AckFirst", "Manual"];
 
-/// What the settings come to.
+/// The result of the settings.
 pub(super) struct Options {
     pub(super) calls: Vec<Call>,
     /// The queue for what the handler returns.
     pub(super) publish: Option<TokenStream>,
-    /// The option `batch` is given.
+    /// True if the option `batch` is given.
     pub(super) batch: bool,
-    /// The policy is `AckFirst`, as far as can be seen.
+    /// True if the policy is `AckFirst`, as far as the macro can see.
     pub(super) acked_first: bool,
 }
 
-/// A call of a builder method: what a setting becomes.
+/// A call of a builder method, which a setting becomes.
 pub(super) struct Call {
     pub(super) method: Ident,
     pub(super) value: TokenStream,
 }
 
-/// A value to show in an error; `None` when there is no such option.
+/// A value to show in an error. `None` if there is no such option.
 pub(super) fn example(name: &Ident) -> Option<&'static str> {
     Some(match kind(name)? {
         Kind::Ack => "Manual",
@@ -65,7 +65,8 @@ pub(super) fn example(name: &Ident) -> Option<&'static str> {
     })
 }
 
-/// What others call the tries of a message; the nearest name here, `max_deliveries`, counts claims.
+/// Names of other libraries for the tries of a message. The nearest name here, `max_deliveries`,
+/// counts claims.
 const TRIES: [&str; 4] = ["max_retries", "max_attempts", "retries", "attempts"];
 
 pub(super) fn unknown(name: &Ident) -> String {
@@ -154,8 +155,8 @@ fn policy(path: &Path) -> Option<&Ident> {
     named.then_some(&last.ident)
 }
 
-/// Invariant: with `AckFirst` the row is gone before a failure could ask, and
-/// before the handler returns anything.
+/// Invariant: under `AckFirst` the row is gone before a failure could ask for a retry, and before
+/// the handler returns anything.
 fn acked_first(settings: &[Setting], errors: &mut Errors) -> bool {
     let find = |wanted: &str| settings.iter().find(|setting| setting.name == wanted);
     let Some(ack) = find("ack") else { return false };

@@ -14,16 +14,16 @@ pub(super) enum Param<'a> {
     Str(&'a Type),
     /// The payload as a value.
     Payload(&'a Type),
-    /// Several payloads, of the option `batch`.
+    /// Several payloads, with the option `batch`.
     Batch { whole: &'a Type, message: &'a Type },
     /// Any other parameter.
     Extractor(&'a Type),
 }
 
 const CONCRETE: &str = "a handler is one concrete fn; name the type instead of `impl`";
-/// Names are all that a macro sees.
+/// A macro sees nothing but names.
 pub(super) const YOURS: &str = "; a type of your own with this name is imported `as` another";
-/// Without parameters these are no types of ours.
+/// Types of this crate that have parameters. Without them they are other types.
 const GENERIC: [&str; 3] = ["Batch", "State", "Tx"];
 const EXTRACTORS: [&str; 5] = ["State", "Context", "Headers", "Publisher", "Tx"];
 
@@ -68,7 +68,7 @@ pub(super) fn is_bytes(ty: &Type) -> bool {
 }
 
 pub(super) fn other<'a>(ty: &'a Type, errors: &mut Errors) -> Param<'a> {
-    // An extractor outlives what it was made from, so it owns what it takes.
+    // An extractor outlives what it was made from, so it has to own what it takes.
     match ungrouped(ty) {
         Type::Reference(_) => {
             errors.at(ty, "take an owned value; only the payload, which comes first, may borrow");
@@ -90,7 +90,7 @@ pub(super) fn inside(ty: &Type, errors: &mut Errors) {
         Type::Slice(slice) => inside(&slice.elem, errors),
         Type::Tuple(tuple) => tuple.elems.iter().for_each(|each| inside(each, errors)),
         Type::Path(path) => arguments(path).for_each(|each| inside(each, errors)),
-        // Others, fn pointers above all, may name references without borrowing.
+        // Other types may name references without borrowing, above all fn pointers.
         _ => {}
     }
 }
@@ -118,7 +118,7 @@ enum Borrowed {
     Other,
 }
 
-/// What a reference is to; `None` for everything else.
+/// What a reference borrows. `None` for everything else.
 fn borrowed(ty: &Type) -> Option<Borrowed> {
     let Type::Reference(reference) = ungrouped(ty) else { return None };
     if reference.mutability.is_some() || reference.lifetime.is_some() {

@@ -1,4 +1,4 @@
-//! The queue names, where they are written out.
+//! The queue names, checked if they are written out.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote_spanned};
@@ -8,7 +8,7 @@ use syn::{Expr, Lit, LitStr};
 use crate::errors::Errors;
 use crate::literal;
 
-/// As long as the column.
+/// The length of the column.
 const MAX_CHARS: usize = 255;
 
 pub(super) fn check(queue: &Expr, errors: &mut Errors) -> TokenStream {
@@ -47,7 +47,8 @@ pub(super) fn one(queue: &Expr, errors: &mut Errors) -> TokenStream {
     borrowable(queue)
 }
 
-/// With an `&` in front of it: of a sum it would be the first term's.
+/// The expression so that an `&` can be put in front. In a sum, the `&` would belong to the first
+/// term.
 fn borrowable(queue: &Expr) -> TokenStream {
     let binds = !matches!(queue, Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_));
     if binds { queue.to_token_stream() } else { quote_spanned!(queue.span()=> (#queue)) }

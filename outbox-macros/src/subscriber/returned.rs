@@ -1,7 +1,7 @@
-//! `publish = ".."`: the returned value as a message of the ack.
+//! `publish = ".."`: the returned value becomes a message of the ack.
 //!
-//! `Result`, `Option`, `Vec` and `Outgoing` are known by their names, because a
-//! trait could not tell them from values that happen to be serialisable.
+//! `Result`, `Option`, `Vec` and `Outgoing` are known by their names. A trait could not tell them
+//! from values that happen to be serialisable.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
@@ -14,16 +14,16 @@ use crate::errors::Errors;
 const NOTHING: &str =
     "`publish` sends what the handler returns; return a message, or remove the option";
 
-/// What is published for a batch as a whole would be lost, or come twice, when one
-/// of its leases is: the other messages are settled all the same.
+/// If one lease of a batch is lost, the other messages are settled all the same. So what is
+/// published for the batch as a whole would be lost, or come twice.
 const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with what each message publishes, in turn; \
      what belongs to the whole batch is published in a `Tx`: `outbox::publish(&mut tx, ..)`";
 
-/// Both are serialisable: an `Err` would be published, and its message acked.
+/// These are serialisable under any name: an `Err` would be published, and its message acked.
 const RENAMED: &str = "`publish` knows `Result`, `Option` and `Vec` by their names, and this is one under \
      another; write its own name";
 
-/// Bytes are one message where a handler takes them.
+/// A handler that takes bytes takes them as one message.
 const BYTES: &str = "with `publish` each element of a `Vec` is a message, and here that is each byte; \
      return `Outgoing::raw(queue, bytes)`";
 
@@ -41,7 +41,7 @@ pub(super) fn check(output: &ReturnType, name: &Ident, of_batch: bool, errors: &
     }
 }
 
-/// The `T` of `Vec<T>`, in a `Result` or not.
+/// The `T` of `Vec<T>`, inside a `Result` or not.
 fn of_each(ty: &Type) -> Option<&Type> {
     match wrapper(ty)? {
         ("Vec", each) => each,
@@ -74,7 +74,7 @@ fn is_u8(ty: &Type) -> bool {
     matches!(params::ungrouped(ty), Type::Path(path) if path.path.is_ident("u8"))
 }
 
-/// Tells the subscriber where it publishes, so that the start can refuse what is no literal.
+/// Tells the subscriber where it publishes. So the start can refuse a name that is no literal.
 pub(super) fn publishes(queue: &TokenStream) -> TokenStream {
     quote_spanned!(at(queue)=> .publishes(|| ::outbox::__private::returned::queue(&#queue)))
 }
@@ -149,7 +149,7 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
     }
 }
 
-/// The name of a type that means something here, and what it wraps.
+/// The name of a type that has a meaning here, and what it wraps.
 fn wrapper(ty: &Type) -> Option<(&'static str, Option<&Type>)> {
     let Type::Path(path) = params::ungrouped(ty) else { return None };
     let last = path.path.segments.last()?;

@@ -1,4 +1,4 @@
-//! The environment, read once, every mistake noted.
+//! Reads the environment once, and notes every mistake.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn postgres(url: &str) -> Result<Database, String> {
     Ok(Database::PostgresUrl(Box::new(super::url::options(url)?)))
 }
 
-/// What is wrong with a URL, without the URL: the driver's words for it.
+/// What is wrong with a URL, in the driver's words and without the URL.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) fn cause(error: &sqlx::Error) -> String {
     match error {
@@ -113,10 +113,10 @@ fn sqlite(url: &str) -> Result<Database, String> {
     }
 }
 
-/// As by the line break at the end of a file that the URL was read from.
+/// Such as a URL with the line break at the end of the file that it was read from.
 #[cfg(feature = "sqlite")]
 fn is_spoilt(url: &str) -> bool {
-    // What is not text has come as the last of these.
+    // Bytes that are not UTF-8 were read as the replacement character.
     url.contains(|one: char| one.is_control() || one == char::REPLACEMENT_CHARACTER)
         || url.split('?').any(|part| part.ends_with(char::is_whitespace))
 }
@@ -172,7 +172,7 @@ mod tests {
         assert!(!found.join(" ").contains("hunter2"));
     }
 
-    /// That of the URL is enough.
+    /// The mistake of the URL is enough.
     #[tokio::test]
     async fn of_a_wrong_url_no_handler_with_a_transaction_is_told() {
         let app = from_lookup(|key| (key == "DATABASE_URL").then(|| "mysql://h/db".to_owned()));
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(named(orders()), orders().with_dlq("dead").unwrap().never_notify().unprepared());
         let complete = orders().with_dlq("lost").unwrap().always_notify();
         assert_eq!(named(complete.clone()), complete.unprepared());
-        // A table of the name of its own dead letters cannot start.
+        // A table with the name of its own dead-letter table is refused.
         let clash = from_lookup(get).names(TableNames::new("dead").unwrap());
         assert_eq!(clash.mistakes.len(), 1, "{:?}", clash.mistakes);
     }

@@ -1,4 +1,4 @@
-//! Everything that speaks against starting, and the start.
+//! Every reason against starting, and the start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::store::Store;
 use crate::subscriber::Subscriber;
 use crate::telemetry::{Sinks, TARGET};
 
-/// How long a server that starts at the same moment is waited for, and whoever has locked a table,
-/// as a migration does.
+/// How long a start waits for a server that starts at the same moment, and for a locked table,
+/// such as one that a migration has locked.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How soon the tables are looked at again meanwhile.
+/// How soon the start looks at the tables again meanwhile.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// There a statement may be another one's that some session prepared under its name.
+/// Behind such a pooler another session may have prepared another statement under the same name.
 #[cfg(feature = "postgres")]
 const POOLED: &str = "the connections go through a pooler in transaction mode: connect to the \
     server itself, or to a pool in session mode";
@@ -107,7 +107,7 @@ impl App {
         states
     }
 
-    /// The states as handlers have them.
+    /// The states that handlers get.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn lending_states(&self) -> States {
         self.states_on(&self.tables(false).0)
@@ -115,8 +115,8 @@ impl App {
 }
 
 impl Database {
-    /// With a pool that connects when it is first used, in the place of a URL. It has as
-    /// many connections as there are handlers with transactions at once.
+    /// Replaces a URL by a pool that connects when it is first used. The pool has as many
+    /// connections as handlers may hold transactions at once.
     pub(super) fn with_pool(&self, transactions: usize) -> Self {
         #[cfg(not(feature = "postgres"))]
         let _ = transactions;
@@ -134,7 +134,7 @@ impl Database {
         }
     }
 
-    /// By the program, whatever the environment says.
+    /// Whether the program gave its pool, whatever the environment says.
     pub(super) fn is_given(&self) -> bool {
         match self {
             #[cfg(feature = "postgres")]
@@ -168,7 +168,7 @@ impl Database {
 /// How long the connections of a start that failed may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The reasons found so far and a database that fails, or only that.
+/// The error of the database, behind the reasons found so far, if there are any.
 fn refused(mut reasons: Vec<String>, error: crate::error::StoreError) -> Error {
     if reasons.is_empty() {
         return error.into();
@@ -194,7 +194,7 @@ impl Start<'_> {
     ) -> Result<RunningApp> {
         let Self { app, states, subscribers } = self;
         if let Err(error) = prepare(app, &store, &subscribers, reasons).await {
-            // A connection that gives no sign of life is not waited for.
+            // A connection that gives no sign of life does not hold this up.
             let _ = timeout(CLOSE_LIMIT, store.close()).await;
             return Err(error);
         }
@@ -206,7 +206,7 @@ impl Start<'_> {
         shared.logs_errors = app.logs_errors;
         let settings = Settings {
             drain_timeout: app.drain_timeout,
-            // Nobody could see what they find.
+            // Without metrics nobody would see the samples.
             sample_every: app.sample_every.filter(|_| cfg!(feature = "metrics")),
         };
         let engine = Engine::start(shared, subscribers, &states, &app.stats, settings, Some(anew));
@@ -246,7 +246,7 @@ async fn prepare<S: Store>(
     Ok(())
 }
 
-/// A pool for so many handlers with transactions at once.
+/// A pool with a connection for each of this many handlers with transactions.
 #[cfg(feature = "postgres")]
 pub(super) fn pool(transactions: usize) -> sqlx::postgres::PgPoolOptions {
     let pool = sqlx::postgres::PgPoolOptions::new();

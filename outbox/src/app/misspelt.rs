@@ -1,4 +1,4 @@
-//! Variables of the environment that are probably meant for us and are not read.
+//! Environment variables that are probably meant for this library, and that nothing reads.
 
 use super::{App, DRAIN_TIMEOUT};
 #[cfg(feature = "postgres")]
@@ -17,10 +17,11 @@ const READ: [&str; 8] = [
 ];
 #[cfg(feature = "postgres")]
 const NAMED: &str = ".names(TableNames::from_env()?)";
-/// Letters that may be wrong.
+/// How many letters may be wrong.
 const EDITS: usize = 2;
 
-/// Warns of each: the dead letters of a program that sets `OUTBOX_DLQ` are deleted.
+/// Warns of each such variable: a program that sets `OUTBOX_DLQ` has no dead-letter table, and
+/// its messages that fail for good are deleted.
 pub(super) fn warn() {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -33,8 +34,8 @@ pub(super) fn warn() {
     }
 }
 
-/// Warns where the environment names other tables than an app that was given its pool: what
-/// is published by `outbox::publish` lies there, and nobody reads it.
+/// Warns an app that was given its pool when the environment names another table than the app
+/// reads. `outbox::publish` writes to that table, and nobody reads it.
 pub(super) fn warn_of_names(names: &TableNames) {
     if let Some(other) = unheeded(names, TableNames::from_lookup(variable)) {
         tracing::warn!(
@@ -46,7 +47,7 @@ pub(super) fn warn_of_names(names: &TableNames) {
     }
 }
 
-/// Warns of what is set for an app that was given its pool, which reads none of it.
+/// Warns an app that was given its pool of variables that are set: it reads none of them.
 pub(super) fn warn_of_settings(app: &App) {
     for (name, call) in unread(app, variable) {
         tracing::warn!(
@@ -56,8 +57,8 @@ pub(super) fn warn_of_settings(app: &App) {
     }
 }
 
-/// Variables that say other than what an app does by default, and the calls that would have done
-/// it. Whoever made one means it.
+/// Variables that say something else than an app does by default, each with the call that
+/// would do what it says. A setting that a call has made is not listed: the call counts.
 fn unread(
     app: &App,
     get: impl Fn(&str) -> Option<String>,
@@ -90,7 +91,8 @@ fn unread(
 
 fn unheeded<E>(names: &TableNames, (of, _): (TableNames, E)) -> Option<String> {
     let place = |names: &TableNames| names.qualified(names.table());
-    // Whoever has named them means them. The schema `public` is where the path leads most often.
+    // An app that names tables means them. The schema `public` is where the search path leads most
+    // often.
     let is_default = place(names) == place(&TableNames::default());
     let is_other = of.table() != names.table() || of.schema().is_some_and(|it| it != "public");
     (is_default && is_other).then(|| place(&of))

@@ -56,15 +56,15 @@ pub(crate) type Hook =
 /// # }
 /// ```
 ///
-/// Mistakes made while building are all reported by `run` or `start`.
+/// `run` and `start` report all mistakes that were made while building.
 #[derive(Clone)]
 pub struct App {
     database: Database,
-    /// Nobody has named the database.
+    /// `DATABASE_URL` is not set.
     pub(crate) assumed: bool,
     pub(crate) names: TableNames,
     pub(crate) states: Arc<States>,
-    /// `None`: those that the macro registered.
+    /// `None`: the subscribers that the macro registered.
     only: Option<Vec<Subscriber>>,
     included: Vec<Subscriber>,
     /// Around everything, the outermost first.
@@ -91,10 +91,10 @@ pub(crate) enum Database {
     Postgres(sqlx::PgPool),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
-    /// Of a URL: a pool is made at the start, because that needs a runtime.
+    /// From a URL. The pool is made at the start, because that needs a runtime.
     #[cfg(feature = "postgres")]
     PostgresUrl(Box<sqlx::postgres::PgConnectOptions>),
-    /// Of a URL: the file is made, and given its tables, at the start.
+    /// From a URL. The file and its tables are made at the start.
     #[cfg(feature = "sqlite")]
     SqliteUrl(Box<sqlx::sqlite::SqliteConnectOptions>),
 }
@@ -102,13 +102,14 @@ pub(crate) enum Database {
 impl App {
     /// An app as the environment describes it.
     ///
-    /// `sslmode` in the URL says which connections need TLS, for which the feature `tls` is
-    /// needed, or one of sqlx's own: with `verify-full` the server's certificate has to be
-    /// of an authority that is known (with `tls` one in Mozilla's list, which is compiled in), or
-    /// that `sslrootcert=FILE` names, and for that host.
-    /// `require` encrypts and looks at no certificate. `prefer`, the default, and `allow`
-    /// take a server without TLS. A program built without TLS does not connect where one
-    /// of the first two is asked for.
+    /// `sslmode` in the URL says whether connections need TLS:
+    /// - `verify-full`: the server's certificate must be for that host, and from an authority that
+    ///   `sslrootcert=FILE` names or that is known. With `tls` the list of Mozilla is compiled in.
+    /// - `require`: connections are encrypted, and no certificate is looked at.
+    /// - `prefer`, the default, and `allow`: a server without TLS is accepted.
+    ///
+    /// The first two need the feature `tls`, or a feature for TLS of sqlx's own: a program
+    /// without it does not connect.
     ///
     /// | variable | meaning | unset |
     /// |---|---|---|
@@ -118,13 +119,13 @@ impl App {
     /// | `OUTBOX_DLQ_TABLE` | dead-letter table | dead letters are not kept |
     /// | `OUTBOX_NOTIFY` | `always` or `never`: see [`TableNames::always_notify`], [`TableNames::never_notify`] (PostgreSQL) | `asleep` |
     /// | `OUTBOX_PREPARED` | `false`: see [`TableNames::unprepared`] (PostgreSQL) | `true` |
-    /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s` | 15 s |
+    /// | `OUTBOX_DRAIN_TIMEOUT` | as `15s`: see [`App::drain_timeout`] | 15 s |
     /// | `OUTBOX_ASYNC_SETTLES` | `true`: see [`App::async_settles`] (PostgreSQL) | `false` |
     /// | `OUTBOX_QUEUE_GAUGES` | as `60s`: see `App::queue_gauges` (feature `metrics`) | no gauges of queues |
     ///
-    /// A variable that looks like one of these and is none is warned of when this is called.
-    /// A SQLite file is given its tables at start. On PostgreSQL nothing is
-    /// created: run [`migrate`](crate::migrate) first.
+    /// The call warns of variables whose names look like these but are not. At the start a
+    /// SQLite file gets its tables. On PostgreSQL nothing is created: run
+    /// [`migrate`](crate::migrate) first.
     #[must_use]
     pub fn from_env() -> Self {
         misspelt::warn();
@@ -154,28 +155,26 @@ impl App {
         }
     }
 
-    /// An app on the server of this pool. The engine opens at most five
-    /// connections of its own (and up to four more while handlers block the runtime), with the
-    /// pool's settings: those that `set_connect_options`
-    /// gave it last, so that a password or token may be replaced.
+    /// An app on the server of this pool. The engine opens at most five connections of its
+    /// own, and up to four more while handlers block the runtime. They have the settings that
+    /// the pool was given last, so `set_connect_options` can replace a password or token.
     #[cfg(feature = "postgres")]
     #[must_use]
     pub fn postgres(pool: sqlx::PgPool) -> Self {
         Self::new(Database::Postgres(pool))
     }
 
-    /// An app on the file of this pool, which is best made by
-    /// [`sqlite::connect`](crate::sqlite::connect): without a write-ahead log whoever reads the
-    /// file keeps everybody from writing. The engine opens three connections of its own, with
-    /// the pool's settings.
+    /// An app on the file of this pool. The engine opens three connections of its own, with
+    /// the pool's settings. Make the pool with [`sqlite::connect`](crate::sqlite::connect),
+    /// which turns on the write-ahead log: without the log, a reader blocks all writers.
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool) -> Self {
         Self::new(Database::Sqlite(pool))
     }
 
-    /// Uses these tables. Where they name no dead-letter table, or leave open how to
-    /// publish, what the environment or [`App::dlq`] said before stands.
+    /// Uses these tables. Settings that `names` leaves open stay as the environment or
+    /// [`App::dlq`] set them: the dead-letter table, and how publishers notify and prepare.
     #[must_use]
     pub fn names(self, names: TableNames) -> Self {
         let dlq = self.names.dlq().filter(|_| names.dlq().is_none()).map(str::to_owned);
@@ -197,7 +196,7 @@ impl App {
     }
 
     /// Gives handlers a value of type `T`, which they take as
-    /// [`State<T>`](crate::State). One value a type: the last one counts.
+    /// [`State<T>`](crate::State). Of several values of a type the last one counts.
     #[must_use]
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         match Arc::get_mut(&mut self.states) {
@@ -210,17 +209,17 @@ impl App {
         self
     }
 
-    /// Runs more subscribers, or registered ones with other options or in a
-    /// [`Router`](crate::Router).
+    /// Runs these subscribers as well. A registered one that is included, with other
+    /// options or in a [`Router`](crate::Router), runs as included only.
     #[must_use]
     pub fn include(mut self, subscribers: impl IntoRouter) -> Self {
         self.included.extend(subscribers.into_router());
         self
     }
 
-    /// Puts a layer around every handler; see [`Next`]. The first one that is
-    /// added is the outermost; then come those of routers, then those of
-    /// subscribers.
+    /// Puts a layer around every handler; see [`Next`]. The layer that is added first
+    /// is the outermost. Layers of routers are inside the app's, and layers of
+    /// subscribers inside both.
     #[must_use]
     pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
     where
@@ -230,7 +229,7 @@ impl App {
         self
     }
 
-    /// Runs these subscribers and no registered ones.
+    /// Runs these subscribers instead of the registered ones.
     #[must_use]
     pub fn only(mut self, subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
         self.only.get_or_insert_default().extend(subscribers);
@@ -244,28 +243,27 @@ impl App {
         self
     }
 
-    /// Does not wait until the server has results on disk: `synchronous_commit = off`
-    /// for acks, retries, dead letters and returned messages. `false` by default;
-    /// PostgreSQL only, without effect on SQLite.
+    /// Writes results without waiting for the server's disk: `synchronous_commit = off`
+    /// for acks, retries, dead letters and returned messages. `false` by default. On
+    /// SQLite it has no effect.
     ///
-    /// When the server crashes, or a standby takes over, the results of the last
-    /// moments are undone (of three times its `wal_writer_delay`, 0.6 s unless
-    /// configured). Those messages are delivered again, at the latest when the lease
-    /// of their last delivery ends, and an attempt that is undone does not count.
-    /// None is lost: a dead letter is undone together with the delete of its row, a
-    /// returned message together with the ack that published it. When this process
-    /// crashes, nothing is undone.
+    /// When the server crashes, or a standby takes over, the results of the last moments
+    /// are undone: of three times its `wal_writer_delay` (0.6 s unless configured). Those
+    /// messages are delivered again, at the latest when the lease of their last delivery
+    /// ends. An undone attempt does not count. No message is lost: a dead letter is
+    /// undone together with the delete of its row, and a returned message together with
+    /// the ack that published it. A crash of this process undoes nothing.
     ///
-    /// What could not be repeated is waited for all the same: a transaction that a
-    /// handler took, and the ack of `AckFirst`, which comes before the only run.
+    /// The app still waits for what could not be repeated: a transaction that a handler
+    /// took, and the ack of `AckFirst`, which comes before the only run.
     #[must_use]
     pub fn async_settles(mut self, on: bool) -> Self {
         self.async_settles = on;
         self
     }
 
-    /// Renders errors for the column `last_exception` in another way than by
-    /// their `Debug` form, which may hold personal data. `None` stores nothing.
+    /// Renders errors for the column `last_exception`. By default it holds their `Debug`
+    /// form, in which personal data may be. `None` stores nothing.
     #[must_use]
     pub fn error_renderer(
         mut self,
@@ -275,8 +273,9 @@ impl App {
         self
     }
 
-    /// Runs after the checks, before the first claim. An error stops the start, and so does a
-    /// signal: what earlier hooks have made is then dropped, and no shutdown hook runs.
+    /// Runs a hook after the checks and before the first claim. An error stops the start, and
+    /// so does a signal to [`App::run`]. Later hooks and shutdown hooks do not run then, and
+    /// what earlier hooks did stays.
     #[must_use]
     pub fn on_startup<F, E>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -287,7 +286,7 @@ impl App {
         self
     }
 
-    /// Runs after the drain.
+    /// Runs a hook after the drain.
     #[must_use]
     pub fn on_shutdown<F, E>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -304,8 +303,8 @@ impl App {
         Publisher::new(self.names.clone()).telling(self.sinks.clone())
     }
 
-    /// The subscribers that would run: included ones take the place of
-    /// registered ones of the same origin.
+    /// The subscribers that would run. Included ones take the place of registered
+    /// ones of the same name and origin.
     pub(crate) fn subscribers(&self) -> Vec<Subscriber> {
         let mut all = self.only.clone().unwrap_or_else(registered);
         if self.only.is_none() {
@@ -319,18 +318,18 @@ impl App {
         all
     }
 
-    /// Starts, runs until SIGINT or SIGTERM, drains. A second signal ends the
-    /// process at once; one that comes before the start is over ends that. Both signals stay
-    /// its own: once no `run` waits for one, because it could not start, has ended or was
-    /// dropped, the next one ends the process.
+    /// Starts the app, runs it until SIGINT or SIGTERM, then drains it. A signal during the
+    /// start ends the start. A second signal ends the process at once. The library keeps
+    /// handling both: once no `run` waits for a signal, because it could not start, has ended
+    /// or was dropped, the next one ends the process.
     ///
     /// # Errors
     /// When the app cannot start, a hook fails, or handlers had to be dropped
-    /// because the drain's time was over.
+    /// because the drain timeout passed.
     ///
     /// # Cancel safety
-    /// A dropped call does not drain: it drops the handlers that run, gives back what was claimed
-    /// as long as the runtime goes on, and runs no shutdown hook that had not begun.
+    /// A dropped call does not drain. It drops the handlers that run, and gives claimed rows back
+    /// as long as the runtime goes on. No shutdown hook runs that had not begun.
     pub async fn run(self) -> Result<()> {
         let mut signals = signals::Signals::install()?;
         let started = tokio::select! {
@@ -347,34 +346,35 @@ impl App {
         running.stop().await
     }
 
-    /// Starts, runs until `end` is ready, drains. Signals are the caller's.
+    /// Starts the app, runs it until `end` is ready, then drains it. Signals are left to
+    /// the caller.
     ///
     /// # Errors
     /// As [`App::run`].
     ///
     /// # Cancel safety
-    /// As [`App::run`]: let `end` be ready instead.
+    /// As [`App::run`]. To stop the app, let `end` become ready instead.
     pub async fn run_until(self, end: impl Future) -> Result<()> {
         let running = self.or_gives_up(self.start().await)?;
         end.await;
         running.stop().await
     }
 
-    /// Starts the loops and returns. May be called again after
+    /// Starts the loops and returns. It may be called again after
     /// [`RunningApp::stop`].
     ///
     /// # Errors
-    /// Every reason that speaks against starting, at once.
+    /// All reasons against starting, at once.
     ///
     /// # Cancel safety
-    /// A dropped call has started no loop. The hook that runs is dropped; what those before it
-    /// did, and a SQLite file that was made, stays.
+    /// A dropped call has started no loop. The startup hook that runs is dropped. What earlier
+    /// hooks did stays, and so does a SQLite file that was made.
     pub async fn start(&self) -> Result<RunningApp> {
         let started = launch::start(self).await;
         started.inspect_err(|why| self.health.failed(why, true))
     }
 
-    /// Of a start that nobody tries again: a probe of the process is to say so.
+    /// Lets probes say of a failed start that nobody tries it again.
     fn or_gives_up<T>(&self, started: Result<T>) -> Result<T> {
         started.inspect_err(|why| self.health.failed(why, false))
     }

@@ -1,4 +1,4 @@
-//! What operators' tools take of an app.
+//! What the tools of operators take from an app.
 
 #[cfg(feature = "postgres")]
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::telemetry::{Sinks, Stats};
 #[cfg(feature = "postgres")]
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
-/// sqlx panics instead.
+/// Without this check sqlx panics.
 const NO_RUNTIME: &str = "there is no tokio runtime here, and the pool that is made of the URL of \
     the database needs one: call this inside of a runtime, as in an `async fn`";
 
 impl App {
-    /// What keeps its tables from being looked at.
+    /// Reasons why nobody can look at its tables.
     pub(crate) fn mistakes_of_tables(&self) -> Vec<String> {
         let mut mistakes = self.mistakes.clone();
         let has_url = !self.database.is_given() && !matches!(self.database, Database::None);
@@ -32,8 +32,8 @@ impl App {
         mistakes
     }
 
-    /// Where its tables are, with a pool that connects when it is first used. One that has to be
-    /// made is made on a runtime of tokio's only.
+    /// Where its tables are, with a pool that connects when it is first used. A pool can be made
+    /// only inside a tokio runtime.
     pub(crate) fn tables(&self, make_file: bool) -> (Database, TableNames) {
         #[cfg(not(feature = "sqlite"))]
         let _ = make_file;
@@ -41,7 +41,7 @@ impl App {
             #[cfg(feature = "sqlite")]
             Database::SqliteUrl(options) => {
                 let options = (**options).clone();
-                // Whoever only looks leaves the file and the mode of its journal as they are.
+                // To look only, the file and its journal mode are left as they are.
                 let options = if make_file {
                     crate::store::sqlite::with_a_log(options)
                 } else {
@@ -60,8 +60,8 @@ impl App {
         (database, self.names.clone())
     }
 
-    /// The same tables and settings, for one subscriber of the library's own: none of the
-    /// user's handlers, layers and hooks.
+    /// The same tables and settings for one subscriber of the library's own, without the user's
+    /// handlers, layers and hooks.
     pub(crate) fn instead(&self, only: Subscriber) -> Self {
         Self {
             only: Some(vec![only]),
@@ -77,7 +77,7 @@ impl App {
         }
     }
 
-    /// What errors are shown by.
+    /// What renders errors.
     pub(crate) fn renderer(&self) -> &ErrorRenderer {
         &*self.render
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::ops::{Load, Operator};
 
-    /// As from a `fn main` that is no async one.
+    /// As in a `fn main` that is not async.
     #[test]
     fn without_a_runtime_an_operator_of_a_url_is_refused_and_told_where_to_call_it() {
         let postgres = "postgres://u@h/db".parse().unwrap();
@@ -108,7 +108,7 @@ mod tests {
                 assert!(told.contains("inside of a runtime"), "{told}");
             }
         }
-        // Of a file in this folder, unless the tests have a URL.
+        // It is for a file in this folder, unless the tests have a URL.
         let told = Operator::from_env().unwrap_err().to_string();
         assert!(told.contains("inside of a runtime"), "{told}");
         let told = App::new(Database::None).operator().unwrap_err().to_string();

@@ -24,27 +24,27 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 /// How long a stop waits for recorders.
 const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 
-/// The loops of a started app. Dropping it stops without waiting.
+/// The loops of a started app. Dropping it stops them without waiting.
 #[must_use = "dropped, it stops the app at once"]
 pub struct RunningApp {
     rest: Mutex<Rest>,
-    /// Ends the claims, and the pings under way: the connection of one that is not answered
+    /// Ends the claims and the pings under way: the connection of a ping without an answer
     /// would hold up the stop.
     claims: CancellationToken,
-    /// Told by a ping at once, without waiting for the drain.
+    /// A ping reads it at once, without waiting for the drain.
     life: Arc<Life>,
     sinks: Sinks,
 }
 
-/// What a stop has still to do, and to tell: a call that is dropped leaves it to the next.
+/// What a stop still has to do and to return. A dropped call leaves it to the next one.
 struct Rest {
     /// `None` once drained.
     engine: Option<Box<dyn AnyEngine>>,
-    /// Those that have not begun.
+    /// The shutdown hooks that have not begun.
     hooks: std::vec::IntoIter<Hook>,
-    /// The one that has begun.
+    /// The hook that has begun.
     hook: Option<Answer<'static>>,
-    /// The first.
+    /// The first error.
     error: Option<Error>,
 }
 
@@ -78,13 +78,13 @@ impl RunningApp {
         Self { rest: Mutex::new(rest), claims, life, sinks }
     }
 
-    /// Whether it is alive and ready, for probes.
+    /// Whether the app is alive and ready, for probes.
     #[must_use]
     pub fn health(&self) -> Health {
         Health::of(&self.life)
     }
 
-    /// The next check of its health looks at the tables.
+    /// Makes the next check of its health look at the tables.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn forget_schema(&self) {
@@ -98,20 +98,20 @@ impl RunningApp {
         self.life.end_loop(name);
     }
 
-    /// Asks the database for a sign of life and every loop whether it lives;
-    /// answers within 5 s.
+    /// Asks the database for a sign of life, and every loop whether it lives.
+    /// Answers within 5 s.
     ///
     /// # Errors
     /// When the database does not answer, a loop has ended, or the app is
     /// stopped or stopping.
     ///
     /// # Cancel safety
-    /// It only reads, and gives that up when it is dropped.
+    /// The call only reads. A dropped call gives that up.
     pub async fn ping(&self) -> Result<()> {
         let stopped = || StoreError::new("ping", "the app is stopped or stopping", false);
         let Some(vital) = self.life.vital() else { return Err(stopped().into()) };
         let ended = vital.ended();
-        // Looked at last: a stop ends the loops one after the other.
+        // Read after the loops: a stop ends them one after the other.
         if self.life.phase() != Phase::Running {
             return Err(stopped().into());
         }
@@ -126,17 +126,19 @@ impl RunningApp {
         }
     }
 
-    /// Drains: claims no more, lets running handlers finish within the drain
-    /// timeout, writes their results, gives unstarted rows back. Then the shutdown
-    /// hooks run, each of them. A call after its end does nothing. A handler of this app does not
-    /// wait for it, or the stop waits for that handler: let it tell somebody else to stop.
+    /// Drains the app: claims no more, lets running handlers finish within the drain
+    /// timeout, writes their results, and gives unstarted rows back. Then every shutdown
+    /// hook runs. A call after that does nothing.
+    ///
+    /// Do not wait for it in a handler of this app, because it waits for that handler: let
+    /// the handler tell somebody else to stop the app.
     ///
     /// # Errors
-    /// The first: when handlers had to be dropped, or a shutdown hook failed.
+    /// The first error: when handlers had to be dropped, or a shutdown hook failed.
     ///
     /// # Cancel safety
-    /// A dropped call leaves the drain, or the hook that runs, where it is; call it again
-    /// to go on.
+    /// A dropped call leaves the drain, or the hook that runs, where it is. The next call
+    /// goes on there.
     pub async fn stop(&self) -> Result<()> {
         if self.life.phase() == Phase::Running {
             self.life.enter(Phase::Stopping);
@@ -146,7 +148,7 @@ impl RunningApp {
         let Rest { engine, hooks, hook, error } = &mut *rest;
         if let Some(running) = engine {
             let drained = running.drain().await;
-            // Before the engine is gone: a call that is dropped here goes on when repeated.
+            // Before the engine is gone: if this call is dropped here, the next one repeats it.
             self.sinks.flush(RECORDERS_LIMIT).await;
             *error = drained.err();
             *engine = None;
@@ -170,7 +172,7 @@ impl RunningApp {
             hooked = true;
         }
         if hooked {
-            // They may have published.
+            // The hooks may have published.
             self.sinks.flush(RECORDERS_LIMIT).await;
         }
         self.sinks.leave_process();
@@ -178,7 +180,7 @@ impl RunningApp {
     }
 }
 
-/// One that panics fails, so that the others run.
+/// A hook that panics counts as failed, so that the others run.
 fn begin(hook: Hook) -> Answer<'static> {
     let run = AssertUnwindSafe(async move { hook().await }).catch_unwind();
     Box::pin(async move {
@@ -188,7 +190,7 @@ fn begin(hook: Hook) -> Answer<'static> {
 }
 
 impl Drop for RunningApp {
-    /// Nothing else would let its recorders go if it was not stopped.
+    /// Without a stop nothing else lets its recorders go.
     fn drop(&mut self) {
         self.sinks.leave_process();
     }

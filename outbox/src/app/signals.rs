@@ -15,20 +15,20 @@ pub(super) struct Signals {
     ends: Arc<Ends>,
 }
 
-/// Ends the process where the signal arrives: a runtime whose threads are all blocked, or
-/// that waits for them at its own end, would not hear of it.
+/// Ends the process in the signal handler. A runtime would not notice the signal while all its
+/// threads are blocked, or while it waits for them at its own end.
 #[cfg(unix)]
 struct Ends {
-    /// Whether the next one does. The first one sees to that itself, where it arrives.
+    /// Whether the next signal ends the process. The handler of the first one sets it.
     next: Arc<AtomicBool>,
-    /// Runs that wait for one.
+    /// How many runs wait for a signal.
     waiting: Mutex<usize>,
 }
 
 #[cfg(unix)]
 impl Signals {
-    /// Before the app starts, so that no signal meets the default action
-    /// half-way.
+    /// Called before the app starts, so that no signal during the start meets the default
+    /// action.
     pub(super) fn install() -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
@@ -45,14 +45,14 @@ impl Signals {
         }
     }
 
-    /// With the exit status that a shell reports for the signal. Leases of what still runs
-    /// then end by themselves.
+    /// Lets the next signal end the process, with the exit status that a shell reports for it.
+    /// The leases of rows whose handlers still run then end by themselves.
     pub(super) fn exit_on_second(self) {
         self.ends.next.store(true, Ordering::SeqCst);
     }
 }
 
-/// Nobody hears of one any more, if this was the last run: it could not start, or was dropped.
+/// After the last run, which could not start or was dropped, nobody waits for a signal.
 #[cfg(unix)]
 impl Drop for Signals {
     fn drop(&mut self) {
@@ -66,7 +66,7 @@ impl Drop for Signals {
 
 #[cfg(unix)]
 impl Ends {
-    /// Of the process. A run beside none begins anew.
+    /// The one of this process. If no other run waits, counting signals begins anew.
     fn begin() -> std::io::Result<Arc<Self>> {
         static ENDS: Mutex<Option<Arc<Ends>>> = Mutex::new(None);
         let mut known = ENDS.locked();
@@ -88,7 +88,7 @@ impl Ends {
         use signal_hook::flag::{register, register_conditional_shutdown};
         let next = Arc::<AtomicBool>::default();
         for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
-            // In this order: one that sets it does not itself end the process.
+            // In this order, so that the signal that sets the flag does not end the process.
             register_conditional_shutdown(signal, status, Arc::clone(&next))?;
             register(signal, Arc::clone(&next))?;
         }
@@ -106,7 +106,7 @@ impl Signals {
     }
 
     async fn next(&mut self) {
-        // Without a handler for Ctrl-C the process is simply ended by it.
+        // If no handler can be installed, Ctrl-C simply ends the process.
         let _ = tokio::signal::ctrl_c().await.map_err(Error::Signals);
     }
 

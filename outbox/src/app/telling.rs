@@ -1,4 +1,4 @@
-//! What the app tells of itself: counts, health, events for sinks.
+//! What the app tells about itself: counts, health, events for sinks.
 
 #[cfg(feature = "metrics")]
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::health::Health;
 use crate::telemetry::{Recorder, Stats};
 
 impl App {
-    /// Hands every event to a sink of your own, on a thread of its own. May be called for
-    /// several; see [`Recorder`].
+    /// Hands every event to a sink of yours, on a thread of its own. May be called for
+    /// several sinks; see [`Recorder`].
     ///
-    /// Give it before you take [`App::publisher`]. What [`publish`](crate::publish()) and
-    /// publishers made elsewhere publish is told to the recorders of the app that was
-    /// started last.
+    /// Call it before you take [`App::publisher`]. The recorders of the app that was started
+    /// last also get the events of [`publish`](crate::publish()) and of publishers made
+    /// elsewhere.
     #[must_use]
     pub fn recorder(mut self, recorder: impl Recorder) -> Self {
         self.sinks.add(recorder, &self.stats);
@@ -21,11 +21,12 @@ impl App {
     }
 
     /// Looks into the tables this often, for the gauges of each queue that this app reads:
-    /// backlog, due, leased, age of the oldest, dead letters. Every minute is often
-    /// enough; never more often than every second. Without it the gauges are not there.
+    /// backlog, due, leased, age of the oldest, dead letters. Without it there are no such
+    /// gauges. Every minute is often enough; every second is the shortest interval.
     ///
-    /// A look is a statement (on SQLite two a queue), which reads at most 10,000 rows and
-    /// dead letters of each queue by an index. Every process of an app that does it tells the same.
+    /// A look is one statement (on SQLite, up to two for each queue). By an index it reads at most
+    /// 10,000 rows and 10,000 dead letters of each queue. Every process that looks reports the
+    /// same figures.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn queue_gauges(mut self, every: Duration) -> Self {
@@ -33,25 +34,27 @@ impl App {
         self
     }
 
-    /// Lets the text of each error of a handler go to the log, as a warning: what a dead letter
-    /// keeps of it, by [`App::error_renderer`], but for one that only puts its message off. Off by
-    /// default, because it may hold personal data; then a log has the kind alone, and where there
-    /// is no dead-letter table nothing has the text.
+    /// Logs the text of each error of a handler, as a warning. It is the text that a dead letter
+    /// keeps, made by [`App::error_renderer`]. An error that only puts its message off is not
+    /// logged.
+    ///
+    /// Off by default, because the text may hold personal data. Then the log has only the kind of
+    /// an error, and without a dead-letter table the text is nowhere.
     #[must_use]
     pub fn log_errors(mut self, on: bool) -> Self {
         self.logs_errors = on;
         self
     }
 
-    /// Whether it is alive and ready. Take it before [`App::run`]; clones of the app have
-    /// one health, that of the last start.
+    /// Whether the app is alive and ready. Take it before [`App::run`]. Clones of the app share
+    /// one health, which is that of the last start.
     #[must_use]
     pub fn health(&self) -> Health {
         self.health.clone()
     }
 
-    /// What becomes of the deliveries of this process, counted. Take it before
-    /// [`App::run`]; clones of the app count together.
+    /// Counts what becomes of the deliveries of this process. Take it before
+    /// [`App::run`]. Clones of the app count together.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.stats.clone()

@@ -1,5 +1,5 @@
-//! A URL of PostgreSQL, looked at before the driver reads it: a password with a `/`, `?` or
-//! `#` in it makes one of another shape, and the driver would tell parts of it.
+//! Checks a PostgreSQL URL before the driver reads it. A password with a `/`, `?` or `#` in it
+//! gives the URL another shape, and the driver's error would show parts of the password.
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
@@ -10,7 +10,7 @@ const MODES: &str =
     "none of `disable`, `allow`, `prefer`, `require`, `verify-ca` and `verify-full`";
 const MODE: [&str; 2] = ["sslmode", "ssl-mode"];
 
-/// No mistake repeats a part of the URL that may be of a password.
+/// No mistake repeats a part of the URL that may belong to a password.
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
     let parts = Parts::of(url);
     if parts.cut_a_password() {
@@ -21,7 +21,7 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
              that takes writes"
             .into());
     }
-    // The driver would go on as if it were not set: without TLS, where the server has none.
+    // The driver would ignore the wrong value, and connect without TLS where the server has none.
     if !parts.parameters().any(|(name, _)| MODE.contains(&name))
         && variable("PGSSLMODE").is_some_and(|mode| mode.parse::<PgSslMode>().is_err())
     {
@@ -40,7 +40,7 @@ fn no_url(why: &str) -> String {
     )
 }
 
-/// As the driver takes it apart.
+/// A URL, taken apart as the driver does it.
 struct Parts<'a> {
     authority: &'a str,
     path: &'a str,
@@ -64,7 +64,7 @@ impl<'a> Parts<'a> {
         self.query.split('&').map(|one| one.split_once('=').unwrap_or((one, "")))
     }
 
-    /// The `@` before the host stands where none would without a password that was cut.
+    /// Whether an `@` stands where only a password that was cut in two puts one.
     fn cut_a_password(&self) -> bool {
         let bare = !self.authority.contains('@');
         let outside = |(name, value): (&str, &str)| {
@@ -81,7 +81,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The folder of a socket may have a comma in its name.
+/// Whether several hosts are named. A comma in the folder of a socket names no second host.
 fn are_several(host: &str) -> bool {
     let host = host.to_ascii_uppercase();
     !host.starts_with('/')
@@ -89,8 +89,8 @@ fn are_several(host: &str) -> bool {
         && (host.contains(',') || host.contains("%2C"))
 }
 
-/// The URL without parameters that the driver does not know: it would log them with their
-/// values, and one may be a password (`sslpassword`, or a word that was mistyped).
+/// The URL without the parameters that the driver does not know. The driver would log them with
+/// their values, and a value may be a password (`sslpassword`, or a mistyped name).
 fn without_unknown(url: &str) -> String {
     const KNOWN: &[&str] = &[
         "sslmode",
@@ -120,7 +120,7 @@ fn without_unknown(url: &str) -> String {
     if !unknown.is_empty() {
         let names: Vec<_> = unknown.iter().filter_map(|one| one.split('=').next()).collect();
         let plain = |name: &&str| name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
-        // What else stands behind a `?` may be the rest of a password, up to its `@`.
+        // Otherwise the text behind the `?` may be the rest of a password, up to its `@`.
         let told = names.iter().all(plain) && !unknown.iter().any(|one| one.contains('@'));
         let names = if told { names.join(", ") } else { "not shown".into() };
         tracing::warn!(
@@ -131,8 +131,8 @@ fn without_unknown(url: &str) -> String {
     [place, "?", &known.join("&")].concat()
 }
 
-/// The parameter of the URL whose value is none. It is read alone: the driver's error, which
-/// does not name it, repeats the value.
+/// The parameter of the URL whose value cannot be used. Each is read alone, because the driver's
+/// error does not name the parameter, and repeats the value.
 fn wrong_parameter(url: &str) -> Option<String> {
     const CHECKED: [(&str, &str); 5] = [
         (MODE[0], MODES),

@@ -1,5 +1,5 @@
-//! The command line without handlers: everything that operators do. Programs that have
-//! handlers mount it by `outbox::cli::run`.
+//! The command line without handlers, for everything that operators do. A program that has handlers
+//! mounts it by `outbox::cli::run`.
 
 #[cfg(not(any(feature = "postgres", feature = "sqlite")))]
 compile_error!("the program `outbox` needs a database: add the feature `postgres` or `sqlite`");
@@ -11,8 +11,8 @@ use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // The line that says what was done with which letters is for whoever asks for a log; a
-    // variable that is missing or misspelt is told to all but scripts, which are told what failed.
+    // The log line that says what was done to which letters is for whoever asks for a log. All are
+    // told of a variable that is missing or misspelt, except scripts: they are told what failed.
     let filter = if std::env::var_os("RUST_LOG").is_some() {
         EnvFilter::from_default_env()
     } else if std::env::args_os().any(|one| one == "--json") {

@@ -10,9 +10,9 @@ use crate::ops::Load;
 
 /// Measure how fast messages go through these tables.
 ///
-/// Publishes messages into a queue of its own in the real table, handles them with a
-/// handler that does nothing, and deletes what is left, also when it is interrupted. It
-/// is load for the server: other programs get slower meanwhile.
+/// Publishes messages into a queue of its own in the real table, handles them with a handler that
+/// does nothing, and deletes what is left, even when it is interrupted. It puts load on the
+/// server: other programs get slower meanwhile.
 #[derive(Debug, Args)]
 pub(super) struct Bench {
     /// How many messages.
@@ -46,7 +46,7 @@ impl Bench {
         let measured = bench.run().await;
         watch.abort();
         spinner.finish_and_clear();
-        // Also what a run left that failed, if it came so far.
+        // A run that failed may have left messages, too.
         let deleted = if bench.has_published() {
             bench.clean_up().await.inspect_err(|_| {
                 context.out.note(&format!("messages may be left in the queue {}", bench.queue()));

@@ -8,8 +8,8 @@ use crate::ops::CancelledTimer;
 
 /// Delete the row of a timer, unless a claim holds it.
 ///
-/// A claim holds it while a handler works on it, while it waits in a process for one, and
-/// where its process died and no claim has taken it since. Exits with 1 if nothing was deleted.
+/// A claim holds the row while a handler works on it, while it waits in a process for a handler,
+/// and when its process died and no claim has taken it since. Exits with 1 if nothing was deleted.
 #[derive(Debug, Args)]
 pub(super) struct CancelTimer {
     /// The queue.

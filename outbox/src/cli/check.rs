@@ -11,10 +11,10 @@ use crate::schema::Difference;
 
 /// Compare the tables with what is needed.
 ///
-/// Columns, indexes, the CHECK of leases, encoding, partitions, the table of pauses and vacuum
-/// settings, and whether a role that may claim may settle and bury, too; the dead letters only
-/// where OUTBOX_DLQ_TABLE names their table. Exits with 1 if something is missing, and prints the
-/// SQL that mends it.
+/// Looks at columns, indexes, the CHECK of leases, encoding, partitions, the table of pauses and
+/// vacuum settings, and whether a role that may claim may also settle and bury. Looks at dead
+/// letters only where OUTBOX_DLQ_TABLE names their table. Exits with 1 if something is missing, and
+/// prints the SQL that mends it.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// Leave out the vacuum settings of PostgreSQL.
@@ -57,7 +57,7 @@ pub(super) async fn differences(operator: &Operator, autovacuum: bool) -> Result
 }
 
 impl Context {
-    /// For the terminal, each with the SQL that mends it.
+    /// The differences for the terminal, each with the SQL that mends it.
     pub(super) fn differences(&self, found: &[Difference]) -> String {
         let mut last = "";
         let lines = found.iter().map(|one| {

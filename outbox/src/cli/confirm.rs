@@ -16,13 +16,13 @@ pub(super) struct Consent {
 }
 
 impl Consent {
-    /// Goes on if whoever sits there agrees to what is about to happen. Where nobody
-    /// can be asked, nothing is done without `--yes`.
+    /// Goes on if the person at the terminal agrees to what is about to happen. Where nobody can be
+    /// asked, nothing is done without `--yes`.
     pub(super) fn to(&self, what: &str) -> Result<(), Trouble> {
         self.or_else(what, "nothing was done")
     }
 
-    /// As [`Consent::to`], where this is what was done by then.
+    /// As [`Consent::to`]; `done` says what was done by then.
     pub(super) fn or_else(&self, what: &str, done: &str) -> Result<(), Trouble> {
         if self.yes {
             return Ok(());

@@ -12,15 +12,14 @@ use crate::ops::doctor::{Limits, Report, Severity};
 
 /// Look for what is wrong, before a deploy and in production.
 ///
-/// Decodes every row that waits and every failed dead letter with the handlers of this
-/// program, without running any, and examines the tables and the database. Writes
-/// nothing. Exits with 1 on errors.
+/// Examines the tables and the database. Decodes every row that waits and every failed dead letter
+/// with the handlers of this program, without running any. Writes nothing. Exits with 1 on errors.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     /// Exit with 1 on warnings, too.
     #[arg(long)]
     strict: bool,
-    /// Decode so many rows of each table at most, the oldest first [default: all].
+    /// Decode at most this many rows of each table, the oldest first [default: all].
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
     /// How many processes will run this program: their connections are counted together
@@ -30,7 +29,7 @@ pub(super) struct Doctor {
     /// How old a snapshot may be (PostgreSQL).
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::duration::parse)]
     snapshot_age: Duration,
-    /// How far the database's clock may be from this machine's.
+    /// How far the database's clock may differ from this machine's.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::duration::parse)]
     clock_difference: Duration,
     /// How long a notification may take to come (PostgreSQL).
@@ -87,7 +86,7 @@ fn as_text(context: &Context, place: &str, report: &Report) -> String {
     let mut last = "";
     for one in &report.findings {
         let weight = context.out.strong(one.severity.as_str());
-        // Texts of SQL have lines of their own.
+        // SQL has lines of its own.
         let mut mend: Vec<_> = one.mend.trim().lines().map(printable).collect();
         let same = std::mem::replace(&mut last, &one.mend) == one.mend;
         if same && mend.len() > 1 {

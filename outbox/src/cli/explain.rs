@@ -34,8 +34,8 @@ async fn reason(app: &App) -> Option<String> {
     app.operator().ok()?.reach().await.err().map(|error| error.to_string())
 }
 
-/// Whether the table of dead letters itself was to be changed, for which whoever reads it is in
-/// the way.
+/// Whether the command changes the dead-letter table itself: then even those who read it are in the
+/// way.
 fn changes_table(error: &BoxError) -> bool {
     let failed = error.downcast_ref();
     matches!(failed, Some(Error::Store(failed)) if [CUT, DROP].contains(&failed.action))

@@ -2,7 +2,7 @@
 
 use super::Trouble;
 
-/// Work in steps, until it is over, fails or is interrupted. What is done by then stays done:
+/// Does work in steps until it is over, fails or is interrupted. What is done by then stays done:
 /// count it outside of the work, and tell of it.
 pub(super) async fn until_interrupted<T>(
     work: impl Future<Output = crate::Result<T>>,
@@ -16,8 +16,8 @@ pub(super) async fn until_interrupted<T>(
     }
 }
 
-/// SIGINT, SIGTERM, or a terminal that is closed. Never, where they cannot be watched: they end
-/// the process then.
+/// Waits for SIGINT, for SIGTERM, or until the terminal is closed. Where signals cannot be watched
+/// it never returns, and they end the process.
 pub(super) async fn interrupted() {
     #[cfg(unix)]
     {
@@ -26,7 +26,7 @@ pub(super) async fn interrupted() {
             return std::future::pending().await;
         };
         let hangup = async {
-            // To watch it would end what `nohup` protects from it.
+            // Watching SIGHUP would end a process that `nohup` protects from it.
             if let Some(Ok(mut hangup)) = (!ignores_hangup()).then(|| signal(SignalKind::hangup()))
             {
                 hangup.recv().await;
@@ -46,7 +46,7 @@ pub(super) async fn interrupted() {
     }
 }
 
-/// Also where that is not known.
+/// Whether SIGHUP is ignored, or nobody knows.
 #[cfg(unix)]
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -9,9 +9,9 @@ use crate::ops::Roles;
 
 /// Make or upgrade the tables.
 ///
-/// Safe to repeat, and to run from many places at once. What it has made once it does not make
-/// again: if something of it is missing or was changed since, it exits with 1 and prints the SQL
-/// that mends it, as `check --no-autovacuum` does.
+/// Safe to repeat, and to run from many places at once. It does not make again what it has made
+/// once. If something is missing or was changed since, it exits with 1 and prints the SQL that
+/// mends it, as `check --no-autovacuum` does.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
     /// Print the SQL instead, for another migration tool.
@@ -19,8 +19,8 @@ pub(super) struct Migrate {
     print: bool,
     /// Print the SQL that makes roles and grants each what it needs (PostgreSQL).
     ///
-    /// One publishes, one handles, one operates. The owner of the tables runs it; nothing
-    /// is changed here.
+    /// One role publishes, one handles, one operates. The owner of the tables runs the SQL; this
+    /// command changes nothing.
     #[arg(long, conflicts_with = "print")]
     print_grants: bool,
     #[command(flatten)]
@@ -29,13 +29,13 @@ pub(super) struct Migrate {
 
 #[derive(Debug, Args)]
 struct RoleNames {
-    /// The role of those who publish.
+    /// The role of programs that publish.
     #[arg(long, value_name = "ROLE", default_value = "outbox_producer", requires = "print_grants")]
     producer: String,
-    /// The role of those who handle.
+    /// The role of programs that handle messages.
     #[arg(long, value_name = "ROLE", default_value = "outbox_consumer", requires = "print_grants")]
     consumer: String,
-    /// The role of those who operate.
+    /// The role of operators.
     #[arg(long, value_name = "ROLE", default_value = "outbox_operator", requires = "print_grants")]
     operator: String,
     /// Let producers move and cancel timers, too: they can then change or delete any
@@ -63,7 +63,7 @@ impl Migrate {
         let names = operator.names();
         let (table, dlq, place) = (names.table(), names.dlq_or_default(), operator.place());
         let tables = json!({ "table": table, "dlq": dlq, "database": place });
-        // A record of migrations does not tell what became of the tables since.
+        // The record of migrations does not tell what became of the tables since.
         let found = differences(&operator, false).await?;
         context.out.result(&json!({ "migrated": tables, "differences": found }), || {
             if found.is_empty() {

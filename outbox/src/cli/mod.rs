@@ -1,5 +1,5 @@
-//! The command line: one set of commands, mounted in the user's own program or run as
-//! the program `outbox`.
+//! The command line: one set of commands, which you mount in your own program or run as the
+//! program `outbox`.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -11,8 +11,8 @@
 //! }
 //! ```
 //!
-//! Mounted, it knows the handlers of the program: `run` runs them, and the commands that
-//! decode messages can do so.
+//! A mounted command line knows the handlers of its program. `run` runs them, and the commands
+//! that decode messages use them.
 //!
 #![doc = include_str!("../docs/cli.md")]
 
@@ -47,9 +47,9 @@ use crate::publish::PublishError;
 
 /// Transactional messaging: look at what waits and what failed, and mend it.
 ///
-/// The environment names the tables: DATABASE_URL (unset: the SQLite file `outbox.db`
-/// here), OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE. A wrong value of another variable of
-/// ours fails every command, too.
+/// The environment names the tables: DATABASE_URL (unset: the SQLite file `outbox.db` in the
+/// current folder), OUTBOX_TABLE, OUTBOX_SCHEMA, OUTBOX_DLQ_TABLE. A wrong value of another
+/// variable of the library fails every command, too.
 ///
 /// Exit codes: 0 done, 1 failed or something bad was found, 2 wrong arguments, 3 nobody
 /// agreed.
@@ -86,7 +86,7 @@ enum Command {
 enum Done {
     /// Exit code 0.
     Good,
-    /// What was found is bad, and was told: exit code 1.
+    /// Something bad was found and told: exit code 1.
     Bad,
 }
 
@@ -95,14 +95,14 @@ enum Done {
 enum Trouble {
     /// Exit code 1.
     Failed(BoxError),
-    /// Exit code 2, as of arguments that clap refuses.
+    /// Exit code 2, as for arguments that clap refuses.
     Usage(String),
     /// Nobody agreed: exit code 3.
     Refused(String),
 }
 
 impl Trouble {
-    /// Of arguments that are wrong, if any are; a sentence each.
+    /// Fails if arguments are wrong; `wrong` has a sentence for each.
     fn usage(wrong: &[String]) -> Result<(), Self> {
         if wrong.is_empty() { Ok(()) } else { Err(Self::Usage(wrong.join("; "))) }
     }
@@ -127,12 +127,12 @@ struct Context {
 }
 
 impl Context {
-    /// The tables. Fails with every mistake in the environment.
+    /// The tables. This fails with every mistake in the environment.
     fn operator(&self) -> Result<Operator, Trouble> {
         Ok(self.app.operator()?)
     }
 
-    /// Queues that this program reads, each with the name of its subscriber.
+    /// The queues that this program reads, each with the name of its subscriber.
     fn subscribed(&self) -> Vec<(String, &'static str)> {
         let all = self.app.subscribers().into_iter();
         all.flat_map(|one| {
@@ -143,16 +143,16 @@ impl Context {
     }
 }
 
-/// Runs the command that the arguments of this process name. The exit code is for
+/// Runs the command that the arguments of this process name. The result is the exit code for
 /// `main` to return.
 ///
 /// # Cancel safety
-/// A dropped call leaves whole what it has done so far: commands that change many rows
-/// do so in statements that each stand for themselves.
+/// What a dropped call has done so far is complete: a command that changes many rows does so in
+/// statements that each stand for themselves.
 pub async fn run(app: App) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // `--help` is one too. A pipe that is closed does not matter.
+        // `--help` is an error here, too. A pipe that is closed does not matter.
         Err(error) => {
             let asked =
                 std::env::args_os().take_while(|one| one != "--").any(|one| one == "--json");

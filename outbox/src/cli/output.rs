@@ -37,7 +37,7 @@ impl Output {
         self.stream(value, text);
     }
 
-    /// As [`Output::result`], of what people see without being told.
+    /// As [`Output::result`], but only as JSON: people see it without being told.
     pub(super) fn only_json(self, value: &impl Serialize) {
         if self.json {
             self.result(value, String::new);
@@ -132,7 +132,7 @@ impl Output {
         done
     }
 
-    /// For work of which nobody knows how much it is: what moves for [`Output::waiting`].
+    /// For work of an unknown amount: what moves for [`Output::waiting`].
     pub(super) fn spinner(self, what: &'static str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
             .with_style(ProgressStyle::default_spinner())
@@ -161,8 +161,8 @@ pub(super) fn measured(spinner: &ProgressBar, of: u64) {
     }
 }
 
-/// Gives the last column what the others, of which nothing is cut, leave of a line. If that
-/// is too little, the terminal goes on in the next one.
+/// Gives the last column what the other columns leave of a line. Nothing of those is cut. If too
+/// little is left, the terminal goes on in the next line.
 fn fit(table: &mut Table, line: u16) {
     const PADDING: u16 = 2;
     let widths = table.column_max_content_widths();
@@ -178,7 +178,7 @@ fn fit(table: &mut Table, line: u16) {
     }
 }
 
-/// A result was not written, which is no success whatever was done.
+/// Whether a result was not written: that is no success, whatever was done.
 static UNWRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether everything that was printed is where it belongs.
@@ -186,8 +186,8 @@ pub(super) fn is_written() -> bool {
     !UNWRITTEN.load(Ordering::Relaxed)
 }
 
-/// To standard output; false when it is not read any more. A reader that closed the pipe has
-/// read enough.
+/// Prints to standard output; false when nobody reads it any more. A reader that closed the pipe
+/// has read enough.
 fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
@@ -221,7 +221,7 @@ pub(super) fn printable_lines(text: &str) -> String {
     text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// Characters that make a text read in another order than it is in.
+/// Characters that make a text appear in another order than it is in.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -8,14 +8,14 @@ use super::{Context, Done, Trouble, queues};
 
 /// Pause queues, for all processes, until they are resumed.
 ///
-/// Claims that begin later take no rows of them; those under way are waited for, up to a
-/// second. What was claimed before is finished. Publishing goes on.
+/// Claims that begin later take no rows of them. On PostgreSQL it waits up to a second for claims
+/// that are under way. What was claimed before is finished. Publishing goes on.
 #[derive(Debug, Args)]
 pub(super) struct Pause {
     /// The queues.
     #[arg(required = true)]
     queues: Vec<String>,
-    /// Why, for whoever sees it.
+    /// Why they are paused, for whoever sees it.
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }

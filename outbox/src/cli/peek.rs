@@ -1,4 +1,4 @@
-//! `peek`: what lies in a queue.
+//! `peek`: the first rows of a queue.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::output::printable;
 use super::{Context, Done, Trouble};
 use crate::ops::{PeekOptions, Peeked, age};
 
-/// Characters of a text that are shown unless all are asked for.
+/// How many characters of a text are shown unless all are asked for.
 const SHOWN: usize = 1000;
 
 /// Show the first rows of a queue, in the order in which they are claimed.
@@ -19,16 +19,16 @@ const SHOWN: usize = 1000;
 pub(super) struct Peek {
     /// The queue.
     queue: String,
-    /// So many rows at most.
+    /// Show at most this many rows.
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
-    /// Show payloads and headers to their ends; otherwise the first 4 KiB are read.
+    /// Show payloads and headers to their ends; otherwise only 4 KiB of a payload are read.
     #[arg(long)]
     full: bool,
 }
 
-/// Not made of a `Value`, in which numbers lose digits.
+/// The answer as JSON. In a `Value`, numbers would lose digits.
 #[derive(Serialize)]
 struct Answer<'a> {
     queue: &'a str,

@@ -11,12 +11,13 @@ use super::{Context, Done, Trouble};
 use crate::message::codec;
 use crate::publish::{Outgoing, Published, TimerConflict};
 
-/// The most that a publisher takes; no more is read than it takes to see that there is more.
+/// The largest payload that a publisher takes. Only one byte more is read, to see that there is
+/// more.
 const MOST_BYTES: usize = 16 << 20;
 
 /// Publish a message, in a transaction of its own.
 ///
-/// Programs publish in the transaction of what they report; this is for operators.
+/// This is for operators. Programs publish in the transaction of the change that they report.
 #[derive(Debug, Args)]
 pub(super) struct Publish {
     /// The queue.
@@ -34,16 +35,16 @@ pub(super) struct Publish {
     /// Publish the bytes as they are, whether or not they are JSON.
     #[arg(long)]
     raw: bool,
-    /// How the bytes are encoded, as `text/plain`; means --raw.
+    /// How the bytes are encoded, such as `text/plain`; implies --raw.
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
     /// A header; may be repeated.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// Due in this time, as `5m`.
+    /// Make the message due after this time, such as `5m`.
     #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     delay: Option<Duration>,
-    /// Ends as expired if it is not started in this time.
+    /// Let the message end as expired if it is not started in this time.
     #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     expires_in: Option<Duration>,
     /// A timer name: at most one live row of the queue has it.
@@ -125,7 +126,7 @@ impl Publish {
         };
         let bytes =
             read.map_err(|error| Trouble::Usage(format!("{from} cannot be read: {error}")))?;
-        // Cut off as it is, it would be no JSON.
+        // Cut off, it would be no JSON.
         if bytes.len() > MOST_BYTES {
             return Err(Trouble::Usage(format!(
                 "{from} has more than {MOST_BYTES} bytes, which is the most that a payload may have"
@@ -135,7 +136,7 @@ impl Publish {
     }
 }
 
-/// Refuses what is none.
+/// Refuses a payload that is no JSON document.
 pub(super) fn json_document(payload: &[u8]) -> Result<(), Trouble> {
     if payload.is_empty() {
         let told = "the payload is empty, which is no JSON document; `--raw` takes it";

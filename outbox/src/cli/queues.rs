@@ -1,4 +1,4 @@
-//! `queues`: which there are.
+//! `queues`: the list of queues.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,12 +10,12 @@ use serde_json::json;
 use super::{Context, Done, Trouble};
 use crate::ops::{Operator, QueueInfo, rfc3339};
 
-/// Queues that are listed.
+/// How many queues are listed at most.
 const MOST: u32 = 10_000;
 
-/// List the queues: with rows, open dead letters, a pause, or a subscriber.
+/// List the queues with rows, open dead letters, a pause or a subscriber.
 ///
-/// Subscribers are those of this program. Cheap, however many rows there are.
+/// The subscribers are those of this program. This is cheap, however many rows there are.
 #[derive(Debug, Args)]
 pub(super) struct Queues {}
 
@@ -72,8 +72,8 @@ fn text(context: &Context, lines: &[Line], more: bool) -> String {
     text
 }
 
-/// Says of each name that nothing is known of it: it may be mistyped. Only a hint: when it
-/// cannot be looked up, what the command does is done all the same.
+/// Notes each name that nothing is known about: it may be mistyped. This is only a hint: when the
+/// queues cannot be looked up, the command does its work all the same.
 pub(super) async fn doubt(context: &Context, operator: &Operator, names: &[String]) {
     let found = match operator.queues(MOST).await {
         Ok(found) => found,

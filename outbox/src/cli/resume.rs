@@ -10,13 +10,13 @@ use crate::ops::Pause;
 
 /// End the pauses of queues.
 ///
-/// Whoever reads them is woken.
+/// Wakes the processes that read them.
 #[derive(Debug, Args)]
 pub(super) struct Resume {
     /// The queues.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     queues: Vec<String>,
-    /// All that are paused.
+    /// All queues that are paused.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ impl Resume {
     }
 }
 
-/// With the notes: they say why each is paused, and end with the pause.
+/// The question. It has the notes, which say why each queue is paused and end with the pause.
 fn told(paused: &[Pause]) -> String {
     let each = paused.iter().map(|Pause { queue, note, .. }| match note {
         Some(note) => format!("{queue} ({note})"),

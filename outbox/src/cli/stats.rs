@@ -13,32 +13,32 @@ use crate::ops::{QueueSample, Rates, Sample, SampleOptions, age};
 
 /// Count what is in the tables, queue by queue.
 ///
-/// Waiting, due, leased and retrying rows, how long the oldest has been due, open dead
-/// letters. Counts stop at a bound, shown as `100000+`.
+/// Shows waiting, due, leased and retrying rows, for how long the oldest has been due, and open
+/// dead letters. Counts stop at a bound, shown as `100000+`.
 #[derive(Debug, Args)]
 pub(super) struct Stats {
-    /// These queues only; by default all that have rows or open dead letters, or are
+    /// Count these queues only; by default all that have rows or open dead letters, or are
     /// paused.
     queues: Vec<String>,
-    /// Read at most so many rows of each queue.
+    /// Read at most this many rows of each queue.
     #[arg(long, value_name = "ROWS", default_value_t = 100_000)]
     bound: u64,
     /// Count everything: this reads the whole table.
     #[arg(long, conflicts_with = "bound")]
     exact: bool,
-    /// Show rates as well: the changes within this time, as `2s`.
+    /// Show rates as well: the changes within this time, such as `2s`.
     #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     over: Option<Duration>,
     /// Go on until SIGINT, with rates; with --json one line for each sample.
     #[arg(long)]
     watch: bool,
-    /// Between two samples of --watch.
+    /// The time between two samples of --watch.
     #[arg(long, value_name = "TIME", default_value = "2s", requires = "watch")]
     #[arg(value_parser = interval)]
     interval: Duration,
 }
 
-/// Shorter ones would only be load.
+/// Refuses an interval so short that it would only be load.
 fn interval(text: &str) -> Result<Duration, String> {
     let least = Duration::from_millis(1);
     let interval = crate::duration::parse(text)?;
@@ -104,7 +104,7 @@ fn show(context: &Context, sample: &Sample, rates: Option<&Rates>) -> bool {
     context.out.stream(&Shown { sample, rates }, || text(context, sample, rates))
 }
 
-/// On a terminal in the place of what was there.
+/// Shows a sample; on a terminal, in the place of the one before.
 fn show_again(context: &Context, sample: &Sample, rates: Option<&Rates>) -> bool {
     context.out.stream(&Shown { sample, rates }, || {
         let text = text(context, sample, rates);
@@ -158,7 +158,7 @@ fn line(one: &QueueSample, rates: Option<&Rates>) -> [String; 10] {
     ]
 }
 
-/// A rate that cannot be known is told to be so.
+/// A rate that cannot be known is shown as `?`.
 fn a_second(rate: Option<f64>, change: bool) -> String {
     match rate {
         Some(rate) if change => format!("{rate:+.1}"),

@@ -11,15 +11,15 @@ use crate::ops::{Why as Answered, WhyOptions, WhyRow};
 
 /// Say why a row is where it is.
 ///
-/// Leased, paused, not due yet, locked, read by nobody, a dead letter, gone, .. Exits with
-/// 1 if no message ever had the id.
+/// It may be leased, paused, not due yet, locked, read by nobody, a dead letter, gone, and so on.
+/// Exits with 1 if no message ever had the id.
 #[derive(Debug, Args)]
 pub(super) struct Why {
     /// The id of the row, as `publish` and the log give it.
     #[arg(allow_negative_numbers = true)]
     id: i64,
-    /// Watch a lease for this long, as `30s`, to see whether its process still extends
-    /// it: every half of the lease at the latest.
+    /// Watch a lease for this long, such as `30s`, to see whether its process still extends it.
+    /// It does so at the latest when half of the lease is over.
     #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     watch_lease: Option<Duration>,
     /// Look for the row among all dead letters, not only the newest 100,000.

@@ -1,4 +1,4 @@
-//! Letters are resolved, ignored and purged, in batches.
+//! Resolves, ignores and purges letters, in batches.
 
 use std::time::Duration;
 
@@ -12,14 +12,17 @@ use crate::subscriber::{MAX_EXCEPTION_BYTES, storable};
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) status: Status,
-    /// `None` leaves the one there is.
+    /// `None` keeps the note that is there.
     pub(crate) note: Option<String>,
 }
 
 impl DeadLetters {
-    /// Marks open letters as dealt with, and says how many. A note takes the place of
-    /// the one that is there. A letter that failed later than it is by the database's clock,
-    /// as where that was set back, is left alone unless the filter names its id.
+    /// Marks open letters as dealt with, and returns how many. A new note replaces the note that
+    /// a letter has.
+    ///
+    /// A letter that failed later than it is now by the database's clock, which was perhaps set
+    /// back, is left alone unless the filter names its id. On PostgreSQL so is a letter that somebody
+    /// else has locked.
     ///
     /// # Examples
     /// ```
@@ -38,15 +41,15 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// When a statement fails. Batches before it are done.
+    /// When a statement fails. The batches before it are done.
     ///
     /// # Cancel safety
-    /// A dropped call leaves each batch of 500 marked or as it was.
+    /// A dropped call leaves each batch of 500 letters either marked or as it was.
     pub async fn resolve(&self, filter: &Filter, note: Option<&str>) -> Result<u64> {
         self.mark(filter, Status::Resolved, note, |_| ()).await
     }
 
-    /// Marks open letters as not worth dealing with, and says how many; otherwise as
+    /// Marks open letters as not worth dealing with, and returns how many. Otherwise it works as
     /// [`resolve`](Self::resolve).
     ///
     /// # Errors
@@ -78,7 +81,7 @@ impl DeadLetters {
             let batch = i64::from(BATCH);
             let marked =
                 on_desk!(self.operator, desk => desk.mark(&filter, after, &mark, batch).await)?;
-            // Behind the last: who does not match is not looked at again.
+            // The next batch begins behind the last letter: none is looked at twice.
             after = marked.iter().max().copied();
             if after.is_none() {
                 break;
@@ -90,10 +93,14 @@ impl DeadLetters {
         Ok(audit.letters)
     }
 
-    /// Deletes letters for good, the oldest first, and says how many. Without a status
-    /// in the filter: those that are resolved or ignored, never open ones. Letters that
-    /// fail while it runs are left alone, as are those that are ahead of the database's clock
-    /// unless the filter names their ids.
+    /// Deletes letters for good, and returns how many. Of each status, the oldest go first.
+    ///
+    /// - Without a status in the filter, it deletes resolved and ignored letters, never open
+    ///   ones.
+    /// - Letters that fail while it runs are left alone.
+    /// - So are letters that failed later than it is now by the database's clock, which was perhaps
+    ///   set back, unless the filter names their ids.
+    /// - On PostgreSQL, so are letters that somebody else has locked.
     ///
     /// # Examples
     /// ```
@@ -114,15 +121,16 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// When a statement fails. Batches before it are gone.
+    /// When a statement fails. The batches before it are deleted.
     ///
     /// # Cancel safety
-    /// A dropped call leaves each batch of 500 deleted or as it was.
+    /// A dropped call leaves each batch of 500 letters either deleted or as it was.
     pub async fn purge(&self, filter: &Filter) -> Result<u64> {
         self.purge_with(filter, |_| ()).await
     }
 
-    /// As [`purge`](Self::purge), and says how many are gone so far.
+    /// Works as [`purge`](Self::purge), and tells `done` after each batch how many letters are
+    /// deleted so far.
     ///
     /// # Errors
     /// As [`purge`](Self::purge).
@@ -133,7 +141,7 @@ impl DeadLetters {
         self.purge_most(filter, u64::MAX, done).await
     }
 
-    /// As [`purge_with`](Self::purge_with), but not more than so many.
+    /// Works as [`purge_with`](Self::purge_with), but deletes at most `most` letters.
     pub(crate) async fn purge_most(
         &self,
         filter: &Filter,
@@ -163,14 +171,17 @@ impl DeadLetters {
         Ok(audit.letters)
     }
 
-    /// How many letters [`purge`](Self::purge) would delete. With a fingerprint in the filter it
-    /// writes: open letters without one are given theirs first, as by [`groups`](Self::groups).
+    /// Counts the letters that [`purge`](Self::purge) would delete.
+    ///
+    /// With a fingerprint in the filter it also writes: open letters without a fingerprint get
+    /// theirs first, as in [`groups`](Self::groups).
     ///
     /// # Errors
-    /// As [`count`](Self::count), and with a fingerprint as [`groups`](Self::groups).
+    /// As [`count`](Self::count); with a fingerprint in the filter, also as
+    /// [`groups`](Self::groups).
     ///
     /// # Cancel safety
-    /// It only reads, but for fingerprints: a dropped call may have written some.
+    /// It only reads, except for fingerprints: a dropped call may have written some.
     pub async fn count_purged(&self, filter: &Filter) -> Result<u64> {
         let mut count = 0;
         for part in self.purged(filter).await? {
@@ -179,7 +190,7 @@ impl DeadLetters {
         Ok(count)
     }
 
-    /// What a purge deletes, a status each: an index serves it.
+    /// What a purge deletes, one filter for each status: an index serves each.
     async fn purged(&self, filter: &Filter) -> Result<Vec<Filter>> {
         Ok(to_purge(&self.named_by_now(filter).await?))
     }
@@ -189,7 +200,8 @@ impl DeadLetters {
         self.named_by_now(&filter.open()).await
     }
 
-    /// Those that have failed by now, each with its fingerprint if one is looked for.
+    /// The letters of a filter that have failed by now. If it has a fingerprint, the missing ones
+    /// are written first.
     async fn named_by_now(&self, filter: &Filter) -> Result<Filter> {
         if filter.fingerprint.is_some() {
             self.fingerprint_all().await?;
@@ -197,26 +209,26 @@ impl DeadLetters {
         self.failed_by_now(filter).await
     }
 
-    /// The letters of a filter that have failed by now: those that fail while the work
-    /// goes on are not its own. It might never end, and nobody has seen or counted them.
+    /// The letters of a filter that have failed by now. Letters that fail while the work goes on
+    /// are no part of it: it might never end, and nobody has seen or counted them.
     pub(crate) async fn failed_by_now(&self, filter: &Filter) -> Result<Filter> {
         let filter = filter.clone();
         if filter.ids.is_some() {
             return Ok(filter);
         }
-        // SQLite's clock has milliseconds: what failed just now has the same time.
+        // SQLite's clock counts milliseconds: a letter that failed just now has the same time.
         let now = self.now().await? + Duration::from_micros(1);
         let until = filter.until.map_or(now, |until| until.min(now));
         Ok(filter.until(until))
     }
 
-    /// How many letters of filters, each with a status, failed later than it is by the
-    /// database's clock, as where that was set back: a change leaves them alone.
+    /// Counts the letters of these filters that are ahead of the database's clock: a change
+    /// leaves them alone. Each filter has a status.
     #[cfg(feature = "cli")]
     pub(crate) async fn ahead(&self, filters: &[Filter]) -> Result<u64> {
         let mut ahead = 0;
         for filter in filters.iter().filter(|filter| filter.ids.is_none()) {
-            // In this order: what fails in between is no such letter.
+            // In this order: a letter that fails in between is not ahead.
             let newest = self.newest(filter, None, 1).await?;
             let now = self.now().await?;
             if newest.first().is_some_and(|newest| newest.failed_at > now) {
@@ -228,7 +240,7 @@ impl DeadLetters {
     }
 }
 
-/// What a purge of a filter is about, a status each.
+/// What a purge of a filter deletes, one filter for each status.
 pub(crate) fn to_purge(filter: &Filter) -> Vec<Filter> {
     match filter.status {
         Some(_) => vec![filter.clone()],

@@ -1,5 +1,5 @@
-//! The line in the log that says what was done with which letters. It is written for work
-//! that fails or is dropped half-way, too: its batches are done.
+//! The line in the log that says what was done to which letters. Work that fails or is dropped
+//! half-way writes it, too, because its finished batches stay done.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ impl fmt::Display for Chosen<'_> {
     }
 }
 
-/// The first of them, and how many there are.
+/// The ids. Of more than ten: the first, the last, and how many there are.
 pub(crate) fn few(ids: &[i64]) -> String {
     match ids {
         [first, .., last] if ids.len() > 10 => format!("{first}..{last} ({} of them)", ids.len()),

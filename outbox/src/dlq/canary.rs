@@ -1,4 +1,4 @@
-//! A few letters first: whether they fail again decides about the others.
+//! The canary of a replay: a few letters go first, and how they end decides about the others.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::ops::on_desk;
 use crate::subscriber::LONGEST;
 
-/// How long the outcomes are waited for, unless told otherwise.
+/// How long to wait for the outcomes by default.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// The pause between two looks: it grows from the first value to the last.
 const LOOK_FIRST: Duration = Duration::from_millis(50);
 const LOOK_LAST: Duration = Duration::from_secs(2);
 
@@ -26,29 +26,30 @@ pub struct Canary {
     patience: Duration,
 }
 
-/// How the first letters fared.
+/// How the letters of a canary ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CanaryOutcome {
-    /// Their rows are gone, and are no letters again: handled, as long as everybody who reads
-    /// the queue keeps its letters in this table. Who keeps none deletes what fails for good.
+    /// Letters whose rows are gone and are not letters again. They were handled, if every reader
+    /// of the queue keeps its dead letters in this table: a reader that keeps none deletes what
+    /// fails for good.
     pub handled: u64,
-    /// They are letters again.
+    /// Letters that failed again: their rows are letters again.
     pub failed: u64,
-    /// They were still in the outbox when the time was over, which counts as failed.
+    /// Letters whose rows were still in the outbox when the wait ended. They count as failed.
     pub waiting: u64,
-    /// The others may follow.
+    /// Whether the others may follow.
     pub passed: bool,
 }
 
 impl Canary {
-    /// So many letters, of which at most this share, from 0 to 1, may fail again.
+    /// A canary of this many letters. At most this share of them, from 0 to 1, may fail again.
     pub fn new(letters: u64, share: f64) -> Self {
         Self { letters, share, patience: PATIENCE }
     }
 
-    /// How long their outcomes are waited for; 60 s by default. What is then still in
-    /// the outbox, because it is retried or nobody handles it, counts as failed.
+    /// How long to wait for the outcomes; 60 s by default. A row that is still in the outbox then
+    /// counts as failed: it is being retried, or nobody handles it.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -68,14 +69,14 @@ impl Canary {
 }
 
 impl CanaryOutcome {
-    /// Of no row.
+    /// The outcome when no letter could be put back.
     pub(super) fn of_none(passed: bool) -> Self {
         Self { handled: 0, failed: 0, waiting: 0, passed }
     }
 }
 
 impl DeadLetters {
-    /// Waits for what becomes of rows that were made since a time.
+    /// Waits for the outcomes of rows that were made since a time.
     pub(super) async fn watch(
         &self,
         canary: &Canary,
@@ -85,7 +86,7 @@ impl DeadLetters {
         let end = Instant::now() + canary.patience.min(LONGEST);
         let mut pause = LOOK_FIRST;
         loop {
-            // In this order: what leaves the outbox in between is a letter by then.
+            // In this order: a row that fails between the two statements is a letter by the second.
             let here: HashSet<i64> =
                 on_desk!(self.operator, desk => desk.live(rows).await)?.into_iter().collect();
             let again: HashSet<i64> =

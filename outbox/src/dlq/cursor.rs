@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use crate::message::row::from_micros;
 use crate::message::to_micros;
 
-/// A place among letters, which are in order of the time of their failure and their id.
+/// A place in the order of letters: by the time of their failure, then by their id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LetterPosition {
     pub(crate) failed_at: SystemTime,
     pub(crate) id: i64,
 }
 
-/// Where the next page begins. Its text is for handing back, not for reading.
+/// Where the next page begins. Its text is opaque: hand it back as it is.
 ///
 /// # Examples
 /// ```
@@ -41,7 +41,7 @@ impl FromStr for Cursor {
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
         let (time, id) = text.split_once('-').ok_or(CursorError(()))?;
-        // As `{:x}` writes negative numbers: by their bits.
+        // `{:x}` writes negative numbers by their bits.
         let number =
             |text| u64::from_str_radix(text, 16).map(u64::cast_signed).map_err(|_| CursorError(()));
         let failed_at = from_micros(number(time)?);

@@ -1,4 +1,4 @@
-//! What a handler would make of a letter: it runs, and its transaction is rolled back.
+//! The dry run of a letter: its handler runs, and its transaction is rolled back.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -17,17 +17,17 @@ use crate::ops::json;
 use crate::publish::{Due, Prepared};
 use crate::redacted::debug_only;
 
-/// What became of a letter that was handled on trial. `Debug` prints no text of an error.
+/// The result of [`App::dry_run`]. `Debug` leaves out the text of the error.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DryRun {
     /// The subscriber that ran.
     pub subscriber: String,
-    /// What a replay would come to now.
+    /// How a replay would end now.
     pub outcome: DryOutcome,
     /// The kind of the error, and its text as it would be stored.
     pub error: Option<(String, String)>,
-    /// What the handler published in its transaction or returned, all of it undone.
+    /// What the handler published in its transaction, or returned. All of it is undone.
     pub published: Vec<WouldBe>,
 }
 
@@ -39,17 +39,17 @@ debug_only!(tried: DryRun =>
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DryOutcome {
-    /// Handled.
+    /// The message would be acked.
     Acked,
-    /// Tried again after this time.
+    /// The message would be tried again after this time.
     Retried(Duration),
-    /// Put off without an attempt spent.
+    /// The message would be put off for this time, without an attempt spent.
     Snoozed(Duration),
-    /// A dead letter again.
+    /// The message would be a dead letter again, for this reason.
     Dead(FailureReason),
 }
 
-/// A message that the handler would have published. `Debug` prints sizes.
+/// A message that the handler would have published, without its payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WouldBe {
@@ -59,19 +59,20 @@ pub struct WouldBe {
     pub payload_bytes: u64,
     /// Its timer name.
     pub timer_id: Option<String>,
-    /// After which time it would be due.
+    /// After what time it would be due; `None`: at once.
     #[serde(serialize_with = "json::maybe_seconds")]
     pub delay: Option<Duration>,
 }
 
 impl App {
-    /// Runs the handler of this app on a dead letter, in a transaction that is rolled
-    /// back, and says what would become of a replay. The letter stays as it is.
+    /// Tries a dead letter: runs this app's handler on it in a transaction that is rolled back,
+    /// and says how a replay would end. The letter stays as it is.
     ///
-    /// What a commit would be refused for it is told of, too: what it returns is published, and on
-    /// PostgreSQL constraints that are deferred are checked (on SQLite only a commit checks them).
+    /// The trial also finds what would make the commit fail. It publishes the messages that the
+    /// handler returns, and on PostgreSQL it checks deferred constraints. (On SQLite only a commit
+    /// checks them.)
     ///
-    /// What the handler does outside of its transaction is done: a mail that it sends is
+    /// What the handler does outside of its transaction is not undone: a mail that it sends is
     /// sent. So only handlers that take [`Tx`](crate::Tx) can be tried.
     ///
     /// # Examples
@@ -83,8 +84,9 @@ impl App {
     /// ```
     ///
     /// # Errors
-    /// `Error::Untried` when there is no such open letter, no subscriber of its queue, or one that
-    /// cannot be tried, with the reason; others when the environment or the database does not work.
+    /// - `Error::Untried`, with the reason, when there is no such open letter, when a live row has
+    ///   its timer name, or when its queue has no subscriber or one that cannot be tried.
+    /// - Other errors when the environment or the database does not work.
     ///
     /// # Cancel safety
     /// A dropped call rolls the transaction back.
@@ -148,7 +150,7 @@ impl App {
     }
 }
 
-/// Headers as a replay writes them: what is no JSON object counts as an empty one.
+/// The headers that a replay writes. Anything that is not a JSON object counts as an empty one.
 fn replayed(letter: &Letter, headers: Option<&str>) -> String {
     let text = |value: &RawValue| match serde_json::from_str(value.get()).ok()? {
         Value::Null => None,
@@ -169,7 +171,7 @@ fn replayed(letter: &Letter, headers: Option<&str>) -> String {
     serde_json::to_string(&all).unwrap_or_default()
 }
 
-/// The row that a replay would make, but for its id, which is the letter's row's.
+/// The row that a replay would make, except that its id is that of the letter's row.
 fn row_of(opened: Opened, now: SystemTime) -> Row {
     let headers = replayed(&opened.letter, opened.headers.as_deref());
     let letter = opened.letter;

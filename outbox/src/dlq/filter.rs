@@ -1,10 +1,11 @@
-//! Which letters.
+//! The filter that chooses letters.
 
 use std::time::SystemTime;
 
 use super::Status;
 
-/// Which letters: all that are as every word says. Without a word, all.
+/// Chooses letters. A letter matches if it meets every condition; without conditions, every
+/// letter matches.
 ///
 /// # Examples
 /// ```
@@ -27,12 +28,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Every letter.
+    /// A filter without conditions: it matches every letter.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The letters with these ids, which are those of the dead-letter table.
+    /// Only letters with these ids, which are ids of the dead-letter table.
     pub fn ids(mut self, ids: impl IntoIterator<Item = i64>) -> Self {
         let mut ids: Vec<_> = ids.into_iter().collect();
         ids.sort_unstable();
@@ -41,50 +42,50 @@ impl Filter {
         self
     }
 
-    /// Of this queue.
+    /// Only letters of this queue.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// With this reason, as in the column: `retry_terminal`, `rejected`,
+    /// Only letters with this reason, as stored in the column: `retry_terminal`, `rejected`,
     /// `max_deliveries`, `expired`.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// With an error of this kind.
+    /// Only letters whose error is of this kind.
     pub fn error_kind(mut self, kind: impl Into<String>) -> Self {
         self.error_kind = Some(kind.into());
         self
     }
 
-    /// Of this problem; see [`DeadLetters::groups`](super::DeadLetters::groups).
+    /// Only letters of this problem; see [`DeadLetters::groups`](super::DeadLetters::groups).
     pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
         self.fingerprint = Some(fingerprint.into());
         self
     }
 
-    /// With this status.
+    /// Only letters with this status.
     pub fn status(mut self, status: Status) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// Failed at this time or later, by the database's clock.
+    /// Only letters that failed at this time or later, by the database's clock.
     pub fn since(mut self, time: SystemTime) -> Self {
         self.since = Some(time);
         self
     }
 
-    /// Failed before this time, by the database's clock.
+    /// Only letters that failed before this time, by the database's clock.
     pub fn until(mut self, time: SystemTime) -> Self {
         self.until = Some(time);
         self
     }
 
-    /// The open letters among these.
+    /// The open letters among those that match.
     pub(crate) fn open(&self) -> Self {
         let open = self.clone().status(Status::Failed);
         match self.status {
@@ -93,7 +94,7 @@ impl Filter {
         }
     }
 
-    /// Whether a line of a statement belongs to this filter.
+    /// Whether the filter has this condition of a statement.
     pub(crate) fn wants(&self, condition: &str) -> bool {
         match condition {
             "ids" => self.ids.is_some(),

@@ -10,33 +10,33 @@ use crate::message::fingerprint;
 use crate::ops::{json, on_desk};
 use crate::redacted::debug_only;
 
-/// Open letters, grouped.
+/// Open letters, grouped by problem.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Groups {
-    /// Open letters of the filter.
+    /// How many open letters the filter has.
     pub letters: u64,
-    /// How many problems they have, also those that are not listed.
+    /// How many problems these letters have, including those that are not listed.
     pub count: u64,
-    /// Those with the most letters, the largest first.
+    /// The problems with the most letters, the largest first.
     pub problems: Vec<Problem>,
 }
 
-/// Letters with the same fingerprint. `Debug` prints no text of an error.
+/// A problem: open letters with the same fingerprint. `Debug` leaves out the text of the error.
 #[derive(Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// What they have in common.
+    /// The fingerprint of its letters.
     pub fingerprint: String,
-    /// How many they are.
+    /// How many letters it has.
     pub letters: u64,
-    /// When the first of them failed.
+    /// When its first letter failed.
     #[serde(serialize_with = "json::time")]
     pub first_seen: SystemTime,
-    /// When the last of them failed.
+    /// When its last letter failed.
     #[serde(serialize_with = "json::time")]
     pub last_seen: SystemTime,
-    /// The queue.
+    /// The queue of its letters.
     pub queue: String,
     /// The kind of the error.
     pub error_kind: Option<String>,
@@ -44,7 +44,7 @@ pub struct Problem {
     pub failure_reason: String,
     /// The id of the newest letter.
     pub newest: i64,
-    /// The error of the newest letter, its first 500 characters; or its note.
+    /// The first 500 characters of the newest letter's error, or of its note if it has no error.
     pub sample: Option<String>,
 }
 
@@ -71,8 +71,10 @@ impl Unmarked {
 }
 
 impl DeadLetters {
-    /// The problems that the open letters of a filter have, at most `limit` of them.
-    /// Letters of other writers are given their fingerprints first.
+    /// Groups the open letters of a filter by problem. Returns at most `limit` problems.
+    ///
+    /// First it writes the fingerprints of all open letters that have none, as another writer
+    /// leaves them.
     ///
     /// # Examples
     /// ```
@@ -92,9 +94,9 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// When there is no dead-letter table, or a statement fails; where nothing may be
-    /// written, as on a standby, if there are letters without a fingerprint; when others keep
-    /// one of these locked.
+    /// - When there is no dead-letter table, or a statement fails.
+    /// - When a letter has no fingerprint and the database takes no writes, as on a standby.
+    /// - When another transaction keeps such a letter locked.
     ///
     /// # Cancel safety
     /// A dropped call may have written some fingerprints.
@@ -108,7 +110,7 @@ impl DeadLetters {
         Ok(on_desk!(self.operator, desk => desk.groups(&filter, limit).await)?)
     }
 
-    /// Gives open letters without a fingerprint theirs, a batch at a time.
+    /// Writes the missing fingerprints of open letters, a batch at a time.
     pub(crate) async fn fingerprint_all(&self) -> Result<()> {
         let (batch, mut after) = (i64::from(BATCH), None);
         loop {
@@ -116,7 +118,7 @@ impl DeadLetters {
             let Some(last) = bare.last().map(|last| last.place) else { return Ok(()) };
             let marks: Vec<_> = bare.iter().map(Unmarked::fingerprint).collect();
             on_desk!(self.operator, desk => desk.fingerprint(&marks).await)?;
-            // Times that do not come here as they are may never be behind it.
+            // A time such as `infinity` does not arrive as it is, and may never be behind.
             if after.is_some_and(|after| after >= last) {
                 return Ok(());
             }

@@ -11,21 +11,21 @@ use crate::message::{Headers, MalformedHeaders};
 use crate::ops::json;
 use crate::redacted::debug_only;
 
-/// Where a letter is in its life.
+/// The status of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Status {
-    /// Nobody has dealt with it.
+    /// The letter is open: nobody has dealt with it.
     Failed,
-    /// It was replayed, or dealt with in another way.
+    /// The letter was replayed, or dealt with in another way.
     Resolved,
-    /// It is not worth dealing with.
+    /// Somebody judged the letter not worth dealing with.
     Ignored,
 }
 
 impl Status {
-    /// Every status, in the order of a life.
+    /// Every status; the open one first.
     pub const ALL: [Self; 3] = [Self::Failed, Self::Resolved, Self::Ignored];
 
     /// The text in the column `status`.
@@ -45,7 +45,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A text that is no [`Status`].
+/// A text that names no [`Status`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no status of a dead letter; there are `failed`, `resolved` and `ignored`")]
 pub struct StatusError(String);
@@ -59,47 +59,49 @@ impl FromStr for Status {
     }
 }
 
-/// A dead letter without its payload and headers. Times are the database's.
+/// A dead letter without its payload and headers. Its times are by the database's clock.
 ///
-/// `Debug` prints no text of the error.
+/// `Debug` leaves out the text of the error and the note.
 #[derive(Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Letter {
     /// Identity in the dead-letter table.
     pub id: i64,
-    /// The id the row had in the outbox table when it failed.
+    /// The id that the row had in the outbox table when it failed.
     pub original_id: i64,
-    /// The queue it was published to.
+    /// The queue that the message was published to.
     pub queue: String,
     /// Size of the payload.
     pub payload_bytes: u64,
-    /// Claims until the failure, without those given back unstarted, snoozed or put off.
+    /// Claims up to the failure. A claim that was given back unstarted, snoozed or put off does
+    /// not count.
     pub deliveries_count: u64,
     /// When the row was published.
     #[serde(serialize_with = "json::time")]
     pub created_at: SystemTime,
-    /// When it was dead-lettered.
+    /// When it became a dead letter.
     #[serde(serialize_with = "json::time")]
     pub failed_at: SystemTime,
-    /// Why, as in the column: another writer may have reasons of its own.
+    /// Why it failed, as stored in the column. Other writers may have reasons of their own.
     pub failure_reason: String,
-    /// The rendered error; in pages its first 1,000 characters.
+    /// The rendered error. In a page it is cut to its first 1,000 characters.
     pub last_exception: Option<String>,
-    /// The timer name it had.
+    /// The timer name that the row had.
     pub timer_id: Option<String>,
-    /// Where it is in its life.
+    /// Its status.
     pub status: Status,
     /// When it was resolved or ignored.
     #[serde(serialize_with = "json::maybe_time")]
     pub resolved_at: Option<SystemTime>,
-    /// What the handler said when it rejected, or an operator wrote later.
+    /// What the handler said when it rejected the message, or what an operator wrote later. In
+    /// a page it is cut to its first 1,000 characters.
     pub note: Option<String>,
     /// The kind of the error.
     pub error_kind: Option<String>,
-    /// The same for all letters of one problem. Letters of other writers get theirs
-    /// when they are grouped.
+    /// The same for all letters of one problem. A letter of another writer gets its
+    /// fingerprint when letters are grouped.
     pub fingerprint: Option<String>,
-    /// The row of the outbox that its replay made.
+    /// The id of the outbox row that its replay made.
     pub replayed_id: Option<i64>,
     /// How often its message had been replayed before it failed.
     pub replays: u64,
@@ -108,20 +110,20 @@ pub struct Letter {
 debug_only!(letter: Letter =>
     id, original_id, queue, payload_bytes, failure_reason, error_kind, status, replayed_id);
 
-/// A dead letter with all that is in it. `Debug` prints sizes.
+/// A dead letter with its payload and headers. `Debug` prints only the `letter`.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Opened {
-    /// What a page has of it.
+    /// Everything but the payload and headers. Texts are whole here, not cut as in a page.
     pub letter: Letter,
-    /// The bytes as published.
+    /// The payload as it was published.
     pub payload: Bytes,
     /// The stored text, which may be broken.
     pub(crate) headers: Option<Box<str>>,
 }
 
 impl Opened {
-    /// The headers.
+    /// The headers, parsed.
     ///
     /// # Errors
     /// When the column holds something other than a JSON object.
@@ -129,7 +131,7 @@ impl Opened {
         Headers::from_json(self.headers.as_deref().map(str::as_bytes))
     }
 
-    /// The stored text of the headers.
+    /// The headers as the text that is stored.
     #[must_use]
     pub fn raw_headers(&self) -> Option<&str> {
         self.headers.as_deref()

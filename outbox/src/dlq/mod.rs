@@ -1,8 +1,11 @@
-//! Dead letters live on: looked at, put back, resolved, ignored, purged.
+//! Dead letters: list them, replay them, resolve them, ignore them, purge them.
 //!
-//! A letter is `failed` until somebody deals with it: a replay puts its message back
-//! into the outbox and marks it `resolved`, as [`DeadLetters::resolve`] does without
-//! one, and [`DeadLetters::ignore`] marks it `ignored`.
+//! A dead letter (a letter, for short) is `failed`, or open, until somebody deals with it:
+//!
+//! - [`DeadLetters::replay`] puts its message back into the outbox and marks it `resolved`.
+//! - [`DeadLetters::resolve`] marks it `resolved` without a replay.
+//! - [`DeadLetters::ignore`] marks it `ignored`.
+//! - [`DeadLetters::purge`] deletes letters for good.
 #![doc = include_str!("../docs/dlq.md")]
 
 mod act;
@@ -45,11 +48,11 @@ pub(crate) use statement::narrowed;
 
 use crate::ops::Operator;
 
-/// Letters that one statement writes to, so that none takes long and a process that is
-/// killed has finished whole batches.
+/// How many letters one statement writes to at most. No statement takes long, and a process
+/// that is killed has finished whole batches.
 pub(crate) const BATCH: u32 = 500;
 
-/// The dead letters of one table. Made by [`Operator::dead_letters`]; cheap to clone.
+/// The dead letters of one table. [`Operator::dead_letters`] makes it; it is cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -81,7 +84,8 @@ pub struct DeadLetters {
 }
 
 impl Operator {
-    /// The dead letters. Where an app keeps none, those in `<table>_dlq`.
+    /// The dead letters. If no dead-letter table is configured, they are those in
+    /// `<table>_dlq`.
     #[must_use]
     pub fn dead_letters(&self) -> DeadLetters {
         DeadLetters { operator: self.clone() }

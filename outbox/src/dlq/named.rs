@@ -1,4 +1,4 @@
-//! Letters that were named by their ids: whether there are such.
+//! Looks up letters that were named by their ids.
 
 use super::{BATCH, DeadLetters, Filter, Kept, Status};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use crate::ops::on_desk;
 pub(crate) type Standing = (i64, std::result::Result<Status, Kept>);
 
 impl DeadLetters {
-    /// How these letters of a filter stand, whatever status it asks for.
+    /// Looks up these letters under a filter. A status in the filter does not count.
     pub(crate) async fn standing(&self, filter: &Filter, named: &[i64]) -> Result<Vec<Standing>> {
         let mut all = Vec::new();
         for ids in named.chunks(BATCH as usize) {

@@ -1,4 +1,4 @@
-//! A large dead-letter table in months, each of which goes as a whole.
+//! A large dead-letter table is cut into months. Each month is dropped as a whole.
 
 use std::time::SystemTime;
 
@@ -8,40 +8,40 @@ use super::DeadLetters;
 use crate::error::Result;
 use crate::ops::Desk;
 
-/// What its owner does with the table, as errors name it.
+/// What the owner of the table does with it, as errors name it.
 pub(crate) const CUT: &str = "cut the dead letters into months";
 pub(crate) const DROP: &str = "drop months of dead letters";
 
-/// A month of letters.
+/// A month of letters, in a table of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Partition {
     /// The name of its table.
     pub name: String,
-    /// Its letters failed at this time or later; `None` for the table that takes those
-    /// of no month.
+    /// Its letters failed at this time or later; `None` for the table that takes letters of no
+    /// month.
     pub from: Option<SystemTime>,
-    /// Its letters failed before this time.
+    /// Its letters failed before this time; `None` as for `from`.
     pub until: Option<SystemTime>,
     /// How many letters it has.
     pub letters: u64,
-    /// How many of them nobody has dealt with.
+    /// How many of them are open.
     pub open: u64,
 }
 
-/// What became of a table that was cut into months.
+/// What [`DeadLetters::partition`] did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Partitioned {
-    /// It was one table before.
+    /// Whether the letters were in one table before.
     pub converted: bool,
-    /// Months that were made.
+    /// The names of the months' tables that were made.
     pub made: Vec<String>,
-    /// Letters that went into them.
+    /// How many letters moved into them.
     pub moved: u64,
 }
 
-/// A month that is gone, or that was left.
+/// A month that was dropped, or kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Dropped {
@@ -49,14 +49,14 @@ pub struct Dropped {
     pub name: String,
     /// How many letters it had.
     pub letters: u64,
-    /// How many of them nobody had dealt with.
+    /// How many of them were open.
     pub open: u64,
-    /// False if it was left because of these.
+    /// Whether it was dropped. `false` if it was kept because of its open letters.
     pub dropped: bool,
 }
 
 impl Dropped {
-    /// Of a month that stays.
+    /// For a month that is kept.
     #[cfg(feature = "cli")]
     pub(crate) fn kept(month: &Partition) -> Self {
         let Partition { name, letters, open, .. } = month;
@@ -65,8 +65,8 @@ impl Dropped {
 }
 
 impl DeadLetters {
-    /// The months that the table has, and how many letters each; none if it is one table.
-    /// It counts them: on a large table not at once.
+    /// The months of the table, and how many letters each has; none if it is one table. It counts
+    /// the letters: on a large table this takes time.
     ///
     /// # Errors
     /// When there is no dead-letter table, or a statement fails.
@@ -82,11 +82,15 @@ impl DeadLetters {
         }
     }
 
-    /// Cuts the table into months of UTC, with so many still to come, or makes the months
-    /// that it lacks. PostgreSQL only. In one transaction, in which nobody else reads or
-    /// writes letters: those that fail meanwhile wait in the outbox. Letters keep their
-    /// ids; columns, privileges and our indexes stay. A letter of no month goes to the table
-    /// `<dlq>_default`, and from there into its month when this runs again.
+    /// Cuts the table into months of UTC. If it is cut already, makes the months that it lacks.
+    /// `months_ahead` months, at most 120, are made before they begin. PostgreSQL only.
+    ///
+    /// - It is one transaction, in which nobody else reads or writes letters: messages that fail
+    ///   meanwhile wait in the outbox.
+    /// - Letters keep their ids. The table keeps its columns, its privileges and the indexes of
+    ///   this library.
+    /// - A letter whose month has no table goes to the table `<dlq>_default`. It moves into its
+    ///   month when this runs again.
     ///
     /// # Examples
     /// ```no_run
@@ -97,9 +101,12 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// On SQLite; when the table has triggers, row-level security, generated or identity columns
-    /// or indexes of others, is in a publication, or is referred to by foreign keys or views,
-    /// which would be left behind; when others keep it locked; when a statement fails.
+    /// - On SQLite.
+    /// - When something would be left behind with the old table: triggers, row-level security,
+    ///   generated columns, identity columns other than the id, indexes of others, a place in a
+    ///   publication, foreign keys of it or to it, or views.
+    /// - When others keep it locked.
+    /// - When a statement fails.
     ///
     /// # Cancel safety
     /// A dropped call leaves everything or nothing.
@@ -115,14 +122,17 @@ impl DeadLetters {
         }
     }
 
-    /// Drops months whose letters all failed before a time, and says how many letters
-    /// each had. One with open letters stays unless `with_open`. PostgreSQL only. In one
-    /// transaction, in which nobody else reads or writes letters: it counts those of the
-    /// months.
+    /// Drops the months whose letters all failed before a time, and says how many letters each
+    /// had. A month with open letters is kept unless `with_open` is true. PostgreSQL only.
+    ///
+    /// It is one transaction, in which nobody else reads or writes letters, because it counts
+    /// the letters of these months.
     ///
     /// # Errors
-    /// On SQLite; when the table was never cut into months; when others keep it locked; when a
-    /// statement fails.
+    /// - On SQLite.
+    /// - When the table was never cut into months.
+    /// - When others keep it locked.
+    /// - When a statement fails.
     ///
     /// # Cancel safety
     /// A dropped call leaves everything or nothing.
@@ -134,7 +144,8 @@ impl DeadLetters {
         self.drop_agreed(before, with_open, None).await
     }
 
-    /// As [`drop_partitions`](Self::drop_partitions), but none beside those named.
+    /// Works as [`drop_partitions`](Self::drop_partitions), but drops only months that were
+    /// agreed to.
     pub(crate) async fn drop_agreed(
         &self,
         before: SystemTime,

@@ -1,4 +1,4 @@
-//! Pages of letters, one letter, and how many there are.
+//! Reading letters: pages of them, one of them, and how many there are.
 
 use std::time::SystemTime;
 
@@ -6,19 +6,22 @@ use super::{Cursor, DeadLetters, Filter, Letter, LetterPosition, Opened, Status}
 use crate::error::Result;
 use crate::ops::on_desk;
 
-/// Letters of one page.
+/// One page of letters.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Page {
-    /// The newest first.
+    /// The letters, the newest first.
     pub letters: Vec<Letter>,
-    /// Where the next page begins; `None` behind the last.
+    /// Where the next page begins; `None` on the last page.
     pub next: Option<Cursor>,
 }
 
 impl DeadLetters {
-    /// Letters of a filter, the newest first. Letters that come while pages are read
-    /// stand before all pages; no letter stands in two.
+    /// Lists the letters of a filter, the newest first, at most `limit` of them. `after` is the
+    /// [`Page::next`] of the page before; without it, the first page is read.
+    ///
+    /// Letters that arrive while pages are read belong before the first page, so later pages
+    /// do not have them. No letter is on two pages.
     ///
     /// # Examples
     /// ```
@@ -52,7 +55,7 @@ impl DeadLetters {
             letters.extend(self.newest(&part, after, limit.saturating_add(1)).await?);
         }
         letters.sort_by_key(|letter| std::cmp::Reverse(place(letter)));
-        // One that was dealt with between two statements was read by both.
+        // A letter that was dealt with between two statements may have been read by both.
         letters.dedup_by(|later, earlier| {
             let same = place(later) == place(earlier);
             if same {
@@ -66,7 +69,7 @@ impl DeadLetters {
         Ok(Page { letters, next })
     }
 
-    /// Those that failed last. All have one status, one queue or ids: see [`parts`].
+    /// The letters that failed last. The filter has a status, a queue or ids: see [`parts`].
     pub(super) async fn newest(
         &self,
         filter: &Filter,
@@ -77,7 +80,7 @@ impl DeadLetters {
         Ok(on_desk!(self.operator, desk => desk.letters(filter, after, limit).await)?)
     }
 
-    /// A letter with its payload and headers; `None` if there is none with this id.
+    /// Reads one letter with its payload and headers; `None` if no letter has this id.
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
@@ -88,7 +91,7 @@ impl DeadLetters {
         Ok(on_desk!(self.operator, desk => desk.open_letter(id).await)?)
     }
 
-    /// How many letters a filter has. It counts them: on a large table not at once.
+    /// Counts the letters of a filter. On a large table this takes time.
     ///
     /// # Errors
     /// When there is no dead-letter table, or the statement fails.
@@ -99,8 +102,7 @@ impl DeadLetters {
         Ok(on_desk!(self.operator, desk => desk.count_letters(filter).await)?)
     }
 
-    /// What time it is by the database's clock, for [`Filter::since`] and
-    /// [`Filter::until`].
+    /// The time by the database's clock, for [`Filter::since`] and [`Filter::until`].
     ///
     /// # Errors
     /// When the database does not answer.
@@ -111,7 +113,7 @@ impl DeadLetters {
         Ok(on_desk!(self.operator, desk => desk.clock().await)?)
     }
 
-    /// Whether a row of the outbox has this timer's name.
+    /// Whether a row of the queue has this timer name.
     pub(super) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
         Ok(on_desk!(self.operator, desk => desk.has_timer(queue, timer_id).await)?)
     }
@@ -121,8 +123,7 @@ pub(super) fn place(letter: &Letter) -> LetterPosition {
     LetterPosition { failed_at: letter.failed_at, id: letter.id }
 }
 
-/// Filters that together have the letters of this one, each of which an index serves:
-/// there is none over all statuses.
+/// Splits a filter so that an index serves each part: no index spans all statuses.
 fn parts(filter: &Filter) -> Vec<Filter> {
     if filter.status.is_some() || filter.queue.is_some() || filter.ids.is_some() {
         return vec![filter.clone()];

@@ -1,4 +1,4 @@
-//! Letters are put back into the outbox.
+//! Replays letters: puts their messages back into the outbox.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::publish::{MAX_PAYLOAD, PublishError, check_name};
 use crate::redacted::debug_only;
 use crate::subscriber::LONGEST;
 
-/// How letters are replayed: all of the filter, as they are and as fast as they go.
+/// The options of a replay. By default it replays all letters of the filter, as they are and as
+/// fast as it can.
 ///
 /// # Examples
 /// ```
@@ -27,7 +28,7 @@ use crate::subscriber::LONGEST;
 /// # let _ = careful;
 /// ```
 ///
-/// `Debug` prints sizes.
+/// `Debug` prints the size of the payload, not the payload.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct Replay {
@@ -42,7 +43,7 @@ debug_only!(replay: Replay =>
     limit, queue, payload_bytes = replay.payload.as_ref().map(Bytes::len), per_second, canary
 );
 
-/// What a statement puts in the place of what the letter has.
+/// What replaces the queue and the payload of a letter.
 #[derive(Clone, Default)]
 pub struct Put {
     pub(crate) queue: Option<String>,
@@ -52,9 +53,9 @@ pub struct Put {
 /// What became of one letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its id.
+    /// The id of the letter.
     pub letter: i64,
-    /// The id of the row that holds its message now, or why it stayed a letter.
+    /// The id of the row that holds its message now, or why the letter was not replayed.
     pub row: std::result::Result<i64, Kept>,
 }
 
@@ -62,19 +63,20 @@ pub struct Replayed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Kept {
-    /// A row of the queue has its timer name.
+    /// A live row of the queue has its timer name.
     #[error("a live row of the queue has its timer name; handle or cancel that one first")]
     TimerIsLive,
-    /// An older letter has the same id, as two may in a table of months whose ids began again.
+    /// An older letter has the same id. Two may have it in a table of months whose ids began again.
     #[error("an older letter with the same id went first; try again")]
     SameId,
-    /// Somebody else is at it, maybe with another replay.
+    /// Another transaction has it locked, perhaps another replay.
     #[error("another transaction has it locked; try again")]
     Locked,
-    /// It was dealt with before.
+    /// It was dealt with before, and has this status.
     #[error("it is {0} already")]
     Done(Status),
-    /// It was named, and another word of the filter leaves it out: it is of another queue.
+    /// Its id was named, but another condition of the filter leaves it out: for example, it is
+    /// of another queue.
     #[error("it is there, but other words of the filter leave it out")]
     LeftOut,
     /// There is no letter with this id.
@@ -90,9 +92,9 @@ pub struct ReplayReport {
     pub replayed: u64,
     /// Letters that stayed as they were.
     pub kept: u64,
-    /// Of these: letters of a filter without ids that other transactions had locked.
+    /// How many of these other transactions had locked. Only counted for a filter without ids.
     pub locked: u64,
-    /// How the canary fared, if there was one.
+    /// How the canary ended, if there was one.
     pub canary: Option<CanaryOutcome>,
 }
 
@@ -105,48 +107,49 @@ impl ReplayReport {
 }
 
 impl Replay {
-    /// As the letters are, all of them.
+    /// Replays all letters, as they are.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At most so many letters, the oldest first.
+    /// Replays at most this many letters, the oldest first.
     pub fn limit(mut self, letters: u64) -> Self {
         self.limit = Some(letters);
         self
     }
 
-    /// To another queue than the one they came from.
+    /// Puts the messages into this queue, not into the one that they came from.
     pub fn to_queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// With another payload; for a filter with one id. The letter keeps its own.
+    /// Replaces the payload of the message; only for a filter with one id. The letter keeps its
+    /// own.
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = Some(payload.into());
         self
     }
 
-    /// Not faster than this, in letters a second.
+    /// Replays at most this many letters a second.
     pub fn per_second(mut self, letters: f64) -> Self {
         self.per_second = Some(letters);
         self
     }
 
-    /// A few first; the others only if those do not fail again.
+    /// Replays a few letters first. The others follow only if not too many of those fail again.
     pub fn canary(mut self, canary: Canary) -> Self {
         self.canary = Some(canary);
         self
     }
 
-    /// Refuses it with everything that speaks against it, before the first statement.
+    /// Fails with everything that is wrong with the options, before the first statement.
     pub(super) fn check(&self, filter: &Filter) -> Result<()> {
         let wrong = self.problems(filter);
         if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong)) }
     }
 
-    /// Everything that speaks against it, a sentence each.
+    /// Everything that is wrong with the options, a sentence each.
     pub(crate) fn problems(&self, filter: &Filter) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some(queue) = &self.queue
@@ -177,22 +180,26 @@ impl Replay {
 }
 
 impl DeadLetters {
-    /// Puts the messages of open letters back into the outbox, the oldest first, as if
-    /// they had been published now. The statement that inserts a row resolves its
-    /// letter, so two replays at once put no message back twice, and one that is killed
-    /// can be repeated. Letters that fail while it runs are left alone, as are those that
-    /// are ahead of the database's clock unless the filter names their ids.
+    /// Puts the messages of open letters back into the outbox, the oldest first, as if they had
+    /// been published now.
+    ///
+    /// - The transaction that inserts a row resolves its letter. So two replays at once put no
+    ///   message back twice, and a replay that was killed can be repeated.
+    /// - Letters that fail while it runs are left alone.
+    /// - So are letters that failed later than it is now by the database's clock, which was perhaps
+    ///   set back, unless the filter names their ids.
     ///
     /// # Errors
-    /// When an option makes no sense, or a statement fails. Batches before it are done.
+    /// When an option makes no sense, or a statement fails. The batches before it are done.
     ///
     /// # Cancel safety
-    /// A dropped call leaves each batch of 500 replayed or as it was.
+    /// A dropped call leaves each batch of 500 letters either replayed or as it was.
     pub async fn replay(&self, filter: &Filter, how: &Replay) -> Result<ReplayReport> {
         self.replay_with(filter, how, |_| ()).await
     }
 
-    /// As [`replay`](Self::replay), and says what became of each letter, batch by batch.
+    /// Works as [`replay`](Self::replay), and tells `told` what became of each letter, batch by
+    /// batch.
     ///
     /// # Errors
     /// As [`replay`](Self::replay).
@@ -226,7 +233,7 @@ impl DeadLetters {
             })
             .await?;
             let outcome = if rows.is_empty() {
-                // None could be put back: nothing is known of the others, if there are any.
+                // No letter could be put back, so nothing is known of the others, if there are any.
                 CanaryOutcome::of_none(self.count(&work.filter).await? == 0)
             } else {
                 self.watch(canary, &rows, since).await?
@@ -240,7 +247,7 @@ impl DeadLetters {
         }
         let all = how.limit.is_none_or(|limit| work.report.replayed < limit);
         if filter.ids.is_none() && all && !work.report.stopped() {
-            // What was passed over because somebody had it locked.
+            // The letters that were passed over because somebody had them locked.
             let left = self.count(&work.filter).await?;
             work.report.locked = left.saturating_sub(work.report.kept);
             work.report.kept += work.report.locked;
@@ -254,7 +261,7 @@ impl DeadLetters {
         Ok(report)
     }
 
-    /// Of letters that were named and not reached: why. A limit is no reason.
+    /// Tells why letters that were named were not reached. A limit is no reason to tell.
     async fn tell_of_others(
         &self,
         filter: &Filter,
@@ -282,22 +289,23 @@ impl DeadLetters {
     }
 }
 
-/// A replay on its way.
+/// A replay under way.
 struct Work<'a> {
     letters: &'a DeadLetters,
     filter: Filter,
     how: &'a Replay,
     put: Put,
-    /// Behind the last letter that was looked at: one that stays is not looked at again.
+    /// The last letter that was looked at. The next batch begins behind it, so that a letter
+    /// that stays is not looked at again.
     after: Option<LetterPosition>,
-    /// Those that were looked at, if they were named.
+    /// The letters that were looked at, if letters were named.
     seen: HashSet<i64>,
     report: ReplayReport,
     audit: Audit<'a>,
 }
 
 impl Work<'_> {
-    /// Replays up to so many letters.
+    /// Replays up to this many letters.
     async fn run(&mut self, letters: u64, mut told: impl FnMut(&[Replayed])) -> Result<()> {
         let (mut next, mut left) = (Instant::now(), letters);
         while left > 0 {
@@ -319,11 +327,11 @@ impl Work<'_> {
             left -= landed;
             told(&batch);
             if let Some(rate) = self.how.per_second {
-                // Nobody waits behind the last one.
+                // There is no wait behind the last one.
                 if left == 0 || !self.goes_on().await? {
                     break;
                 }
-                // What a stall has kept from going out does not go out all at once.
+                // Letters that a stall held up do not go out all at once.
                 let lag = Instant::now().saturating_duration_since(next);
                 let took = Duration::try_from_secs_f64(landed as f64 / rate).unwrap_or(LONGEST);
                 next += took.min(LONGEST).max(lag);
@@ -341,7 +349,7 @@ impl Work<'_> {
         Ok(newest.first().map(place) > self.after)
     }
 
-    /// At a rate, what one second has.
+    /// The letters of one batch. At a rate, these are the letters of one second.
     fn batch(&self) -> u64 {
         // Bounded before it is cut to an integer.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -350,7 +358,7 @@ impl Work<'_> {
     }
 }
 
-/// What a statement answers, the oldest first: a letter's place, and its row.
+/// Reads the answer of a statement: the place of each letter, the oldest first, and its row.
 pub(super) fn replayed(batch: &[(LetterPosition, Option<i64>)]) -> Vec<Replayed> {
     let mut seen = HashSet::new();
     let each = |&(LetterPosition { id, .. }, row): &(LetterPosition, Option<i64>)| {

@@ -1,11 +1,11 @@
-//! Letters are put back in a transaction of the caller.
+//! Replays letters in a transaction of the caller.
 
 use super::replay::{Put, Replayed, replayed};
 use super::{DeadLetters, Filter, Replay};
 use crate::error::{Error, Result};
 
-/// A transaction that letters can be replayed in: one of sqlx's, of PostgreSQL or SQLite, or the
-/// [`Tx`](crate::Tx) that a handler was given. On SQLite begin it with `outbox::sqlite::begin`.
+/// A transaction that letters can be replayed in: a transaction of sqlx, on PostgreSQL or SQLite,
+/// or the [`Tx`](crate::Tx) of a handler. On SQLite, begin it with `outbox::sqlite::begin`.
 pub trait ReplayTransaction: sealed::Replays {}
 impl<T: sealed::Replays> ReplayTransaction for T {}
 
@@ -16,7 +16,7 @@ pub(crate) mod sealed {
     use crate::dlq::{DeadLetters, Filter, LetterPosition};
     use crate::error::StoreError;
 
-    /// A letter's place each, and the row that its message is in now.
+    /// The place of each letter, and the row that holds its message now.
     pub(crate) type Moved = Vec<(LetterPosition, Option<i64>)>;
 
     #[diagnostic::on_unimplemented(
@@ -25,7 +25,7 @@ pub(crate) mod sealed {
         note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
     )]
     pub trait Replays: Send {
-        /// `None`: the tables are another database's.
+        /// `None`: the tables belong to another database.
         fn replay(
             &mut self,
             letters: &DeadLetters,
@@ -36,7 +36,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// Has letters replayed in the transactions of a driver, by the desk that is named like it.
+/// Implements `Replays` for the transactions of a driver, by the desk of the same name.
 macro_rules! replays {
     ($desk:ident: $($transaction:ty),+) => {
         $(impl $crate::dlq::sealed::Replays for $transaction {
@@ -61,10 +61,15 @@ macro_rules! replays {
 pub(crate) use replays;
 
 impl DeadLetters {
-    /// As [`replay`](Self::replay), in the caller's transaction, with one statement on
-    /// PostgreSQL: it counts when that commits. Without a limit, up to 500 letters. A letter that is
-    /// missing from the answer is not open, does not match the filter, or is locked by somebody
-    /// else.
+    /// Works as [`replay`](Self::replay), but in the caller's transaction: the replay counts when
+    /// that commits. On PostgreSQL it is one statement. Without a limit it takes up to 500 letters.
+    ///
+    /// A letter that is missing from the answer is not open, does not match the filter, is beyond
+    /// the limit, or is locked by another transaction.
+    ///
+    /// It does not look at the database's clock: it also takes letters that failed later than it
+    /// is now. It writes no fingerprints: a filter for one finds only letters that have theirs
+    /// already.
     ///
     /// # Examples
     /// ```no_run
@@ -79,8 +84,9 @@ impl DeadLetters {
     /// ```
     ///
     /// # Errors
-    /// When an option makes no sense here, or the transaction is another database's;
-    /// when the statement fails, the transaction is to be rolled back.
+    /// - When an option makes no sense here: a canary and a rate need transactions of their own.
+    /// - When the transaction belongs to another database than the tables.
+    /// - When the statement fails. Roll the transaction back then.
     ///
     /// # Cancel safety
     /// A dropped call may have replayed letters: roll the transaction back.
@@ -95,7 +101,8 @@ impl DeadLetters {
             let why = "a canary and a rate need transactions of their own";
             return Err(Error::Config(vec![why.into()]));
         }
-        // Nothing from the pool: the caller may have its only connection, or all writing.
+        // Nothing goes through the pool: the caller may hold its only connection, or the write
+        // lock.
         let filter = filter.open();
         let limit = how.limit.unwrap_or(super::BATCH.into());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);

@@ -1,17 +1,17 @@
-//! A statement over the letters of a filter: the conditions that the filter has, and no
-//! others, so that the planner sees which index serves it.
+//! Statements over the letters of a filter. They have the conditions of the filter and no
+//! others, so that the planner sees which index serves them.
 
 use std::sync::Arc;
 
 use crate::store::names::TableNames;
 
-/// Where a statement has its conditions.
+/// Marks where a statement has its conditions.
 const FILTER: &str = "-- the filter\n";
-/// Ends a line that belongs to one word of a filter.
+/// Marks a line that belongs to one condition of a filter.
 const IF: &str = " -- if ";
 
-/// The text of a statement. Lines that end in `-- if WORD` stay if the word is wanted.
-/// Parameters keep their numbers, those without a line too: drivers tell the types.
+/// The text of a statement. A line that ends in `-- if WORD` stays only if the word is wanted.
+/// Parameters keep their numbers, even without their lines: drivers tell the types.
 pub(crate) fn narrowed(
     names: &TableNames,
     statement: &str,

@@ -1,22 +1,23 @@
-//! Acks that set timers: which of them are tried now.
+//! Acks that set timers: which of them are tried now. An ack waits behind another that waits for
+//! the same timer.
 
 use std::collections::HashSet;
 
 use super::later::Later;
 use super::settling::Settling;
 
-/// The timers that keep others waiting.
+/// The timers for which acks wait in `later`.
 #[derive(Default)]
 pub(super) struct Held {
     /// By queue and name.
     timers: HashSet<(String, String)>,
-    /// They are those of so many that wait.
+    /// How many of the waiting acks they come from.
     seen: usize,
 }
 
 impl Held {
-    /// Without those that set one of these: they go behind it, instead of being tried for as long
-    /// themselves.
+    /// The group without the acks that set one of these timers. Those go behind the waiting ones,
+    /// instead of being tried for as long themselves.
     pub(super) fn behind(&mut self, mut group: Vec<Settling>, later: &mut Later) -> Vec<Settling> {
         if later.is_empty() || !group.iter().any(Settling::sets_timers) {
             return group;

@@ -1,4 +1,5 @@
-//! `AckFirst`.
+//! Runs under `AckFirst`: rows are acked, and only then does their handler run. No message runs
+//! twice, and one whose handler fails is gone.
 
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use crate::store::Store;
 use crate::subscriber::Outcome;
 use crate::telemetry::TARGET;
 
-/// The rows are gone before the handler starts, so its result can
-/// change nothing. Returns those to give back: the drain began before they were acked.
+/// Acks the rows and runs the handler on those whose acks landed. The rows are gone before the
+/// handler starts, so its result can change nothing. Returns the rows to give back: the drain began
+/// before they were acked.
 pub(super) async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -24,7 +26,8 @@ pub(super) async fn run<S: Store>(
 ) -> Few<Box<Settling>> {
     let mut left = Few::new();
     let mut begun = Vec::with_capacity(runs.len());
-    // An ack that a crash of the server undid would make a second run.
+    // A crash of the server may undo an ack that was not waited for, and the message would run
+    // twice.
     let store = shared.store.durable();
     let (acking, not_yet) = (shared.quiet.acks(runs.len()), reader.inbox.ended(runs.len()));
     for mut run in runs {
@@ -40,7 +43,7 @@ pub(super) async fn run<S: Store>(
         // No handler has run yet.
         settling.report.duration = None;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
-        // In the drain's time, or its handler would be dropped when it has hardly begun.
+        // Within the drain's time: otherwise its handler would be dropped when it has hardly begun.
         if settle_until(&store, vec![*ack], shared.cut_off.clone()).await == 1 {
             begun.push(context);
         }

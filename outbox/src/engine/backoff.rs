@@ -1,18 +1,20 @@
-//! How long to wait after the n-th failure or empty look in a row.
+//! How long to wait after the n-th failure or empty look in a row. Waits double up to a limit, so
+//! that a process which finds nothing, or fails, asks less and less often. They are spread, so that
+//! processes do not ask together.
 
 use std::time::Duration;
 
-/// What passes by itself is tried again no later: whoever waited longer for a server would
-/// not be back when it is.
+/// What passes by itself is tried again after this time at the latest: whoever waited longer for a
+/// server would not be back when the server is.
 const OUTAGE: Duration = Duration::from_millis(1500);
 
-/// Doubles from `first` to `last`, spread so that processes that failed together do
-/// not come back together.
+/// Waits that double from `first` to `last`. They are spread, so that processes that failed
+/// together do not come back together.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
     last: Duration,
-    /// The shortest and the longest, as shares of a wait.
+    /// The shortest and the longest wait, as shares of the doubled one.
     spread: (f64, f64),
     steps: u32,
 }
@@ -36,7 +38,7 @@ impl Backoff {
         self.up_to(self.last)
     }
 
-    /// After a failure, which may be one that passes by itself.
+    /// The wait after a failure, which may be one that passes by itself.
     pub(super) fn after(&mut self, transient: bool) -> Duration {
         self.up_to(if transient { OUTAGE.min(self.last) } else { self.last })
     }
@@ -45,13 +47,13 @@ impl Backoff {
         let wait = self.first.saturating_mul(1 << self.steps.min(30));
         self.steps = self.steps.saturating_add(1);
         let (shortest, longest) = self.spread;
-        // The limit is a promise, and who has reached it is still spread.
+        // The limit is a promise, and waits that have reached it are still spread.
         wait.min(last.div_f64(longest))
             .mul_f64(shortest + fastrand::f64() * (longest - shortest))
             .min(last)
     }
 
-    /// True if there was a wait since the last time.
+    /// Starts over. True if there was a wait since the last time.
     pub(super) fn reset(&mut self) -> bool {
         std::mem::take(&mut self.steps) > 0
     }

@@ -1,6 +1,10 @@
-//! The claims of a process: which subscribers look for rows, and when. One
-//! statement claims for all that want rows at that moment; how many such statements are
-//! under way, `lanes` says.
+//! The claimer: the task of a process that looks for rows. It decides which subscribers claim, and
+//! when. One statement claims for all subscribers that want rows at that moment; `lanes` says how
+//! many such statements may be under way. What a claim has taken goes into the subscribers'
+//! inboxes, and their workers take it from there.
+//!
+//! Each subscriber has a [`Look`], which makes its claims. A claim whose answer was lost may have
+//! taken rows all the same: see `lost`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,22 +27,22 @@ use crate::error::StoreError;
 use crate::store::{Claim, Store, Taken};
 use crate::telemetry::TARGET;
 
-/// Rows of a statement for several subscribers.
+/// Rows that one statement asks for, at most, from subscribers that expect plenty.
 const ROWS: usize = 1000;
 const A_FEW: usize = 10;
 
-/// A statement that claims.
+/// A statement that claims, for one subscriber or several.
 struct Round {
-    /// Numbers of the readers.
+    /// Indices of the readers.
     readers: Vec<usize>,
     claims: Vec<Claim>,
     sent: Instant,
-    /// Those of its claims that may still have taken rows, though it failed.
+    /// Claims without an answer: they may have taken rows, though the statement failed.
     lost: Vec<Lost>,
 }
 
-/// Claims until `stop`, then closes the inboxes and gives back what nobody has
-/// started. A claim under way is waited for: its rows would stay leased.
+/// Claims until `stop`, then closes the inboxes and gives back the rows that no worker has started.
+/// It waits for a claim under way, because the rows of that claim would stay leased.
 pub(super) async fn run<S: Store>(
     shared: Arc<Shared<S>>,
     readers: Vec<Arc<Reader>>,
@@ -99,7 +103,7 @@ pub(super) async fn run<S: Store>(
             () = alarm => {}
         }
     }
-    // Those that are lost go on meanwhile: each may hold the connection that is waited for.
+    // Lost claims go on meanwhile: each may hold the connection that a claim under way waits for.
     while !under_way.is_empty() {
         tokio::select! {
             biased;
@@ -124,7 +128,7 @@ pub(super) async fn run<S: Store>(
     let _ = timeout(LAST_TRY, async { while lost.next().await.is_some() {} }).await;
 }
 
-/// What no worker has come to in time: another process may have one that is free.
+/// Gives back rows that no worker has come to in time: another process may have a free worker.
 async fn give_back_late(reader: &Arc<Reader>, jobs: Vec<Job>, results: &Sender) {
     for job in jobs {
         reader.waited_too_long(job.claimed.row.id);
@@ -132,7 +136,7 @@ async fn give_back_late(reader: &Arc<Reader>, jobs: Vec<Job>, results: &Sender) 
     }
 }
 
-/// Closes the inboxes.
+/// Closes the inboxes and gives back what is in them.
 async fn give_back_unstarted(readers: &[Arc<Reader>], results: &Sender) {
     for reader in readers {
         for job in reader.inbox.close() {
@@ -141,10 +145,10 @@ async fn give_back_unstarted(readers: &[Arc<Reader>], results: &Sender) {
     }
 }
 
-/// The next statement, if somebody wants rows. Whoever came first in the last one
-/// comes last in this one.
+/// The next statement, if a subscriber wants rows. The subscriber that came first in the last
+/// statement comes last in this one.
 fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Round> {
-    // Who polls takes others along: idle subscribers cost one statement.
+    // A poll takes along those that would poll soon: idle subscribers cost one statement.
     let poll = looks.iter().any(|look| look.polls(now));
     let again = looks.iter().any(|look| look.tries_soon(now) && look.wants(now));
     let mut round = Round { readers: Vec::new(), claims: Vec::new(), sent: now, lost: Vec::new() };
@@ -155,14 +159,16 @@ fn next_round(looks: &mut [Look], first: &mut usize, now: Instant) -> Option<Rou
         if !(look.wants(now) || along) || rows >= ROWS {
             continue;
         }
-        // Of those that looked in vain nobody expects plenty, and all but one get a few.
+        // Of subscribers that do not expect plenty, only the first of the statement may ask for
+        // many rows.
         let plenty = look.expects_plenty();
         let most = match (round.claims.is_empty(), plenty) {
             (true, _) => ROWS,
             (false, true) => ROWS - rows,
             (false, false) => A_FEW,
         };
-        // A statement that the database refuses may do so for one of its claims.
+        // A subscriber that claims alone joins no others: the database may refuse a whole statement
+        // because of one of its claims.
         if look.is_alone() && !round.claims.is_empty() {
             continue;
         }
@@ -184,16 +190,16 @@ type Answer = Result<Vec<Taken>, StoreError>;
 async fn send<S: Store>(shared: &Shared<S>, mut round: Round) -> (Round, Answer) {
     let result = shared.store.claim(&round.claims).await;
     if result.as_ref().is_err_and(|failed| !failed.transient) {
-        // The table of pauses may be gone, without which it can do. Why it was refused is told
-        // in any case.
+        // The table of pauses may be gone, and the statements can do without it. A failure of this
+        // look does not matter: why the claim was refused is logged in any case.
         let _ = shared.store.validate(false).await;
     }
-    // The rows may be leased all the same: nobody else knows the tokens.
+    // The rows may be leased all the same, and nobody else knows the tokens.
     if result.as_ref().is_err_and(|failed| failed.transient && failed.perhaps_done) {
         let mut answers = true;
         for (claim, &reader) in round.claims.iter().zip(&round.readers) {
             let lost = Lost { claim: claim.clone(), reader, sent: round.sent };
-            // Where one was in vain, another for each would be as well.
+            // After one failure the others would fail too.
             let given_back = if answers { lost.give_back(shared).await } else { None };
             answers = given_back.is_some();
             if given_back != Some(true) {
@@ -209,7 +215,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
     let now = Instant::now();
     match result {
         Ok(taken) => {
-            // Before the workers are woken: the last of them starts here, at once.
+            // Before the workers are woken: the last of them would start on this thread at once.
             if taken.iter().any(|taken| !taken.rows.is_empty()) {
                 leave_to_others();
             }
@@ -224,16 +230,17 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
                 look.reader.inbox.fill(claim.limit, jobs);
             }
             if probed {
-                // The database works: it is one of the others.
+                // The database answers. So it is one of the others that makes their statement fail.
                 let others = looks.iter_mut().filter(|look| look.fails_often());
                 others.for_each(|look| look.company = Company::Alone);
             }
         }
         Err(failed) => {
-            // What is refused for several is tried for each alone, at once. What takes too
-            // long for several, again and again, may do so because of one of them, or the
-            // database is away: only one is tried alone, so that nobody asks much more often,
-            // and that which has failed least: its answer tells of the others.
+            // A statement that is refused for several subscribers is tried for each of them alone,
+            // at once. If statements for several take too long again and again, one claim may be to
+            // blame, or the database is away. Then only one subscriber is tried alone, so that
+            // nobody asks much more often. It is the one that has failed least: its answer tells
+            // about the others.
             let often = readers.iter().any(|&at| looks[at].fails_often());
             let least = readers.iter().copied().min_by_key(|&at| looks[at].failures());
             let probes = least.filter(|_| often && readers.len() > 1 && failed.transient);
@@ -270,7 +277,7 @@ mod tests {
         Round { readers: readers.to_vec(), claims, sent: now, lost: Vec::new() }
     }
 
-    /// Whose claims take too long, though those of others do not.
+    /// The claims of one subscriber take too long; those of the others do not.
     #[tokio::test(start_paused = true)]
     async fn who_has_failed_least_probes_and_its_answer_sets_the_others_apart() {
         let shared = Unanswered::new(&holding(0).await, Claims::Answered).shared();

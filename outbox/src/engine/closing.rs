@@ -1,4 +1,5 @@
-//! What is told of a delivery when its settlement was written, or was not.
+//! What is reported of a delivery once its settlement was written, or was not. Every delivery is
+//! closed here, once. The claimer also learns from here when a row is due again.
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -17,12 +18,12 @@ pub(super) enum Written {
 }
 
 impl Settling {
-    /// It was acked in a transaction that has committed.
+    /// Closes a delivery that was acked in a transaction which has committed.
     pub(super) fn committed(self: Box<Self>) {
         self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
     }
 
-    /// Says what became of it, once.
+    /// Reports what became of it, once.
     pub(super) fn close(&self, written: Written, dead_letter: bool) {
         let never_started = self.report.started.is_none();
         let close = |how| self.report.close(how, &self.reader.teller);
@@ -38,7 +39,7 @@ impl Settling {
                 );
                 self.reader.signal.wake();
             }
-            // It may be nobody's, as below.
+            // The row may be nobody's, as below.
             (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
             | (Settlement::Dead(_), Written::Lost)
                 if never_started =>
@@ -65,13 +66,14 @@ impl Settling {
                     ),
                     unknown: written == Written::Unknown,
                 });
-                // It may be nobody's: no claim has looked at the lease it had.
+                // The row may be nobody's by now, and no claim has looked ahead to the end of its
+                // lease. So the subscriber looks at once.
                 self.reader.signal.wake();
             }
         }
     }
 
-    /// Sets the alarm of the claim loop for a row that is due again.
+    /// Tells the claimer when a row is due again.
     pub(super) fn announce(&self) {
         let wait = match self.settlement {
             Settlement::Retry { delay } => Some(delay),

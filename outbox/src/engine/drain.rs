@@ -1,4 +1,6 @@
-//! Stopping: claim no more, let handlers finish, settle, give back the rest.
+//! Stopping an engine: claim no more, let handlers finish, settle, and give back the rest. Each
+//! step has a limited time, so that a stop ends even if a handler, a claim or the database does
+//! not.
 
 use std::time::Duration;
 
@@ -10,17 +12,17 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::telemetry;
 
-/// How long dropped handlers and last writes may take after the drain's time. A
-/// handler that blocks its thread cannot be dropped and is left behind.
+/// How long dropped handlers and last writes may take after the drain's time. A handler that blocks
+/// its thread cannot be dropped and is left behind.
 const LAST_WRITES: Duration = Duration::from_secs(5);
-/// How often it is asked whether they are written.
+/// How often the drain asks whether they are written.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long it may take to tell of each result that was not written.
+/// How long it may take to report each result that was not written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl<S: Store> Engine<S> {
-    /// Stops everything, in this order: claim loops (they give back what is not
-    /// started), handlers, settler, lease task, connections.
+    /// Stops everything, in this order: the claimer (it gives back what is not started), handlers,
+    /// settlers, the lease task, connections.
     ///
     /// # Errors
     /// When handlers had to be dropped; their rows are given back.
@@ -29,7 +31,7 @@ impl<S: Store> Engine<S> {
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
             let running = self.shared.quiet.begun();
             self.dropped = self.dropped.max(running);
-            // A drain that goes on has told of them.
+            // A drain that goes on after being dropped has reported them.
             if running > 0 && !self.shared.cut_off.is_cancelled() {
                 self.tell_of_running();
             }
@@ -37,9 +39,9 @@ impl<S: Store> Engine<S> {
             // Also bounds a claim that still waits for its answer.
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
         }
-        // The workers held the only senders, so the settlers end when they have written
-        // everything; but a worker whose handler blocks its thread has one still, and so has a
-        // claim without an answer, whose rows may come yet.
+        // The workers held the only senders, so the settlers end when they have written everything.
+        // But a worker whose handler blocks its thread still has a sender. So has a claim without
+        // an answer, whose rows may still come.
         let (claimer, results) = (self.claimer.clone(), self.results.clone());
         let blocked = !self.subscribers.is_empty();
         let done = async {
@@ -61,11 +63,11 @@ impl<S: Store> Engine<S> {
             };
             warn!(target: telemetry::TARGET, "{why}");
             self.shared.over.cancel();
-            // One that still waits for a handler has told of all that were there.
+            // A settler that still waits for a handler has reported all results that were there.
             let _ = timeout(LAST_WORDS, self.written()).await;
         }
         self.settlers.drain(..).for_each(|settler| settler.abort());
-        // Whoever sends one now is told that it is lost.
+        // A result that is sent from now on is reported as lost.
         drop(results);
         self.results = Default::default();
         self.watchdog = None;
@@ -94,8 +96,8 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The settlers have ended. They are taken off one by one: a drain that is dropped goes
-    /// on when called again.
+    /// Waits for the settlers to end. They are taken off one by one, so that a drain which is
+    /// dropped can go on when it is called again.
     async fn written(&mut self) {
         while let Some(settler) = self.settlers.last_mut() {
             let _ = settler.await;
@@ -111,8 +113,8 @@ impl<S> Engine<S> {
 }
 
 impl<S> Drop for Engine<S> {
-    /// An engine that is dropped without a drain claims no more and drops its
-    /// handlers; the settlers still give their rows back.
+    /// An engine that is dropped without a drain claims no more and drops its handlers. The
+    /// settlers still give their rows back.
     fn drop(&mut self) {
         self.stop.cancel();
         self.shared.cut_off.cancel();

@@ -1,4 +1,5 @@
-//! Extends the leases of running handlers, and gives up those that cannot be.
+//! Extends the leases of running handlers, and gives up those that cannot be extended. The lease
+//! task runs [`run`]; the watchdog calls [`extend`] while that task is blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use super::lease::{Due, Kind, LONG, Leases, beat, pace};
 use crate::store::{Extend, Lease, Store};
 use crate::telemetry::TARGET;
 
-/// Extends until dropped. The shortest lease of the process sets the pace.
+/// The lease task: extends until dropped. The shortest lease of the process sets the pace.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
-    // Beside it: a database that is slow to answer does not keep the task from
-    // running.
+    // The signs of life come from beside the statements: a database that is slow to answer must not
+    // look like a task that does not run.
     let mut beats = interval(beat(shortest));
     let beating = async {
         loop {
@@ -33,7 +34,7 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
     }
 }
 
-/// Extends until dropped, and cancels what runs on a lease that is lost.
+/// Extends until dropped, and cancels the runs whose leases are lost.
 pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duration) {
     let mut ticks = interval(pace(shortest));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -59,7 +60,7 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
             }
         }
     };
-    // Beside each other: while one lease waits for the database, another runs out.
+    // Beside each other: one lease may run out while another waits for the database.
     tokio::select! {
         biased;
         () = leases.watch(pace(shortest)) => {}
@@ -67,7 +68,7 @@ pub(crate) async fn keep<S: Store>(leases: &Leases, store: &S, shortest: Duratio
     }
 }
 
-/// Of several messages of one subscriber, such as a batch, once.
+/// Logs long runs. Several messages of one subscriber, such as a batch, are logged once.
 fn tell_of_long(leases: &Leases) {
     let mut long = BTreeMap::<_, Vec<_>>::new();
     for context in leases.long(Instant::now()) {
@@ -82,7 +83,7 @@ fn tell_of_long(leases: &Leases) {
     }
 }
 
-/// Of leases that were not extended, once for each queue of a subscriber.
+/// Reports leases that were not extended, once for each queue of a subscriber.
 fn tell_of_failed<'a>(leases: &Leases, failed: impl IntoIterator<Item = &'a Due>) {
     let mut counts = BTreeMap::<_, usize>::new();
     for one in failed {
@@ -99,20 +100,20 @@ pub(super) async fn extend<S: Store>(leases: &Leases, store: &S) {
     join_all(kinds.into_iter().map(|kind| extend_kind(leases, store, kind))).await;
 }
 
-/// How long to wait for an answer, with so much left of a lease. The connection may be dead,
-/// and the next one alive: a third of it, so that two more tries are left. A short lease is
-/// no time to give up a database that is slow.
+/// How long to wait for an answer when this much is left of a lease. The connection may be dead and
+/// the next one alive, so it is a third of what is left: two more tries remain. A short lease is no
+/// reason to give up a database that is slow, so with little left it is all of that.
 fn patience(left: Duration) -> Duration {
     if left < 3 * SLOW { left } else { left / 3 }
 }
 
-/// After so long an error is no answer at once.
+/// An error that takes this long counts as no answer.
 const WAITED: Duration = Duration::from_secs(1);
-/// What a database may take for an answer that lives.
+/// What a live database may take for an answer.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// Says of which kind it was, and whether there was an answer: without one it is time to look
-/// again at once.
+/// Extends the leases of a kind that are due. Returns the kind, and whether there was an answer:
+/// without one it is time to look again at once.
 async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind, bool) {
     let now = Instant::now();
     let (due, first_deadline) = leases.to_extend(kind, now);
@@ -137,7 +138,7 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
         Ok(Err(error)) => {
             warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
             tell_of_failed(leases, &due);
-            // SQLite has waited for its lock, and would miss the moment when it is free.
+            // SQLite has waited for its lock, and would otherwise miss the moment when it is free.
             answered = now.elapsed() < WAITED;
         }
         Err(_) => {
@@ -153,14 +154,14 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
     (kind, answered)
 }
 
-/// Gives up leases that were not extended, but for those whose rows are locked: they are told
-/// of, and the next tick tries again, until they run out.
+/// Gives up leases that were not extended, except those whose rows are locked. These are reported,
+/// and the next tick tries again, until they run out.
 async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: Instant) {
     if left.is_empty() {
         return;
     }
     let of: Vec<Lease> = left.iter().flat_map(|one| one.tries()).map(|it| it.lease).collect();
-    // Without an answer nothing is known of them, as where they could not be extended.
+    // Without an answer nothing is known of them: they are reported as not extended.
     let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else {
         return tell_of_failed(leases, left.iter().copied());
     };
@@ -194,7 +195,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(60);
     const NEVER: u64 = 3_600_000;
 
-    /// Whether a lease is lost, if the database answers nothing for so long.
+    /// Whether a lease is lost if the database answers nothing for this long.
     async fn is_lost(silence: Duration) -> bool {
         let store = holding(1).await;
         let row = &claimed(&store, 1).await[0].claimed.row;
@@ -216,7 +217,7 @@ mod tests {
         context.delivery().watch.is_lost()
     }
 
-    /// An operator's transaction has it, and is left open.
+    /// An operator's transaction has locked it, and is left open.
     #[tokio::test(start_paused = true)]
     async fn a_lease_whose_row_is_locked_is_told_of_while_it_lasts() {
         let store = holding(1).await;
@@ -242,8 +243,9 @@ mod tests {
         assert_eq!(heard, Ok("lease_extension_failed"));
     }
 
-    /// What is told of an attempt for the leases 1 and 2 of a queue, 3 of another one of the same
-    /// subscriber, and 4 of another subscriber, from a database that does so.
+    /// What is reported of one attempt to extend the leases 1 and 2 of one queue, 3 of another
+    /// queue of the same subscriber, and 4 of another subscriber. The database has locked this row,
+    /// and is so slow.
     async fn told(locked: i64, slow: u64) -> Vec<(&'static str, String, usize)> {
         let (told, listens) = std::sync::mpsc::channel();
         let mut leases = Leases::default();
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(told(3, 0).await, all[1..2], "a locked row");
     }
 
-    /// How often a log says so of a handler.
+    /// How often the log says that a handler hangs.
     #[derive(Clone, Default)]
     struct Hangs(Arc<AtomicUsize>);
 
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(seen, [0, 1, 1]);
     }
 
-    /// As on a connection that is dead, while the others are alive.
+    /// As on a dead connection, while the other connections are alive.
     #[tokio::test(start_paused = true)]
     async fn an_extension_without_an_answer_is_tried_again_while_its_lease_lasts() {
         assert!(!is_lost(TTL / 2).await, "the first try is never answered");

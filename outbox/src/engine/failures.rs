@@ -1,32 +1,35 @@
-//! What failures of claims have the next ones do: wait, and ask for less.
+//! What failed claims mean for the next ones: they wait, and they ask for fewer rows. The server
+//! may have too little time for a large claim. So each failure that may pass halves the next claim,
+//! and answers double it again.
 
 use std::time::Duration;
 
 use super::backoff::Backoff;
 use crate::error::StoreError;
 
-/// A claim is halved so often, and of a thousand rows is left with one.
+/// How often a claim is halved at most: a claim of a thousand rows then asks for one.
 const HALVINGS: u32 = 10;
-/// A size that failed once more is tried again after twice as many answers, up to so many.
+/// A size that has failed once more is tried again after twice as many answers, but no more than
+/// these.
 const MOST_ANSWERS: u32 = 32;
-/// After so many failures in a row, each of a statement that was sent, it may be one claim of
-/// several that takes too long.
+/// After this many failures in a row, each of a statement that was sent, one claim of several may
+/// be what takes too long.
 const MANY: u32 = 3;
 
 pub(super) struct Failures {
     backoff: Backoff,
     /// The last claim failed in a way that passes by itself.
     passing: bool,
-    /// The server may have too little time for more, as with a `statement_timeout` that ends
-    /// before large rows are sent.
+    /// How often the next claim is halved. The server may have too little time for more, as with a
+    /// `statement_timeout` that ends before large rows are sent.
     halvings: u32,
-    /// So many rows were too many, for all that is known.
+    /// This many rows were too many, as far as is known.
     too_many: Option<usize>,
-    /// Since it was halved or doubled.
+    /// Answers since the size was halved or doubled.
     answers: u32,
-    /// So many double it again.
+    /// After this many answers the size doubles again.
     doubles_after: u32,
-    /// Of statements that were sent, since the last answer.
+    /// Failures of statements that were sent, since the last answer.
     in_a_row: u32,
 }
 
@@ -43,14 +46,14 @@ impl Failures {
         }
     }
 
-    /// How long to rest after one more, of a claim of so many.
+    /// Notes one more failure, of a claim that asked for `asked` rows. Returns how long to rest.
     pub(super) fn again(&mut self, failed: &StoreError, asked: usize) -> Duration {
         self.passing = failed.transient;
         self.halvings = (self.halvings + u32::from(failed.transient)).min(HALVINGS);
         self.answers = 0;
         let sent = failed.transient && !failed.unsent;
         if sent {
-            // Of an outage only the first one tells.
+            // In an outage only the first failure says something about the size.
             if self.too_many.is_none_or(|size| asked < size) {
                 self.too_many = Some(asked);
             } else if self.in_a_row == 0 {
@@ -70,7 +73,7 @@ impl Failures {
         self.in_a_row >= MANY
     }
 
-    /// A claim was answered, with so many. True if those before it failed.
+    /// Notes that a claim was answered with `rows` rows. True if the claims before it failed.
     pub(super) fn end(&mut self, rows: usize) -> bool {
         let failed = self.backoff.reset();
         (self.passing, self.in_a_row) = (false, 0);
@@ -88,7 +91,7 @@ impl Failures {
         self.passing
     }
 
-    /// How many rows to ask for, of so many.
+    /// How many rows to ask for, instead of `most`.
     pub(super) fn leave_of(&self, most: usize) -> usize {
         (most >> self.halvings).max(1)
     }
@@ -98,7 +101,7 @@ impl Failures {
 mod tests {
     use super::*;
 
-    /// A claim of so many has no answer.
+    /// A claim of `asked` rows gets no answer.
     fn fails(failures: &mut Failures, asked: usize) {
         failures.again(&StoreError::new("claim", "no answer", true), asked);
     }
@@ -132,7 +135,7 @@ mod tests {
         assert!(failures.again(&refused, 1) < rests[19] / 10, "{rests:?}");
     }
 
-    /// Where the server always has too little time for more, few claims are in vain.
+    /// Where the server always has too little time for more rows, few claims are in vain.
     #[test]
     fn a_size_that_failed_once_more_is_tried_more_and_more_seldom() {
         let mut failures = Failures::none();
@@ -155,7 +158,7 @@ mod tests {
         assert_eq!((failures.leave_of(100), failures.doubles_after), (100, 1), "as if new");
     }
 
-    /// Then it is as large as ever with the next ones.
+    /// The size is back to the full with the next answers.
     #[test]
     fn an_outage_says_nothing_of_sizes_once_a_row_has_come() {
         let mut failures = Failures::none();

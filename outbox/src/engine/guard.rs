@@ -1,4 +1,5 @@
-//! A run of a handler, safe from its panics and bounded in time.
+//! Runs a handler safe from its panics and bounded in time. A handler is the user's code, and its
+//! delivery must be settled whatever that code does.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +14,7 @@ use crate::extract::{self, Thread};
 use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
-/// The results of a run, or the error that ended it as a whole.
+/// The results of a run, or the error that ended the run as a whole.
 pub(super) async fn guarded(
     contexts: &[extract::Context],
     call: impl FnOnce() -> Called + Unpin,
@@ -27,12 +28,13 @@ pub(super) async fn guarded(
         if let Ok(ended) = timeout(wait, run.as_mut()).await {
             return ended;
         }
-        // Asked before the run is dropped, and with it the waiting.
+        // Asked before the run is dropped, because its waiting ends with it.
         if contexts.iter().any(|context| context.delivery().is_beginning()) {
             let text = format!("it did not begin within the handler's {limit:?}");
             return Err(HandlerError::put_off(text));
         }
-        // Time in which there was no thread to run on, or no transaction, is not the handler's.
+        // Time that it spent without a thread, or before its transaction had begun, is not the
+        // handler's.
         let began = contexts.iter().map(|context| context.delivery().began_in()).max();
         let waited = thread.map_or(Duration::ZERO, Thread::waited) + began.unwrap_or_default();
         if waited <= granted {
@@ -43,8 +45,8 @@ pub(super) async fn guarded(
     }
 }
 
-/// A run that may panic while it is made, when it is polled, and in destructors
-/// when it is dropped half-way: the delivery is settled all the same.
+/// A run that may panic when it is made, when it is polled, and in destructors when it is dropped
+/// half-way. Its delivery is settled all the same.
 struct Guarded<F> {
     call: Option<F>,
     run: Option<Called>,
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
     use crate::subscriber::Outcome;
 
-    /// Waiting for a connection is not the handler's time, and its own is no longer for that.
+    /// Waiting for a connection is not the handler's time, and does not lengthen the handler's own.
     #[tokio::test(start_paused = true)]
     async fn a_transaction_that_was_slow_to_begin_takes_no_time_from_its_handler() {
         let second = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! Runs a handler, and rules on what it came to.
+//! The middle of a delivery: runs the handler, rules on its results, and ends the transaction that
+//! was lent to it. What comes out is one [`Settling`] for each row, for the settlers to write.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,12 +28,12 @@ use crate::tracking;
 /// How a run ended.
 enum Ended {
     Results(Few<HandlerResult>),
-    /// The leases are gone: whatever the handler did, other claims decide.
+    /// The leases are lost: other claims decide, whatever the handler did.
     LeaseLost,
     CutOff,
 }
 
-/// Runs the handler and rules on what it came to. `now` is when it begins.
+/// Runs the handler and rules on its results. `now` is when the run begins.
 pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -64,7 +65,7 @@ pub(super) async fn handle<S: Store>(
         Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect(),
     };
     runs.iter_mut().for_each(Run::end);
-    // The run has one, whichever of its messages it was made from.
+    // The run has one loan, whichever of its messages it was made from.
     let loan = runs.first().and_then(|run| run.context.delivery().loan.get().cloned());
     let begun = loan.as_ref().filter(|loan| loan.is_sole_writer()).map(|_| Instant::now());
     let mut committed = false;
@@ -75,7 +76,7 @@ pub(super) async fn handle<S: Store>(
     }
     runs.iter_mut().for_each(Run::let_go);
     if let Some(begun) = begun {
-        // Nobody else could write: its leases have begun anew.
+        // Nobody else could write meanwhile. The leases begin anew when such a transaction ends.
         let ttl = reader.subscriber.options.lease_ttl;
         runs.iter_mut().for_each(|run| run.settling.until(begun + ttl));
     }
@@ -97,7 +98,7 @@ pub(super) async fn handle<S: Store>(
 }
 
 impl<S> Shared<S> {
-    /// Where the app wants the texts of errors in its log.
+    /// Logs the text of an error, where the app wants that.
     pub(super) fn log_error(&self, reader: &Reader, row: &Row, error: &HandlerError) {
         if !self.logs_errors || error.is_put_off() {
             return;
@@ -116,7 +117,8 @@ fn puts_off(ruling: &Ruling, error: &HandlerError) -> bool {
         && matches!(ruling.settlement, Settlement::Release { .. })
 }
 
-/// A database that cannot begin or commit fails no handler: no attempt tells of it.
+/// Logs transactions that the database could not begin or commit. That is no failure of the
+/// handler, so no attempt tells of it.
 fn tell_put_off(reader: &Reader, rulings: &[Ruling]) {
     let mut errors = rulings.iter().filter_map(|ruling| ruling.error.as_ref());
     let mut put_off = errors.by_ref().filter(|error| error.is_put_off());
@@ -130,7 +132,7 @@ fn tell_put_off(reader: &Reader, rulings: &[Ruling]) {
     }
 }
 
-/// True when the transaction that was lent has committed, with the acks.
+/// Ends the transaction that was lent. True when it has committed, with the acks.
 async fn end_transaction<S: Store>(
     lent: &dyn Lent,
     shared: &Shared<S>,
@@ -161,7 +163,7 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
     }
     let mut call = pin!(call(shared, reader, &contexts));
     let ended = |results: Option<_>| results.map_or(Ended::CutOff, Ended::Results);
-    // Many end at once, and need not ask for the loss of their leases.
+    // Many handlers end at once, and need not watch for the loss of their leases.
     if let Poll::Ready(results) = poll!(call.as_mut()) {
         return ended(results);
     }
@@ -177,8 +179,8 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
     }
 }
 
-/// Calls the handler in a span, for a result of each delivery; `None` when the
-/// drain's time is over before it ends.
+/// Calls the handler in a span, and returns a result for each delivery; `None` when the drain's
+/// time is over before the handler ends.
 pub(super) async fn call<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
@@ -213,12 +215,12 @@ pub(super) async fn call<S: Store>(
         Some(Err(error)) => Some(error),
         None => None,
     };
-    // What the handler started elsewhere watches its context.
+    // Whatever the handler started elsewhere watches its context.
     for context in contexts {
         context.cancelled().cancel();
     }
-    // What a layer has answered stands, whatever became of the others of its batch. Of those
-    // whose layers have not, it does not count what the handler did.
+    // What a layer has answered stands, whatever became of the other messages of its batch. For the
+    // messages whose layers have not answered, the handler's own work no longer counts.
     for context in contexts.iter().filter(|one| one.work().answer().is_none()) {
         context.work().give_up();
     }

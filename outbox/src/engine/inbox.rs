@@ -1,4 +1,9 @@
-//! Claimed rows of one subscriber that wait for a worker.
+//! The inbox of one subscriber: claimed rows that wait for a worker. The claimer fills it, and
+//! workers take rows from it.
+//!
+//! The inbox also says how many rows the next claim may take. There should be enough that no worker
+//! waits for a claim, and no more than will be started soon: another process could run the rest.
+//! Rows that no worker comes to in time are given back.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,47 +19,47 @@ use crate::store::{CLAIM_BYTES, Claimed};
 use crate::subscriber::{Batching, Few};
 use crate::unpoisoned::Locked as _;
 
-/// A claimed row with the time until which it may be started.
+/// A claimed row, and until when it may be started.
 pub(crate) struct Job {
     pub(crate) claimed: Claimed,
-    /// Not before it was, so that nobody takes a message for older than it is.
+    /// Not earlier than the claim itself, so that nobody takes a message for older than it is.
     pub(crate) claimed_at: Instant,
-    /// Reckoned from before the claim was sent, so it is never later than the database's
-    /// idea of the lease.
+    /// Counted from before the claim was sent, so it is never later than the end of the lease by
+    /// the database's clock.
     pub(crate) deadline: Instant,
 }
 
-/// How far ahead of the handlers rows are claimed: many times what a claim takes,
-/// and so short that rows are not hoarded which another process could run.
+/// How far ahead of the handlers rows are claimed. It is many times what a claim takes, and short
+/// enough not to hoard rows that another process could run.
 const REACH: Duration = Duration::from_millis(100);
-/// The most rows of one claim: more make it no cheaper.
+/// The most rows of one claim: more rows do not make a claim cheaper.
 const CLAIM: usize = 1000;
-/// The first rows, of a handler of which nothing is known.
+/// Rows that may wait at first, while nothing is known about the handler.
 const FIRST: usize = 10;
-/// Bytes that may wait, going by the size of the last rows.
+/// Bytes that may wait, judging by the size of the last rows.
 const BYTES: usize = CLAIM_BYTES;
 
 pub(crate) struct Inbox {
-    /// A std mutex, because it is never held over an await; the critical
-    /// sections push and pop.
+    /// A std mutex, because it is never held over an await. The critical sections only push and
+    /// pop.
     state: Mutex<State>,
-    /// Wakes workers that are idle: one a row, all of them when closed.
+    /// Wakes idle workers: one for each row, and all of them when the inbox is closed.
     filled: Notify,
-    /// Of the worker whose run waits for more rows: those that come one by one would wake the
-    /// others in turn, and each begin a run of its own.
+    /// Held by the worker that waits for more rows to fill its batch. Rows that come one by one
+    /// would otherwise wake the other workers in turn, and each would begin a run of its own.
     gathers: tokio::sync::Mutex<()>,
     /// Makes the claimer look when there is room again.
     changed: Arc<Notify>,
     /// Rows that can run at once.
     runs: usize,
-    /// The most rows that wait beside them, so that no worker waits for a claim.
+    /// The most rows that wait beside the running ones, so that no worker waits for a claim.
     ahead: usize,
-    /// Of one run. So many may wait however long runs take, or the next worker would have
-    /// little to begin with.
+    /// Rows of one run. As many may wait however long runs take: the next worker would otherwise
+    /// have little to begin with.
     batch: usize,
-    /// A row does not wait much longer than this for a worker.
+    /// A row should not wait much longer than this for a worker.
     reach: Duration,
-    /// Nor does it start later than this after its claim.
+    /// A row does not start later than this after its claim.
     patience: Duration,
     /// What is left of its lease then.
     margin: Duration,
@@ -63,24 +68,25 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
-    /// Waiting, running, and places kept for claims under way. Invariant: at most
-    /// `runs + ahead`.
+    /// Rows that wait, rows that run, and places reserved for claims under way.
+    /// Invariant: at most `runs + ahead`.
     in_hand: usize,
-    /// The last of these.
+    /// Of these, the places reserved for claims under way.
     reserved: usize,
-    /// Places that workers with less than a full batch could still fill; no rows are claimed
-    /// for them until their runs end.
+    /// Places that workers with less than a full batch could still fill. No rows are claimed for
+    /// them until their runs end.
     unfilled: usize,
-    /// Of those that workers have: rows whose results wait for room.
+    /// Rows that workers have and that do not run: they wait to begin, or their results wait for
+    /// room.
     ended: usize,
     /// Workers that wait for rows.
     idle: usize,
-    /// The claimer wants to be told of room.
+    /// The claimer wants to be told when there is room.
     wanted: bool,
-    /// How long a run takes, as far as it is known: where rows have waited for one to end in
-    /// vain, as if all were as long.
+    /// How long a run takes, as far as is known. Once rows have waited in vain for a worker, it is
+    /// at least [`Inbox::too_slow`].
     pace: Duration,
-    /// How many bytes a row has, as far as it is known.
+    /// How many bytes a row has, as far as is known.
     size: usize,
     closed: bool,
 }
@@ -111,9 +117,9 @@ impl Inbox {
         self.state.locked()
     }
 
-    /// Keeps places for the rows of a claim, at most these many. `None` as long as
-    /// more than half of what may wait does: a claim for every freed place would be
-    /// a statement a message.
+    /// Reserves places for the rows of a claim, `most` of them at most. It returns `None` while
+    /// more than half of the rows that may wait do so, unless there is room for a whole claim: a
+    /// claim for every freed place would be a statement for every message.
     pub(super) fn reserve(&self, most: usize) -> Option<usize> {
         let mut state = self.state();
         let room = self.room(&state);
@@ -131,13 +137,13 @@ impl Inbox {
         if enough { free } else { 0 }
     }
 
-    /// The rows that run, and as many to wait as will be started soon. As long as
-    /// nothing is known of the handler, as many as can run, or a few. None where even the next
-    /// worker would come to it too late.
+    /// How many rows may be in hand: the rows that run, and as many waiting ones as will be started
+    /// soon. While nothing is known about the handler, as many may wait as can run, or [`FIRST`] if
+    /// that is more. None may wait where even the next worker would come to them too late.
     fn capacity(&self, state: &State) -> usize {
         let ahead = self.ahead.min(BYTES / state.size.max(1));
         let too_slow = state.pace >= self.too_slow();
-        // None waits either that is larger than all that may.
+        // A row that alone is larger than all that may wait does not wait either.
         if ahead == 0 || too_slow {
             return self.runs;
         }
@@ -152,7 +158,7 @@ impl Inbox {
         self.runs.saturating_add(reached.max(self.batch.min(ahead)))
     }
 
-    /// The rows of a claim that reserved so many places.
+    /// Takes the rows of a claim that reserved `reserved` places.
     pub(super) fn fill(&self, reserved: usize, jobs: impl ExactSizeIterator<Item = Job>) {
         let count = jobs.len();
         let mut state = self.state();
@@ -161,7 +167,7 @@ impl Inbox {
         let mut bytes = 0;
         state.waiting.extend(jobs.inspect(|job| bytes += job.claimed.row.bytes()));
         if let Some(size) = bytes.checked_div(count) {
-            // Large ones are believed at once.
+            // Larger rows count at once, smaller ones bit by bit.
             state.size = size.max((3 * state.size + size) / 4);
         }
         let idle = state.idle;
@@ -171,11 +177,12 @@ impl Inbox {
         }
     }
 
-    /// The rows that a worker had are dealt with, so many in one run of this length, if it was
-    /// one: what was given back, or had expired, tells nothing of the handler. The next one if it
-    /// is there: a handler of batches asks [`Inbox::next`].
+    /// A worker has dealt with its last rows; it gets the next row, if one is there. `last` says
+    /// how many rows it had, and how long their run took if there was one: rows that were given
+    /// back or had expired say nothing about the handler. A handler of batches gets its rows from
+    /// [`Inbox::next`].
     ///
-    /// And whether that woke the claimer, or another worker: they have to run though the next
+    /// Also says whether this woke the claimer or another worker: they have to run though the next
     /// handler may block.
     pub(super) fn turn(
         &self,
@@ -187,7 +194,7 @@ impl Inbox {
         if let Some((rows, took)) = last {
             state.in_hand -= rows;
             state.unfilled -= batch.size - rows;
-            // Follows a change within a few runs, and no single one.
+            // Follows a change within a few runs, but not a single run.
             if let Some(took) = took {
                 let known = !state.pace.is_zero();
                 state.pace = if known { (3 * state.pace + took) / 4 } else { took };
@@ -204,9 +211,8 @@ impl Inbox {
         ((!jobs.is_empty()).then_some(jobs), room || wakes)
     }
 
-    /// The next rows: at least one, and as many of a batch as come in its time.
-    /// `None` when closed; rows that still waited then were taken by
-    /// [`Inbox::close`].
+    /// The next rows: at least one, and as many for a batch as come in its time. `None` when the
+    /// inbox is closed; rows that still waited then were taken by [`Inbox::close`].
     pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
         let _gathers = if batch.wait.is_zero() { None } else { Some(self.gathers.lock().await) };
         let mut jobs = self.some(batch.size).await?;
@@ -226,20 +232,21 @@ impl Inbox {
                     end = end.min(self.gathers_until(&more, begun));
                     jobs.extend(more);
                 }
-                // Closed, or late: what is here is run, or given back.
+                // Closed, or out of time: the rows that are here run, or are given back.
                 Ok(None) | Err(_) => break,
             }
         }
     }
 
-    /// Rows that waited for a worker before wait no longer for others than fresh ones may, half
-    /// of their lease: a while before they would be given back.
+    /// Until when these rows may wait for others. Rows that waited for a worker before may wait no
+    /// longer than fresh ones: until half of their lease is over, which is a while before they
+    /// would be given back.
     fn gathers_until(&self, jobs: &[Job], now: Instant) -> Instant {
         let until = |job: &Job| job.deadline.checked_sub(self.margin * 3 / 2).unwrap_or(now);
         jobs.iter().map(until).min().unwrap_or(now)
     }
 
-    /// And whether that woke another worker.
+    /// Takes rows out. Also says whether that woke another worker.
     fn pop(&self, state: &mut State, most: usize) -> (Few<Job>, bool) {
         let mut jobs = Few::new();
         while jobs.len() < most
@@ -247,7 +254,7 @@ impl Inbox {
         {
             jobs.push(job);
         }
-        // A wake may have been merged with another: pass it on.
+        // One wake may have been merged with another, so it is passed on.
         let wakes = !jobs.is_empty() && !state.waiting.is_empty() && state.idle > 0;
         if wakes {
             self.filled.notify_one();
@@ -255,10 +262,10 @@ impl Inbox {
         (jobs, wakes)
     }
 
-    /// At least one. What came together stays together: the other workers are awake too.
+    /// At least one row. Rows that came together stay together: the other workers are awake too.
     async fn some(&self, most: usize) -> Option<Few<Job>> {
         loop {
-            // Registered before looking, so that no wake falls in between.
+            // Registered before looking, so that no wake is missed in between.
             let filled = self.filled.notified();
             let _idle = {
                 let mut state = self.state();
@@ -279,13 +286,13 @@ impl Inbox {
         }
     }
 
-    /// Of runs that take so long, none ends in time for the next row.
+    /// When runs take this long, none of them ends in time for the next row.
     fn too_slow(&self) -> Duration {
         let workers = self.runs / self.batch.max(1);
         self.patience.saturating_mul(u32::try_from(workers).unwrap_or(u32::MAX))
     }
 
-    /// Rows to which no worker has come in time to start them, and when that is next to be asked.
+    /// Takes out the rows that no worker has come to in time, and says when to ask next.
     pub(super) fn late(&self, now: Instant) -> (Vec<Job>, Option<Instant>) {
         if planted("no-deadline-check") {
             return (Vec::new(), None);
@@ -301,7 +308,7 @@ impl Inbox {
         (jobs, state.waiting.front().map(until))
     }
 
-    /// Rows that wait or run, and places kept for them.
+    /// Rows that wait or run, and places reserved for more.
     pub(super) fn in_hand(&self) -> usize {
         self.state().in_hand
     }
@@ -312,13 +319,13 @@ impl Inbox {
         state.in_hand - state.reserved - state.waiting.len() - state.ended
     }
 
-    /// These rows of a worker run no more, or not yet, for as long as this is there.
+    /// These rows of a worker do not run as long as the returned guard lives.
     pub(super) fn ended(&self, rows: usize) -> Ended<'_> {
         self.state().ended += rows;
         Ended { inbox: self, rows }
     }
 
-    /// No more rows; returns those that no worker has taken.
+    /// Closes the inbox, and returns the rows that no worker has taken.
     pub(super) fn close(&self) -> Vec<Job> {
         let mut state = self.state();
         state.closed = true;
@@ -330,7 +337,7 @@ impl Inbox {
     }
 }
 
-/// A worker that waits for rows.
+/// A worker that waits for rows, until this is dropped.
 struct Idle<'a>(&'a Inbox);
 
 impl Drop for Idle<'_> {
@@ -339,7 +346,7 @@ impl Drop for Idle<'_> {
     }
 }
 
-/// Rows whose results wait for room.
+/// Rows of a worker that do not run, until this is dropped.
 pub(super) struct Ended<'a> {
     inbox: &'a Inbox,
     rows: usize,

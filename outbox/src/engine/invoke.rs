@@ -1,4 +1,6 @@
-//! Deliveries, from the claimed rows to their settlements.
+//! Deliveries, from the claimed rows to their settlements. [`deliver`] admits the rows of a worker
+//! and settles those that must not run now. The others wait until they may start and then run in
+//! `handle`, as one run. Suspects come last, each by itself: see `suspect`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,14 +23,14 @@ use crate::message::Row;
 use crate::planted::planted;
 use crate::store::{Claimed, Store};
 
-/// Runs the handler on claimed rows, one or a batch, but not on those that must
-/// not be run at this moment. Returns what is to be written.
+/// Runs the handler on claimed rows, one or a batch, but not on rows that must not run at this
+/// moment. Returns what is to be written.
 ///
-/// `early` takes what is to be written of some before the others have run: their leases
-/// are extended no more.
+/// `early` takes the settlements that are ready before the other rows have run: the leases of
+/// settled rows are no longer extended.
 ///
-/// A future is moved in full before it is polled, for every message: so what is rare
-/// is boxed, and what is not is pinned where it is made.
+/// A future is moved in full before it is polled, for every message. So what is rare is boxed, and
+/// what is not rare is pinned where it is made.
 ///
 /// # Cancel safety
 /// Dropping it drops the handler; the rows come back when their leases run out.
@@ -60,7 +62,8 @@ pub(crate) async fn deliver<S: Store>(
             settled.extend(ended);
         }
     }
-    // Last: one of them may take as long as it likes, and nobody else can have the others.
+    // Last: a suspect may take as long as it likes, and meanwhile nobody else could have the
+    // others.
     for suspect in suspects {
         hand_over(early, reader, rows, &mut settled).await;
         if shared.stop.is_cancelled() {
@@ -73,12 +76,13 @@ pub(crate) async fn deliver<S: Store>(
     settled
 }
 
-/// Of a worker's rows all but these run no more, or not yet, as long as it is there.
+/// As long as the guard lives, of a worker's `rows` only `these` run.
 fn all_but(reader: &Reader, rows: usize, these: usize) -> Option<Ended<'_>> {
     (rows > these).then(|| reader.inbox.ended(rows - these))
 }
 
-/// Runs these, one or a batch, beside others. `admitted` is when, unless they have waited since.
+/// Runs these rows beside others. `admitted` is the time of their admission, or `None` if they have
+/// waited since.
 async fn together<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -100,12 +104,12 @@ async fn together<S: Store>(
         if runs.is_empty() {
             return settled;
         }
-        // Counted, but not begun: there may be no room for a while.
+        // Counted, but not begun: there may be no room for results for a while.
         let _not_yet = shared.quiet.acks(rows);
         waited = hand_over(early, reader, rows, &mut settled).await;
         now = Instant::now();
     }
-    // What is not run after all counts as running neither here nor there.
+    // Rows that do not run after all count as running neither in the inbox nor in `quiet`.
     let _others = all_but(reader, rows, runs.len());
     let _not_run = (rows > runs.len()).then(|| shared.quiet.acks(rows - runs.len()));
     if let Some(loan) = loan {
@@ -126,10 +130,10 @@ struct Turn<'a> {
     waited: bool,
 }
 
-/// The turn of these to start beside others; `None` when there is no place for them, or
-/// the drain has begun.
+/// Waits until these rows may start beside others. `None` when there is no place for them, or the
+/// drain has begun.
 async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Option<Turn<'a>> {
-    // What does not wait does not ask twice whether it may start.
+    // A run that need not wait does not ask twice whether it may start.
     if let (Some(place), Some(running)) = (threads::free(reader), shared.quiet.count_beside(these))
     {
         return Some(Turn { place, running, waited: false });
@@ -142,7 +146,8 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
     shared.stop.run_until_cancelled(Box::pin(waits)).await.flatten()
 }
 
-/// True when it may have waited. None of the worker's rows runs meanwhile.
+/// Hands settlements over early. True when this may have taken time. None of the worker's rows runs
+/// meanwhile.
 async fn hand_over(
     early: Option<&Sender>,
     reader: &Reader,
@@ -156,8 +161,8 @@ async fn hand_over(
     true
 }
 
-/// Those whose leases or whose time were over before they could start do not start with the
-/// others of their batch; once the drain has begun, none does.
+/// The rows that may still start. Rows whose lease or time was over before they could start are
+/// settled without the others of their batch. Once the drain has begun, no row starts.
 fn still_held<'a, S>(
     shared: &Shared<S>,
     reader: &Reader,
@@ -178,7 +183,7 @@ fn still_held<'a, S>(
 enum Admitted<'a> {
     Not(Box<Settling>),
     Innocent(Run<'a>),
-    /// Used up its deliveries, and was not the one to fail; see [`suspect`].
+    /// It used up its deliveries, but other rows may be to blame; see [`suspect`].
     Suspect(Run<'a>),
 }
 
@@ -205,7 +210,7 @@ fn admit<'a, S: Store>(
         return Admitted::Not(settling.ruled(case.expired()));
     }
     let context = Context::new(Delivery::new(row, &reader.common, claimed_at, deadline));
-    // A suspect runs alone.
+    // A suspect runs alone, so it does not share the loan.
     if let Some(loan) = loan.filter(|_| !too_often) {
         let _ = context.delivery().loan.set(Arc::clone(loan));
     }

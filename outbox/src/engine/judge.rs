@@ -1,5 +1,5 @@
-//! From a handler's result to the settlement, without IO. It reads the clock, and calls user
-//! code (the retry strategy, the error renderer), whose panics end here.
+//! The rules that turn a handler's result into a settlement, without IO. They read the clock and
+//! call user code (the retry strategy, the error renderer), whose panics end here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Case<'a> {
     pub(super) claimed_at: Instant,
 }
 
-/// A settlement, and the error that it is for.
+/// A settlement, and the error that it is for, if any.
 pub(super) struct Ruling {
     pub(super) settlement: Settlement,
     pub(super) error: Option<HandlerError>,
@@ -52,13 +52,13 @@ impl Ruling {
     }
 }
 
-/// Whether it is condemned unrun: it was delivered too often, and ran alone when its process
-/// died, or failed.
+/// Whether the row is condemned without a run: it was delivered too often, and either it ran alone
+/// when its process died, or one of its attempts has failed.
 pub(super) fn is_guilty(options: &Options, claimed: &Claimed) -> bool {
     let guilty = match claimed.before {
         Before::ExpiredAlone => true,
-        // Without a failed run its deliveries ended with their processes, and the last
-        // claim was given back unstarted.
+        // Without a failed attempt, the row used up its deliveries because its processes died, and
+        // the last claim was given back unstarted.
         Before::Settled => claimed.row.attempts_count > 0,
         Before::Expired => planted("guilty-by-neighbour"),
     };
@@ -77,12 +77,12 @@ impl Case<'_> {
         let word = delivery.said.get();
         let is_layers = word.is_some_and(|word| !word.within && word.outcome != Outcome::Ack);
         if is_layers && result.is_ok() && context.work().stage() == Stage::Acked {
-            // What the handler wrote for it is not to commit.
+            // What the handler wrote for this message must not commit.
             context.work().enter(Stage::Overruled);
         }
         let said = word.map(|word| &word.outcome);
-        // Over an error under `Manual` only; and there an ack would commit what the error has left
-        // half done.
+        // An error is overruled under `Manual` only. There an ack does not overrule it once the
+        // handler has taken the transaction: it would commit what the error left half done.
         let undone = delivery.took_transaction();
         let counts = |said: &Outcome| self.is_manual() && !(undone && *said == Outcome::Ack);
         let said = said.filter(|said| result.is_ok() || counts(said));
@@ -98,7 +98,7 @@ impl Case<'_> {
             match context.prepared() {
                 Ok(prepared) => *messages = prepared,
                 Err(why) => {
-                    // What it wrote is not to commit with the acks of others.
+                    // What the handler wrote must not commit with the acks of others.
                     context.work().enter(Stage::Overruled);
                     return self.refused(HandlerError::new(HandlerError::PUBLISH, why));
                 }
@@ -193,8 +193,8 @@ impl Case<'_> {
         Settlement::Dead(Box::new(cause))
     }
 
-    /// From the first failure to the claim, and what has passed since. Both are by the database's
-    /// clock, but where Python wrote the first: by its worker's.
+    /// The time from the first failure to the claim, and what has passed since. Both times are the
+    /// database's, except for a first failure that Python wrote: that is by its worker's clock.
     fn since_first_failure(&self) -> Duration {
         let Some(first) = self.row.first_attempt_at else { return Duration::ZERO };
         let claimed = self.row.acquired_at.unwrap_or(first);

@@ -1,9 +1,9 @@
 //! How many claims a process keeps under way: two, as long as nobody else claims from
 //! the same queue.
 //!
-//! A claim steps over the rows that others hold or take at the same moment. So each one
-//! more that runs makes all of them dearer, and with many processes that costs more than
-//! it hides. Nobody counts the processes: the claims say if they met others.
+//! A claim steps over the rows that others hold or take at the same moment. So each further claim
+//! that runs makes all of them more expensive, and with many processes that costs more than it
+//! hides. Nobody counts the processes: the claims report whether they met others.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 /// With one, nothing would be claimed while its rows are read.
 const ALONE: usize = 2;
-/// After a claim met others. It costs a second claim now and then to see that they have
-/// gone.
+/// After a claim met others, only one claim at a time is under way for this long. A second claim
+/// now and then is the price for noticing that they have gone.
 const CROWDED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Of a claim that was answered.
+    /// Notes a claim that was answered.
     pub(super) fn answered(&mut self, crowded: bool, now: Instant) {
         if crowded {
             self.crowded_until = Some(now + CROWDED_FOR);
@@ -33,8 +33,8 @@ impl Lanes {
         under_way == 0 || under_way < ALONE && self.opens_at(now).is_none()
     }
 
-    /// When one more may be sent, even if the one under way is not answered: other
-    /// subscribers do not wait for one that hangs.
+    /// When one more may be sent, even if the one under way has no answer by then: other
+    /// subscribers do not wait for a claim that hangs.
     pub(super) fn opens_at(&self, now: Instant) -> Option<Instant> {
         self.crowded_until.filter(|until| now < *until)
     }

@@ -1,5 +1,6 @@
-//! Settlements that somebody else's lock keeps from being written, or that have no answer by
-//! themselves. They wait here, so that no settler waits for the lock, and no other row with it.
+//! Settlements that wait, because somebody else's lock keeps them from being written, or because
+//! they get no answer even by themselves. They wait here so that no settler waits for the lock, and
+//! no other row with it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use super::settling::Settling;
 use super::write::{free, give_up_late};
 use crate::store::{CLAIM_BYTES, Store};
 
-/// Of one statement, at most.
+/// The most rows of one statement.
 const BATCH: usize = 1000;
 
-/// They are not looked at more often than this.
+/// Waiting settlements are not looked at more often than this.
 const PACE: Duration = Duration::from_millis(100);
 
 pub(super) struct Later {
@@ -24,7 +25,7 @@ pub(super) struct Later {
     backoff: Backoff,
     /// When to look at them again.
     at: Instant,
-    /// Some of them are being written: what comes back has not come for the first time.
+    /// Some of them are being written: what comes back now does not come for the first time.
     trying: bool,
     /// Cancelled when nothing is written any more.
     over: CancellationToken,
@@ -36,12 +37,12 @@ impl Later {
         Self { waiting: Vec::new(), backoff, at, trying: false, over }
     }
 
-    /// Nothing is written any more.
+    /// Whether nothing is written any more.
     pub(super) fn is_over(&self) -> bool {
         self.over.is_cancelled()
     }
 
-    /// `None` when nothing is written any more.
+    /// Does the work; `None` when nothing is written any more.
     pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.over.run_until_cancelled(work).await
     }
@@ -54,9 +55,11 @@ impl Later {
         self.waiting.is_empty()
     }
 
-    /// Who has so many bytes of them takes no others on. There may be as many as the process had
-    /// in hand when somebody locked them: while they wait, what others handle is to be written.
-    /// But what sets a timer that somebody holds comes of rows that are free, and never ends.
+    /// Whether the settler must take no more batches. Waiting settlements are limited by their
+    /// bytes, and not by their number: there may be as many as the process had in hand when
+    /// somebody locked them, and what others handle must be written meanwhile. Only acks that set a
+    /// timer which somebody holds are limited in number. Their rows are free, so there would be no
+    /// end of such acks.
     pub(super) fn is_full(&self) -> bool {
         let bytes = |one: &Settling| size_of::<Settling>() + one.bytes();
         self.waiting.iter().map(bytes).sum::<usize>() >= CLAIM_BYTES
@@ -75,7 +78,8 @@ impl Later {
         }
     }
 
-    /// At most for half of the time until it is late for one of them.
+    /// Sets the time of the next look. At the latest it is when half of the time has passed that is
+    /// left for the most urgent of them.
     fn rest(&mut self) {
         let now = Instant::now();
         let left = self.waiting.iter().map(|one| one.late_at().saturating_duration_since(now));
@@ -87,8 +91,8 @@ impl Later {
         self.unless_over(sleep_until(self.at)).await;
     }
 
-    /// Writes those that are free by now, and returns how many landed. The others wait on,
-    /// until their leases are over.
+    /// Writes the rows that are free by now, and returns how many landed. The others wait on until
+    /// their leases are over.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
         let to_give_back = give_up_late(&mut waiting, self.is_over());
@@ -96,7 +100,7 @@ impl Later {
         let mut free_ones = VecDeque::with_capacity(waiting.len());
         for some in waiting.chunks(BATCH) {
             let free = self.unless_over(free(store, some)).await.flatten();
-            // Where the database does not tell, what had no answer by itself is tried all the same.
+            // Where the database does not tell, rows that had no answer are tried all the same.
             free_ones
                 .extend(free.unwrap_or_else(|| some.iter().map(|one| one.unanswered).collect()));
         }
@@ -121,12 +125,12 @@ pub(crate) async fn settle<S: Store>(store: &S, batch: Vec<Settling>) -> usize {
     settle_until(store, batch, CancellationToken::new()).await
 }
 
-/// Writes a batch, one statement a kind, and closes each delivery when its write has landed.
-/// What has not when it is `over` is left to another claim. Returns how many landed.
+/// Writes a batch, one statement for each kind, and closes each delivery when its write has landed.
+/// What has not landed when `over` is cancelled is left to another claim. Returns how many landed.
 ///
 /// # Cancel safety
-/// A dropped call may have written any part; what it has not comes back when its
-/// lease runs out.
+/// A dropped call may have written any part. What it has not written comes back when its lease runs
+/// out.
 pub(super) async fn settle_until<S: Store>(
     store: &S,
     batch: Vec<Settling>,

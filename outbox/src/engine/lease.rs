@@ -1,4 +1,6 @@
-//! The leases of running handlers, which live as long as these.
+//! The leases of running handlers. A lease is held from the admission of its row to the end of its
+//! run. The lease task extends what is held (see `extend`), and the watchdog does so when that task
+//! cannot run. A run whose lease is lost is cancelled.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,49 +17,50 @@ use crate::store::{Extend, Lease};
 use crate::telemetry::Sinks;
 use crate::unpoisoned::Locked as _;
 
-/// More than the store itself waits for an answer.
+/// Longer than the store itself waits for an answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Of a run that goes on for so long the log tells once: where there is no timeout, nobody else
-/// ends it.
+/// A run that goes on for this long is logged once: without a timeout nothing else ends it.
 pub(super) const LONG: Duration = Duration::from_secs(600);
 
 /// The leases of running handlers.
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Slab<Held>>,
-    /// Who is told when they cannot be extended.
+    /// Receives the events of leases that cannot be extended.
     pub(super) sinks: Sinks,
     /// When the lease task last ran; see `watchdog`.
     looked_after: Mutex<Option<Instant>>,
-    /// Has the lease task look before its time.
+    /// Makes the lease task look before its time.
     pub(super) hurry: Arc<Notify>,
 }
 
 struct Held {
     lease: Lease,
     ttl: Duration,
-    /// When the lease last began, by a clock read before the statement was sent.
+    /// When the lease last began, by a clock that was read before the statement was sent: so it
+    /// never seems to last longer than the database says.
     since: Instant,
-    /// That its run is long.
+    /// The log has said that its run is long.
     is_told: bool,
     context: Context,
-    /// Of a row that runs alone.
+    /// Set for a row that runs alone.
     solitude: Option<Arc<Solitude>>,
 }
 
-/// A lease to extend, and the token under which it goes on.
+/// A lease to extend, and the token under which it continues.
 pub(super) struct Due {
     pub(super) key: usize,
     pub(super) lease: Lease,
     token: Uuid,
-    /// Whose it is, for as long as an answer takes: its run may be over by then.
+    /// Whose it is. Copied, because its run may be over before the answer comes.
     pub(super) subscriber: &'static str,
     pub(super) queue: String,
 }
 
 impl Due {
-    /// Where the token changes, a try without an answer may have landed.
+    /// What is asked of the database. Where the token changes, an earlier try without an answer may
+    /// have landed, so the lease is looked for under both tokens.
     pub(super) fn tries(&self) -> impl Iterator<Item = Extend> {
         let Self { lease, token, .. } = *self;
         let again = Extend { lease: Lease { token, ..lease }, token };
@@ -65,15 +68,15 @@ impl Due {
         std::iter::once(Extend { lease, token }).chain(again)
     }
 
-    /// Whether one of its tries did it: `done` tells of each.
+    /// Whether one of its tries extended it. `done` has an answer for each.
     pub(super) fn any(&self, done: &mut impl Iterator<Item = bool>) -> bool {
         done.take(self.tries().count()).fold(false, |any, done| any | done)
     }
 }
 
-/// Leases of about the same length: none is more than four times as long as another. Each
-/// kind has a statement of its own, or the answer that a short lease cannot wait for any
-/// more would be too late for a long one, too.
+/// Leases of about the same length: none is four times as long as another. Each kind has a
+/// statement of its own. In a common statement, an answer that a short lease could not wait for
+/// would come too late for a long one, too.
 pub(super) type Kind = u32;
 
 pub(super) fn kind(ttl: Duration) -> Kind {
@@ -91,9 +94,9 @@ impl Held {
         Self { lease, ttl, since, is_told: false, context: context.clone(), solitude }
     }
 
-    /// A third of it is over, or the solitude.
+    /// Whether a third of the lease is over, or its solitude is to end.
     fn is_due(&self, now: Instant) -> bool {
-        // A handler that blocks is still there after its lease is lost.
+        // A handler that blocks is still here after its lease is lost.
         (now.duration_since(self.since) >= self.ttl / 3 || self.ending().is_some()) && self.counts()
     }
 
@@ -101,13 +104,13 @@ impl Held {
         self.solitude.as_ref().filter(|solitude| solitude.is_ending())
     }
 
-    /// Whether it is to be extended, or given up when it runs out.
+    /// Whether it is to be extended, and given up when it runs out.
     fn counts(&self) -> bool {
         !self.context.delivery().watch.is_lost() && !self.context.delivery().is_sole_writer()
     }
 }
 
-/// Keeps a lease alive until dropped.
+/// Keeps a lease held until dropped.
 pub(crate) struct Holding<'a> {
     leases: &'a Leases,
     key: usize,
@@ -136,7 +139,7 @@ impl Leases {
         Holding { leases: self, key: self.held().insert(held) }
     }
 
-    /// Of a row that runs alone, for as long as that lasts.
+    /// As [`hold`](Self::hold), for a row that runs alone.
     pub(super) fn hold_alone(
         &self,
         lease: Lease,
@@ -148,12 +151,12 @@ impl Leases {
         self.hold_for(Held::new(lease, since, ttl, context, Some(Arc::clone(solitude))))
     }
 
-    /// The lease task runs.
+    /// Notes that the lease task runs.
     pub(super) fn is_looked_after(&self, now: Instant) {
         *self.looked_after.locked() = Some(now);
     }
 
-    /// True when the lease task has not run for this long, though it has begun.
+    /// True when the lease task has begun but has not run for this long.
     pub(super) fn is_neglected(&self, now: Instant, limit: Duration) -> bool {
         let last = *self.looked_after.locked();
         last.is_some_and(|last| now.duration_since(last) >= limit)
@@ -165,7 +168,7 @@ impl Leases {
         due.map(|(_, one)| kind(one.ttl)).collect()
     }
 
-    /// Leases of a kind that are due, and when the first of them runs out.
+    /// The leases of a kind that are due, and when the first of them runs out.
     pub(super) fn to_extend(&self, of: Kind, now: Instant) -> (Vec<Due>, Instant) {
         let held = self.held();
         let mut first = now + LONGEST_WAIT;
@@ -188,7 +191,7 @@ impl Leases {
         begun.map(|delivery| delivery.common.subscriber).collect()
     }
 
-    /// Runs that have become long since this was last asked.
+    /// The runs that have become long since this was last asked.
     pub(super) fn long(&self, now: Instant) -> Vec<Context> {
         let mut held = self.held();
         let is_long = |one: &Held| {
@@ -203,10 +206,10 @@ impl Leases {
         told.collect()
     }
 
-    /// The key may be that of another lease by now.
+    /// Notes that a lease was extended. Its key may be that of another lease by now.
     pub(super) fn extended(&self, &Due { key, lease, token, .. }: &Due, since: Instant) {
         if let Some(one) = self.held().get_mut(key).filter(|one| one.lease == lease) {
-            // The answer may be late, and whoever looked after it meanwhile has extended it again.
+            // The answer may be late, and the lease may have been extended again meanwhile.
             one.since = one.since.max(since);
             one.lease.token = token;
             if token != lease.token
@@ -224,15 +227,15 @@ impl Leases {
         }
     }
 
-    /// When the first lease runs out that is not lost yet.
+    /// When the first lease that is not lost yet runs out.
     fn first_deadline(&self) -> Option<Instant> {
         let held = self.held();
         let live = held.iter().filter(|(_, one)| one.counts());
         live.map(|(_, one)| one.since + one.ttl).min()
     }
 
-    /// Gives up every lease at the moment at which it runs out: from then on another
-    /// claim may own the row.
+    /// Gives up every lease at the moment when it runs out: from then on another claim may own the
+    /// row.
     pub(super) async fn watch(&self, pace: Duration) {
         loop {
             // Leases that begin while it waits run out later: see `margin`.
@@ -255,7 +258,7 @@ impl Leases {
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
         let held = self.leases.held().try_remove(self.key);
-        // The user's code may run when the last context goes: not under the lock.
+        // The user's code may run when the last context is dropped: not under the lock.
         drop(held);
     }
 }
@@ -265,16 +268,17 @@ pub(super) fn pace(shortest: Duration) -> Duration {
     (shortest / 6).max(Duration::from_millis(1))
 }
 
-/// How often the lease task says that it runs. Invariant: a handler starts only with a
-/// [`margin`] of its lease left, which is four beats. The watchdog takes the task for dead after
-/// two beats without a sign and looks once a beat, so it steps in after three, or half a beat later:
-/// in time.
+/// How often the lease task says that it runs.
+///
+/// Invariant: a handler starts only with a [`margin`] of its lease left, which is four beats. The
+/// watchdog takes the task for dead after two beats without a sign, and looks once a beat. So it
+/// steps in after three beats, or half a beat later: in time.
 pub(super) fn beat(shortest: Duration) -> Duration {
     pace(shortest) / 2
 }
 
-/// What has to be left of a lease for its handler to start: enough for the lease task
-/// to see it before it runs out.
+/// What has to be left of a lease for its handler to start: enough for the lease task to see the
+/// lease before it runs out.
 pub(super) fn margin(ttl: Duration) -> Duration {
     ttl / 3
 }
@@ -317,7 +321,7 @@ mod tests {
         assert_eq!([told(LONG * 3 / 2), told(2 * LONG), told(3 * LONG)], [0, 1, 0]);
     }
 
-    /// Its run has ended, and another one has its place.
+    /// Its run has ended, and another run has its place.
     #[tokio::test(start_paused = true)]
     async fn an_answer_for_a_lease_that_has_ended_is_not_its_neighbour_s() {
         let (leases, begun) = (Leases::default(), Instant::now());
@@ -339,8 +343,8 @@ mod tests {
         assert_eq!((due[0].lease, due[0].token), (other, other.token));
     }
 
-    /// The lease task asked first, and could not look at the answer for as long as handlers
-    /// blocked all threads; the watchdog went on.
+    /// The lease task asked first, and could not look at the answer while handlers blocked all
+    /// threads; the watchdog went on.
     #[tokio::test(start_paused = true)]
     async fn a_late_answer_takes_nothing_from_a_lease() {
         let (leases, begun) = (Leases::default(), Instant::now());

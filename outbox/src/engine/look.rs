@@ -1,5 +1,6 @@
-//! Where one subscriber looks for rows, how many it takes, and with whom it asks. When is its
-//! `schedule`.
+//! Where one subscriber looks for rows, how many it asks for, and with whom. Its `schedule` says
+//! when, its `sweep` whether to begin at the start or where the last claim ended, and its
+//! `failures` how much less to ask for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use crate::error::StoreError;
 use crate::store::{Claim, Expects, FEW, Position, Taken, new_token};
 use crate::telemetry::TARGET;
 
-/// Who tries again after a failure takes others along that would do so within this time:
-/// in an outage a hundred subscribers ask no more often than one.
+/// A subscriber that tries again after a failure takes along those that would do so within this
+/// time: in an outage a hundred subscribers ask no more often than one.
 const TOGETHER: Duration = Duration::from_millis(750);
-/// Transactions commit in another order than their rows are due: it begins this much
+/// Transactions commit in another order than their rows are due, so a claim begins this much
 /// earlier than the present.
 const LATE: Duration = Duration::from_millis(500);
 
@@ -27,16 +28,17 @@ pub(super) struct Look {
     pub(super) reader: Arc<Reader>,
     /// Claims that have no answer yet.
     under_way: usize,
-    /// Going by the last answer.
+    /// What the next claim will find, judging by the last answer.
     expects: Expects,
     /// Rows up to here were taken.
     floor: Option<Position>,
-    /// After a failure, whether the next claim is one from the start. What a claim from the
-    /// place took without an answer lies before it; one from the start may fail again.
+    /// After a failure, whether the next claim begins at the start. If a claim from the place
+    /// failed, it does: rows that the claim took without an answer may lie before the place. If a
+    /// claim from the start failed, it does not: another one might fail again.
     sweeps: Option<bool>,
     sweep: Sweep,
     schedule: Schedule,
-    /// Absent if it is woken in any case.
+    /// Absent if publishers wake it in any case.
     awake: Option<Awake>,
     failures: Failures,
     pub(super) company: Company,
@@ -47,7 +49,7 @@ pub(super) struct Look {
 pub(super) enum Company {
     /// In one statement with others.
     Others,
-    /// Alone, to see whether it is the others because of whom theirs fails.
+    /// Alone, to see whether the others are the reason why their statement fails.
     Probes,
     /// Alone, until it has an answer.
     Alone,
@@ -88,8 +90,8 @@ impl Look {
         self.is_idle() && self.schedule.polls(now)
     }
 
-    /// True when it should claim, if it has room. Of two claims the later may be answered
-    /// first: one worker has its rows in their order.
+    /// True when it should claim, if it has room. Of two claims the later may be answered first, so
+    /// a subscriber with one worker has only one, and gets its rows in their order.
     pub(super) fn wants(&self, now: Instant) -> bool {
         let two = self.expects_plenty() && self.reader.subscriber.options.max_workers > 1;
         (self.is_idle() || two && self.under_way < 2)
@@ -155,7 +157,7 @@ impl Look {
             let late = now.checked_sub(LATE).unwrap_or(now);
             let reached = Position::of(&last.row).min(Position { due: late, id: 0 });
             self.floor = if claim.after.is_none() && self.sweep.began_ahead_of(now) {
-                // By the new time everything is published before the old place.
+                // The clock went back: whatever is published now lies before the old place.
                 Some(reached)
             } else {
                 self.floor.max(Some(reached))
@@ -170,7 +172,7 @@ impl Look {
         }
         let (signal, from_start) = (&self.reader.signal, claim.after.is_none());
         if !from_start {
-            // There may be rows before the place where it began.
+            // There may be rows before the place where this claim began.
             signal.look_at(self.sweep.next(false));
         }
         self.schedule.waits(signal, taken, from_start, soon, now);
@@ -181,13 +183,13 @@ impl Look {
         self.failures.again(failed, claim.limit)
     }
 
-    /// Its place is kept: one from the start may fail because of the dead rows that it walks
-    /// over, as under a snapshot that somebody holds for hours.
+    /// Notes a failure. The place is kept: a claim from the start may fail because of the dead rows
+    /// that it walks over, as under a snapshot that somebody holds for hours.
     pub(super) fn failed(&mut self, claim: &Claim, failed: &StoreError, took: Duration) {
         self.reader.pulse.claim_failed(&self.reader.subscriber);
         self.under_way -= 1;
         self.expects = Expects::Many;
-        // The first failure may be that of the walk over dead rows; further ones are an outage.
+        // The first failure may come from the walk over dead rows. Further ones are an outage.
         if claim.after.is_none() && self.sweeps.is_none() && !failed.unsent {
             self.sweep.failed(took);
         }
@@ -217,12 +219,12 @@ impl Look {
         self.company != Company::Others
     }
 
-    /// Since the last answer.
+    /// Failures since the last answer.
     pub(super) fn failures(&self) -> u32 {
         self.failures.in_a_row()
     }
 
-    /// Whether there was no answer again and again, though its statements were sent.
+    /// Whether it got no answer again and again, though its statements were sent.
     pub(super) fn fails_often(&self) -> bool {
         self.failures.are_many()
     }

@@ -1,4 +1,5 @@
-//! Claims whose answer was lost: whatever they took is given back.
+//! Claims whose answer was lost. Whatever they took is given back, because nobody else knows their
+//! tokens, and the rows would stay leased.
 
 use std::time::Duration;
 
@@ -12,26 +13,26 @@ use super::backoff::Backoff;
 use crate::store::{Claim, Store};
 use crate::telemetry::TARGET;
 
-/// After a try that failed nobody makes another for so long: in an outage there is a lost
-/// claim more with every try to claim.
+/// How long nobody tries again after a failed try: during an outage every try to claim adds a lost
+/// claim.
 const REST: Duration = Duration::from_secs(1);
-/// Once the server has said that nothing came of a claim, nothing will after so long: the lease
-/// may be one of days, and each try reads the queue.
+/// How long a claim is asked about once the server has said that nothing came of it. After that
+/// nothing will. The lease may last for days, and each try reads the queue.
 const LONG: Duration = Duration::from_secs(600);
 /// How long a drain waits for the last tries.
 pub(super) const LAST_TRY: Duration = Duration::from_secs(2);
 
-/// A claim that nobody heard of again.
+/// A claim whose answer never came.
 pub(super) struct Lost {
     pub(super) claim: Claim,
-    /// The number of who sent it.
+    /// The index of the reader that sent it.
     pub(super) reader: usize,
-    /// Whatever it took is anybody's after a lease.
+    /// When it was sent: a lease later, anybody may take its rows.
     pub(super) sent: Instant,
 }
 
 impl Lost {
-    /// True when there is nothing left to give back; `None` when that is not known.
+    /// Gives back what it took. True if it gave rows back; `None` when that is not known.
     pub(super) async fn give_back<S: Store>(&self, shared: &Shared<S>) -> Option<bool> {
         match shared.store.abandon(&self.claim).await {
             Ok(rows) => Some(rows > 0),
@@ -42,9 +43,9 @@ impl Lost {
         }
     }
 
-    /// Tries again, and says whose rows came back. The server learns last that its client
-    /// is gone: it may still work on the claim, and commit it, when the first try has
-    /// found nothing.
+    /// Tries again, and returns the reader whose rows came back. The server learns last that its
+    /// client is gone: it may still work on the claim, and commit it, after the first try has found
+    /// nothing.
     pub(super) async fn keep_trying<S: Store>(
         self,
         shared: &Shared<S>,
@@ -55,7 +56,7 @@ impl Lost {
         let (mut backoff, mut failed) = (Backoff::of_errors(), false);
         while Instant::now() < end {
             let stopped = timeout(backoff.after(failed), stop.cancelled()).await.is_ok();
-            // One at a time: each asks for a connection, and there may be none.
+            // One at a time: each try asks for a connection, and there may be none.
             let _turn = turn.lock().await;
             let given_back = self.give_back(shared).await;
             if given_back == Some(true) {

@@ -1,15 +1,34 @@
-//! The running half: loops that claim, run and settle. Generic over the store;
-//! no SQL, no database in here.
+//! The running half of the library: the loops that claim rows, run handlers and settle the results.
+//! The engine is generic over the store. It contains no SQL and knows no database.
 //!
-//! A subscriber has `max_workers` workers around an inbox; a process has one
-//! claimer, five settlers, one lease task, one watcher for wakes, a thread that watches the
-//! lease task, and a sampler if gauges are asked for.
+//! Each subscriber has an inbox and `max_workers` workers. Each process has one claimer, five
+//! settlers, one lease task, one watcher of wakes, one thread that watches the lease task, and a
+//! sampler if gauges are asked for.
+//!
+//! A message passes through the engine in these steps:
+//!
+//! 1. The `claimer` sends a statement that claims rows for every subscriber that wants some. It
+//!    puts the claimed rows into the subscribers' inboxes (`inbox`).
+//! 2. A worker takes rows from its inbox and admits them (`invoke`). A row whose lease is nearly
+//!    over is given back, and an expired one is buried. A row that may have brought its process
+//!    down runs apart (`suspect`). The others go on.
+//! 3. The worker runs the handler (`handle`, `guard`), and `judge` turns the result into a
+//!    `settlement`: ack, retry, dead letter or release. A transaction that was lent to the handler
+//!    ends here (`transaction`).
+//! 4. The worker puts the delivery with its settlement (`settling`) into the queue of `results` and
+//!    takes the next rows.
+//! 5. A settler (`settle`) takes a batch from that queue and writes each kind of settlement as one
+//!    statement. `write` tries again until the result is known or the leases are over.
+//! 6. `closing` reports what became of the delivery, and tells the claimer when the row is due
+//!    again.
+//!
+//! From step 2 to the end of step 3 the lease task (`extend`) keeps the lease of the row alive.
 //!
 //! | what | where |
 //! |---|---|
 //! | claim: who looks for rows, when, and how many | `claimer`, `look`, `schedule`, `lanes`, `sweep`, `sleep`, `backoff`, `failures`, `lost` |
-//! | wait: rows between a claim and a worker; wakes | `inbox`, `signal`, `wake` |
-//! | run: from a row to a ruling on it | `invoke`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
+//! | wait: rows between a claim and a worker; wakes | `reader`, `inbox`, `signal`, `wake` |
+//! | run: from a row to a ruling on it | `invoke`, `run`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
 //! | run alone: what may have brought its process down | `suspect`, `quiet`, `solitude` |
 //! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `apart`, `write`, `send`, `later`, `closing` |
 //! | hold: leases of what runs | `lease`, `extend`, `watchdog` |
@@ -96,24 +115,25 @@ pub(crate) use vitals::Vital;
 use vitals::{CLAIMS, LEASES, Loops, SAMPLES, SETTLERS, Vitals, WAKES, WORKERS};
 use watchdog::Watchdog;
 
-/// Batches of results that are written at once, and of dead letters.
+/// How many batches of results are written at the same time, and how many of dead letters.
 const WRITES: usize = 2;
 
-/// What every delivery of a process shares.
+/// What all deliveries of a process share.
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
     pub(crate) render: Arc<ErrorRenderer>,
-    /// Whether the texts of errors go to the log.
+    /// Whether the texts of handlers' errors go to the log.
     pub(crate) logs_errors: bool,
     pub(crate) publisher: Publisher,
     pub(crate) leases: Leases,
     pub(crate) quiet: Arc<Quiet>,
-    /// Who is told of what concerns no subscriber alone.
+    /// Receives the events that do not concern one subscriber alone.
     pub(crate) sinks: Sinks,
     pulse: Arc<Pulse>,
-    /// Somebody fell asleep or woke up.
+    /// Notified when a subscriber falls asleep or wakes up. The watcher of wakes then tells the
+    /// publishers.
     sleep: Arc<Notify>,
-    /// Cancelled when the drain begins: nothing is claimed or started any more.
+    /// Cancelled when the drain begins: from then on nothing is claimed or started.
     stop: CancellationToken,
     /// Cancelled when the drain's time is over: running handlers are dropped.
     cut_off: CancellationToken,
@@ -149,25 +169,26 @@ impl<S: Store> Shared<S> {
 pub(crate) struct Engine<S> {
     shared: Arc<Shared<S>>,
     readers: Vec<Arc<Reader>>,
-    /// Cancelled to stop claiming.
+    /// Cancelled to stop claiming; the same token as in [`Shared`].
     stop: CancellationToken,
-    /// Claim loops and workers: they end by themselves after `stop`.
+    /// The claimer and the workers. They end by themselves after `stop`.
     subscribers: TaskTracker,
-    /// Lease task and watcher: needed until the last handler has ended.
+    /// The lease task, which is needed until the last handler has ended. The watcher of wakes and
+    /// the sampler are here too, and end after `stop`.
     services: TaskTracker,
     services_stop: CancellationToken,
-    /// Dropped when no handler runs any more.
+    /// Dropped when no handler runs any more, which ends its thread.
     watchdog: Option<Watchdog>,
     settlers: Vec<JoinHandle<()>>,
-    /// Rows may come until it has ended.
+    /// The claimer's task: rows may still arrive until it has ended.
     claimer: AbortHandle,
-    /// What they write.
+    /// The queues of the settlers: results, dead letters, and acks that have to do with timers.
     results: [Arc<Results>; 3],
-    /// Health checks hold it weakly.
+    /// Health checks hold a weak reference to it.
     vitals: Arc<Vitals<S>>,
     drain_timeout: Duration,
-    /// Handlers that the drain gave up: a drain that goes on when called again still
-    /// tells of them.
+    /// Handlers that the drain gave up. A drain that was dropped and is called again still has to
+    /// report them.
     dropped: usize,
 }
 
@@ -175,13 +196,13 @@ pub(crate) struct Engine<S> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) drain_timeout: Duration,
-    /// How often the queues are looked into, if at all.
+    /// How often the queues are sampled, if at all.
     pub(crate) sample_every: Option<Duration>,
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts all loops. `anew` makes the store once more, with connections of its
-    /// own, for a thread that looks after leases; `None` leaves that to the lease task.
+    /// Starts all loops. `anew` makes a second store, with connections of its own, for the thread
+    /// that watches over the leases. Without it the lease task alone extends them.
     pub(crate) fn start(
         shared: Shared<S>,
         subscribers: Vec<Subscriber>,
@@ -201,7 +222,8 @@ impl<S: Store> Engine<S> {
         let settler =
             |of: &Arc<Results>| tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of)));
         let ways = [&results, &letters];
-        // What may wait for strangers does so over one connection.
+        // An ack that sets a timer may wait for other people's transactions. One settler writes
+        // them, so that no more than one connection waits.
         let settlers = (0..WRITES).flat_map(|_| ways).chain([&timers]);
         let settlers: Vec<_> = settlers.map(settler).collect();
         for settler in &settlers {
@@ -256,34 +278,36 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Cancelled, it ends the claims; the rest is for [`Engine::drain`].
+    /// This token ends the claims when it is cancelled; the rest is for [`Engine::drain`].
     pub(crate) fn claims(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// What health checks look at, for as long as the engine is there.
+    /// What health checks look at, for as long as the engine exists.
     pub(crate) fn vitals(&self) -> Weak<dyn Vital> {
         let vitals: Arc<dyn Vital> = Arc::clone(&self.vitals) as _;
         Arc::downgrade(&vitals)
     }
 }
 
-/// Lets another thread have the task that was just woken. Tokio keeps it for this one, which
-/// runs it when the task that woke it waits, and none other takes it from there: unless
-/// another task comes into its place. A handler that blocks never waits. Nor is another
-/// thread awake then to look after sockets and timers, but for a second task.
+/// Lets another thread run the task that was just woken.
+///
+/// Tokio keeps a woken task for the thread that woke it, and runs it there once the current task
+/// waits. No other thread takes it, unless a second woken task displaces it. A handler that blocks
+/// its thread never waits, so the woken task would not run. Without a second task no other thread
+/// is awake either, to look after sockets and timers.
 fn leave_to_others() {
     drop(tokio::spawn(std::future::ready(())));
 }
 
-/// A worker whose runs take no time lets others have their turn after so many: while there
-/// are more it waits for nothing, and claims and settlements that were answered would wait
-/// until there are none.
+/// A worker yields after this many turns. While more rows are there it waits for nothing, and if
+/// its runs take no time, claims and settlements that were answered would have to wait until there
+/// are none.
 const TURN: u32 = 32;
 
-/// Runs deliveries one after the other until the inbox is closed. After `stop`
-/// it starts none, not even those it has: the claim loop may be held up by the database
-/// before it closes the inbox.
+/// Runs deliveries one after the other until the inbox is closed. After `stop` it starts none, not
+/// even of rows that it already has: the database may hold up the claimer before it closes the
+/// inbox.
 async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Sender) {
     use futures_util::FutureExt;
     use std::panic::AssertUnwindSafe;
@@ -314,7 +338,7 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
             deliver(&shared, &reader, jobs, started, Some(&results)).await
         });
         let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
-            // Only what the user's code does while it is being dropped gets here.
+            // Only a panic of the user's code while it is being dropped gets here.
             error!(
                 target: TARGET, subscriber = reader.subscriber.name(),
                 "dropping a handler panicked; its message comes back when the lease runs out"

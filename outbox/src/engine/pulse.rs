@@ -1,4 +1,5 @@
-//! Signs of life that loops leave behind, for health checks.
+//! Signs of life that the loops leave behind, for health checks: when a claim last succeeded, whose
+//! last claim failed, and whether wakes arrive.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +21,15 @@ pub(crate) struct Pulse {
 #[derive(Default)]
 struct Claims {
     last: Option<Instant>,
-    /// Subscribers whose last claim was refused, or had no answer, with their first queues:
-    /// several may have one name.
+    /// Subscribers whose last claim was refused or had no answer, with their first queues: several
+    /// subscribers may have one name.
     refused: BTreeSet<(&'static str, String)>,
 }
 
-/// A look at it.
+/// What a [`Pulse`] says at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reading {
-    /// Since the last claim that succeeded.
+    /// The time since the last claim that succeeded.
     pub(crate) last_claim_age: Option<Duration>,
     pub(crate) refused: Vec<&'static str>,
     pub(crate) listener_up: bool,
@@ -46,7 +47,7 @@ impl Pulse {
     pub(super) fn claimed(&self, subscriber: &Subscriber, now: Instant) {
         let mut claims = self.claims();
         claims.last = Some(now);
-        // Most often there is none.
+        // There is seldom one, and a key costs an allocation.
         if !claims.refused.is_empty() {
             claims.refused.remove(&named(subscriber));
         }

@@ -1,11 +1,10 @@
 //! Running alone.
 //!
-//! When a process dies, every row it had in hand comes back with an expired
-//! lease, the innocent with the guilty. A row that has used up its
-//! `max_deliveries` that way is not judged yet: it runs once more with no other
-//! handler beside it, under a token that says so. If that lease expires too, the
-//! row itself is what kills processes, or the database was away for as long as a lease:
-//! nobody can tell. One that takes long is not alone for ever: see `solitude`.
+//! When a process dies, every row that it had in hand comes back with an expired lease, the
+//! innocent with the guilty. A row that has used up its `max_deliveries` that way is not judged
+//! yet. It runs once more with no other handler beside it, under a token that says so. If that
+//! lease expires too, either the row itself kills processes, or the database was away for as long
+//! as a lease: nobody can tell which. A row that takes long is not alone for ever: see `solitude`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,54 +21,54 @@ use crate::error::StoreError;
 use crate::store::{Extend, Lease, Store};
 use crate::unpoisoned::Locked as _;
 
-/// How long others are kept from starting while a row waits to be alone. When
-/// it passes, because some handler runs on, the row runs beside it and nothing
-/// is concluded.
+/// How long others are kept from starting while a row waits to be alone. If some handler runs on
+/// for longer, the row runs beside it, and nothing is concluded.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After it passed in vain nobody else waits as long as the same handlers may still run, or
-/// for this long: a thousand such rows would keep all others from starting for an hour.
+/// After somebody waited in vain, nobody else waits for this long, unless all handlers have ended
+/// meanwhile. A thousand such rows would otherwise keep all others from starting for an hour.
 const LOUD: Duration = Duration::from_secs(50);
-/// How long a row that somebody else has locked, or of which the database says nothing, keeps
-/// others waiting.
+/// How long a row keeps others waiting when somebody has locked it, or the database says nothing
+/// about it.
 const LOCKED: Duration = Duration::from_secs(2);
-/// So many marks of a row are under way at a time.
+/// How many tries to mark a row are under way at a time, at most.
 const TRIES: usize = 3;
-/// With less left of its lease there is no time for another.
+/// With less than this left of its lease there is no time for another try.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Counts the handlers that run, and lets one run alone.
 #[derive(Default)]
 pub(crate) struct Quiet {
     running: AtomicUsize,
-    /// Of these, whose rows are being acked before they begin.
+    /// Of these, those that do not run yet or any more: for example, their rows are still being
+    /// acked.
     acking: AtomicUsize,
-    /// How many wait to be alone, or are. Nobody else starts meanwhile.
+    /// How many rows wait to be alone, or are alone. Nobody else starts meanwhile.
     wanted: AtomicUsize,
-    /// One at a time is alone.
+    /// Only one row is alone at a time.
     turn: Arc<Mutex<()>>,
-    /// Wakes who waits for handlers to end.
+    /// Wakes those who wait for handlers to end.
     ended: Notify,
-    /// Wakes who waits to start.
+    /// Wakes those who wait to start.
     free: Notify,
-    /// How often nobody ran.
+    /// How often the last of the running handlers has ended.
     silences: AtomicUsize,
-    /// That number when somebody waited in vain, and until when nobody else does.
+    /// That number when somebody last waited in vain, and until when nobody else waits.
     loud: std::sync::Mutex<Option<(usize, Instant)>>,
 }
 
-/// Handlers that run, however they end.
+/// Counts handlers as running, however they end.
 pub(super) struct Running<'a> {
     quiet: &'a Quiet,
     these: usize,
 }
 
-/// Handlers whose rows are being acked before they begin.
+/// Counts handlers that do not run, among those that are counted as running.
 pub(super) struct Acking<'a> {
     quiet: &'a Quiet,
     these: usize,
 }
 
-/// No other handler starts as long as it is there.
+/// No other handler starts as long as this exists.
 pub(super) struct Alone {
     quiet: Arc<Quiet>,
     _turn: OwnedMutexGuard<()>,
@@ -80,18 +79,18 @@ impl Quiet {
         self.running.load(Ordering::SeqCst)
     }
 
-    /// Those that have begun.
+    /// The handlers that have begun.
     pub(super) fn begun(&self) -> usize {
         self.running().saturating_sub(self.acking.load(Ordering::SeqCst))
     }
 
-    /// These are counted, and do not begin as long as it is there.
+    /// These handlers are counted as running, but do not run as long as the guard exists.
     pub(super) fn acks(&self, these: usize) -> Acking<'_> {
         self.acking.fetch_add(these, Ordering::SeqCst);
         Acking { quiet: self, these }
     }
 
-    /// Counts them, whoever wants to be alone.
+    /// Counts them, even if somebody wants to be alone.
     pub(super) fn count(&self, these: usize) -> Running<'_> {
         self.running.fetch_add(these, Ordering::SeqCst);
         Running { quiet: self, these }
@@ -103,7 +102,7 @@ impl Quiet {
         (self.wanted.load(Ordering::SeqCst) == 0).then_some(running)
     }
 
-    /// Counts them when nobody wants to be alone.
+    /// Counts them once nobody wants to be alone.
     pub(super) async fn beside_others(&self, these: usize) -> Running<'_> {
         loop {
             if let Some(running) = self.count_beside(these) {
@@ -122,7 +121,8 @@ impl Quiet {
         loud.is_some_and(|(then, until)| then == silences && Instant::now() < until)
     }
 
-    /// Waits until no other handler runs, and keeps others from starting.
+    /// Waits until no other handler runs, and keeps others from starting. `None` if that takes too
+    /// long.
     pub(super) async fn alone(self: &Arc<Self>) -> Option<Alone> {
         if self.is_loud() {
             return None;
@@ -173,25 +173,25 @@ impl Drop for Alone {
     }
 }
 
-/// Under which token a lease goes on.
+/// Under which token a lease continues.
 pub(super) enum Marked {
-    /// And no other handler has started.
+    /// Under the one that says "alone", and no other handler has started.
     Alone(Alone),
-    /// As before: somebody else has the row locked, or the drain has begun.
+    /// Under its old one: somebody else has the row locked, or the drain has begun.
     Not,
-    /// None: it is lost.
+    /// Under none: it is lost.
     Lost,
-    /// The database has not answered, and may have done it or do it yet. Or it took its time
-    /// to say so, and others have started.
+    /// Nobody knows: the database has not answered, and may have set the mark or may still set it.
+    /// Or its answer took so long that others have started.
     Unknown,
 }
 
 /// Continues a lease under a token that says "alone".
 ///
-/// A try without an answer is repeated, on another connection beside it: the first may be dead,
-/// or all may be slow. If one had landed unnoticed, the row would be found guilty later without
-/// having been started. Nobody else waits for that: where every statement takes seconds, nothing
-/// runs alone.
+/// A try without an answer is repeated beside it, on another connection: the first connection may
+/// be dead, or all of them slow. If a try had landed unnoticed, the row would be found guilty later
+/// without having been started. Nobody else waits for these tries: where every statement takes
+/// seconds, nothing runs alone.
 pub(super) async fn mark<S: Store>(
     store: &S,
     lease: Lease,
@@ -202,7 +202,7 @@ pub(super) async fn mark<S: Store>(
 ) -> Marked {
     let (begun, mut backoff) = (Instant::now(), Backoff::of_errors());
     let (mut unanswered, mut alone) = (false, Some(alone));
-    // When another one is sent beside those under way.
+    // When another try is sent beside those under way.
     let (mut tries, mut next) = (FuturesUnordered::new(), begun);
     loop {
         let now = Instant::now();
@@ -214,7 +214,7 @@ pub(super) async fn mark<S: Store>(
         }
         let mut until = next;
         if alone.is_some() {
-            // In time for the next one to have an answer.
+            // Early enough for the next try to have an answer.
             let halfway = begun + LOCKED / 2;
             until = until.min(if now < halfway { halfway } else { begun + LOCKED });
         }
@@ -232,7 +232,7 @@ pub(super) async fn mark<S: Store>(
             Some(Tried::Locked) => {}
             None => next = until,
         }
-        // Those under way may land yet.
+        // The tries under way may still land.
         let unknown = unanswered || !tries.is_empty();
         let ends = stop.is_cancelled() || Instant::now() >= begun + LOCKED;
         if ends && !unknown {
@@ -242,7 +242,7 @@ pub(super) async fn mark<S: Store>(
         if Instant::now() + SHORTEST >= deadline {
             return Marked::Unknown;
         }
-        // At the end their answers are waited for.
+        // At the end, the answers of tries under way are waited for.
         if silent || ends && !tries.is_empty() {
             continue;
         }
@@ -273,7 +273,7 @@ async fn try_to_mark<S: Store>(store: &S, lease: Lease, marked: Lease) -> Tried 
         Ok(_) => match store.held(&[lease, marked]).await {
             Ok(held) if held.contains(&true) => Tried::Locked,
             Ok(_) => Tried::Lost,
-            // Nothing was to be done by that.
+            // That statement writes nothing, so nothing was done.
             Err(failed) => Tried::Failed(StoreError { perhaps_done: false, ..failed }),
         },
         Err(failed) => Tried::Failed(failed),

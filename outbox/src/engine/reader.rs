@@ -1,4 +1,5 @@
-//! A subscriber, and what its loops share.
+//! A subscriber, and what its loops share: its inbox, what wakes it, and what it reports. The
+//! claimer looks for its rows, its workers run them, and the watcher of wakes wakes it.
 
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ impl Reader {
         Self { subscriber, common: Arc::new(common), inbox, signal, sleep, teller, pulse }
     }
 
-    /// A claimed row is given back, because too little is left of its lease to start it.
+    /// Reports that a claimed row is given back, because too little of its lease is left to start
+    /// it.
     pub(super) fn waited_too_long(&self, row_id: i64) {
         self.teller.waited_too_long();
         let gathers = !self.subscriber.options.batch.wait.is_zero();

@@ -1,4 +1,4 @@
-//! A run of a handler of which nothing lasts: its transaction is rolled back.
+//! A trial run of a handler. Nothing of it lasts: its transaction is rolled back.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,18 +16,18 @@ use crate::subscriber::{ErrorRenderer, HandlerError, Subscriber};
 use crate::tracking;
 use crate::unpoisoned::Locked as _;
 
-/// What a handler would have come to.
+/// What a delivery would have come to.
 pub(crate) struct Rehearsed {
     pub(crate) settlement: Settlement,
     /// The kind of its error, and the text that would be stored.
     pub(crate) error: Option<(String, String)>,
     /// What it published in its transaction, then what it collected or returned.
     pub(crate) messages: Vec<Prepared>,
-    /// It had the transaction, which is now undone.
+    /// The handler had the transaction, which is now undone.
     pub(crate) undone: bool,
 }
 
-/// Runs the handler on a row that nobody has claimed, in its layers, its timeout and safe
+/// Runs the handler on a row that nobody has claimed, with its layers and its timeout, and safe
 /// from its panics.
 ///
 /// # Cancel safety

@@ -1,5 +1,5 @@
-//! Results that wait to be written. Batched by self-clocking: whatever arrived
-//! while the last batch was written goes into the next one.
+//! Results that wait to be written: the queue between workers and settlers. Its batches clock
+//! themselves: whatever arrives while the last batch is written goes into the next one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,24 +13,23 @@ use super::settling::Settling;
 use crate::store::CLAIM_BYTES;
 use crate::unpoisoned::Locked as _;
 
-/// Results of one batch at most.
+/// The most results of one batch.
 const BATCH: usize = 1000;
-/// Bytes of one batch at most, unless one result alone has more, and of all that wait: they
+/// The most bytes of one batch, unless a single result has more; and of all results that wait. They
 /// hold the messages that handlers return.
 const BYTES: usize = CLAIM_BYTES;
-/// So many are worth a second write beside the one under way.
+/// With this many results waiting, a second write beside the one under way is worth it.
 const HALF: usize = BATCH / 2;
-/// More than these slow the workers down.
+/// More waiting results than these slow the workers down.
 const BACKLOG: usize = 4 * BATCH;
-/// A write that takes longer does not keep others waiting: something is in its
-/// way.
+/// A write that takes longer than this no longer keeps others waiting: something is in its way.
 const STALLED: Duration = Duration::from_millis(100);
 
 /// Between the workers and the settlers of a process.
 #[derive(Default)]
 pub(super) struct Results {
-    /// A write that stalls keeps the others waiting, unless they fill half a batch: one
-    /// connection that waits is enough.
+    /// A write that stalls keeps the others waiting, unless they fill half a batch: one connection
+    /// that waits is enough.
     patient: bool,
     /// A std mutex, because it is never held over an await.
     state: Mutex<State>,
@@ -43,7 +42,7 @@ pub(super) struct Results {
 #[derive(Default)]
 struct State {
     waiting: Vec<Settling>,
-    /// Of all that wait.
+    /// The bytes of all that wait.
     bytes: usize,
     /// Batches that are being written.
     writes: usize,
@@ -53,7 +52,7 @@ struct State {
 }
 
 impl State {
-    /// Worth a write beside the one under way.
+    /// Whether the waiting results are worth a write beside the one under way.
     fn is_half_full(&self) -> bool {
         self.waiting.len() >= HALF || self.bytes >= BYTES / 2
     }
@@ -77,13 +76,15 @@ impl State {
     }
 }
 
-/// Hands results over. The settlers end when the last one is gone.
+/// Hands results over to the settlers. They end when the last sender is gone.
 ///
-/// Dead letters have a way of their own: they lie in another table, and what keeps that from
-/// being written, such as a lock or a want of room, is to keep no ack from it. Acks that set
-/// timers have a third way: such a write waits for any open transaction that has written a timer
-/// of the same name, and others are not to wait behind it. Acks of timers go that way too, in
-/// front of those that set them again.
+/// There are three ways, so that what delays one kind does not delay the others:
+/// - Dead letters go into another table. What keeps that table from being written, such as a lock
+///   or a full disk, must not keep an ack from being written.
+/// - An ack that sets a timer waits for any open transaction that has written a timer of the same
+///   name, and other acks must not wait behind it. Acks of timers go this way too, in front of
+///   those that set the timers again.
+/// - All other results.
 pub(crate) struct Sender {
     results: Arc<Results>,
     letters: Arc<Results>,
@@ -91,7 +92,8 @@ pub(crate) struct Sender {
 }
 
 impl Results {
-    /// For dead letters. What holds one up, such as a lock of their table, holds up all.
+    /// For dead letters. What delays one of them, such as a lock of their table, delays all of
+    /// them.
     pub(super) fn of_letters() -> Self {
         let mut results = Self::default();
         results.patient = true;
@@ -102,9 +104,8 @@ impl Results {
         self.state.locked()
     }
 
-    /// The next batch. A second one beside a write under way has to be worth it:
-    /// otherwise two settlers would share what one statement can take. `None` when
-    /// nothing can come any more.
+    /// The next batch. A second batch beside a write under way has to be worth it: otherwise two
+    /// settlers would share what one statement can take. `None` when nothing can come any more.
     pub(super) async fn next(&self) -> Option<Vec<Settling>> {
         let mut patience = STALLED;
         loop {
@@ -119,7 +120,7 @@ impl Results {
                     drop(state);
                     self.drained.notify_waiters();
                     if more {
-                        // Nobody would look at it before the next result comes.
+                        // Nobody would look at the rest before the next result comes.
                         self.filled.notify_one();
                     }
                     return Some(batch);
@@ -127,7 +128,7 @@ impl Results {
                 (!state.waiting.is_empty(), state.waiting.is_empty() && state.senders == 0)
             };
             if over {
-                // The other settlers end too.
+                // So that the other settlers end too.
                 self.filled.notify_one();
                 return None;
             }
@@ -140,8 +141,9 @@ impl Results {
         }
     }
 
-    /// A batch is written. Who says so asks for the next one, so nobody is woken; but that
-    /// may take it a while, and one that is patient does not look by itself.
+    /// A batch is written. The settler that says so asks for the next one, so nobody is woken. But
+    /// that may take it a while; a patient queue then wakes the other settler, which does not look
+    /// by itself.
     pub(super) fn written(&self) {
         let mut state = self.state();
         state.writes -= 1;
@@ -151,7 +153,7 @@ impl Results {
         }
     }
 
-    /// A settler has put off so many, and had put off these before.
+    /// A settler has put off `now` results, and had put off `before`.
     pub(super) fn put_off(&self, before: &mut usize, now: usize) {
         if *before != now {
             let mut state = self.state();
@@ -159,7 +161,7 @@ impl Results {
         }
     }
 
-    /// All that was handed over is written, or given up.
+    /// Whether all that was handed over is written, or given up.
     pub(super) fn is_done(&self) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.writes + state.later == 0
@@ -178,7 +180,7 @@ impl Results {
         }
     }
 
-    /// Gives it back if there is no room; says whether that woke a settler.
+    /// Takes a result, or returns it if there is no room. Also says whether that woke a settler.
     fn take_over(&self, settling: Box<Settling>) -> (Option<Box<Settling>>, bool) {
         let mut state = self.state();
         if state.waiting.len() >= BACKLOG || state.bytes >= BYTES {
@@ -189,7 +191,7 @@ impl Results {
         state.waiting.push(*settling);
         let now_half = state.is_half_full();
         drop(state);
-        // More in between wake nobody: the settlers are busy or awake.
+        // The results in between wake nobody: the settlers are busy or awake.
         let wakes = first || now_half && !half;
         if wakes {
             self.filled.notify_one();
@@ -198,7 +200,8 @@ impl Results {
     }
 }
 
-/// A handler that blocked its thread may end when the settlers are gone.
+/// A handler that blocked its thread may end when the settlers are gone. Its result is reported as
+/// lost.
 impl Drop for Results {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +225,7 @@ impl Sender {
         [&self.results, &self.letters, &self.timers]
     }
 
-    /// Hands one over; waits for room while the database is away.
+    /// Hands a result over, and waits for room while the database is away.
     ///
     /// # Cancel safety
     /// A dropped call has handed over nothing.
@@ -230,8 +233,7 @@ impl Sender {
         self.send_while(settling, || ()).await;
     }
 
-    /// As [`send`](Self::send), and holds what `waits` makes while it waits for room, if it
-    /// has to.
+    /// As [`send`](Self::send). While it has to wait for room, it holds what `waits` makes.
     pub(super) async fn send_while<W>(&self, settling: Box<Settling>, waits: impl FnOnce() -> W) {
         let way = match &*settling {
             letter if letter.is_letter() => &self.letters,

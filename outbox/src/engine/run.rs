@@ -1,4 +1,5 @@
-//! One delivery, from its admission to the end of its run.
+//! One delivery, from its admission to the end of its run. `invoke` makes a [`Run`] of each row
+//! that is admitted; `handle` takes it through its handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +18,19 @@ use crate::store::Store;
 /// A delivery that may run.
 pub(super) struct Run<'a> {
     pub(super) settling: Box<Settling>,
-    /// Held from its admission on, so that the lease is extended while the run
-    /// waits to begin, and not after its end.
+    /// Held from the admission on, so that the lease is extended while the run waits to begin.
+    /// `None` after the end of the run.
     pub(super) holding: Option<Holding<'a>>,
     pub(super) context: Context,
     /// By the clock of this process.
     pub(super) claimed_at: Instant,
     pub(super) ttl: Duration,
-    /// Of a suspect that runs alone.
+    /// Set for a suspect that runs alone.
     pub(super) solitude: Option<Arc<Solitude>>,
 }
 
 impl Run<'_> {
-    /// Its handler is about to start.
+    /// Notes that its handler is about to start.
     pub(super) fn dispatched(&mut self, reader: &Reader, now: Instant) {
         let delivery = self.context.delivery();
         let _ = delivery.began.set(now);
@@ -38,7 +39,7 @@ impl Run<'_> {
         self.settling.report.dispatched(now, waited, bytes, &reader.teller);
     }
 
-    /// What becomes of it unstarted, if it may not start any more: it has waited.
+    /// The settlement of a run that has waited and may not start any more.
     pub(super) fn kept_back<S>(
         &self,
         shared: &Shared<S>,
@@ -59,7 +60,7 @@ impl Run<'_> {
         self.expired(shared, reader, now)
     }
 
-    /// What becomes of it if its time is over.
+    /// The settlement if the message has expired.
     pub(super) fn expired<S>(
         &self,
         shared: &Shared<S>,
@@ -71,7 +72,7 @@ impl Run<'_> {
         expired.then(|| case(shared, reader, row, self.claimed_at).expired())
     }
 
-    /// Its handler was not started.
+    /// Gives the row back: its handler was not started.
     pub(super) fn given_back(self) -> Box<Settling> {
         self.unstarted(Settlement::Release { due_in: None })
     }
@@ -81,8 +82,8 @@ impl Run<'_> {
         self.settling.ruled(settlement)
     }
 
-    /// Waits until it is known under which token the lease is, if that was to change. A
-    /// transaction that is the only one to write lets nobody change it.
+    /// Waits until it is known which token the lease has, if the token was about to change. Nobody
+    /// can change it while the transaction of this run is the only one that can write.
     pub(super) async fn named<S: Store>(&mut self, shared: &Shared<S>) {
         let solitude = self.solitude.as_ref().filter(|solitude| !solitude.outlasts_the_run());
         let Some(solitude) = solitude else { return };
@@ -91,7 +92,7 @@ impl Run<'_> {
                 biased;
                 () = solitude.ended() => {}
                 () = self.context.delivery().watch.lost() => {}
-                // Then nobody may be left who would change it.
+                // After that, nobody may be left who would change it.
                 () = shared.cut_off.cancelled() => {
                     solitude.look(&shared.store, self.settling.lease.id).await;
                 }
@@ -102,13 +103,14 @@ impl Run<'_> {
         }
     }
 
-    /// Its handler has ended, or was given up.
+    /// Notes that its handler has ended, or was given up.
     pub(super) fn end(&mut self) {
         drop(self.context.delivery().collected());
         self.settling.report.ended();
     }
 
-    /// Its lease is extended no more: not before its transaction has ended, however slowly.
+    /// Stops extending its lease. That must not be before its transaction has ended, however
+    /// slowly.
     pub(super) fn let_go(&mut self) {
         self.settling.until(self.context.lease_deadline());
         self.holding = None;

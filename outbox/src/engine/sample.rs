@@ -1,4 +1,5 @@
-//! Looks into the queues now and then, for gauges.
+//! The sampler: looks into the queues at an interval, for gauges. It reads no more than a limited
+//! number of rows of each queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::store::{Depth, Store};
 use crate::subscriber::LONGEST;
 use crate::telemetry::{Sinks, TARGET};
 
-/// Rows of a queue that are read at most: a gauge need not tell more from a great many.
+/// The most rows of a queue that are read: a gauge need not tell more from a great many.
 const MOST: usize = 10_000;
 
 /// Samples for ever.

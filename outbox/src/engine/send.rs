@@ -1,4 +1,5 @@
-//! Settlements of one kind, as one statement.
+//! Sends settlements of one kind as one statement of the store. Dead letters have limited time for
+//! that, because their rows may still have to be given back.
 
 use tokio::time::{Instant, timeout_at};
 
@@ -8,8 +9,8 @@ use crate::error::StoreError;
 use crate::publish::Tally;
 use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store, new_alone_token};
 
-/// Letters have no more time than leaves some for giving their rows back: where their table is
-/// locked, an answer may take longer than a lease.
+/// Sends a group. Dead letters have only so much time that their rows can still be given back:
+/// where their table is locked, an answer may take longer than a lease.
 pub(super) async fn in_time<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
     let now = Instant::now();
     match group.iter().filter_map(|one| one.letter_until(now)).min() {
@@ -48,7 +49,7 @@ async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreEr
             store.bury(&deaths).await
         }
         Settlement::Condemned => {
-            // Given back it would not tell that it brought its process down, and would run.
+            // Given back, the row would not show that it brought its process down, and would run.
             let guilty = |one: &Settling| Extend { lease: one.lease, token: new_alone_token() };
             store.extend(&group.iter().map(guilty).collect::<Vec<_>>()).await
         }

@@ -1,4 +1,6 @@
-//! Settlements, written in batches, a statement a group.
+//! The settlers: tasks that take batches of deliveries from `results` and write their settlements,
+//! one statement for each kind. A row that somebody has locked holds up no others: it waits in
+//! `later`.
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use super::write::write;
 use crate::publish::apart;
 use crate::store::Store;
 
-/// Settles what the workers send until they are gone.
+/// A settler: settles what the workers send until they are gone.
 pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
     let (store, mut later) = (&shared.store, Later::new(shared.over.clone()));
     let mut put_off = 0;
@@ -35,7 +37,8 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
     settle_rest(store, later).await;
 }
 
-/// Writes a batch, but for rows that somebody else has locked: those are left to `later`.
+/// Writes a batch, except rows that somebody else has locked, which go to `later`. Returns how many
+/// landed.
 pub(super) async fn settle_some<S: Store>(
     store: &S,
     batch: Vec<Settling>,
@@ -46,7 +49,7 @@ pub(super) async fn settle_some<S: Store>(
         one.close(Written::Lost, false);
     }
     let (mut landed, mut held) = (0, Held::default());
-    // What publishes comes last: its timers may wait for other people's transactions.
+    // Acks that publish come last: their timers may wait for other people's transactions.
     let publishing = apart(publishing, Settling::timers);
     for group in [acks, retries, deaths, releases, condemned].into_iter().chain(publishing) {
         let group = held.behind(group, later);
@@ -57,7 +60,7 @@ pub(super) async fn settle_some<S: Store>(
     landed
 }
 
-/// A statement each, but for what is lost.
+/// The kinds of settlements. Each is a statement, except `Lost`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Acks,
@@ -84,7 +87,7 @@ impl Group {
     }
 }
 
-/// A batch, by its groups.
+/// A batch, divided by kind.
 #[derive(Default)]
 struct Groups {
     acks: Vec<Settling>,
@@ -100,7 +103,7 @@ impl Groups {
     fn of(batch: Vec<Settling>) -> Self {
         let mut groups = Self::default();
         match batch.first().map(Group::of) {
-            // Most are all of one group, and stay where they are.
+            // Most batches are all of one kind, and stay where they are.
             Some(group) if batch.iter().all(|one| Group::of(one) == group) => {
                 *groups.get(group) = batch;
             }

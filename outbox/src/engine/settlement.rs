@@ -1,4 +1,5 @@
-//! What is to be written of a delivery.
+//! What is to be written of one delivery. `judge` decides on it, and each kind is one statement:
+//! see `settle`.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,31 +9,32 @@ use crate::publish::Prepared;
 
 #[derive(Debug)]
 pub(crate) enum Settlement {
-    /// Deleted as handled, and these messages published by the same statement.
+    /// Deletes the row as handled, and publishes these messages with it.
     Ack {
         messages: Vec<Prepared>,
     },
     Retry {
         delay: Duration,
     },
-    /// Apart, because every ruling is moved as often as this one would be.
+    /// Boxed, because every ruling is moved and would be as large as this one.
     Dead(Box<Cause>),
-    /// Due again, at once or then, as if this delivery had never been.
+    /// Gives the row back as if this delivery had never been: due as before, or after this time.
     Release {
         due_in: Option<Duration>,
     },
-    /// Its letter could not be written: due again after a lease. A run of it does not count as
-    /// a delivery, or the row would be condemned for the table.
+    /// Its dead letter could not be written: due again after a lease. This delivery is taken back,
+    /// or the row would be condemned because of the dead-letter table.
     Kept,
-    /// As this, of one condemned unrun: leased on under a token that condemns it again.
+    /// The same for a row that was condemned without a run: its lease goes on under a token that
+    /// condemns it again.
     Condemned,
-    /// The drain dropped the handler: released at once, the delivery counts.
+    /// The drain dropped the handler: the row is released at once, and the delivery counts.
     Abandon,
     /// Nothing to write: another claim owns the row.
     Lost,
 }
 
-/// What stands in the program is not copied for each letter.
+/// A text that stands in the program is not copied for each letter.
 pub(crate) type Text = Cow<'static, str>;
 
 /// Why a row failed for good, and what its dead letter says of that.

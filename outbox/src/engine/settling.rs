@@ -1,4 +1,7 @@
-//! The final word on one delivery, on its way to the store.
+//! One delivery on its way to the store, with its settlement. A worker makes it, `results` keeps it
+//! until a settler takes it, and `closing` reports what became of it. A settlement that cannot be
+//! written becomes another one here: an ack becomes a failure, and a dead letter gives its row
+//! back.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,30 +21,29 @@ use crate::store::{Death, Handled, Lease, Release, Retry};
 use crate::subscriber::{ErrorRenderer, HandlerError};
 use crate::telemetry::Report;
 
-/// The final word on a delivery, on its way to the store. That leads through many hands before
-/// it waits with others: until then it lies apart.
+/// A delivery with its settlement, on its way to the store. It passes through many hands before it
+/// waits with others; until then it is boxed.
 pub(crate) struct Settling {
     pub(crate) lease: Lease,
     pub(crate) settlement: Settlement,
     pub(crate) report: Report,
-    /// An earlier write of it may have landed without an answer.
+    /// An earlier write of it had no answer and may have landed.
     pub(super) unanswered: bool,
     /// It is a timer.
     pub(super) timer: bool,
-    /// Of an ack that publishes.
+    /// Set for an ack that publishes.
     refusal: Option<Box<Refusal>>,
-    /// It is not to run, and given back it would: see [`is_guilty`].
+    /// It must not run; merely given back, it would. See [`is_guilty`].
     pub(super) guilty: bool,
     /// By the database's clock.
     claimed_at: Option<SystemTime>,
-    /// Until then a failing write is repeated; afterwards the row is another
-    /// claim's to take.
+    /// Until then a failing write is repeated. Afterwards another claim may take the row.
     pub(super) deadline: Instant,
     pub(super) reader: Arc<Reader>,
 }
 
-/// What an ack becomes if the database refuses for good what it publishes: a failure of the
-/// handler that published it.
+/// What it takes to make a failure of an ack, if the database refuses for good what the ack
+/// publishes: a failure of the handler that published it.
 struct Refusal {
     /// Without its payload and its headers.
     row: Row,
@@ -75,14 +77,14 @@ impl Settling {
         })
     }
 
-    /// The same delivery, if its lease is that one.
+    /// The same delivery, under another lease.
     pub(super) fn under(&self, lease: Lease) -> Box<Self> {
         let (report, reader) = (self.report.clone(), Arc::clone(&self.reader));
         let settlement = Settlement::Lost;
         Box::new(Self { lease, settlement, report, refusal: None, reader, ..*self })
     }
 
-    /// A row given back as if it had never been claimed.
+    /// Gives the row back as if it had never been claimed. A guilty row is condemned instead.
     pub(super) fn unstarted(self: Box<Self>) -> Box<Self> {
         let release = Settlement::Release { due_in: None };
         let settlement = if self.guilty { Settlement::Condemned } else { release };
@@ -94,7 +96,7 @@ impl Settling {
         self
     }
 
-    /// As [`ruled`](Self::ruled), for what may be refused when it is written.
+    /// As [`ruled`](Self::ruled), for a settlement that may be refused when it is written.
     pub(super) fn ruled_on(
         &mut self,
         settlement: Settlement,
@@ -110,7 +112,8 @@ impl Settling {
         self.settlement = settlement;
     }
 
-    /// Makes a failure of an ack whose messages the database refuses; `false` if it is none.
+    /// Turns an ack whose messages the database refuses into a failure; `false` if it is no such
+    /// ack.
     pub(super) fn refuse(&mut self, refused: &StoreError) -> bool {
         let Some(refusal) = self.refusal.take() else { return false };
         let Refusal { row, claimed_at, render } = &*refusal;
@@ -122,12 +125,12 @@ impl Settling {
         true
     }
 
-    /// Something of it is written into the table of dead letters.
+    /// Whether it is written into the dead-letter table.
     pub(super) fn is_letter(&self) -> bool {
         matches!(self.settlement, Settlement::Dead(_))
     }
 
-    /// About how much it takes to write it.
+    /// Roughly how many bytes its write has.
     pub(super) fn bytes(&self) -> usize {
         match &self.settlement {
             Settlement::Ack { messages } => messages.iter().map(Prepared::bytes).sum(),
@@ -145,12 +148,13 @@ impl Settling {
         self.deadline = deadline;
     }
 
-    /// It was acked in a transaction that may have committed.
+    /// Notes that it was acked in a transaction that may have committed.
     pub(super) fn unanswered(&mut self) {
         self.unanswered = true;
     }
 
-    /// No letter is tried to the end: what is left of the lease is for giving the row back.
+    /// When it is late. A dead letter is not tried to the end of its lease: what is left of the
+    /// lease then is for giving the row back.
     pub(super) fn late_at(&self) -> Instant {
         let rest = if self.is_letter() { margin(self.lease_ttl()) } else { Duration::ZERO };
         self.deadline.checked_sub(rest).unwrap_or(self.deadline)
@@ -160,19 +164,19 @@ impl Settling {
         now >= self.late_at()
     }
 
-    /// Whether it is time to write it, though others may still join it.
+    /// Whether it is time to write it, though others could still join it.
     pub(super) fn is_urgent(&self, now: Instant) -> bool {
         now + margin(self.lease_ttl()) / 2 >= self.deadline
     }
 
-    /// How long its letter may take, if it has one: what is left of the lease is for giving the
-    /// row back.
+    /// How long writing its dead letter may take, if it has one: the rest of the lease is for
+    /// giving the row back.
     pub(super) fn letter_until(&self, now: Instant) -> Option<Instant> {
         let rest = self.is_letter().then(|| margin(self.lease_ttl()))?;
         Some(self.deadline.checked_sub(rest).unwrap_or(now).max(now + rest / 2))
     }
 
-    /// Has it give the row back instead of writing its letter; `false` if there is none.
+    /// Makes it give its row back instead of writing a dead letter; `false` if it has no letter.
     pub(super) fn give_back(&mut self) -> bool {
         let Settlement::Dead(cause) = &self.settlement else { return false };
         let condemned = cause.reason == FailureReason::MaxDeliveries;
@@ -186,14 +190,16 @@ impl Settling {
     }
 }
 
-/// As what its statement writes.
+/// What the statements take of it.
 impl Settling {
-    /// Its ack comes before those that set the timer again, or it would be there still.
+    /// Whether it acks a timer. Such an ack comes before those that set the timer again: they would
+    /// otherwise find it still there.
     pub(super) fn acks_timer(&self) -> bool {
         self.timer && matches!(self.settlement, Settlement::Ack { .. })
     }
 
-    /// It may wait for other people's transactions, which have the same timer.
+    /// Whether it publishes timers. Its write may then wait for other people's transactions that
+    /// have the same timers.
     pub(super) fn sets_timers(&self) -> bool {
         let Settlement::Ack { messages } = &self.settlement else { return false };
         messages.iter().any(|one| one.timer_id.is_some())
@@ -238,9 +244,9 @@ impl Settling {
         Release { lease: self.lease, due_in, uncount, claimed_at }
     }
 
-    /// This delivery; and of a row that was delivered too often so many that it no longer
-    /// was. Given back it does not tell that its leases ran out, and the next claim would
-    /// condemn it unrun.
+    /// How many deliveries a release takes back: this one, and for a row that was delivered too
+    /// often, as many as bring it back below the limit. A row that was given back does not show
+    /// that its leases ran out, and the next claim would condemn it without a run.
     fn taken_back(&self) -> u64 {
         let most = self.reader.subscriber.options.max_deliveries.unwrap_or(u64::MAX);
         let deliveries = self.report.deliveries_count;

@@ -1,4 +1,5 @@
-//! What one subscriber was told to look for.
+//! What one subscriber was told to look for. Watchers, settlements and claims leave it here for the
+//! claimer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,17 +13,17 @@ pub(crate) struct Signal {
     state: Mutex<State>,
     /// Makes the claimer look.
     changed: Arc<Notify>,
-    /// Nothing is to be claimed, whatever it was told.
+    /// While this is set nothing is claimed, whatever it was told.
     is_held: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 struct State {
     woken: bool,
-    /// By a row.
+    /// It was woken by a row.
     told: bool,
     due: Option<Instant>,
-    /// When a row is.
+    /// When a known row becomes due.
     row: Option<Instant>,
 }
 
@@ -48,7 +49,7 @@ impl Signal {
         }
     }
 
-    /// A row becomes due then.
+    /// A row becomes due at this time.
     pub(super) fn due_at(&self, at: Instant) {
         let mut state = self.state();
         state.row = Some(state.row.map_or(at, |known| known.min(at)));
@@ -56,7 +57,7 @@ impl Signal {
         self.look_at(at);
     }
 
-    /// There may be rows then.
+    /// There may be rows at this time.
     pub(super) fn look_at(&self, at: Instant) {
         let mut state = self.state();
         if state.due.is_none_or(|known| at < known) {
@@ -66,24 +67,24 @@ impl Signal {
         }
     }
 
-    /// Forgets wakes and due times that a claim about to be sent will see.
+    /// Forgets the wakes and due times that the claim about to be sent will see.
     pub(super) fn clear(&self) {
         *self.state() = State::default();
     }
 
-    /// Whether there is to be a row by now.
+    /// Whether a row should be there by now.
     pub(super) fn expects(&self, now: Instant) -> bool {
         let state = self.state();
         state.told || state.row.is_some_and(|row| row <= now)
     }
 
-    /// When a row was to come that is known of, if it was told of one before.
+    /// If it was told of a row: when the next row was to come, as far as was known.
     pub(super) fn knew(&self) -> Option<Instant> {
         let state = self.state();
         state.row.filter(|_| state.told)
     }
 
-    /// No claim is made until one of them is free: what it took nobody could run.
+    /// Has no claim made until one of the threads is free: nobody could run what it took.
     pub(super) fn hold_until_free(&self, threads: &Arc<Semaphore>) {
         if self.is_held.swap(true, Ordering::SeqCst) {
             return;
@@ -101,7 +102,7 @@ impl Signal {
         self.is_held.load(Ordering::SeqCst)
     }
 
-    /// When it is due; now after a wake.
+    /// When to look; now after a wake.
     pub(super) fn at(&self, now: Instant) -> Option<Instant> {
         let state = self.state();
         if state.woken { Some(now) } else { state.due }

@@ -1,5 +1,5 @@
-//! Whether a subscriber sleeps until it is woken, or has so much to do that it looks by
-//! itself and publishers need not wake it.
+//! Whether a subscriber sleeps until it is woken, or has so much to do that it looks by itself.
+//! While it is awake, publishers need not wake it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 /// How long it has to be busy before it stays awake.
 const BUSY_FOR: Duration = Duration::from_millis(100);
-/// Rows a second that are worth it: so many wakes cost more than looks every
+/// Rows a second for which it stays awake: as many wakes would cost more than a look every
 /// [`Awake::LOOK`].
 const MANY: f64 = 1000.0;
-/// After this long without enough to do it sleeps.
+/// After this long without enough to do it falls asleep.
 const TIRED_AFTER: Duration = Duration::from_millis(500);
 
-/// What the watcher of wakes is told.
+/// What the watcher of wakes is told of a subscriber.
 pub(crate) struct Sleep {
     awake: AtomicBool,
     /// Makes the watcher tell the publishers.
@@ -39,7 +39,7 @@ impl Sleep {
     }
 }
 
-/// Decides it by what claims find.
+/// Decides, by what claims find, whether to stay awake.
 pub(super) struct Awake {
     since: Instant,
     rows: usize,
@@ -50,7 +50,7 @@ pub(super) struct Awake {
 }
 
 impl Awake {
-    /// Between two looks while rows come; more while they do not.
+    /// The time between two looks while rows come. It grows up to `LOOK_LAST` while none come.
     const LOOK: Duration = Duration::from_millis(2);
     const LOOK_LAST: Duration = Duration::from_millis(50);
 
@@ -83,7 +83,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A claim every so many milliseconds for a second; whether it was awake after each.
+    /// A claim every `every` milliseconds for a second; returns whether it was awake after each.
     fn second(awake: &mut Awake, every: u32, rows: usize, plenty: bool) -> Vec<bool> {
         let begin = awake.since;
         (1..=1000 / every)

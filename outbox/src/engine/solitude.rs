@@ -1,7 +1,7 @@
 //! The end of running alone, for a row that takes long: others start beside it.
 //!
-//! Its token says "alone" and would condemn it for what the others do. So before they
-//! start, the lease goes on under a token that does not.
+//! The token of such a row says "alone" and would condemn the row for what the others do. So before
+//! they start, its lease continues under a token that does not say so.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -13,33 +13,33 @@ use uuid::Uuid;
 
 use crate::store::{Extend, Lease, Store, new_token};
 
-/// A row is alone for half of its lease at first, within these.
+/// At first a row is alone for half of its lease, but no shorter and no longer than these.
 const SHORTEST: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(30);
-/// It may be so for twice as long each time it comes back without a word from its
-/// process: what kills that process late is found out all the same.
+/// It is alone for twice as long each time it comes back without a word from its process, up to so
+/// many times: a row that kills its process late is found out all the same.
 const DOUBLINGS: u64 = 6;
 /// Between tries while the database is away.
 const AGAIN: Duration = Duration::from_secs(1);
-/// As long as a drain has left for what it is told.
+/// How long a drain has for its last reports.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// How long a row runs alone, that has come back so often since it was first alone.
+/// How long a row runs alone that has come back `again` times since it was first alone.
 pub(super) fn lasts(lease_ttl: Duration, again: u64) -> Duration {
     (lease_ttl / 2).clamp(SHORTEST, LONGEST) * (1 << again.min(DOUBLINGS))
 }
 
 /// Shared by the run and the task that extends its lease.
 pub(super) struct Solitude {
-    /// Under which the lease goes on.
+    /// The token under which the lease continues.
     pub(super) token: Uuid,
     phase: AtomicU8,
     ended: CancellationToken,
 }
 
-/// The lease is to go on under the other token.
+/// The lease is to continue under the other token.
 const ENDING: u8 = 1;
-/// The run has ended before: its settlement is written under the token that it has.
+/// The run has ended first: its settlement is written under the token that the lease has.
 const SETTLING: u8 = 2;
 
 impl Solitude {
@@ -51,18 +51,18 @@ impl Solitude {
         self.phase.load(Ordering::SeqCst) == ENDING
     }
 
-    /// The first word counts.
+    /// Sets the phase. The first one that is set counts; true if it is this one.
     fn becomes(&self, phase: u8) -> bool {
         let before = self.phase.compare_exchange(0, phase, Ordering::SeqCst, Ordering::SeqCst);
         before.is_ok() || before == Err(phase)
     }
 
-    /// Whether the lease keeps its token, because the run has ended before its solitude.
+    /// Whether the lease keeps its token, because the run has ended before its solitude did.
     pub(super) fn outlasts_the_run(&self) -> bool {
         self.becomes(SETTLING)
     }
 
-    /// Has the lease go on under the other token, however long it takes.
+    /// Makes the lease continue under the other token, however long that takes.
     pub(super) async fn end(&self, hurry: &Notify) {
         while self.becomes(ENDING) {
             hurry.notify_one();
@@ -72,13 +72,14 @@ impl Solitude {
         }
     }
 
-    /// Whether the lease has gone on, if the database says so in time: who has it go on may be
-    /// at it, or gone.
+    /// Finds out whether the lease has continued under the other token, if the database says so in
+    /// time. The task that extends it may still be at it, or may be gone.
     pub(super) async fn look<S: Store>(&self, store: &S, id: i64) {
         let other = Lease { id, token: self.token };
         let looks = async {
             while !self.is_over() {
-                // Of a row that nobody has locked the first tells, of another one the second.
+                // The first statement tells it of a row that nobody has locked, the second of a
+                // locked one.
                 let extended = store.extend(&[Extend { lease: other, token: self.token }]).await;
                 if extended.is_ok_and(|landed| landed == [true])
                     || store.held(&[other]).await.is_ok_and(|held| held == [true])
@@ -99,7 +100,7 @@ impl Solitude {
         self.ended.is_cancelled()
     }
 
-    /// Ready when the lease has gone on.
+    /// Ready when the lease has continued under the other token.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
     }
@@ -169,7 +170,7 @@ mod tests {
         extend(&leases, &store).await;
         assert!(solitude.is_over() && !context.delivery().watch.is_lost());
         assert_eq!(store.rows()[0].acquired_token, Some(solitude.token));
-        // Where nobody is left to ask for it.
+        // When nobody is left to extend it.
         let (other, id) = (Solitude::new(), lease.id);
         other.look(&store, id).await;
         assert!(!other.is_over(), "the lease is another's");

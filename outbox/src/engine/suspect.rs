@@ -1,5 +1,5 @@
-//! Suspects: rows that used up their deliveries when their processes died, and were perhaps not
-//! the ones to kill them. Each runs once more, alone if that can be had: see `quiet`.
+//! Suspects: rows that used up their deliveries because their processes died, and that may not be
+//! what killed them. Each runs once more, alone if that is possible: see `quiet`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ use crate::store::{Lease, Store, new_alone_token};
 use crate::subscriber::AckPolicy;
 use crate::telemetry::TARGET;
 
-/// How long it is waited for the word on a row that did not start, when the drain's time is over.
+/// How long to wait for the answer on a row that did not start, once the drain's time is over.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Runs a suspect with no other handler beside it, under a token that says so; or
-/// beside others, when one of them does not end, under its own.
+/// Runs a suspect with no other handler beside it, under a token that says so. If another handler
+/// does not end, it runs beside others, under its own token.
 pub(super) async fn alone<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -52,7 +52,7 @@ pub(super) async fn alone<S: Store>(
     let held = run.settling.lease;
     let marked = Lease { token: new_alone_token(), ..held };
     let marking = quiet::mark(&shared.store, held, marked, deadline, &shared.stop, alone);
-    // When the drain's time is over, it is not known.
+    // When the drain's time is over, it is not known whether the mark was set.
     let marking = shared.cut_off.run_until_cancelled(marking);
     let alone = match marking.await.unwrap_or(Marked::Unknown) {
         Marked::Lost => return smallvec![run.settling.ruled(Settlement::Lost)],
@@ -66,12 +66,12 @@ pub(super) async fn alone<S: Store>(
     };
     if shared.stop.is_cancelled() || Instant::now() + margin(ttl) > since + ttl {
         drop(alone);
-        // It must not be found under that token: nothing of it ran. The last try may have begun
-        // a lease just now.
+        // The row must not be found under the mark, because nothing of it ran. The last try may
+        // have begun a lease just now.
         run.settling.until(Instant::now() + ttl);
         return smallvec![run.settling.unstarted()];
     }
-    // Before anybody else may start.
+    // Counted before anybody else may start.
     let running = shared.quiet.count(1);
     drop(not_yet);
     let ended = started(shared, reader, run, since, place, alone).await;
@@ -79,11 +79,11 @@ pub(super) async fn alone<S: Store>(
     ended
 }
 
-/// Takes back a row that is not to start, and of which it is not known under which of two tokens
-/// its lease is: the one it was held under, and its mark. It must not be found under the mark,
-/// for nothing of it ran.
+/// Takes back a row that is not to start, when it is not known which of two tokens its lease has:
+/// the one it was held under, or its mark. It must not be found under the mark, because nothing of
+/// it ran.
 ///
-/// Gives it back under the first, and returns what gives it back under the other.
+/// Gives the row back under the first token, and returns what gives it back under the mark.
 async fn take_back_both<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
@@ -92,8 +92,8 @@ async fn take_back_both<S: Store>(
 ) -> Box<Settling> {
     // The last try may have begun a lease just now.
     marked.until(Instant::now() + reader.subscriber.options.lease_ttl);
-    // Or the mark arrives yet: in vain where the row has the first token no more. So that goes
-    // first; what goes by the mark does not see what has not committed.
+    // The mark may still arrive. It finds no row once the first token is gone, so that goes first:
+    // what goes by the mark does not see a mark that has not committed.
     let first = marked.under(held).unstarted();
     let ends = async {
         shared.cut_off.cancelled().await;
@@ -106,7 +106,7 @@ async fn take_back_both<S: Store>(
     marked.unstarted()
 }
 
-/// Runs it, under the mark that it has had since then.
+/// Runs it under the mark, which it has had since that time.
 async fn started<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -144,8 +144,8 @@ struct Ending {
 }
 
 impl Ending {
-    /// On a task of its own: the handler may block its thread, also after its lease is lost and
-    /// goes on no more. With the handle goes what is left of it.
+    /// Ends the solitude after this time, on a task of its own: the handler may block its thread,
+    /// even after its lease is lost and no longer extended. Dropping the handle ends what is left.
     fn after(self, time: Duration, alone: Alone) -> AbortOnDropHandle<()> {
         let ends = async move {
             sleep(time).await;
@@ -168,7 +168,7 @@ impl Ending {
     }
 }
 
-/// Runs a suspect beside others: nothing is concluded from it.
+/// Runs a suspect beside others: nothing is concluded from how it ends.
 async fn beside<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// It blocks its thread: to lose its lease does not end it.
+    /// Its handler blocks its thread: the loss of its lease does not end it.
     #[tokio::test(start_paused = true)]
     async fn a_row_that_runs_alone_and_has_lost_its_lease_holds_up_no_other_for_ever() {
         let (quiet, hour) = (Arc::<quiet::Quiet>::default(), Duration::from_secs(3600));

@@ -1,8 +1,8 @@
 //! When to claim from the start.
 //!
-//! Dead rows lie before the living ones, many if something keeps the database from
-//! clearing them away: so a claim begins where the last one ended. It does not see what
-//! came back or was committed late: a claim from the start does.
+//! Dead rows lie before the living ones, and there are many of them if something keeps the database
+//! from clearing them away. So a claim begins where the last one ended. It does not see rows that
+//! came back or were committed late. A claim from the start, called a sweep here, sees them.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,34 +10,35 @@ use tokio::time::Instant;
 
 use crate::store::Position;
 
-/// One in so many parts of the time is spent on them.
+/// Sweeps take one in so many parts of the time.
 const SHARE: u32 = 20;
-/// While there is plenty to do they are not more frequent than this.
+/// While there is plenty to do, sweeps are not more frequent than this.
 const EVERY: Duration = Duration::from_millis(100);
-/// Nor more frequent than this, if many rows were taken here since the last: it would walk
-/// over each of them, and later a vacuum has cleared most of them away.
+/// Nor are they more frequent than this if many rows were taken since the last one: a sweep would
+/// walk over each of them, and later a vacuum has cleared most of them away.
 const OVER_MANY: Duration = Duration::from_secs(5);
 const MANY: usize = 1000;
-/// One that took no longer met no dead rows to speak of.
+/// A sweep that took no longer met no dead rows to speak of.
 const CHEAP: Duration = Duration::from_millis(5);
-/// What each row costs it at least that was taken since the last: it walks over what is left
-/// of them, and PostgreSQL clears their pages on the way.
+/// The least that a sweep takes for each row that was taken since the last one. It walks over what
+/// is left of the row, and PostgreSQL clears the pages on the way.
 const WALK: Duration = Duration::from_micros(1);
 
 pub(super) struct Sweep {
-    /// Nobody who has nothing else to do waits longer than this because of many rows.
+    /// A subscriber that has nothing else to do waits no longer than this because of many rows.
     longest: Duration,
-    /// Nor longer than this for any reason, unless it takes more than half of that.
+    /// Nor does it wait longer than this for any reason, unless a sweep takes more than half of
+    /// that.
     max_poll: Duration,
-    /// When the last was sent.
+    /// When the last sweep was sent.
     begun: Instant,
     /// How long it took.
     took: Duration,
-    /// Rows taken since it was sent.
+    /// Rows taken since the last sweep was sent, its own included.
     taken: usize,
     /// Where other claims began when it was sent.
     floor: Option<Position>,
-    /// It got as many rows as it asked for, and all before that place: there are more.
+    /// It got as many rows as it asked for, all of them before that place: there are more.
     more: bool,
 }
 
@@ -52,32 +53,32 @@ impl Sweep {
         (self.begun, self.taken, self.floor) = (now, 0, floor);
     }
 
-    /// Whether other claims began at a time that is still to come: the database's clock has gone
-    /// back. An answer that comes after that of a later claim is not taken for it.
+    /// Whether other claims began at a time that is still to come: then the database's clock has
+    /// gone back. An answer that comes after that of a later claim is not taken for such a clock.
     pub(super) fn began_ahead_of(&self, now: SystemTime) -> bool {
         self.floor.is_some_and(|floor| floor.due > now)
     }
 
-    /// By it, or by a claim after it.
+    /// Notes rows that were taken, by the sweep or by a claim after it.
     pub(super) fn taken(&mut self, rows: usize) {
         self.taken += rows;
     }
 
-    /// It ended with this row, if it got as many as it asked for. One that took long for
-    /// another reason does not count in full.
+    /// The sweep was answered. `last` is its last row, if it got as many rows as it asked for. A
+    /// sweep that took long for another reason does not count in full.
     pub(super) fn ended(&mut self, took: Duration, last: Option<Position>) {
         self.took = took.min(2 * self.took.max(CHEAP / 4));
         self.more = last.is_some_and(|last| Some(last) < self.floor);
     }
 
-    /// It ended without an answer.
+    /// The sweep ended without an answer.
     pub(super) fn failed(&mut self, took: Duration) {
         if took > self.took {
             self.ended(took, None);
         }
     }
 
-    /// When to do it again; `plenty`, if the last claim got as many rows as it asked for.
+    /// When to sweep again; `plenty` if the last claim got as many rows as it asked for.
     pub(super) fn next(&self, plenty: bool) -> Instant {
         let taken = if self.more { 0 } else { self.taken };
         let longest = self.max_poll.max(2 * self.took);
@@ -105,7 +106,7 @@ mod tests {
         let mut sweep = Sweep::new(now, HOUR);
         assert_eq!(sweep.next(false), now, "it may cost nothing");
         assert_eq!(sweep.next(true), now + EVERY, "at most ten a second");
-        // It met dead rows, but one that takes long all at once is not believed in full.
+        // It met dead rows. But a single sweep that takes long does not count in full.
         sweep.ended(3600 * 1000 * MS, None);
         assert_eq!(sweep.took, CHEAP / 2);
         for _ in 0..2 {

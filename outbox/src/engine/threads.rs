@@ -1,7 +1,8 @@
-//! Places on blocking threads, for handlers that are plain fns: as many as workers.
+//! Places on blocking threads for handlers that are plain fns. A subscriber has as many as it has
+//! workers.
 //!
-//! A thread keeps its place until it ends, which may be long after its run was given up.
-//! So a worker may find none: it waits before its run begins, when no timeout counts.
+//! A thread keeps its place until it ends, which may be long after its run was given up. So a
+//! worker may find no place. It then waits before its run begins, while no timeout counts.
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use super::Reader;
 use crate::extract::{Context, Loan};
 use crate::telemetry::TARGET;
 
-/// What a run needs before it begins: of a plain fn, a thread's place.
+/// What a run needs before it begins: for a plain fn, a thread's place.
 pub(super) struct ThreadSlot(Option<OwnedSemaphorePermit>);
 
-/// Takes it back if the run did not go there.
+/// Takes the place back if the run did not use it.
 pub(super) struct ReservedThread(Option<Arc<Loan>>);
 
 /// A place for a run, if there is one now.
@@ -28,8 +29,8 @@ pub(super) fn free(reader: &Reader) -> Option<ThreadSlot> {
     thread.ok().map(|thread| ThreadSlot(Some(thread)))
 }
 
-/// A place for a run of so many rows; `None` when for as long as a lease there was none, and
-/// another process may have one.
+/// A place for a run of `rows` rows. `None` if there was none for as long as a lease: another
+/// process may have one.
 pub(super) async fn place(reader: &Reader, rows: usize) -> Option<ThreadSlot> {
     if !reader.subscriber.blocks {
         return Some(ThreadSlot(None));
@@ -51,7 +52,7 @@ pub(super) async fn place(reader: &Reader, rows: usize) -> Option<ThreadSlot> {
 }
 
 impl ThreadSlot {
-    /// Where the run looks for it.
+    /// Puts the place where the run looks for it.
     pub(super) fn lend(self, run: &Context) -> ReservedThread {
         let lend = |thread| {
             let loan = Arc::clone(run.delivery().loan());

@@ -1,4 +1,6 @@
-//! Settling in the transaction that was lent to the handler.
+//! Settles in the transaction that was lent to the handler: the acks and what is published commit
+//! with what the handler wrote, or nothing does. A batch has one transaction for all its messages,
+//! so a message that is lost or overruled undoes it for the whole batch.
 
 use super::Shared;
 use super::judge::Ruling;
@@ -7,16 +9,16 @@ use crate::extract::{Ended, Lent, Stage};
 use crate::store::{Handled, Lease, Store};
 use crate::subscriber::HandlerError;
 
-/// Whether what the handler wrote is to stand.
+/// What becomes of what the handler wrote in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     /// It commits with the acks.
     Stands,
-    /// A layer fails a message on which the handler has worked: it is undone, and with it the
-    /// acks of the others, which run again.
+    /// A layer fails a message that the handler has worked on. The transaction is undone, and with
+    /// it the acks of the other messages, which run again.
     Overruled,
-    /// The handler itself has acked nothing: it is undone, and what a layer acks all the
-    /// same is acked on its own.
+    /// The handler itself has acked nothing. The transaction is undone, and what a layer acks all
+    /// the same is acked on its own.
     Failed,
 }
 
@@ -32,10 +34,9 @@ pub(super) fn written<'a>(runs: impl Iterator<Item = (Stage, &'a Ruling)>) -> Wr
     if begun && !acked { Written::Failed } else { Written::Stands }
 }
 
-/// Ends the transaction of a run: the acks are written in it, with everything
-/// that is published, and it commits; without an ack it is rolled back. True when
-/// it has committed; otherwise the rulings, which may have changed, are still to
-/// be written.
+/// Ends the transaction of a run. The acks are written in it, with everything that is published,
+/// and it commits; without an ack it is rolled back. True when it has committed. Otherwise the
+/// rulings, which may have changed, are still to be written.
 ///
 /// # Errors
 /// When the commit failed, or may have.
@@ -47,8 +48,7 @@ pub(super) async fn end<S: Store>(
     written: Written,
 ) -> Result<bool, HandlerError> {
     let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
-    // What the handler wrote for a message that is another claim's now stands in
-    // the same transaction.
+    // The same transaction holds what the handler wrote for a message that is now another claim's.
     let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
     if acks.is_empty() || lost || written != Written::Stands {
         lent.roll_back(&shared.publisher, leases).await;
@@ -69,7 +69,7 @@ pub(super) async fn end<S: Store>(
                 _ => None,
             });
             if let Some(messages) = first {
-                // They have come first.
+                // They were published first.
                 messages.splice(0..0, published);
             }
             Ok(false)
@@ -77,8 +77,8 @@ pub(super) async fn end<S: Store>(
     }
 }
 
-/// Of several, those that are not lost were undone with the lost one, or with that of
-/// which a layer said otherwise: they run again.
+/// The acks were undone. A single row is lost. In a batch, the acked rows were undone with a lost
+/// row, or with one that a layer has overruled: they run again.
 fn undone(rulings: &mut [Ruling]) {
     let single = rulings.len() == 1;
     for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {

@@ -1,4 +1,5 @@
-//! What a health check asks of an engine, whatever its store.
+//! What a health check asks of an engine: which loops live, what they last did, and whether the
+//! database answers. [`Vital`] hides the type of the store.
 
 use std::sync::{Arc, Weak};
 
@@ -51,9 +52,9 @@ impl Loops {
 }
 
 pub(crate) trait Vital: Send + Sync {
-    /// Every loop.
+    /// The state of every loop.
     fn loops(&self) -> Vec<LoopState>;
-    /// What keeps it from working: a loop that has ended.
+    /// What keeps the engine from working: a loop that has ended.
     fn ended(&self) -> Option<String> {
         let ended = self.loops().into_iter().find(|one| !one.is_alive())?;
         Some(format!("the loop `{}` has ended; see the log", ended.name))
@@ -67,7 +68,7 @@ pub(crate) trait Vital: Send + Sync {
     /// Ends a loop as a panic in it would.
     #[cfg(feature = "testing")]
     fn end_loop(&self, name: &str);
-    /// Ends all of them, as the end of the process would: none is polled again.
+    /// Ends all loops, as the end of the process would: none of them is polled again.
     #[cfg(feature = "testing")]
     fn end_loops(&self);
 }
@@ -75,7 +76,7 @@ pub(crate) trait Vital: Send + Sync {
 pub(super) struct Vitals<S> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) loops: Loops,
-    /// Gone with the thread; `None` if there is none, or the system refused it.
+    /// Gone with the thread. `None` if there is no watchdog, or the system refused its thread.
     pub(super) watchdog: Option<Weak<()>>,
     #[cfg(feature = "testing")]
     pub(super) stop_watchdog: Option<CancellationToken>,

@@ -14,11 +14,10 @@ use crate::error::StoreError;
 use crate::store::{Store, Wake, Wakes};
 use crate::telemetry::TARGET;
 
-/// A connection that held this long was a good one: the next loss starts with
-/// the shortest wait again.
+/// A connection that held this long was a good one: after its loss the waits start over.
 const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 
-/// Keeps a subscription to wakes for ever and hands the wakes on.
+/// Keeps a subscription to wakes for ever, and passes the wakes on.
 pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Reader>>) {
     let mut backoff = Backoff::of_errors();
     let mut down = false;
@@ -55,7 +54,7 @@ fn tell<S>(shared: &Shared<S>, up: bool) {
     }
 }
 
-/// Wakes that come: publishers are told, too, who sleeps.
+/// Subscribes to wakes, and tells publishers who sleeps.
 async fn subscribe<S: Store>(
     store: &S,
     readers: &[Arc<Reader>],
@@ -65,13 +64,13 @@ async fn subscribe<S: Store>(
     Ok(wakes)
 }
 
-/// Hands wakes on until there is an error.
+/// Passes wakes on until there is an error.
 async fn heed(wakes: &mut impl Wakes, sleep: &Notify, readers: &[Arc<Reader>]) -> StoreError {
-    // Whatever was published while nobody listened.
+    // For whatever was published while nobody listened.
     wake(readers, &Wake::All);
     loop {
         let heard = tokio::select! {
-            // First: it is rare, and many wakes are not to keep it waiting.
+            // First, because it is rare, and many wakes must not keep it waiting.
             biased;
             () = sleep.notified() => wakes.sleep_on(&asleep(readers)).await,
             heard = wakes.next() => heard.map(|hint| wake(readers, &hint)),

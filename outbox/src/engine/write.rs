@@ -1,4 +1,6 @@
-//! Settlements of one kind, tried until they are written or their leases are over.
+//! Writes settlements of one kind, and tries again until they are written or their leases are over.
+//! What cannot be written together is divided, what is locked goes to `later`, and a dead letter
+//! that cannot be written gives its row back. The table at [`write()`] lists the cases.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +18,7 @@ use crate::error::StoreError;
 use crate::store::{Extend, Landed, Lease, Store};
 use crate::telemetry::TARGET;
 
-/// Of one statement.
+/// The rows of one statement.
 struct Part {
     rows: Vec<Settling>,
     /// It was refused before, though nobody had locked its rows.
@@ -29,8 +31,9 @@ impl Part {
     }
 }
 
-/// Letters are apart that have much less time than others: an answer for which the first
-/// cannot wait any more would be too late for all.
+/// Divides a group into statements. Dead letters that have much less time than the others go apart:
+/// when their statement is given up because they cannot wait any longer, the others would fail with
+/// it.
 fn in_parts(group: Vec<Settling>) -> Vec<Part> {
     let now = Instant::now();
     let left = |one: &Settling| one.letter_until(now).map(|until| kind(until - now));
@@ -45,40 +48,42 @@ fn in_parts(group: Vec<Settling>) -> Vec<Part> {
     parts.into_values().map(Part::of).collect()
 }
 
-/// What follows a try.
+/// What follows a try of one part.
 enum Then {
-    /// So many landed.
+    /// This many rows landed.
     Written(usize),
-    /// Nothing more: it is told as lost.
+    /// Nothing more: the row was reported as lost.
     Closed,
-    /// These, before any other.
+    /// These parts, before any other.
     AtOnce(Vec<Part>),
-    /// These, behind the others, which it is not to hold up; all of them pause first, because
-    /// what is in its way may be in theirs. Those for whose letters it is late are given back.
+    /// The parts `again`, behind the others, which they must not hold up. All parts pause first,
+    /// because what is in the way of one may be in the way of the others. Rows in `late` have no
+    /// time left for their dead letters, and are given back.
     AfterAPause { late: Vec<Settling>, again: Vec<Part> },
-    /// Its letter cannot be written.
+    /// Its dead letter cannot be written.
     GiveBack(Vec<Settling>),
 }
 
-/// Writes them, and returns how many landed. Each is tried until that is known, its lease is
-/// over, or nothing is written any more; a letter only until its row can still be given back.
+/// Writes a group, and returns how many landed. Each row is tried until its result is known, its
+/// lease is over, or nothing is written any more. A dead letter is tried only as long as its row
+/// can still be given back.
 ///
 /// | a part of them | what follows |
 /// |---|---|
-/// | is answered for | each row is told of; condemned ones that are locked go to `later` |
+/// | is answered for | each row is reported; condemned rows that are locked go to `later` |
 /// | is refused for good: several rows | each by itself, so that one does not keep the others |
-/// | the same: a letter | its row is given back, when nothing else waits or it is urgent |
+/// | the same: a letter | its row is given back, once nothing else waits or it is urgent |
 /// | the same: an ack that publishes | a failure of its handler is written instead |
-/// | the same: anything else | it is told of as lost; the row comes back after its lease |
-/// | has no answer | its halves: there may never be one to so large a statement |
+/// | the same: anything else | it is reported as lost; the row comes back after its lease |
+/// | has no answer | its halves: there may never be an answer to so large a statement |
 /// | the same: one row, once more | it goes to `later`: its lease may be long |
-/// | is refused for now: some rows are locked | they go to `later`; the others again |
+/// | is refused for now: some rows are locked | they go to `later`; the others are tried again |
 /// | the same: no row is locked | the whole once more, then its halves; one row goes to `later` |
 /// | the same: nobody knows | the whole again; its halves, if the server had no time for it |
-/// | is cut off, because nothing is written any more | each is told of as lost, perhaps written |
+/// | is cut off, because nothing is written any more | each is reported as lost, perhaps written |
 ///
-/// What is refused for good is dealt with at once. All else is tried again after a pause, behind
-/// the other parts.
+/// What is refused for good is dealt with at once. Everything else is tried again after a pause,
+/// behind the other parts.
 pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut Later) -> usize {
     let mut backoff = Backoff::of_errors();
     let (mut parts, mut landed, mut tried) = (VecDeque::from(in_parts(group)), 0, false);
@@ -90,7 +95,7 @@ pub(super) async fn write<S: Store>(store: &S, group: Vec<Settling>, later: &mut
             given_back(rows).for_each(|part| parts.push_front(part));
         }
         let Some(mut part) = parts.pop_front() else { break };
-        // While others of them were tried, it became late for these.
+        // While other parts were tried, it may have become too late for these rows.
         if tried || later.is_over() {
             let late = give_up_late(&mut part.rows, later.is_over());
             if !late.is_empty() {
@@ -181,7 +186,7 @@ async fn try_once<S: Store>(store: &S, mut part: Part, later: &mut Later) -> The
     }
 }
 
-/// Those whose letters cannot be written, a statement each kind.
+/// Parts for rows whose dead letters cannot be written: one statement for each kind.
 fn given_back(rows: Vec<Settling>) -> impl Iterator<Item = Part> {
     let condemned = |one: &Settling| matches!(one.settlement, Settlement::Condemned);
     let (condemned, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(condemned);
@@ -198,7 +203,7 @@ async fn divide<S: Store>(
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
     let free = if whole { later.unless_over(free(store, &rows)).await.flatten() } else { None };
-    // Such a server may never have enough time for so many.
+    // A server that took too long may never have enough time for so many rows.
     whole &= free.is_some() || !failed.took_too_long;
     if let Some(free) = free {
         let mut free = free.into_iter();
@@ -209,7 +214,8 @@ async fn divide<S: Store>(
             return vec![Part::of(free)];
         }
         rows = free;
-        // It may have been a deadlock, or a lock that is gone. Or it is no lock of a row.
+        // It may have been a deadlock, or a lock that is gone by now, or a lock that is not a
+        // row's.
         if rows.len() == 1 && (refused || rows[0].sets_timers()) {
             later.add(std::mem::take(&mut rows));
         }
@@ -223,9 +229,9 @@ async fn divide<S: Store>(
     vec![Part { rows, refused }, Part { rows: rest, refused }]
 }
 
-/// Which of them nobody else has locked; `None` where the database does not tell. It is
-/// told by their leases, which are extended. What is gone keeps nobody waiting: the next try
-/// finds out.
+/// Which rows nobody else has locked; `None` where the database does not tell. It tells by
+/// extending their leases, because a locked row is not extended. A row that is gone counts as free:
+/// the next try finds out.
 pub(super) async fn free<S: Store>(store: &S, rows: &[Settling]) -> Option<Landed> {
     let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
     let mut free = store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await.ok()?;
@@ -237,7 +243,8 @@ pub(super) async fn free<S: Store>(store: &S, rows: &[Settling]) -> Option<Lande
     Some(free)
 }
 
-/// Tells what became of each.
+/// Reports what became of each row. Returns how many were written, not counting those that were
+/// given back because their letters could not be written.
 fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
     for (settling, &hit) in part.iter().zip(landed) {
         let written = match (hit, settling.unanswered) {
@@ -256,13 +263,13 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
     part.iter().zip(landed).filter(written).count()
 }
 
-/// Tells that it was not written, as far as is known.
+/// Reports that it was not written, as far as is known.
 fn close_unwritten(one: &Settling) {
     one.close(if one.unanswered { Written::Unknown } else { Written::Lost }, false);
 }
 
-/// Leaves those whose time is over to another claim, or all of them. Returns those that are to
-/// be given back instead, because their letters were not written in time.
+/// Gives up rows whose time is over, or all of them: another claim may have them. Returns the rows
+/// that are to be given back instead, because their dead letters were not written in time.
 pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) -> Vec<Settling> {
     let now = Instant::now();
     let mut to_give_back = Vec::new();
@@ -276,8 +283,8 @@ pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) -> Vec<Settling>
     to_give_back
 }
 
-/// Those that were not leased on because somebody has their rows locked: an unleased one would
-/// run.
+/// Takes out the condemned rows whose leases did not go on because somebody has locked them: once
+/// its lease is over, such a row would run.
 async fn passed_by<S: Store>(
     store: &S,
     rows: &mut Vec<Settling>,

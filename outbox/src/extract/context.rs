@@ -1,4 +1,4 @@
-//! What a handler may know about its delivery, and say about it.
+//! What a handler can read of its delivery, and say about it.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::tracking::Trail;
 #[derive(Clone)]
 pub struct Context {
     delivery: Arc<Delivery>,
-    /// It is the handler's, and not one of the layers around it.
+    /// True for the handler, false for the layers around it.
     within: bool,
 }
 
@@ -34,17 +34,17 @@ impl Context {
         Self { delivery: Arc::new(delivery), within: false }
     }
 
-    /// The same for the handler, which layers are around.
+    /// The same delivery, for a handler with layers around it.
     pub(crate) fn within(self) -> Self {
         Self { within: true, ..self }
     }
 
-    /// Whose word it is that collects here.
+    /// Whether the handler collects here, and not a layer.
     pub(crate) const fn is_within(&self) -> bool {
         self.within
     }
 
-    /// Identity of the row.
+    /// The id of the row.
     #[must_use]
     pub fn id(&self) -> i64 {
         self.delivery.row.id
@@ -56,7 +56,7 @@ impl Context {
         &self.delivery.row.queue
     }
 
-    /// The name of the subscriber that runs.
+    /// The name of the subscriber whose handler runs.
     #[must_use]
     pub fn subscriber(&self) -> &'static str {
         self.delivery.common.subscriber
@@ -74,17 +74,17 @@ impl Context {
         self.delivery.row.payload.clone()
     }
 
-    /// Reads the payload as `T`, which may borrow from it.
+    /// Decodes the payload as `T`, which may borrow from it.
     ///
     /// # Errors
-    /// When the bytes are not what `T` expects. Use `?` in the handler: the delivery then
-    /// fails with kind `decode`, as it does for a parameter, unless the handler's error is
-    /// one of another type that it is put into, such as `anyhow`'s.
+    /// Fails if the bytes are not what `T` expects. Use `?` in the handler: then the delivery fails
+    /// with kind `decode`, as it does for a parameter. The exception is a handler whose error type
+    /// wraps this error in its own, as `anyhow`'s does.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         codec::decode(self.payload(), self.content_type()?.as_deref())
     }
 
-    /// As the headers have it, which are not read as a whole for it.
+    /// The content type in the headers. They are not parsed as a whole for it.
     pub(crate) fn content_type(&self) -> Result<Option<Cow<'_, str>>, DecodeError> {
         if let Some(headers) = self.delivery.headers.get() {
             return Ok(headers.content_type().map(Cow::Borrowed));
@@ -93,8 +93,8 @@ impl Context {
         Ok(headers.map(Stored::content_type).transpose()?.flatten())
     }
 
-    /// The headers; empty when the row's are not a JSON object, in which case
-    /// the payload does not decode either.
+    /// The headers. They are empty if those of the row are not a JSON object; then the payload
+    /// does not decode either.
     #[must_use]
     pub fn headers(&self) -> &Headers {
         static NONE: OnceLock<Headers> = OnceLock::new();
@@ -109,70 +109,77 @@ impl Context {
         Ok(self.delivery.headers.get_or_init(Headers::new))
     }
 
-    /// What ties the messages of one piece of work together; the row's id when
+    /// The id that ties the messages of one piece of work together. It is the id of the row if
     /// the publisher gave none.
     #[must_use]
     pub fn correlation_id(&self) -> String {
         self.headers().correlation_id().map_or_else(|| self.id().to_string(), str::to_owned)
     }
 
-    /// Claims of the row so far, this one included, without those given back unstarted,
-    /// snoozed or put off: by the database, or because a dead letter could not be written.
+    /// How often the row has been claimed so far, this claim included. A claim does not count if
+    /// the row was then given back unstarted, snoozed, or put off: because of the database, or
+    /// because a dead letter could not be written.
     #[must_use]
     pub fn deliveries(&self) -> u64 {
         self.delivery.row.deliveries_count
     }
 
-    /// Failed runs so far: 0 in the first run.
+    /// How many runs have failed so far: 0 in the first run.
     #[must_use]
     pub fn attempts(&self) -> u64 {
         self.delivery.row.attempts_count
     }
 
-    /// A number that grows with every claim of the row under which a handler
-    /// starts: a later owner of the row has a higher one, so that another system can
-    /// refuse what an earlier one still writes. Of another row it says nothing.
+    /// A number that grows with every claim of the row under which a handler starts. A later owner
+    /// of the row has a higher number, so another system can refuse what an earlier owner still
+    /// writes. Do not compare the numbers of different rows.
     ///
-    /// It is the count of [`deliveries`](Self::deliveries), and among claims of one count,
-    /// which those make that do not count, their time by the database's clock. No clock
-    /// that is set back makes it smaller; lowering `deliveries_count` by hand would, and one
-    /// thing that the engine does: a row that outlived `max_deliveries` processes and then
-    /// ends in one of these is pardoned, and counts from there again. It begins anew in a row
-    /// that [`TimerConflict::Extend`](crate::TimerConflict::Extend) has made another message:
-    /// where timers are moved after they were delivered, compare fences of the same
-    /// [`id`](Self::id) and [`created_at`](Self::created_at) only.
+    /// The number is the count of [`deliveries`](Self::deliveries). If several claims have one
+    /// count, because some of them do not count, the time of the claim by the database's clock
+    /// comes second. A clock that is set back does not make the number smaller. Three things do:
+    /// - Lowering `deliveries_count` by hand.
+    /// - A pardon by the engine. If a row has outlived `max_deliveries` processes and then has a
+    ///   claim that does not count, its deliveries count from `max_deliveries` again.
+    /// - [`TimerConflict::Extend`](crate::TimerConflict::Extend), which makes a row another
+    ///   message: the number begins anew. If timers are moved after they were delivered, compare
+    ///   only fences of the same [`id`](Self::id) and [`created_at`](Self::created_at).
     #[must_use]
     pub fn fence(&self) -> i64 {
-        // 21 bits over 42, which last until 2109.
+        // 21 bits for the count over 42 bits for the milliseconds, which last until 2109.
         let millis = self.delivery.row.acquired_at.map_or(0, to_micros) / 1000;
         let deliveries = i64::try_from(self.deliveries()).unwrap_or(i64::MAX).min((1 << 21) - 1);
         deliveries << 42 | millis.clamp(0, (1 << 42) - 1)
     }
 
-    /// When the message was published, or its timer last moved (but by a Python service, which
-    /// leaves it), by the database's clock.
+    /// When the message was published, or its timer was last moved, by the database's clock. A
+    /// Python service that moves a timer leaves this time as it is.
     #[must_use]
     pub fn created_at(&self) -> SystemTime {
         self.delivery.row.created_at
     }
 
-    /// The timer name of the message.
+    /// The timer name of the message, if it has one.
     #[must_use]
     pub fn timer_id(&self) -> Option<&str> {
         self.delivery.row.timer_id.as_deref()
     }
 
-    /// When the lease runs out unless it is extended before, which happens
-    /// while the handler lives.
+    /// When the lease runs out unless it is extended before. The engine extends it while the
+    /// handler lives.
     #[must_use]
     pub fn lease_deadline(&self) -> Instant {
         self.delivery.watch.deadline()
     }
 
-    /// Cancelled when the lease is lost, the drain's time is over, or the run has panicked or
-    /// has taken longer than its `timeout`. The handler's future is dropped then; a task it
-    /// spawned should watch this, and so should a plain fn. Cancelled also when a layer waits
-    /// for the handler no longer; that of a batch goes on for the other messages.
+    /// A token that is cancelled when the run is over before its end:
+    /// - The lease is lost.
+    /// - The drain's time is over.
+    /// - The run has panicked, or has taken longer than its `timeout`.
+    /// - A layer no longer waits for the handler.
+    ///
+    /// The handler's future is dropped then. A handler of batches goes on as long as others of its
+    /// messages need it. A task that the handler has spawned should watch this token, and so should
+    /// a plain fn.
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         self.delivery.watch.cancelled()
@@ -184,8 +191,8 @@ impl Context {
         self.delivery.common.states.get()
     }
 
-    /// A publisher to the table that the message lies in, which can collect
-    /// messages for the statement that acks.
+    /// A publisher for the table that holds the message. It can also collect messages for the
+    /// statement that acks.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         let collects = self.delivery.common.collects();
@@ -198,7 +205,7 @@ impl Context {
         publisher
     }
 
-    /// What was collected and goes with the ack, ready for the store.
+    /// The collected messages that go with the ack, ready for the store.
     pub(crate) fn prepared(&self) -> Result<Vec<Prepared>, PublishError> {
         let collected = self.delivery.collected();
         if collected.is_empty() {
@@ -210,45 +217,46 @@ impl Context {
         self.delivery.common.publisher.prepare(collected, self.trail())
     }
 
-    /// What the handler's messages inherit.
+    /// What the messages inherit that the handler publishes.
     pub(crate) fn trail(&self) -> &Trail {
         self.delivery.trail.get_or_init(|| Trail::of(self.headers(), self.correlation_id()))
     }
 
-    /// The tracking ids of the message: one for each publish that led to it, the
-    /// first one first, its own last. Of a chain of more than 32 the first and the last 31.
+    /// The tracking ids of the message: one for each publish that led to it, from the first to its
+    /// own. A chain of more than 32 ids keeps the first one and the last 31.
     #[must_use]
     pub fn tracking_ids(&self) -> Vec<Uuid> {
         crate::tracking::ids(self.headers())
     }
 
-    /// Under [`AckPolicy::Manual`](crate::AckPolicy): done.
+    /// Says under [`AckPolicy::Manual`](crate::AckPolicy) that the message is done.
     ///
-    /// This and the three below only leave word; it is written after the
-    /// handler returned. The first word counts, also over a later error, but for an ack
-    /// where the handler takes a [`Tx`](crate::Tx): the error rolls that back.
+    /// `ack`, `nack`, `reject` and `snooze` only leave a word. It is written after the handler has
+    /// returned. What counts depends on the policy:
+    /// - Under `Manual` the first word counts, even over a later error. The exception is an ack of
+    ///   a handler that takes a [`Tx`](crate::Tx): the error rolls it back.
+    /// - Under `NackOnError` and `RejectOnError` an error counts over every word. If the handler
+    ///   returns no error, the first `nack`, `reject` or `snooze` counts over what it returns. An
+    ///   ack is no word there: `Ok` says it already.
+    /// - Under `AckFirst` no word counts.
     ///
-    /// Under `NackOnError` and `RejectOnError` an error counts, whatever was said before. Where
-    /// the handler returns none, the first of the three below counts over what it returns, and
-    /// an ack, which is what `Ok` says, is no word.
-    ///
-    /// They return false where the word does not count: one was already given, it is an ack under
-    /// those two policies, or any under `AckFirst`. The last two are told of in the log.
+    /// Returns false if the word does not count: its policy rules it out, or a word was given
+    /// before. The log tells of words that the policy rules out.
     pub fn ack(&self) -> bool {
         self.say(Outcome::Ack)
     }
 
-    /// Failed, ask the retry strategy; see [`ack`](Self::ack).
+    /// Says that the run has failed: the retry strategy decides. See [`ack`](Self::ack).
     pub fn nack(&self) -> bool {
         self.say(Outcome::Nack)
     }
 
-    /// Failed for good; see [`ack`](Self::ack).
+    /// Says that the message has failed for good. See [`ack`](Self::ack).
     pub fn reject(&self, reason: impl Into<std::borrow::Cow<'static, str>>) -> bool {
         self.say(Outcome::reject(reason))
     }
 
-    /// Due again after `delay`, no attempt spent; see [`ack`](Self::ack).
+    /// Makes the message due again after `delay`. No attempt is spent. See [`ack`](Self::ack).
     pub fn snooze(&self, delay: Duration) -> bool {
         self.say(Outcome::Snooze(delay))
     }
@@ -258,7 +266,7 @@ impl Context {
         let deaf = match ack {
             AckPolicy::AckFirst => Some("under `AckFirst` the message is settled before it"),
             AckPolicy::Manual => None,
-            // What the handler still does may fail.
+            // What the handler does after it may fail.
             _ if outcome == Outcome::Ack => Some("an ack does under `ack = Manual` only"),
             _ => None,
         };
@@ -280,7 +288,7 @@ impl Context {
         &self.delivery.work
     }
 
-    /// Its layer does not wait for the handler, or has another word on what that did.
+    /// Its layer does not wait for the handler, or has answered otherwise than the handler.
     pub(crate) fn overrule(&self) {
         self.delivery.work.enter(Stage::Overruled);
         self.cancelled().cancel();
@@ -288,7 +296,7 @@ impl Context {
 }
 
 impl Context {
-    /// Of a row that nobody has claimed, to see whether it decodes.
+    /// The context of a row that nobody has claimed, to see whether it decodes.
     pub(crate) fn unclaimed(
         id: i64,
         queue: String,
@@ -302,7 +310,7 @@ impl Context {
         Self::new(Delivery::new(Box::new(row), common, now, now))
     }
 
-    /// Of a row that lies nowhere.
+    /// The context of a row that is in no table.
     #[cfg(test)]
     pub(crate) fn of_test(headers: &str) -> Self {
         let common = Common {

@@ -1,4 +1,4 @@
-//! What a run needs of its delivery, and what is left there for the engine.
+//! What a run needs of its delivery, and what it leaves there for the engine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,28 +20,28 @@ use crate::tracking::Trail;
 pub(crate) struct Delivery {
     pub(crate) row: Box<Row>,
     pub(crate) common: Arc<Common>,
-    /// By the clock of this process.
+    /// When the row was claimed, by the clock of this process.
     pub(crate) claimed_at: Instant,
     pub(crate) watch: Watch,
     pub(crate) headers: OnceLock<Headers>,
     pub(crate) trail: OnceLock<Trail>,
     pub(crate) collected: OnceLock<Collected>,
-    /// What is collected from now on would be lost.
+    /// True once messages that are collected would be lost.
     pub(crate) ended: AtomicBool,
     pub(crate) loan: OnceLock<Arc<Loan>>,
-    /// What was said on its `Context`; the first word counts.
+    /// What was said on its `Context`. The first word counts.
     pub(crate) said: OnceLock<Word>,
-    /// Its handler has returned, and said nothing by what it returned.
+    /// True if its handler has returned, and the returned value says nothing.
     silent: AtomicBool,
     pub(crate) work: Work,
     /// When its handler was started.
     pub(crate) began: OnceLock<Instant>,
 }
 
-/// On a delivery.
+/// A word on a delivery.
 pub(crate) struct Word {
     pub(crate) outcome: Outcome,
-    /// By the handler, and not by a layer around it.
+    /// True if the handler said it, and not a layer around it.
     pub(crate) within: bool,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct Common {
     pub(crate) states: States,
     pub(crate) publisher: Publisher,
     pub(crate) ack: AckPolicy,
-    /// Places on blocking threads, for handlers that are plain fns.
+    /// Places on blocking threads, for a handler that is a plain fn.
     pub(crate) threads: Arc<Semaphore>,
 }
 
 impl Common {
-    /// Not when rows are acked before the handler runs.
+    /// Whether messages can be collected: not if rows are acked before the handler runs.
     pub(crate) fn collects(&self) -> bool {
         self.ack != AckPolicy::AckFirst
     }
@@ -86,35 +86,35 @@ impl Delivery {
         }
     }
 
-    /// Whether what its handler has returned says something.
+    /// Notes whether the value that its handler returned says something.
     pub(crate) fn says(&self, word: bool) {
         self.silent.store(!word, Ordering::Relaxed);
     }
 
-    /// Whether it is acked by nobody's word.
+    /// Whether nobody has said anything about it.
     pub(crate) fn is_silent(&self) -> bool {
         self.said.get().is_none() && self.silent.load(Ordering::Relaxed)
     }
 
-    /// Where its transaction stands, if the handler takes one.
+    /// What the engine lends to its run.
     pub(crate) fn loan(&self) -> &Arc<Loan> {
         self.loan.get_or_init(Arc::default)
     }
 
-    /// Whether an ack is of what its handler did, and not a layer's in spite of that.
+    /// Whether an ack is the handler's own, and not that of a layer in spite of the handler.
     pub(super) fn is_acked_by_handler(&self) -> bool {
         let said = self.said.get().is_some_and(|it| it.within && it.outcome == Outcome::Ack);
         said && !self.took_transaction()
             || matches!(self.work.stage(), Stage::Outside | Stage::Acked)
     }
 
-    /// What its handler and the layers have collected. From now on they collect nothing.
+    /// Takes what its handler and the layers have collected. From then on they collect nothing.
     pub(crate) fn collected(&self) -> Vec<Gathered> {
         self.ended.store(true, Ordering::SeqCst);
         self.collected.get().map(Collected::end).unwrap_or_default()
     }
 
-    /// Whether it is too late to start it.
+    /// Whether the time of the message is over, so that it may not start.
     pub(crate) fn has_expired(&self) -> bool {
         self.row.has_expired(self.claimed_at.elapsed())
     }

@@ -1,5 +1,5 @@
-//! A transaction whose message, its lease, and the timers it may meet, lie elsewhere than in its
-//! database: those that the test broker lends.
+//! The transactions that the test broker lends. The message, its lease and the timers are not in
+//! the database of the transaction, but elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::publish::Prepared;
 use crate::store::Lease;
 
-/// Rows, wherever they lie.
+/// Rows, wherever they are.
 pub(crate) trait Rows: Send + Sync {
     /// Whether this lease still holds its row.
     fn holds(&self, lease: Lease) -> bool;
-    /// Whether there is one that could be cancelled.
+    /// Whether there is a timer that could be cancelled.
     fn waits(&self, queue: &str, timer_id: &str) -> bool;
     fn cancel(&self, queue: &str, timer_id: &str);
 }
 
-/// What a transaction did that its tables do not tell, or not whole.
+/// What a transaction did that its tables do not tell, or do not tell in full.
 #[derive(Clone)]
 pub(crate) struct Elsewhere {
-    /// How many runs end as if their process had died before it committed.
+    /// How many runs end as if their process had died before the commit.
     crashes: Arc<AtomicUsize>,
     rows: Arc<dyn Rows>,
-    /// What its table had before it has ids up to here.
+    /// The rows that its table had before have ids up to this one.
     pub(crate) begun_after: i64,
     published: Vec<Prepared>,
     cancelled: Vec<(String, String)>,
@@ -45,18 +45,18 @@ impl Elsewhere {
         self.rows.holds(lease)
     }
 
-    /// A row of the tables does not tell whether it was to move a timer, and when by
-    /// another clock it is due.
+    /// Keeps the messages as they were published. Their rows in the tables tell neither whether
+    /// they were to move a timer, nor when they are due by another clock.
     pub(super) fn publish(&mut self, messages: &[Prepared]) {
         self.published.extend_from_slice(messages);
     }
 
-    /// The message as it was published, once.
+    /// Takes the message as it was published.
     pub(crate) fn published(&mut self, such: impl Fn(&Prepared) -> bool) -> Option<Prepared> {
         self.published.iter().rposition(such).map(|at| self.published.remove(at))
     }
 
-    /// Whether there was one to cancel, which counts once the transaction commits.
+    /// Cancels a timer once the transaction commits. Returns whether there is one to cancel.
     pub(super) fn cancel(&mut self, queue: &str, timer_id: &str) -> bool {
         let timer = (queue.to_owned(), timer_id.to_owned());
         let waits = !self.cancelled.contains(&timer) && self.rows.waits(queue, timer_id);
@@ -66,7 +66,8 @@ impl Elsewhere {
         waits
     }
 
-    /// Before what was published is written, which may have the same names.
+    /// Cancels the timers. To be called before the published messages are written: they may have
+    /// the same names.
     pub(crate) fn committed(&self) {
         for (queue, timer_id) in &self.cancelled {
             self.rows.cancel(queue, timer_id);

@@ -1,4 +1,4 @@
-//! How transactions that are lent begin and end: what a database does for `Tx`.
+//! How lent transactions begin and end: what a database does for `Tx`.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -26,16 +26,16 @@ pub(crate) mod sealed {
         note = "write `Tx<sqlx::Postgres>` or `Tx<sqlx::Sqlite>`"
     )]
     pub trait Lends: Database {
-        /// How long it may take to undo one.
+        /// How long it may take to undo a transaction.
         const UNDO_LIMIT: Duration;
 
-        /// Begins one.
+        /// Begins a transaction.
         fn open(
             lender: &Lender,
         ) -> impl Future<Output = Result<Open<Self>, StoreError>> + Send + use<'_, Self>;
 
-        /// Acks, publishes and commits, or rolls back. Those of the leases that are not acked,
-        /// or not after all, start anew as with [`roll_back`](Self::roll_back).
+        /// Acks, publishes and commits, or rolls back. Leases that are not acked in the end
+        /// start anew as with [`roll_back`](Self::roll_back).
         fn settle<'a>(
             open: Open<Self>,
             publisher: &'a Publisher,
@@ -43,15 +43,14 @@ pub(crate) mod sealed {
             leases: &'a [Lease],
         ) -> impl Future<Output = Result<Ended, StoreError>> + Send + use<'a, Self>;
 
-        /// Publishes, and has checked what the commit would check, as far as that can be had.
+        /// Publishes, and has the database check what the commit would check, as far as it can.
         fn try_out<'a>(
             open: &'a mut Open<Self>,
             publisher: &'a Publisher,
             messages: &'a [Prepared],
         ) -> impl Future<Output = Result<(), StoreError>> + Send + use<'a, Self>;
 
-        /// Undoes everything, and starts the leases anew if they could not be
-        /// extended meanwhile.
+        /// Undoes everything. If the leases could not be extended meanwhile, starts them anew.
         fn roll_back<'a>(
             open: Open<Self>,
             publisher: &'a Publisher,
@@ -63,19 +62,19 @@ pub(crate) mod sealed {
 /// An open transaction.
 pub struct Open<DB: Database> {
     pub(crate) tx: Begun<DB>,
-    /// Its place among the writers.
+    /// Its turn among the writers.
     #[cfg(feature = "sqlite")]
     pub(crate) turn: Option<tokio::sync::OwnedSemaphorePermit>,
-    /// Where it began, if nobody else can write meanwhile.
+    /// The pool on which it began, if nobody else can write meanwhile.
     #[cfg(feature = "sqlite")]
     pub(crate) pool: Option<sqlx::Pool<DB>>,
-    /// The row that is settled lies elsewhere, as the test broker's do.
+    /// Present if the row that is settled is elsewhere, as with the test broker.
     #[cfg(all(feature = "sqlite", feature = "testing"))]
     pub(crate) elsewhere: Option<super::Elsewhere>,
 }
 
 impl<DB: Database> Open<DB> {
-    /// Whether nobody else can write to the row that is settled while it is open.
+    /// Whether nobody else can write to the row that is settled while the transaction is open.
     pub(super) fn is_sole_writer(&self) -> bool {
         #[cfg(all(feature = "sqlite", feature = "testing"))]
         if self.elsewhere.is_some() {

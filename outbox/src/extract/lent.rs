@@ -7,7 +7,7 @@ use crate::publish::{Prepared, Publisher};
 use crate::store::{Handled, Lease};
 use crate::subscriber::HandlerError;
 
-/// The pool of the app, as its store lends from it.
+/// The pool of the app, from which its store lends transactions.
 #[derive(Clone)]
 pub enum Lender {
     #[cfg(feature = "postgres")]
@@ -27,7 +27,7 @@ impl Lender {
         Self::Sqlite(crate::store::sqlite::SqliteLender::new(pool).into())
     }
 
-    /// For the test broker.
+    /// The lender of a test broker.
     #[cfg(all(feature = "sqlite", feature = "testing"))]
     pub(crate) fn elsewhere(
         pool: sqlx::SqlitePool,
@@ -38,7 +38,7 @@ impl Lender {
         Self::Sqlite(lender.into())
     }
 
-    /// Its name, as `Database::NAME` of sqlx says it.
+    /// The name of its database, as `Database::NAME` of sqlx has it.
     pub(crate) fn database(&self) -> &'static str {
         match *self {
             #[cfg(feature = "postgres")]
@@ -48,7 +48,7 @@ impl Lender {
         }
     }
 
-    /// If it is PostgreSQL's.
+    /// The lender of PostgreSQL, if it is one.
     #[cfg(feature = "postgres")]
     pub(crate) fn as_postgres(&self) -> Result<&crate::store::postgres::PgLender, StoreError> {
         match self {
@@ -58,7 +58,7 @@ impl Lender {
         }
     }
 
-    /// Itself, if it is SQLite's.
+    /// The lender of SQLite, if it is one.
     #[cfg(feature = "sqlite")]
     pub(crate) fn as_sqlite(&self) -> Result<&crate::store::sqlite::SqliteLender, StoreError> {
         match self {
@@ -68,7 +68,7 @@ impl Lender {
         }
     }
 
-    /// Refused at the start already, unless the handler did not say what it takes.
+    /// The start refuses this already, unless the handler did not say what it takes.
     #[cfg(all(feature = "postgres", feature = "sqlite"))]
     fn is_another(&self) -> StoreError {
         StoreError::new("begin", format!("the app runs on {}", self.database()), false)
@@ -77,23 +77,23 @@ impl Lender {
 
 /// What became of a transaction that was to be committed.
 pub enum Ended {
-    /// Everything in it counts, the ack with it.
+    /// Everything in it counts, and so does the ack.
     Committed,
-    /// The row is still to be acked, with these messages: it lies elsewhere, or
-    /// no transaction had begun.
+    /// The row is still to be acked, with these messages: it is elsewhere, or no transaction had
+    /// begun.
     Elsewhere(Vec<Prepared>),
-    /// Another claim owns a row: rolled back.
+    /// Another claim owns a row. The transaction is rolled back.
     LeaseLost,
 }
 
 /// A lent transaction, whatever its database.
 pub(crate) trait Lent: Send + Sync {
-    /// Acks, publishes and commits. Of these leases those that are not acked are as after
+    /// Acks, publishes and commits. Leases that are not acked are as after
     /// [`roll_back`](Self::roll_back).
     ///
     /// # Errors
-    /// When the commit did not, or not surely, happen. What is written next must
-    /// carry the token: it matches no row if the commit happened all the same.
+    /// Fails if the commit did not happen, or possibly did not. What is written next must carry the
+    /// token: it matches no row if the commit happened all the same.
     fn settle<'a>(
         &'a self,
         publisher: &'a Publisher,
@@ -101,17 +101,17 @@ pub(crate) trait Lent: Send + Sync {
         leases: &'a [Lease],
     ) -> BoxFuture<'a, Result<Ended, HandlerError>>;
 
-    /// Does what a commit with these messages would be refused for, and leaves it open.
+    /// Tries everything for which a commit with these messages could be refused, and leaves the
+    /// transaction open.
     ///
     /// # Errors
-    /// With which the commit would fail.
+    /// Returns the error with which the commit would fail.
     fn try_out<'a>(
         &'a self,
         publisher: &'a Publisher,
         messages: &'a [Prepared],
     ) -> BoxFuture<'a, Result<(), HandlerError>>;
 
-    /// Undoes everything, and starts the leases anew if they could not be extended
-    /// meanwhile.
+    /// Undoes everything. If the leases could not be extended meanwhile, starts them anew.
     fn roll_back<'a>(&'a self, publisher: &'a Publisher, leases: &'a [Lease]) -> BoxFuture<'a, ()>;
 }

@@ -12,25 +12,26 @@ use crate::message::Row;
 use crate::publish::Prepared;
 use crate::unpoisoned::Locked as _;
 
-/// What was lent to a handler that takes `Tx`, or is a plain fn; the messages of a batch
-/// share it.
+/// What was lent to a handler that takes `Tx`, or that is a plain fn. The messages of a batch
+/// share one loan.
 #[derive(Default)]
 pub(crate) struct Loan {
     pub(crate) thread: Thread,
     pub(crate) lent: OnceLock<Arc<dyn Lent>>,
-    /// True while that transaction is open and nobody else can write, as on SQLite:
-    /// the leases of the run can neither be extended nor taken over until it ends.
+    /// True while the transaction is open and nobody else can write, as on SQLite. The leases of
+    /// the run can neither be extended nor taken over until it ends.
     sole_writer: AtomicBool,
-    /// Since when the handler waits for it, having done nothing yet; and for how long it has.
+    /// Since when the handler waits for its transaction, and how long it took to begin. The handler
+    /// has done nothing by then.
     begins: Mutex<(Option<Instant>, Duration)>,
-    /// Queue and name of each timer among the messages of a batch.
+    /// Queue and name of each timer among the messages that share the loan.
     timers: OnceLock<Vec<(String, String)>>,
-    /// Of a rehearsal: what was published in the transaction.
+    /// What was published in the transaction, for a rehearsal.
     pub(crate) rehearsed: OnceLock<Arc<Mutex<Vec<Prepared>>>>,
 }
 
 impl Loan {
-    /// These are the messages that share it.
+    /// Tells which messages share the loan.
     pub(crate) fn share<'a>(&self, rows: impl Iterator<Item = &'a Row>) {
         let timers: Vec<_> = rows.filter_map(Self::timer_of).collect();
         if !timers.is_empty() {
@@ -42,7 +43,7 @@ impl Loan {
         row.timer_id.as_ref().map(|timer| (row.queue.clone(), timer.clone()))
     }
 
-    /// The timers that its transaction settles, if it is that of this message.
+    /// The timers that the transaction settles. `own` is the message that asks for it.
     pub(crate) fn timers(&self, own: &Row) -> Vec<(String, String)> {
         self.timers.get().cloned().unwrap_or_else(|| Self::timer_of(own).into_iter().collect())
     }
@@ -51,7 +52,7 @@ impl Loan {
         self.sole_writer.store(true, Ordering::SeqCst);
     }
 
-    /// True until what it returns is dropped.
+    /// The transaction counts as beginning until the returned value is dropped.
     pub(crate) fn begin(&self) -> Beginning<'_> {
         self.begins().0 = Some(Instant::now());
         Beginning(self)
@@ -61,7 +62,7 @@ impl Loan {
         self.begins().0.is_some()
     }
 
-    /// How long it took to begin.
+    /// How long the transaction took to begin.
     pub(crate) fn began_in(&self) -> Duration {
         self.begins().1
     }
@@ -75,7 +76,7 @@ impl Loan {
     }
 }
 
-/// A transaction that is asked for, and not there yet.
+/// A transaction that was asked for and is not there yet.
 pub(crate) struct Beginning<'a>(&'a Loan);
 
 impl Drop for Beginning<'_> {

@@ -1,4 +1,4 @@
-//! What a handler may ask for beside its payload.
+//! What a handler may take besides its payload.
 
 mod context;
 mod delivery;
@@ -57,12 +57,12 @@ use crate::subscriber::HandlerError;
 /// }
 /// ```
 ///
-/// A rejection counts as an error of the handler, of kind `extract`: the retry strategy
-/// decides, unless it says by [`OrVerdict`](crate::OrVerdict) or a derived
-/// [`Failure`](macro@crate::Failure) what it means. A rejection of your own around that of a
-/// [`Tx`](crate::Tx) has it as its source, and puts the message off where that one would.
+/// A rejection counts as an error of the handler, of kind `extract`. The retry strategy decides,
+/// unless the rejection says what it means: by [`OrVerdict`](crate::OrVerdict) or a derived
+/// [`Failure`](macro@crate::Failure). If a rejection of your own wraps the rejection of a
+/// [`Tx`](crate::Tx), make that its source: then it puts the message off where the `Tx` would.
 ///
-/// One that is made from another hands on what that one says before the start:
+/// An extractor that is made from another one hands on the other one's constants and its check:
 /// ```
 /// use outbox::{Context, FromContext, HandlerError, States, Tx};
 ///
@@ -88,38 +88,43 @@ use crate::subscriber::HandlerError;
     note = "the first parameter is the payload; the others are `State<T>`, `Context`, `Headers`, `Publisher`, `Tx<DB>`, a type that implements `outbox::FromContext`, or an `Option` or a `Result` of one"
 )]
 pub trait FromContext: Sized + Send {
-    /// Why it could not be made.
+    /// Why the parameter could not be made.
     type Rejection: Into<BoxError>;
 
-    /// Makes the parameter.
+    /// Makes the parameter from its delivery.
     fn from_context(ctx: &Context) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
 
     /// Whether this takes the transaction of the run, as [`Tx`](crate::Tx) does; `false` by
-    /// default. It has to be `true` of what has a `Tx` inside: the pool of
-    /// [`App::from_env`](crate::App::from_env) has a connection for each, and under `AckFirst`,
-    /// where a message is gone before there could be a transaction, the app does not start; nor
-    /// does it with a handler of which two parameters take the one that there is.
+    /// default. It has to be `true` for every extractor that has a `Tx` inside. The start goes by
+    /// it:
+    /// - The pool of [`App::from_env`](crate::App::from_env) gets a connection for each run that
+    ///   takes a transaction.
+    /// - Under `AckFirst` the app does not start: the message is gone before there could be a
+    ///   transaction.
+    /// - With two such parameters in one handler the app does not start: a run has one transaction.
     const TAKES_TRANSACTION: bool = false;
 
-    /// Whether it is the same whichever message it is made from, as [`State`] is, and the
-    /// [`Tx`](crate::Tx) of a run; `false` by default. A handler of batches takes no other beside
-    /// its messages, because it is made once a run, from one of them: what differs from message
-    /// to message is read from the `context` of each item of a [`Batch`](crate::Batch).
+    /// Whether this is the same whichever message of a run it is made from, as [`State`] and
+    /// [`Tx`](crate::Tx) are; `false` by default. A handler of batches takes no other extractors,
+    /// because each is made once a run, from one of the messages. Read what differs from message to
+    /// message from the `context` of each item of a [`Batch`](crate::Batch).
     const SAME_FOR_ALL: bool = false;
 
-    /// Asked once before the app starts, whether the app gives what is needed.
+    /// Checks that the app provides what the parameter needs. It is asked once, before the app
+    /// starts.
     ///
     /// # Errors
-    /// A sentence that says what is missing and how to give it.
+    /// Returns a sentence that says what is missing and how to provide it.
     fn check(states: &States) -> Result<(), String> {
         let _ = states;
         Ok(())
     }
 }
 
-/// `None` when it cannot be made. But where the database cannot begin a [`Tx`](crate::Tx) the
-/// message is put off all the same, or whatever else the rejection says, unless that rejects it: a
-/// run without it would be taken for done.
+/// `None` if the parameter cannot be made. The exception is a [`Tx`](crate::Tx) that the database
+/// cannot begin, because a run without it would be taken for done. Then the rejection counts all
+/// the same: the message is put off, or whatever else the rejection says. Only if it rejects the
+/// message, the parameter is `None`.
 impl<X: FromContext> FromContext for Option<X> {
     type Rejection = HandlerError;
 
@@ -141,7 +146,7 @@ impl<X: FromContext> FromContext for Option<X> {
     }
 }
 
-/// The rejection as a value, so that the handler decides.
+/// The rejection as a value, so that the handler decides about it.
 impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
     type Rejection = Infallible;
 
@@ -157,8 +162,8 @@ impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
     }
 }
 
-/// What may be missing is checked all the same if it is the transaction of another database,
-/// which no message would ever have.
+/// A parameter that may be missing is checked only if it is a transaction and there is a
+/// database. If that is a database of another kind, no message would ever have the transaction.
 fn never_there<X: FromContext>(states: &States) -> Result<(), String> {
     let lent = X::TAKES_TRANSACTION && states.lender().is_some();
     if lent { X::check(states) } else { Ok(()) }

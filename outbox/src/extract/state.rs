@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Context, FromContext, Lender};
 
-/// A clone of the value given to the app with `App::state`.
+/// A clone of the value of type `T` that was given to the app with `App::state`.
 ///
 /// # Examples
 /// ```
@@ -20,7 +20,7 @@ use super::{Context, FromContext, Lender};
 ///     let _ = (name, mailer);
 /// }
 /// ```
-/// A state that nobody gave keeps the app from starting.
+/// If nobody gave a value of that type, the app does not start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct State<T>(pub T);
 
@@ -56,21 +56,21 @@ fn missing<T>() -> String {
 /// The states of an app, by type.
 #[derive(Clone, Default)]
 pub struct States {
-    /// Few, and looked up for every message: a search is faster than a hash.
+    /// There are few, and every message looks them up: a search is faster than a hash.
     values: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
-    /// Where `Tx` comes from; known when the app starts.
+    /// Where `Tx` comes from. Known when the app starts.
     lender: Option<Lender>,
-    /// There is no database, and that is told of by itself.
+    /// There is no database, and the app reports that by itself.
     deprived: bool,
 }
 
 impl States {
-    /// Keeps a value; a second one of the same type replaces the first.
+    /// Keeps a value. A second value of the same type replaces the first.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.set(TypeId::of::<T>(), Arc::new(value));
     }
 
-    /// These, and over them the others.
+    /// These states, overridden by the others.
     pub(crate) fn overlaid(&self, others: &Self) -> Self {
         let mut all = self.clone();
         for (id, value) in &others.values {
@@ -95,7 +95,8 @@ impl States {
         self.lender = Some(lender);
     }
 
-    /// No database was found to lend transactions of. Who wants one is not to blame.
+    /// There is no database that could lend transactions. The handlers that want one are not to
+    /// blame.
     pub(crate) fn deprive(&mut self) {
         self.deprived = true;
     }

@@ -7,17 +7,17 @@ use crate::unpoisoned::Locked as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// What a run knows of its thread before it has one.
+/// The place of a run on the blocking threads, and how long it waits for a thread.
 #[derive(Default)]
 pub(crate) struct Thread(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Taken by the engine, so that the run's time does not begin before.
+    /// Taken by the engine before the run begins, so that waiting for it is not the run's time.
     place: Option<OwnedSemaphorePermit>,
-    /// Since when it is in the runtime's queue for a thread.
+    /// Since when the run is in the runtime's queue for a thread.
     queued: Option<Instant>,
-    /// How long it was there.
+    /// How long the run was in that queue.
     waited: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Thread {
         self.state().place = Some(place);
     }
 
-    /// The place, unless the run went there with it.
+    /// Takes the place, if the run did not take it to its thread.
     pub(crate) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
         self.state().place.take()
     }
@@ -46,7 +46,7 @@ impl Thread {
         }
     }
 
-    /// Time in which the runtime had no thread for it.
+    /// How long the runtime had no thread for the run.
     pub(crate) fn waited(&self) -> Duration {
         let state = self.state();
         state.waited + state.queued.map_or(Duration::ZERO, |since| since.elapsed())

@@ -2,12 +2,12 @@
 //!
 //! | it is | who has it then |
 //! |---|---|
-//! | asked for | nobody: the `Loan` of the delivery knows its `Home`, where it is `Place::Nowhere` |
-//! | beginning | a task of its own; `Beginning` is how long the handler waits for it |
-//! | lent | the handler, as `Tx`; at home it is `Place::Lent` |
-//! | home | `Home`, as `Place::Here`, once the `Tx` is dropped |
-//! | settled | `Lends::settle`, which the engine calls by `Lent`; `Ended` tells how |
-//! | or rolled back | `Lends::roll_back`, in the same way, or from the task of one that came too late |
+//! | asked for | nobody: the `Loan` of the delivery has its `Home`, which says `Place::Nowhere` |
+//! | beginning | a task of its own; `Beginning` measures how long the handler waits |
+//! | lent | the handler, as `Tx`; its `Home` says `Place::Lent` |
+//! | home | its `Home`, as `Place::Here`, once the `Tx` is dropped |
+//! | settled | `Lends::settle`, which the engine calls through `Lent`; `Ended` says how it ended |
+//! | or rolled back | `Lends::roll_back`, in the same way, or from its task if it came too late |
 
 use std::fmt;
 use std::future::ready;
@@ -40,22 +40,22 @@ pub struct Tx<DB: Database> {
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
     context: Context,
-    /// Queue and name of each timer that it settles.
+    /// Queue and name of each timer that the transaction settles.
     timers: Vec<(String, String)>,
-    /// Of a rehearsal: what is published.
+    /// What is published in it, for a rehearsal.
     rehearsed: Option<Arc<Mutex<Vec<Prepared>>>>,
 }
 
-/// Where the transaction goes when the handler is done with it.
+/// Where the transaction goes once the handler is done with it.
 struct Home<DB: Database> {
     place: Mutex<Place<DB>>,
-    /// Where it began. A handler may let go of it on a thread of its own, and outside of a
-    /// runtime sqlx panics when a connection comes back.
+    /// The runtime on which the transaction began. A handler may drop it on a thread of its own,
+    /// and sqlx panics if a connection comes back outside of a runtime.
     runtime: Handle,
 }
 
 enum Place<DB: Database> {
-    /// It did not begin, or is ended.
+    /// It has not begun, or it has ended.
     Nowhere,
     /// The handler has it.
     Lent,
@@ -80,14 +80,14 @@ impl<DB: Database> Drop for Tx<DB> {
         let _inside = self.home.runtime.enter();
         let Some(open) = self.open.take() else { return };
         let mut place = self.home.place.locked();
-        // From a handler that has returned and kept it nobody takes it any more.
+        // If the handler has returned and kept it, nobody takes it any more.
         if let Place::Lent = *place {
             *place = Place::Here(open);
         }
     }
 }
 
-/// Invariant: the transaction is there until the drop.
+/// Invariant: the transaction is there until the `Tx` is dropped.
 const HERE: &str = "a transaction is lent until it is dropped";
 
 impl<DB: Database> Deref for Tx<DB> {
@@ -104,7 +104,7 @@ impl<DB: Database> DerefMut for Tx<DB> {
     }
 }
 
-/// Publishing in a lent transaction, as in one of the caller's.
+/// Publishing in a lent transaction, as in a transaction of the caller's.
 macro_rules! publishes {
     ($database:ty) => {
         impl sealed::Transaction for Tx<$database> {
@@ -151,7 +151,7 @@ publishes!(sqlx::Postgres);
 publishes!(sqlx::Sqlite);
 
 impl<DB: Database> Tx<DB> {
-    /// Keeps what is published, if nothing of it will last, or not in these tables.
+    /// Keeps the messages if they will not last, or will not stay in these tables.
     fn keep(&mut self, messages: &[Prepared]) {
         if let Some(kept) = &self.rehearsed {
             kept.locked().extend_from_slice(messages);
@@ -162,7 +162,7 @@ impl<DB: Database> Tx<DB> {
         }
     }
 
-    /// Whether a timer was cancelled that does not lie in these tables.
+    /// Cancels a timer that is not in these tables. Returns whether there was one.
     fn cancel_elsewhere(&mut self, queue: &str, timer_id: &str) -> bool {
         #[cfg(all(feature = "sqlite", feature = "testing"))]
         if let Some(elsewhere) = &mut self.open.as_mut().expect(HERE).elsewhere {
@@ -206,8 +206,8 @@ impl<DB: Lends> FromContext for Tx<DB> {
             return Err(refused(&format!("the app runs on {}", lender.database())));
         }
         let beginning = delivery.loan().begin();
-        // On a task of its own: sqlx leaves the session inside the transaction
-        // when a begin is cancelled.
+        // On a task of its own: if a begin is cancelled, sqlx leaves the session inside the
+        // transaction.
         let (hand, handed) = oneshot::channel();
         let publisher = delivery.common.publisher.clone();
         tokio::spawn(async move {
@@ -216,7 +216,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
                 drop(timeout(DB::UNDO_LIMIT, DB::roll_back(open, &publisher, &[])).await);
             }
         });
-        // No message is to blame for what begins before its handler does.
+        // A message is not to blame for what fails before its handler begins.
         let open = handed.await.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
         drop(beginning);
         if delivery.has_expired() && delivery.loan().rehearsed.get().is_none() {
@@ -253,7 +253,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
     }
 }
 
-/// The next claim says so of it.
+/// The message has expired, which its next claim finds.
 const LATE: &str = "the time of the message was over before its transaction had begun";
 const KEPT: &str = "the handler returned and kept its `Tx`; it is to be dropped before";
 
@@ -303,7 +303,7 @@ impl<DB: Lends> Lent for Home<DB> {
     fn roll_back<'a>(&'a self, publisher: &'a Publisher, leases: &'a [Lease]) -> BoxFuture<'a, ()> {
         let Place::Here(open) = self.put(Place::Nowhere) else { return Box::pin(ready(())) };
         let run = timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, leases));
-        // A failure is one of the connection, which is then closed.
+        // If it fails, the connection has failed, and is closed.
         Box::pin(async move { drop(run.await) })
     }
 }
@@ -328,7 +328,7 @@ mod tests {
         (pool, file)
     }
 
-    /// Where nobody takes it any more, its connection goes back to the pool.
+    /// If nobody takes the transaction any more, its connection goes back to the pool.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_thread_without_a_runtime_may_let_go_of_one_that_its_handler_kept() {
         let (pool, file) = tables().await;
@@ -352,12 +352,12 @@ mod tests {
         let thread = kept.recv().await.unwrap();
         spawn_blocking(|| thread.join()).await.unwrap().expect("no panic");
         running.stop().await.unwrap();
-        // It would wait for a connection that is lost.
+        // It would wait for ever if a connection were lost.
         pool.close().await;
         std::fs::remove_file(file).unwrap();
     }
 
-    /// As where the run ended with its runtime, and no other thread has the transaction.
+    /// As if the run had ended with its runtime, and no other thread had the transaction.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn nor_does_the_last_that_knows_of_one_need_a_runtime() {
         let (pool, file) = tables().await;

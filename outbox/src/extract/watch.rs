@@ -7,7 +7,8 @@ use crate::unpoisoned::Locked as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Most handlers end before anybody asks: tokens are made on demand.
+/// The deadline of a lease, and its loss. Tokens are made on demand: most handlers end before
+/// anybody asks for one.
 pub(crate) struct Watch {
     /// Moved on by the lease task.
     deadline: Mutex<Instant>,
@@ -16,7 +17,7 @@ pub(crate) struct Watch {
 }
 
 struct Tokens {
-    /// Of the engine alone: whoever has the other one may cancel it.
+    /// For the engine alone. Whoever has the other token may cancel it.
     lost: CancellationToken,
     cancelled: CancellationToken,
 }
@@ -55,7 +56,7 @@ impl Watch {
         self.tokens().lost.cancelled().await;
     }
 
-    /// Cancelled when the lease is lost, or the run is over before its end.
+    /// The token that is cancelled when the lease is lost, or the run is over before its end.
     pub(crate) fn cancelled(&self) -> &CancellationToken {
         &self.tokens().cancelled
     }
@@ -65,7 +66,7 @@ impl Watch {
             let lost = CancellationToken::new();
             Tokens { cancelled: lost.child_token(), lost }
         });
-        // It may have been lost before they were there.
+        // The lease may have been lost before the tokens were there.
         if self.is_lost() {
             tokens.lost.cancel();
         }

@@ -1,26 +1,26 @@
-//! What became of a message inside layers, where these and the handler may differ.
+//! What became of a message inside layers. The layers and the handler may answer differently.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::subscriber::HandlerResult;
 
-/// How far the handler has come with a message that it has through layers.
+/// How far the handler has come with a message that came through layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stage {
-    /// It never had it, or there are no layers.
+    /// The handler never got it, or there are no layers.
     Outside,
-    /// It has begun and has not ended, or was dropped.
+    /// The handler has begun, and has not ended or was dropped.
     Begun,
     Acked,
-    /// It has ended without an ack.
+    /// The handler has ended without an ack.
     Failed,
-    /// A layer had another word on it, or gave it up meanwhile.
+    /// A layer answered otherwise than the handler, or gave it up meanwhile.
     Overruled,
 }
 
-/// Of one delivery.
+/// What the handler and the layers have made of one delivery.
 pub(crate) struct Work {
     stage: AtomicU8,
     answer: OnceLock<Box<HandlerResult>>,
@@ -43,14 +43,14 @@ impl Work {
             .unwrap_or(Stage::Outside)
     }
 
-    /// Its layers come to no end any more.
+    /// Its layers will not end any more.
     pub(crate) fn give_up(&self) {
         if self.stage() == Stage::Acked {
             self.enter(Stage::Overruled);
         }
     }
 
-    /// What its layers have made of it in a batch, whatever becomes of the others.
+    /// Keeps the answer of its layers in a batch, whatever becomes of the other messages.
     pub(crate) fn answered(&self, result: HandlerResult) {
         let _ = self.answer.set(Box::new(result));
     }

@@ -1,4 +1,4 @@
-//! One start of an app, from there to its end.
+//! One start of an app, up to its end.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -16,16 +16,16 @@ use crate::engine::Vital;
 use crate::error::StoreError;
 use crate::unpoisoned::Locked as _;
 
-/// How often the tables are compared with what the app needs, if somebody asks.
+/// How often at most the tables are compared with what the app needs, if somebody asks.
 const SCHEMA_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Life {
     phase: AtomicU8,
     /// Gone with the engine.
     vital: Weak<dyn Vital>,
-    /// What asks the database runs on the runtime of the engine, whoever wants to know: a
-    /// connection that is opened for it is the engine's from then on, and lives no longer than
-    /// the runtime that opened it. That of a probe may end with its answer.
+    /// The runtime of the engine, on which the database is asked, whoever wants to know. A
+    /// connection that is opened for the question belongs to the engine from then on, and lives
+    /// no longer than the runtime that opened it. The runtime of a probe may end with its answer.
     runtime: Handle,
     schema: Mutex<Schema>,
     /// True while somebody looks at the tables.
@@ -36,7 +36,7 @@ pub(crate) struct Life {
 struct Schema {
     at: Option<Instant>,
     wrong: Vec<String>,
-    /// The last look, if it could not tell.
+    /// Why the last look failed, if it did.
     failed: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Schema {
 }
 
 impl Life {
-    /// Of an engine that has started on this runtime, on tables that were found to be right.
+    /// The life of an engine that has started on this runtime, on tables that were found right.
     pub(crate) fn begin(vital: Weak<dyn Vital>) -> Arc<Self> {
         let schema = Schema { at: Some(Instant::now()), wrong: Vec::new(), failed: None };
         let phase = AtomicU8::new(Phase::Running as u8);
@@ -72,19 +72,19 @@ impl Life {
         }
     }
 
-    /// What the engine says of itself; `None` when it is gone.
+    /// What the engine says about itself. `None` once it is gone.
     pub(crate) fn vital(&self) -> Option<Arc<dyn Vital>> {
         self.vital.upgrade()
     }
 
     pub(super) fn glance(&self) -> Report {
         let Some(vital) = self.vital() else {
-            // Dropped without a stop.
+            // The app was dropped without a stop.
             return Report::of(Phase::Stopped);
         };
         let (pulse, pool) = (vital.pulse(), vital.connections());
         let loops = vital.loops().into_iter();
-        // After the loops, which a stop ends.
+        // Read after the loops, because a stop ends them.
         let phase = self.phase();
         let mut report = Report {
             listener_up: Some(pulse.listener_up),
@@ -110,7 +110,7 @@ impl Life {
         self.schema.locked()
     }
 
-    /// What speaks against being ready, by the database, as far as it tells until then.
+    /// Asks the database for reasons against being ready. `None` if it gave no answer by `end`.
     pub(super) async fn ask(self: &Arc<Self>, end: Instant) -> Option<Vec<String>> {
         let Some(vital) = self.vital() else { return Some(Vec::new()) };
         if let Err(silent) = self.sign_of_life(&vital, end).await? {
@@ -120,15 +120,15 @@ impl Life {
         if self.lock().is_due() {
             self.look(vital);
         }
-        // It may take longer: then by what was found before.
+        // If the look takes longer, what was found before counts.
         let _ = timeout_at(end, looked.wait_for(|looking| !looking)).await;
         let schema = self.lock();
         let failed = schema.failed.clone().into_iter();
         Some(failed.chain(schema.wrong.clone()).collect())
     }
 
-    /// Asks the database for a sign of life; `None` if it gave none until then. Dropped, it ends
-    /// soon.
+    /// Asks the database for a sign of life. `None` if it gave none by `end`. If this is dropped,
+    /// the question ends soon.
     pub(crate) async fn sign_of_life(
         &self,
         vital: &Arc<dyn Vital>,
@@ -150,7 +150,7 @@ impl Life {
         }
     }
 
-    /// Looks at the tables, for all who ask meanwhile.
+    /// Looks at the tables, once for all who ask meanwhile.
     fn look(self: &Arc<Self>, vital: Arc<dyn Vital>) {
         if self.looked.send_replace(true) {
             return;
@@ -175,7 +175,7 @@ impl Life {
         self.lock().at = None;
     }
 
-    /// Ends a loop as a panic in it would, for tests of what is told of it.
+    /// Ends a loop as a panic in it would, for tests.
     #[cfg(feature = "testing")]
     pub(crate) fn end_loop(&self, name: &str) {
         if let Some(vital) = self.vital() {
@@ -184,7 +184,7 @@ impl Life {
     }
 }
 
-/// A look at the tables, whatever ends it: the runtime may be gone before.
+/// A look at the tables. Its drop notes the end of it, even if the runtime ends first.
 struct Looking(Arc<Life>);
 
 impl Drop for Looking {
@@ -206,7 +206,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Tells on which threads it was asked, and lets each look at the tables wait for a permit.
+    /// Notes on which threads it is asked, and lets each look at the tables wait for a permit.
     struct Told {
         on: Mutex<Vec<String>>,
         permits: Semaphore,
@@ -285,7 +285,7 @@ mod tests {
         (start, told, life)
     }
 
-    /// As a server of probes asks that is no async one: with a runtime for each.
+    /// Asks as a blocking server of probes does: with a runtime for each probe.
     fn probe(life: &Arc<Life>, limit: Duration) -> Option<Vec<String>> {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(life.ask(Instant::now() + limit))

@@ -23,8 +23,8 @@ use crate::unpoisoned::Locked as _;
 /// How long a check may take.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The health of an app, given by [`App::health`](crate::App::health) before it starts, or
-/// by [`RunningApp::health`](crate::RunningApp::health). Clones look at the same app.
+/// The health of an app. [`App::health`](crate::App::health) gives it before the start, and
+/// [`RunningApp::health`](crate::RunningApp::health) afterwards. Clones look at the same app.
 ///
 /// # Examples
 /// ```
@@ -73,13 +73,13 @@ impl Health {
         health
     }
 
-    /// From now on it tells of this start.
+    /// Reports on this start from now on.
     pub(crate) fn begins(&self, life: &Arc<Life>) {
         self.tells_of(Last::Life(Arc::clone(life)));
     }
 
-    /// Or of one that has failed. Whether somebody tries again is not known of
-    /// [`App::start`](crate::App::start); the others have returned.
+    /// Reports on a start that has failed. After a failed [`App::start`](crate::App::start)
+    /// somebody may try again. After a failed `run` or `run_until` nobody does: it has returned.
     pub(crate) fn failed(&self, why: &Error, tries_again: bool) {
         let mut report = Report::before_start();
         report.live = tries_again;
@@ -99,29 +99,35 @@ impl Health {
         }
     }
 
-    /// How long [`check`](Self::check) may take; 2 s by default. Give probes a little more.
+    /// Sets how long [`check`](Self::check) may take; 2 s by default. Give probes a little more
+    /// time.
     #[must_use]
     pub fn limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// What can be told without asking the database. Whether the app is ready cannot, so
-    /// it is not said to be.
+    /// Reports what is known without asking the database. Only the database can tell whether the
+    /// app is ready, so this report never says that it is.
     #[must_use]
     pub fn glance(&self) -> Report {
         self.life().map_or_else(|report| *report, |life| life.glance())
     }
 
-    /// Looks at everything: asks every loop whether it lives and the database for a sign
-    /// of life, and compares the tables with what the app needs once a minute. Answers
-    /// within the [limit](Self::limit), whatever the database does: where a look at the
-    /// tables takes longer, by what the last one found.
+    /// Checks everything:
+    /// - It asks every loop whether it lives.
+    /// - It asks the database for a sign of life.
+    /// - It compares the tables with what the app needs, unless that succeeded within the last
+    ///   minute.
     ///
-    /// It may be called on any runtime of tokio's: the database is asked on that of the app's start.
+    /// The answer comes within the [limit](Self::limit), whatever the database does. If a look at
+    /// the tables takes longer, the result of the last look counts.
+    ///
+    /// It may be called on any tokio runtime. The database is asked on the runtime on which the app
+    /// was started.
     ///
     /// # Cancel safety
-    /// A dropped call has changed nothing: it gives up what it asked the database, and a look at
-    /// the tables that it began goes on.
+    /// A dropped call has changed nothing. It gives up its question to the database. A look at the
+    /// tables that it has begun goes on.
     pub async fn check(&self) -> Report {
         let life = match self.life() {
             Ok(life) => life,

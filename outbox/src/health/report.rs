@@ -4,36 +4,36 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// What a check found. As JSON, times are seconds.
+/// What a check found. In JSON, times are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// Where the app is in its life.
     pub phase: Phase,
-    /// False when a loop of a running app has ended, or [`App::run`](crate::App::run) or
-    /// [`App::run_until`](crate::App::run_until) has failed to start: only a new start helps.
+    /// False if a loop of a running app has ended, or if [`App::run`](crate::App::run) or
+    /// [`App::run_until`](crate::App::run_until) has failed to start. Only a new start helps then.
     pub live: bool,
-    /// True when the app works: it runs, every loop lives, the database answers, claims
-    /// succeed, and the tables are as they have to be.
+    /// True if the app works: it runs, every loop lives, the database answers, claims succeed, and
+    /// the tables are as they have to be.
     pub ready: bool,
-    /// What speaks against it.
+    /// Why the app is not ready.
     pub reasons: Vec<String>,
-    /// Whether wakes arrive. If not, polling finds the messages, so this alone does not
-    /// make the app unready. `None` unless it runs.
+    /// Whether wakes arrive. If not, polling finds the messages, so this alone does not make the
+    /// app unready. `None` before the app starts and once its engine is gone.
     pub listener_up: Option<bool>,
-    /// Since the last claim that succeeded; it may be long ago while every handler is busy.
+    /// The time since the last claim that succeeded. It may be long while every handler is busy.
     #[serde(rename = "last_claim_age_seconds", serialize_with = "seconds")]
     pub last_claim_age: Option<Duration>,
-    /// The last claim of a subscriber was refused; the reasons name it.
+    /// True if the last claim of some subscriber failed. The reasons name the subscriber.
     pub claims_fail: bool,
-    /// Whose.
+    /// The subscribers whose last claim failed.
     #[serde(skip)]
     pub(super) refused: Vec<&'static str>,
-    /// The engine's own connections, apart from the one that listens.
+    /// The engine's own connections, without the one that listens.
     pub pool: Option<Pool>,
-    /// What is wrong with the tables, as far as the app cannot work on them.
+    /// What is wrong with the tables, as far as it keeps the app from working on them.
     pub schema: Vec<String>,
-    /// Every loop.
+    /// Every loop of the engine.
     pub loops: Vec<Loop>,
 }
 
@@ -42,13 +42,13 @@ pub struct Report {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Phase {
-    /// It has not started yet.
+    /// The app has not started yet.
     Starting,
-    /// It claims and handles messages.
+    /// The app claims and handles messages.
     Running,
-    /// It claims no more, and finishes what runs.
+    /// The app claims nothing more, and finishes what runs.
     Stopping,
-    /// It has stopped.
+    /// The app has stopped.
     Stopped,
 }
 
@@ -56,11 +56,11 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Pool {
-    /// Those that are open.
+    /// How many are open.
     pub open: usize,
-    /// Those of them that are not in use.
+    /// How many of the open ones are idle.
     pub idle: usize,
-    /// As many as there may be.
+    /// How many there may be.
     pub most: usize,
 }
 
@@ -68,11 +68,11 @@ pub struct Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Loop {
-    /// `claims`, `workers`, `settlers`, `leases`, `wakes`, `watchdog` or `samples`.
+    /// The name: `claims`, `workers`, `settlers`, `leases`, `wakes`, `watchdog` or `samples`.
     pub name: &'static str,
-    /// Its tasks.
+    /// How many tasks the loop has.
     pub tasks: usize,
-    /// Those of them that live.
+    /// How many of its tasks are alive.
     pub alive: usize,
 }
 
@@ -99,7 +99,7 @@ impl Report {
         Self::of(Phase::Starting)
     }
 
-    /// By what is known without the database.
+    /// Judges by what is known without the database.
     pub(super) fn judge(&mut self) {
         self.reasons.clear();
         let phase = match self.phase {
@@ -109,7 +109,7 @@ impl Report {
             Phase::Stopped => Some("the app has stopped"),
         };
         self.reasons.extend(phase.map(str::to_owned));
-        // While it stops they end one after the other.
+        // While the app stops, its loops end one after the other.
         if self.phase == Phase::Running {
             let ended = self.loops.iter().filter(|one| one.alive < one.tasks);
             let ended = ended.map(|one| format!("the loop `{}` has ended; see the log", one.name));
@@ -122,7 +122,7 @@ impl Report {
         }
     }
 
-    /// What the database said against being ready.
+    /// Adds what the database said against being ready.
     pub(super) fn answered(&mut self, reasons: Vec<String>) {
         self.reasons.extend(reasons);
         self.ready = self.phase == Phase::Running && self.reasons.is_empty();

@@ -7,16 +7,16 @@ use axum::routing::get;
 
 use super::{Health, Report};
 
-/// Two routes for probes, to be served alone or merged into a router of your own (feature
-/// `health`). Both answer with the [`Report`] as JSON.
+/// Two routes for probes (feature `health`). Serve them alone, or merge them into a router of
+/// your own. Both answer with the [`Report`] as JSON.
 ///
 /// | route | 200 | 503 |
 /// |---|---|---|
-/// | `/live` | every loop lives, or the app does not run yet or any more | a loop has ended, or `run` or `run_until` has failed to start: start the process anew |
-/// | `/ready` | the app works | it does not; `reasons` says why |
+/// | `/live` | every loop lives, or the app has not started yet or is stopping or stopped | a loop has ended, or `run` or `run_until` has failed to start: restart the process |
+/// | `/ready` | the app works | the app does not work: `reasons` says why |
 ///
-/// `/live` does not ask the database, whose failure no new start would mend. `/ready`
-/// answers within the [limit](Health::limit) of the check: 2 s, so give the probe 3.
+/// `/live` does not ask the database: a restart would not mend its failure. `/ready` answers
+/// within the [limit](Health::limit) of the check, which is 2 s by default. Give the probe 3 s.
 ///
 /// # Examples
 /// ```no_run
@@ -49,7 +49,7 @@ pub fn router<S: Clone + Send + Sync + 'static>(health: Health) -> Router<S> {
 
 fn answer(good: bool, report: &Report) -> impl IntoResponse + use<> {
     let status = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    // A struct of texts and numbers: it always serialises.
+    // A struct of texts and numbers always serialises.
     let body = serde_json::to_string(report).unwrap_or_default();
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, body)

@@ -22,8 +22,8 @@ pub(crate) fn encode<T: Serialize + ?Sized>(body: &T) -> Result<Vec<u8>, serde_j
 /// Reads a value: `text/…` as a string, MessagePack and CBOR with their features,
 /// everything else as JSON.
 ///
-/// JSON keeps serde_json's depth limit of 128, so nesting cannot overflow the
-/// stack.
+/// JSON is read with serde_json's depth limit of 128, so nesting cannot overflow
+/// the stack.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(
     payload: &'a [u8],
     content_type: Option<&str>,
@@ -45,7 +45,7 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
             #[cfg(not(feature = "cbor"))]
             Err(DecodeError::Feature { encoding: "CBOR", feature: "cbor" })
         }
-        // So Python writes `None`.
+        // Python writes `None` like this.
         Kind::Other if payload.is_empty() && content_type.is_none() => json(b"null"),
         Kind::Json | Kind::Other => json(payload),
     }
@@ -63,7 +63,7 @@ enum Kind {
 
 impl Kind {
     fn of(content_type: &str) -> Self {
-        // Most are, and need no copy.
+        // Most are exactly this, and need no copy.
         if content_type == JSON {
             return Self::Json;
         }
@@ -88,15 +88,15 @@ fn bare(content_type: &str) -> &str {
 /// Whether a payload that was written as one content type is read the same by the other.
 pub(crate) fn are_read_alike(written: &str, named: &str) -> bool {
     match (Kind::of(written), Kind::of(named)) {
-        // What names a codec of somebody's own may be JSON, and nobody knows.
+        // A type that is not known here may belong to a codec of the user's that reads JSON.
         (Kind::Json, Kind::Json | Kind::Other) if written == JSON => true,
         (Kind::Json | Kind::Other, _) => bare(written).eq_ignore_ascii_case(bare(named)),
         (written, named) => written == named,
     }
 }
 
-/// A text for whatever a JSON string is for: serde's own one is not for a newtype or an
-/// `Option`.
+/// Reads a text into every type that a JSON string can be read into. serde's own deserializer
+/// of texts cannot read a newtype or an `Option`.
 struct Text<'a>(&'a str);
 
 impl<'de> Deserializer<'de> for Text<'de> {
@@ -135,7 +135,7 @@ impl<'de> Deserializer<'de> for Text<'de> {
 
 /// Reads JSON.
 pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, DecodeError> {
-    // Knowing the place of an error costs as much as reading; there is mostly none.
+    // Tracking the place of an error doubles the cost, and mostly there is no error.
     if let Ok(value) = serde_json::from_slice(payload) {
         return Ok(value);
     }
@@ -148,8 +148,8 @@ pub(crate) fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Decod
     Ok(value)
 }
 
-/// Reads a value of the encoding `C`, unless the content type names another one that needs
-/// no `C`: a queue that changes its encoding holds messages of both.
+/// Reads a value in the encoding `C`, unless the content type names another encoding that needs
+/// no `C`. A queue that changes its encoding holds messages in both.
 pub(crate) fn encoded<C: Codec, T: DeserializeOwned>(
     payload: &[u8],
     content_type: Option<&str>,
@@ -161,42 +161,42 @@ pub(crate) fn encoded<C: Codec, T: DeserializeOwned>(
     {
         return decode(payload, content_type);
     }
-    // Any other text may quote the payload.
+    // The text of any other error may quote the payload.
     let hidden = |_| DecodeError::Binary { encoding: C::CONTENT_TYPE, path: String::new() };
     C::decode(payload).map_err(|error| error.downcast().map_or_else(hidden, |error| *error))
 }
 
-/// A payload that the handler's type cannot hold. The text names the place in
-/// the payload, never its content.
+/// A payload that cannot be read as the handler's type. The text names the place
+/// in the payload, never its content.
 ///
-/// `Debug` prints what `Display` does and there is no source: serde's own errors
-/// quote the payload, and both are kept in dead letters.
+/// `Debug` prints the same text as `Display`, and there is no source. Dead letters
+/// keep both, and serde's own errors quote the payload.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Not the JSON that the type expects.
+    /// The payload is not the JSON that the type expects.
     #[error("the payload is not the expected JSON: {}{path}", describe(.error))]
     Json {
-        /// The field, as ` in items[3].price`; empty for the payload as a whole.
+        /// The field, as ` in items[3].price`. Empty for the payload as a whole.
         path: String,
         /// Why.
         error: serde_json::Error,
     },
-    /// Not the binary encoding that the content type names, or not what the type
-    /// expects in it.
+    /// The payload is not the binary encoding that the content type names, or not
+    /// what the type expects in that encoding.
     #[error("the payload is not the expected {encoding}{path}")]
     Binary {
         /// The encoding.
         encoding: &'static str,
-        /// The field, as ` in items[3].price`; empty if it is not known or there is none.
+        /// The field, as ` in items[3].price`. Empty if it is not known or there is none.
         path: String,
     },
-    /// An encoding that this program was built without.
+    /// The payload has an encoding that this program was built without.
     #[error("the payload is {encoding}; build with the feature `{feature}` of `outbox`")]
     Feature {
         /// The encoding.
         encoding: &'static str,
-        /// What reads it.
+        /// The feature that reads it.
         feature: &'static str,
     },
     /// A text payload that is not UTF-8.
@@ -222,8 +222,8 @@ impl fmt::Debug for DecodeError {
     }
 }
 
-/// The field that was being read. Keys of a map are the payload's content, but
-/// without them nobody finds the place; they are cut short.
+/// The field that was being read. Keys of a map are content of the payload, but
+/// without them nobody finds the place. They are cut short.
 pub(super) fn path(path: &serde_path_to_error::Path) -> String {
     const MAX_CHARS: usize = 100;
     let text = path.to_string();
@@ -236,9 +236,10 @@ pub(super) fn path(path: &serde_path_to_error::Path) -> String {
     }
 }
 
-/// serde_json quotes values of the payload ("invalid type: string \"4111…\""),
-/// and payloads stay out of logs and dead letters: only the class and the place
-/// are kept, and for a missing field, which the place does not have, its name.
+/// Describes an error by its class and its place. A missing field, which the place
+/// does not have, is named too. serde_json's own text is not kept: it quotes values
+/// of the payload ("invalid type: string \"4111…\""), and those stay out of logs and
+/// dead letters.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let says = |start| text.starts_with(start);

@@ -1,4 +1,4 @@
-//! Encodings of payloads other than JSON, and of the user's own.
+//! Encodings of payloads other than JSON, and the user's own.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ use crate::error::BoxError;
 
 /// An encoding of payloads.
 ///
-/// [`Outgoing::encoded`](crate::Outgoing::encoded) publishes with it. JSON and,
-/// with the features `msgpack` and `cbor`, [`MessagePack`] and [`Cbor`] are
-/// recognised by their content type; for another one the handler takes
-/// [`Encoded<C, T>`](Encoded), which still reads those by theirs.
+/// [`Outgoing::encoded`](crate::Outgoing::encoded) publishes with it. Handlers
+/// recognise JSON, and with the features `msgpack` and `cbor` also [`MessagePack`]
+/// and [`Cbor`], by the content type. For another encoding the handler takes
+/// [`Encoded<C, T>`](Encoded), which still reads those three by their content types.
 ///
 /// # Examples
 /// ```
@@ -47,24 +47,24 @@ use crate::error::BoxError;
 /// let message = Outgoing::encoded::<Mirrored>("orders", &70);
 /// ```
 pub trait Codec: 'static {
-    /// The header `content-type` of what it writes.
+    /// The header `content-type` of the payloads that it writes.
     const CONTENT_TYPE: &'static str;
 
     /// Writes a value.
     ///
     /// # Errors
-    /// When the value has no such form.
+    /// When the encoding cannot hold the value.
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, BoxError>;
 
-    /// Reads a value, from any bytes without overflowing the stack.
+    /// Reads a value. No bytes may make it overflow the stack.
     ///
     /// # Errors
-    /// When the bytes are not what `T` expects. The text is not kept, as it may
-    /// quote the payload, but that of a [`DecodeError`](crate::DecodeError) is.
+    /// When the bytes are not what `T` expects. Only the text of a
+    /// [`DecodeError`](crate::DecodeError) is kept: any other may quote the payload.
     fn decode<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, BoxError>;
 }
 
-/// MessagePack, with the names of fields.
+/// MessagePack. It writes structs with the names of their fields.
 #[cfg(feature = "msgpack")]
 #[derive(Debug, Clone, Copy)]
 pub struct MessagePack;
@@ -82,7 +82,7 @@ impl Codec for MessagePack {
     }
 }
 
-/// Reads MessagePack, lending from the payload; nested 128 deep at most.
+/// Reads MessagePack that is nested 128 deep at most. Values may borrow from the payload.
 #[cfg(feature = "msgpack")]
 pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, DecodeError> {
     let unexpected = |path| DecodeError::Binary { encoding: "MessagePack", path };
@@ -93,19 +93,19 @@ pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<
     };
     let mut first = reader();
     let Ok(value) = T::deserialize(&mut first) else {
-        // As with JSON, the place is looked for only when there is an error.
+        // As with JSON, only an error makes it look for the place.
         let again = serde_path_to_error::deserialize::<_, T>(&mut reader());
         return Err(unexpected(again.err().map(|error| path(error.path())).unwrap_or_default()));
     };
     match serde::de::IgnoredAny::deserialize(&mut first) {
-        // Nothing to begin another value with.
+        // The payload ends here.
         Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
         // More follows the value.
         _ => Err(unexpected(String::new())),
     }
 }
 
-/// CBOR, of half a million values at most in one message.
+/// CBOR. One message has half a million values at most.
 #[cfg(feature = "cbor")]
 #[derive(Debug, Clone, Copy)]
 pub struct Cbor;
@@ -125,10 +125,10 @@ impl Codec for Cbor {
     }
 }
 
-/// Reads CBOR, nested 128 deep at most. It lends nothing: texts may be in pieces.
+/// Reads CBOR that is nested 128 deep at most. Values borrow nothing: texts may be in pieces.
 ///
-/// By way of ciborium's `Value`, of which a byte can make 32: so a payload of very many
-/// values is refused.
+/// It goes through ciborium's `Value`, which can take 32 bytes for one of the payload. So a
+/// payload of very many values is refused.
 #[cfg(feature = "cbor")]
 pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, DecodeError> {
     let unexpected = |path| DecodeError::Binary { encoding: "CBOR", path };
@@ -136,7 +136,7 @@ pub(super) fn read_cbor<'a, T: Deserialize<'a>>(payload: &[u8]) -> Result<T, Dec
     if let Ok(read) = value.deserialized() {
         return Ok(read);
     }
-    // Few producers need this, and few payloads the place of their error.
+    // Few producers need the lenient reader, and few payloads the place of their error.
     serde_path_to_error::deserialize(Lenient(&value))
         .map_err(|error| unexpected(path(error.path())))
 }
@@ -155,11 +155,11 @@ fn whole<T: serde::de::DeserializeOwned>(mut payload: &[u8]) -> Result<T, BoxErr
     if payload.is_empty() { Ok(value) } else { Err("more follows the value".into()) }
 }
 
-/// A payload of an encoding of the user's own, as the first parameter of a handler.
+/// A payload in an encoding of your own, as the first parameter of a handler.
 ///
-/// One whose content type names JSON (`+json`, too), MessagePack or CBOR, and not what `C`
-/// writes, is read as that: so a queue can change its encoding while it holds messages.
-/// Everything else is read with `C`.
+/// A payload is read with `C`, unless its content type is not the one of `C` and names JSON
+/// (`+json` too), MessagePack or CBOR: then it is read as that. So a queue can change its
+/// encoding while it holds messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoded<C, T> {
     value: T,

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess};
 
-/// As many as 16 MiB hold of those that a reader keeps.
+/// As many values as fit into 16 MiB where a reader keeps them.
 pub(super) const MOST: usize = 512 << 10;
 
-/// A value and those inside of it, [`MOST`] or fewer.
+/// Counts a value and the values inside it: [`MOST`] at most.
 pub(super) struct Values(usize);
 
 impl<'de> Deserialize<'de> for Values {
@@ -71,7 +71,7 @@ impl<'de> de::Visitor<'de> for Visitor {
         Ok(all)
     }
 
-    /// A tag and what it is of.
+    /// A tag and the value that it belongs to.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Values, A::Error> {
         let (_, inner) = tagged.variant::<de::IgnoredAny>()?;
         Values::ONE.and(&inner.newtype_variant()?)

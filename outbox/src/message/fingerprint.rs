@@ -1,19 +1,19 @@
-//! What failures have in common: one short text for all letters of one problem.
+//! Fingerprints of failures: one short text for all dead letters of one problem.
 //!
-//! FNV-1a with 64 bits, in hexadecimal, over the queue, the kind of the error and the
-//! first part of its message, each followed by the byte 0xff. Of the message only the
-//! words count: see [`words`]. Invariant: the same in every version and on every
-//! machine, since letters are grouped by what is stored.
+//! A fingerprint is FNV-1a with 64 bits, in hexadecimal. It covers the queue, the kind of
+//! the error and the first part of its message, each followed by the byte 0xff. Of the
+//! message only the words count: see [`words`]. Invariant: the result is the same in every
+//! version and on every machine, because letters are grouped by what is stored.
 
 use std::borrow::Cow;
 
-/// So much of the words counts: a message that was cut, was cut behind that.
+/// How much of the words counts. Messages are cut only behind that.
 const MOST: usize = 1024;
 /// Stands for a number or a value.
 const VALUE: char = '#';
 
-/// The fingerprint of a failure. Without a kind, as Python's letters are, the reason
-/// stands for it.
+/// The fingerprint of a failure. The reason stands in for the kind where there is none, as
+/// in letters that Python wrote.
 pub(crate) fn fingerprint(
     queue: &str,
     kind: Option<&str>,
@@ -37,7 +37,7 @@ pub(crate) fn fingerprint(
 
 const DIGITS: usize = 16;
 
-/// Its digits, of which many are made at a time.
+/// The digits. They are kept without an allocation, because many are made at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; DIGITS]);
 
@@ -47,12 +47,11 @@ impl Fingerprint {
     }
 }
 
-/// The message without what differs from row to row. Numbers, hexadecimal ones, uuids
-/// and long ids become `#`, and so do quoted values; several in a row become one.
-/// What `Debug` puts in quotes because it is the message itself stays, and so do names
-/// in backticks.
+/// The message without what differs from row to row. Numbers (hexadecimal ones too), uuids,
+/// long ids and quoted values become `#`, and several in a row become one. A text that
+/// `Debug` puts in quotes because it is the message itself stays. So do names in backticks.
 fn words(message: &str) -> String {
-    // The frames of a stack are other ones with each compiler, and there in some processes only.
+    // Stack frames differ with each compiler, and only some processes have them.
     let message = message.split("\n\nStack backtrace:").next().unwrap_or(message);
     let text = String::with_capacity(message.len().min(MOST));
     let mut words = Words { text, value: None };
@@ -62,7 +61,7 @@ fn words(message: &str) -> String {
 
 struct Words {
     text: String,
-    /// Behind the last value.
+    /// The place behind the last value.
     value: Option<usize>,
 }
 
@@ -130,8 +129,8 @@ impl Words {
         after
     }
 
-    /// A value, which makes one with the values before it if nothing but a separator is
-    /// between them, as in dates, addresses and lists.
+    /// Adds a value. It becomes one with the value before it if only separators are between
+    /// them, as in dates, addresses and lists.
     fn value(&mut self) {
         let separates = |c: char| matches!(c, '.' | ',' | ':' | '/' | '+' | '-' | '_' | ' ');
         if let Some(last) = self.value
@@ -151,8 +150,8 @@ impl Words {
     }
 }
 
-/// What stands in quotes here, and what comes behind them. An apostrophe inside a word
-/// opens none.
+/// The text in quotes that begins here, and what comes behind it. An apostrophe inside a word
+/// is no quote.
 fn quoted<'a>(before: &str, rest: &'a str) -> Option<(&'a str, &'a str)> {
     let open = rest.chars().next()?;
     let close = match open {
@@ -180,7 +179,7 @@ fn quoted<'a>(before: &str, rest: &'a str) -> Option<(&'a str, &'a str)> {
     None
 }
 
-/// Whether a quoted text is what went wrong, as `Debug` writes it, and no value in a
+/// Whether a quoted text is the message, as `Debug` writes it, and not a value in a
 /// sentence: `MailError("refused")`, `Failed { reason: "no such host" }`.
 fn is_message(before: &str, inside: &str) -> bool {
     let sentence = inside.trim().contains(char::is_whitespace);
@@ -192,7 +191,7 @@ fn is_message(before: &str, inside: &str) -> bool {
     }
 }
 
-/// As it was before `Debug` wrote it, nearly.
+/// The text nearly as it was before `Debug` wrote it.
 fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);

@@ -15,13 +15,13 @@ pub(crate) const CORRELATION_ID: &str = "correlation_id";
 
 /// Name of the header with the ids of the publishes that led to a message.
 pub(crate) const TRACKING_IDS: &str = "outbox-tracking-ids";
-/// Name of the header with the time in which a message has to be started.
+/// Name of the header with the time within which a message has to be started.
 pub(crate) const EXPIRES_IN: &str = "outbox-expires-in";
-/// Names of the headers of a publisher that are read as texts.
+/// Names of a publisher's headers that are read as texts.
 pub(crate) const TEXTS: [&str; 3] = [CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN];
 /// Names of the headers of a replayed message: the id of the row that was published,
-/// how often it was replayed, and the letter it comes from. Texts, as all that this
-/// crate writes; the statements of replays name them.
+/// how often the message was replayed, and the letter it comes from. Their values are texts,
+/// as all that this crate writes. The SQL of replays names these headers.
 pub(crate) const ORIGINAL_ID: &str = "outbox-original-id";
 pub(crate) const REPLAYS: &str = "outbox-replays";
 pub(crate) const LETTER: &str = "outbox-letter";
@@ -32,11 +32,11 @@ pub(crate) const TRACESTATE: &str = "tracestate";
 
 /// Headers of a message, and the extractor for them.
 ///
-/// In the table they are one JSON object, so a Python consumer reads what Rust
-/// wrote and the other way round. Values written by this crate are strings; a
-/// value of another JSON type, written elsewhere, is kept and can be read with
-/// [`Headers::value`]. One that no type here can hold, as the number `1e400`, is left out. PostgreSQL
-/// writes numbers in its own way: `1e16` is an integer when it comes back, and `-0.0` is `0.0`.
+/// In the table the headers are one JSON object, so Python consumers read what Rust
+/// wrote, and the other way round. This crate writes strings. Values of other JSON
+/// types are kept, and [`Headers::value`] reads them. A value that no type here can
+/// hold, such as the number `1e400`, is left out. PostgreSQL writes numbers in its own
+/// way: `1e16` comes back as an integer, and `-0.0` as `0.0`.
 ///
 /// `Debug` prints names only: values may be secrets.
 #[derive(Clone, Default, PartialEq)]
@@ -49,7 +49,7 @@ impl Headers {
         Self::default()
     }
 
-    /// The text of a header; `None` when it is missing or not a string.
+    /// The text of a header. `None` when the header is missing or not a string.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str)
@@ -94,7 +94,7 @@ impl Headers {
         self.get(CONTENT_TYPE)
     }
 
-    /// What ties the messages of one piece of work together.
+    /// The id that ties the messages of one piece of work together.
     #[must_use]
     pub fn correlation_id(&self) -> Option<&str> {
         self.get(CORRELATION_ID)
@@ -106,22 +106,22 @@ impl Headers {
         self.get(REPLAYS).and_then(|count| count.parse().ok()).unwrap_or(0)
     }
 
-    /// Of a message that was put back from the dead letters: the id of the row that was
+    /// If the message was put back from the dead letters: the id of the row that was
     /// published first.
     #[must_use]
     pub fn original_id(&self) -> Option<i64> {
         self.get(ORIGINAL_ID)?.parse().ok()
     }
 
-    /// Of a message that was put back from the dead letters: the id of the letter.
+    /// If the message was put back from the dead letters: the id of the letter.
     #[must_use]
     pub fn letter_id(&self) -> Option<i64> {
         self.get(LETTER)?.parse().ok()
     }
 
     /// Reads the stored text. SQL `NULL` and JSON `null` are no headers. A value that a
-    /// database holds and nobody here can (a number beyond all floats, a thousand
-    /// brackets) is left out alone.
+    /// database can hold and no type here can (a number beyond all floats, a thousand
+    /// brackets) is left out; the other headers stay.
     pub(crate) fn from_json(json: Option<&[u8]>) -> Result<Self, MalformedHeaders> {
         let Some(json) = json else { return Ok(Self::default()) };
         match serde_json::from_slice::<Value>(json) {
@@ -140,22 +140,22 @@ impl Headers {
     }
 }
 
-/// What is handed on to the messages that a handler publishes is no longer.
+/// The longest text that is handed on to the messages that a handler publishes.
 const MAX_INHERITED: usize = 8 << 10;
 
-/// Whether a message may hand on this text: with others it would not be stored, and its
-/// handler could not publish.
+/// Whether a message may hand on this text. A message with any other text would not be stored,
+/// so its handler could not publish.
 pub(crate) fn is_inherited(text: &str) -> bool {
     text.len() <= MAX_INHERITED && !text.contains('\0')
 }
 
-/// Nested deeper, a value would be written and never read: serde_json reads 128.
+/// A value that is nested deeper could be written and never read: serde_json reads 128.
 const MAX_DEPTH: u32 = 100;
-/// A PostgreSQL of a larger object would abort the caller's transaction.
+/// PostgreSQL could refuse a larger object, which would abort the caller's transaction.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The JSON text that is stored: a publisher's headers, then those that this crate adds,
-/// which most messages have alone.
+/// The JSON text that is stored: a publisher's headers, then those that this crate adds.
+/// Most messages have only the latter.
 pub(crate) struct Text {
     /// An object without its last brace.
     json: Vec<u8>,
@@ -167,11 +167,11 @@ impl Text {
     pub(crate) fn of(headers: &Headers) -> Self {
         let too_deep = headers.0.values().any(|value| is_deeper(value, MAX_DEPTH));
         if too_deep {
-            // Not looked at any further: writing it might need more stack than there is.
+            // Not written: that might need more stack than there is.
             return Self { json: vec![b'{'], holds_nul: false, too_deep };
         }
         let holds_nul = headers.iter().any(|(name, value)| name.contains('\0') || holds_nul(value));
-        // Enough for what is added to most.
+        // Enough for what is added to most messages.
         let mut json = Vec::with_capacity(192);
         // Names and values are JSON already: nothing in here fails.
         let _ = serde_json::to_writer(&mut json, &headers.0);
@@ -190,8 +190,8 @@ impl Text {
         let _ = serde_json::to_writer(&mut self.json, value);
     }
 
-    /// Refused if a database would do so: some name or text holds a NUL, or there is too
-    /// much of it.
+    /// Ends the object. Refuses what a database would refuse: a NUL in a name or text, or too
+    /// much of it all.
     pub(crate) fn end(mut self) -> Result<String, PublishError> {
         self.json.push(b'}');
         let bytes = self.json.len();

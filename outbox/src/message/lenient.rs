@@ -1,5 +1,5 @@
-//! Reads what others write as CBOR and ciborium refuses: any tag before any value, a string of
-//! bytes for a list of them, a list for such a string, a whole number for a float.
+//! Reads CBOR that other programs write and ciborium refuses: any tag before any value, a byte
+//! string for a list of bytes, a list for a byte string, a whole number for a float.
 
 use std::any::type_name;
 
@@ -12,7 +12,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-/// The enum as which types of ciborium's read a value with its tag.
+/// The name of the enum as which ciborium's types read a value with its tag.
 const TAG: &str = "@@TAG@@";
 
 #[derive(Clone, Copy)]
@@ -47,12 +47,12 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
             Value::Bytes(bytes) => visitor.visit_bytes(bytes),
             Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(list(items))),
             Value::Map(entries) => visitor.visit_map(MapDeserializer::new(map(entries))),
-            // Of all that takes anything, ciborium's own alone keeps tags. It is told by its name:
-            // a type that may borrow has no id.
+            // Of the types that take any value, only ciborium's own keeps tags. It is recognised by
+            // its name: a type that may borrow has no id.
             Value::Tag(..) if type_name::<V::Value>() == type_name::<Value>() => {
                 visitor.visit_enum(self.tagged())
             }
-            // Only a number of many bytes is one to ciborium.
+            // ciborium reads this as a number only if it is a bignum.
             Value::Tag(_, inner) => match (self.0.deserialized(), self.0.deserialized()) {
                 (Ok(number), _) => integer(number, visitor),
                 (_, Ok(number)) => visitor.visit_u128(number),
@@ -89,7 +89,7 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.untagged() {
-            // Fields in order, to serde.
+            // serde would read it as the fields in order.
             Value::Array(_) => Err(de::Error::custom("a list for a map")),
             _ => self.deserialize_any(visitor),
         }
@@ -127,7 +127,7 @@ impl<'de> Deserializer<'de> for Lenient<'_> {
         false
     }
 
-    /// A number would be the place of a field or of a variant, to serde.
+    /// serde would read a number as the place of a field or of a variant.
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.deserialize_str(visitor)
     }
@@ -202,8 +202,8 @@ impl<'de> VariantAccess<'de> for Tagged<'_> {
     }
 }
 
-/// One of a string of bytes. It is read as a byte alone, because in anything larger such a string
-/// would take many times its size.
+/// A byte of a byte string. It can be read only as a byte: as anything larger, the string would
+/// take many times its size.
 struct Byte(u8);
 
 impl<'de> Deserializer<'de> for Byte {

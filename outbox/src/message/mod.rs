@@ -1,4 +1,4 @@
-//! What travels: the row, its headers, its payload.
+//! The message: its row, its headers, its payload.
 
 pub(crate) mod codec;
 mod codecs;

@@ -14,20 +14,20 @@ use crate::subscriber::LONGEST;
 
 /// A message as it lies in the outbox table.
 ///
-/// Times are the database's. `Debug` prints sizes, never the payload or a
-/// header value.
+/// Times are by the database's clock. `Debug` prints sizes, never the payload or
+/// a header value.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
-    /// Identity in the outbox table; grows, with gaps.
+    /// Identity in the outbox table. Ids grow, with gaps.
     pub id: i64,
     /// The queue it was published to.
     pub queue: String,
-    /// The bytes as published; never re-encoded.
+    /// The bytes as published, never re-encoded.
     pub payload: Bytes,
     /// Failed runs of the handler so far.
     pub attempts_count: u64,
-    /// Claims so far, without those given back unstarted, snoozed or put off.
+    /// Claims so far, without claims that were given back unstarted, snoozed or put off.
     pub deliveries_count: u64,
     /// When it was published, or last moved as a timer.
     pub created_at: SystemTime,
@@ -39,15 +39,15 @@ pub struct Row {
     pub last_attempt_at: Option<SystemTime>,
     /// When the current lease was taken or last extended.
     pub acquired_at: Option<SystemTime>,
-    /// The lease token; `None` when nobody holds the row.
+    /// The lease token. `None` when nobody holds the row.
     pub acquired_token: Option<Uuid>,
-    /// Deduplication name among the live rows of the queue.
+    /// The timer name, which one live row of the queue has at most.
     pub timer_id: Option<String>,
     pub(crate) headers: Option<Stored>,
 }
 
 impl Row {
-    /// Published at this time, due at once, and claimed by nobody yet.
+    /// A row that was published at this time, is due at once, and was never claimed.
     pub(crate) fn fresh(id: i64, queue: String, payload: Bytes, at: SystemTime) -> Self {
         Self {
             id,
@@ -75,7 +75,7 @@ impl Row {
         Headers::from_json(self.headers.as_ref().map(Stored::as_bytes))
     }
 
-    /// All but its payload and its headers.
+    /// A copy without the payload and the headers.
     pub(crate) fn without_content(&self) -> Self {
         Self { payload: Bytes::new(), headers: None, ..self.clone() }
     }
@@ -84,13 +84,13 @@ impl Row {
         self.headers.as_ref().map_or(0, |stored| stored.as_bytes().len())
     }
 
-    /// What it takes up in memory, nearly.
+    /// Nearly what it takes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.payload.len() + self.header_bytes()
     }
 
-    /// For how long it has been due, so long after its claim. One that is due since 1970 or before,
-    /// which is what "always" may be, has not waited.
+    /// For how long it has been due, `since_claim` after its claim. A row that has been due since
+    /// 1970 or before, which may stand for "always", has not waited.
     pub(crate) fn waited(&self, since_claim: Duration) -> Duration {
         if self.next_attempt_at <= SystemTime::UNIX_EPOCH {
             return Duration::ZERO;
@@ -99,10 +99,10 @@ impl Row {
         claimed.unwrap_or_default() + since_claim
     }
 
-    /// True when it was to be started earlier than now, `since_claim` after its
-    /// claim. On a clock that stands still, too, its time is over when it has passed.
+    /// True when it had to be started before now, which is `since_claim` after its
+    /// claim. An age equal to the limit is too late: the clock may stand still.
     pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
-        // Most have no such header: not parsed for it.
+        // Most rows have no such header, and their headers are not parsed.
         if !self.headers.as_ref().is_some_and(Stored::may_expire) {
             return false;
         }
@@ -122,11 +122,11 @@ debug_only!(row: Row =>
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureReason {
-    /// Claimed more often than `max_deliveries` allows; the handler did not run.
+    /// The row was claimed more often than `max_deliveries` allows. The handler did not run.
     MaxDeliveries,
-    /// The handler failed and the retry strategy gave no further delay.
+    /// The handler failed, and the retry strategy gave no further delay.
     RetryTerminal,
-    /// Not started within the time its publisher gave it.
+    /// The message was not started within the time that its publisher gave it.
     Expired,
     /// The handler rejected the message, or failed under `RejectOnError`.
     Rejected,
@@ -164,13 +164,14 @@ pub struct DeadLetter {
     pub queue: String,
     /// The bytes as published.
     pub payload: Bytes,
-    /// Claims until the failure, without those given back unstarted, snoozed or put off.
+    /// Claims until the failure, without claims that were given back unstarted, snoozed or
+    /// put off.
     pub deliveries_count: u64,
     /// When it was published.
     pub created_at: SystemTime,
     /// When it was dead-lettered.
     pub failed_at: SystemTime,
-    /// Why.
+    /// Why it was dead-lettered.
     pub failure_reason: FailureReason,
     /// The rendered error, at most 8 KiB.
     pub last_exception: Option<String>,
@@ -178,16 +179,16 @@ pub struct DeadLetter {
     pub timer_id: Option<String>,
     /// The kind of the error: see [`HandlerError::kind`](crate::HandlerError::kind).
     pub error_kind: Option<String>,
-    /// What the handler said when it rejected, or an operator wrote later.
+    /// What the handler said when it rejected, or what an operator wrote later.
     pub note: Option<String>,
-    /// The same for all letters of one problem: queue, kind of the error, and its
-    /// message without numbers and ids.
+    /// The same text for all letters of one problem. It is made of the queue, the kind of
+    /// the error, and the error's message without numbers and ids.
     pub fingerprint: Option<String>,
     pub(crate) headers: Option<Stored>,
 }
 
 impl DeadLetter {
-    /// The headers, as [`Row::headers`].
+    /// The headers, as [`Row::headers`] gives them.
     ///
     /// # Errors
     /// When the column holds something other than a JSON object.
@@ -200,8 +201,8 @@ debug_only!(letter: DeadLetter =>
     id, original_id, queue, payload_bytes = letter.payload.len(), deliveries_count,
     failure_reason, error_kind);
 
-/// A time from the tables: microseconds since 1970. Values outside what
-/// `SystemTime` can hold (PostgreSQL's `infinity`) end at a century's distance.
+/// A time from the tables: microseconds since 1970. Values that `SystemTime` cannot hold
+/// (PostgreSQL's `infinity`) become three centuries after 1970, or one century before it.
 pub(crate) fn from_micros(micros: i64) -> SystemTime {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     let distance = Duration::from_micros(micros.unsigned_abs());
@@ -225,7 +226,7 @@ pub(crate) fn to_micros(time: SystemTime) -> i64 {
     }
 }
 
-/// A delay in microseconds, at most ten years: the databases fail on more.
+/// A delay in microseconds, cut at ten years: the databases fail on more.
 pub(crate) fn delay_micros(delay: Duration) -> i64 {
     i64::try_from(delay.min(LONGEST).as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Headers as they lie in a table.
+//! Headers as they are stored in a table.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,14 +10,14 @@ use serde::Deserialize;
 use super::codec::JSON;
 use super::headers::{EXPIRES_IN, Headers, MalformedHeaders};
 
-/// The headers of a row. Parsed on demand, because a row with broken ones must still be
-/// claimed, failed and dead-lettered.
+/// The headers of a row. They are parsed on demand, because a row with broken headers must
+/// still be claimed, failed and dead-lettered.
 #[derive(Clone)]
 pub(crate) enum Stored {
     /// A text that may be anything.
     Text(Box<str>),
-    /// What PostgreSQL writes of a `jsonb`: valid, shorter names first, none of them twice, a
-    /// space behind each colon. Not even its UTF-8 is checked again for every delivery.
+    /// The text that PostgreSQL writes for a `jsonb`: valid, shorter names first, no name twice,
+    /// a space behind each colon. A delivery does not check even its UTF-8 again.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
     Jsonb(Box<[u8]>),
 }
@@ -37,13 +37,13 @@ impl Stored {
         }
     }
 
-    /// Whether there may be a time in which the message has to be started.
+    /// Whether there may be a time within which the message has to be started.
     pub(crate) fn may_expire(&self) -> bool {
         static NAME: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(EXPIRES_IN));
         NAME.find(self.as_bytes()).is_some()
     }
 
-    /// How the payload is encoded: all that most deliveries ask of it.
+    /// How the payload is encoded. Most deliveries ask for nothing else.
     pub(crate) fn content_type(&self) -> Result<Option<Cow<'_, str>>, MalformedHeaders> {
         if let Self::Jsonb(bytes) = self
             && let Some(first) = first_content_type(bytes)
@@ -51,7 +51,7 @@ impl Stored {
             return Ok(Some(Cow::Borrowed(first)));
         }
         let json = self.as_bytes();
-        // An array would be read as the fields in turn.
+        // serde would read an array as the fields in order.
         if json.starts_with(b"{")
             && let Ok(found) = serde_json::from_slice::<ContentType<'_>>(json)
         {
@@ -62,8 +62,8 @@ impl Stored {
     }
 }
 
-/// The content type if it is the first header, as it is where a publisher gave none with a
-/// shorter name, and a plain text.
+/// The content type, if it is a plain text and the first header. It is the first where no
+/// header has a shorter name.
 fn first_content_type(jsonb: &[u8]) -> Option<&str> {
     let rest = jsonb.strip_prefix(b"{\"content-type\": \"")?;
     if rest.strip_prefix(JSON.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"')) {
@@ -74,7 +74,7 @@ fn first_content_type(jsonb: &[u8]) -> Option<&str> {
     ends.then_some(text)
 }
 
-/// What stands in an object if its content type is a plain text or missing.
+/// The part of an object that is read, if its content type is a plain text or missing.
 #[derive(Deserialize)]
 struct ContentType<'a> {
     #[serde(rename = "content-type")]

@@ -5,9 +5,11 @@ use std::future::Future;
 use super::failed::failed;
 use crate::error::StoreError;
 
-/// Begins a transaction in a task of its own. A call to sqlx that is dropped while it
-/// begins one gives the connection back inside it, and the user's next statement would
-/// be in it too. One that nobody waits for any more is rolled back.
+/// Begins a transaction in a task of its own, which nobody drops half-way.
+///
+/// A call to sqlx that is dropped while it begins a transaction gives the connection back inside
+/// it, and the user's next statement would run in it, too. A transaction that nobody waits for any
+/// more is rolled back.
 pub(crate) async fn begun<T: Send + 'static>(
     action: &'static str,
     begin: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! How fast messages go through the tables of this database.
+//! Measures how fast messages go through the tables of this database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use crate::ops::failed::failed;
 use crate::publish::Outgoing;
 use crate::subscriber::Subscriber;
 
-/// Messages of one publishing transaction.
+/// How many messages one transaction publishes.
 const BATCH: usize = 500;
-/// Single messages, each with a commit of its own, to see what a commit takes.
+/// How many messages are published with a commit each, to see how long a commit takes.
 const COMMITS: usize = 100;
-/// Rows that one statement of the cleaning up deletes.
+/// How many rows one statement of the cleaning up deletes.
 const CLEANED: i64 = 10_000;
-/// If nothing is handled for so long, something is wrong.
+/// If no message is handled for this long, something is wrong.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// What goes through.
+/// The load of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Load {
@@ -41,24 +41,24 @@ impl Default for Load {
     }
 }
 
-/// What it took.
+/// What was measured.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Measured {
-    /// Messages a second, published 500 in a transaction, one transaction at a time.
-    /// `None` of no more than 100 messages, which are published one by one.
+    /// Messages published a second: 500 in a transaction, one transaction at a time. `None` with
+    /// 100 messages or fewer, which are published one by one.
     pub published_per_second: Option<f64>,
-    /// Messages a second that a handler got that does nothing, from the first to the last.
+    /// Messages handled a second, from the first to the last, by a handler that does nothing.
     pub handled_per_second: f64,
-    /// The median and the longest of transactions that each publish one message: three
-    /// round trips to the server, and a flush of its disk.
+    /// The median time of a transaction that publishes one message: three round trips to the
+    /// server, and a flush of its disk.
     pub commit_median: Duration,
-    /// See [`Measured::commit_median`].
+    /// The longest time of such a transaction; see [`Measured::commit_median`].
     pub commit_max: Duration,
 }
 
-/// A measurement on the real tables, in a queue of its own that no other program reads.
-/// None of the app's handlers runs.
+/// A measurement on the real tables, in a queue of its own that no other program reads. None of
+/// the app's handlers runs.
 ///
 /// # Examples
 /// ```
@@ -94,7 +94,7 @@ pub struct Bench {
 }
 
 impl App {
-    /// Of this app's tables and settings.
+    /// A measurement on this app's tables, with its settings.
     ///
     /// # Errors
     /// As [`App::operator`].
@@ -120,13 +120,13 @@ struct Runs {
 }
 
 impl Bench {
-    /// The queue of the messages.
+    /// The queue that the messages go through.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// Whether a [`run`](Self::run) of this or of a clone came so far.
+    /// Whether a [`run`](Self::run) of this or of a clone may have published messages.
     #[cfg(feature = "cli")]
     pub(crate) fn has_published(&self) -> bool {
         self.published.load(Ordering::Relaxed)
@@ -137,14 +137,15 @@ impl Bench {
         self.interrupted.cancel();
     }
 
-    /// Publishes, then handles. [`clean_up`](Self::clean_up) afterwards, whatever comes
-    /// of it.
+    /// Publishes the messages, then handles them. Call [`clean_up`](Self::clean_up) afterwards,
+    /// even if it fails.
     ///
     /// # Errors
-    /// When the database refuses, or it was interrupted.
+    /// When the database fails, when no message is handled for 30 s, or when it was
+    /// [interrupted](Self::interrupt).
     ///
     /// # Cancel safety
-    /// A dropped call leaves messages; use [`interrupt`](Self::interrupt) instead.
+    /// A dropped call leaves messages behind; use [`interrupt`](Self::interrupt) instead.
     pub async fn run(&self) -> Result<Measured> {
         self.operator.reach().await?;
         let commits = self.commits().await?;
@@ -166,7 +167,7 @@ impl Bench {
         })
     }
 
-    /// What each took, the shortest first.
+    /// How long each commit took, the shortest first.
     async fn commits(&self) -> Result<Vec<Duration>> {
         let mut took = Vec::new();
         for _ in 0..self.load.messages.min(COMMITS) {
@@ -188,13 +189,13 @@ impl Bench {
         on_desk!(self.operator, desk => {
             let mut tx = desk.writing("publish").await?;
             self.app.publisher().publish_batch(&mut tx, batch).await?;
-            // They may be there also where this fails.
+            // The messages may be there even if the commit fails.
             self.published.store(true, Ordering::Relaxed);
             Ok(tx.commit().await.map_err(failed("publish"))?)
         })
     }
 
-    /// From the first run of the handler to the last.
+    /// The time from the first run of the handler to the last.
     async fn handle(&self) -> Result<Duration> {
         let all = self.load.messages as u64;
         if all == 0 {
@@ -222,14 +223,13 @@ impl Bench {
         Ok(took.unwrap_or_default())
     }
 
-    /// Deletes what is left, and says how many messages that were.
+    /// Deletes the messages that are left, and returns how many there were.
     ///
     /// # Errors
-    /// When the database refuses. The messages are then still there, in the queue
-    /// [`queue`](Self::queue).
+    /// When the database fails. Messages may then still be in the queue [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// A dropped call leaves some; call it again.
+    /// A dropped call may leave messages; call it again.
     pub async fn clean_up(&self) -> Result<u64> {
         let mut deleted = 0;
         loop {
@@ -244,7 +244,7 @@ impl Bench {
 }
 
 impl Runs {
-    /// Ready when nothing is handled any more.
+    /// Returns when nothing is handled any more.
     async fn stall(&self) {
         let mut before = None;
         loop {

@@ -1,4 +1,4 @@
-//! JSON as it is stored: every digit of its numbers, its names in their order.
+//! JSON as it is stored, with every digit of its numbers and its names in their order.
 
 use std::fmt::{self, Write as _};
 
@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A JSON document, with the digits of its numbers and the order of its names as they are
-/// stored. A parsed one loses both: `12345678901234567890123` would be `1.2345678901234568e22`.
+/// A JSON document that keeps the digits of its numbers and the order of its names as they are
+/// stored. Parsing loses both: `12345678901234567890123` becomes `1.2345678901234568e22`.
 ///
-/// It is printed in one line, with `{:#}` laid out.
+/// `{}` prints it in one line, `{:#}` with indented lines.
 ///
 /// # Examples
 /// ```
@@ -21,34 +21,34 @@ use serde_json::value::RawValue;
 /// assert_eq!(json.value()["b"], 1);
 /// ```
 ///
-/// `Debug` prints its size.
+/// `Debug` prints only its size.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Document {
-    /// Without blanks between its parts.
+    /// The document without blanks between its parts.
     text: Box<str>,
 }
 
 impl Document {
-    /// `None` of what is none.
+    /// Takes a text that is JSON; `None` if it is not.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        // As whoever parses it will: one with a number that no program reads is a text.
+        // Parsed as readers will parse it: with a number that no program reads, it is not JSON.
         serde_json::from_str::<Value>(text).ok()?;
         Some(Self { text: compact(text).into() })
     }
 
-    /// Of a text, in quotes.
+    /// Makes a JSON string of a text.
     pub(crate) fn text(text: &str) -> Self {
         Self { text: Value::from(text).to_string().into() }
     }
 
-    /// Parsed. Large numbers lose digits.
+    /// Parses the document. Large numbers lose digits.
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
-    /// The names and values of an object, as they are stored; `None` of anything else.
+    /// The names and values of an object, as they are stored; `None` if it is not an object.
     #[must_use]
     pub fn entries(&self) -> Option<Vec<(String, Self)>> {
         serde_json::Deserializer::from_str(&self.text).deserialize_map(Entries).ok()
@@ -73,7 +73,7 @@ impl fmt::Display for Document {
     }
 }
 
-/// For `serde_json`. Through a `serde_json::Value` it loses what it has kept.
+/// For `serde_json` only. Through a `serde_json::Value`, digits and order are lost.
 impl Serialize for Document {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(&self.text).map_err(serde::ser::Error::custom)?;
@@ -99,14 +99,13 @@ impl<'de> Visitor<'de> for Entries {
     }
 }
 
-/// What stands between the texts of a document, a character each, and they themselves, quotes
-/// and all.
+/// A part of a document: a string with its quotes, or one character between strings.
 enum Part<'a> {
     Text(&'a str),
     Other(char),
 }
 
-/// The parts of a valid document but its blanks.
+/// The parts of a valid document, without its blanks.
 fn parts(json: &str) -> impl Iterator<Item = Part<'_>> {
     let mut rest = json;
     std::iter::from_fn(move || {
@@ -119,7 +118,7 @@ fn parts(json: &str) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// Of the text that a document begins with.
+/// The length of the string that a document begins with.
 fn text_length(json: &str) -> usize {
     let mut escaped = false;
     let end = json.bytes().skip(1).position(|byte| {
@@ -141,7 +140,7 @@ fn compact(json: &str) -> String {
     text
 }
 
-/// As `serde_json` does it.
+/// Prints indented lines, as `serde_json` does.
 fn laid_out(json: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (mut depth, mut opened) = (0, false);
     let line = |f: &mut fmt::Formatter<'_>, depth: usize| write!(f, "\n{:1$}", "", 2 * depth);
@@ -150,7 +149,7 @@ fn laid_out(json: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if closes {
             depth -= 1;
         }
-        // An empty one stays together.
+        // An empty array or object stays together.
         if opened != closes {
             line(f, depth)?;
         }
@@ -191,7 +190,7 @@ mod tests {
         for text in DOCUMENTS {
             let json = Document::of(text).unwrap();
             assert_eq!(json.to_string(), text);
-            // Whose names are in another order.
+            // Sorted as a `Value` sorts names.
             let names = text.replace("\"b\":1", "\"B\":1").replace("\\\\\":", "A\":");
             let json = Document::of(&names).unwrap();
             assert_eq!(format!("{json:#}"), format!("{:#}", json.value()), "{names}");

@@ -2,8 +2,8 @@
 
 use crate::error::{StoreError, Told};
 
-/// For `map_err` on a driver's result: a table that is missing is one that was not
-/// migrated.
+/// For `map_err` on a driver's result. If a table or column is missing, the tables were not
+/// migrated, and the error says what to do.
 pub(crate) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| {
         let missing = error.as_database_error().is_some_and(|refused| {

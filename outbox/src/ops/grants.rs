@@ -1,21 +1,21 @@
-//! Roles of a PostgreSQL server with what each needs and no more.
+//! Roles of a PostgreSQL server. Each gets what it needs and no more.
 
 use super::Operator;
 use crate::error::{Error, Result};
 #[cfg(feature = "postgres")]
 use crate::schema::Database;
 
-/// The names of the roles, and how much producers may.
+/// The names of the roles, and what producers may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Roles {
-    /// Those who publish; `outbox_producer` by default.
+    /// The role of programs that publish; `outbox_producer` by default.
     pub producer: String,
-    /// Those who handle; `outbox_consumer` by default.
+    /// The role of programs that handle messages; `outbox_consumer` by default.
     pub consumer: String,
-    /// Those who operate; `outbox_operator` by default.
+    /// The role of operators; `outbox_operator` by default.
     pub operator: String,
-    /// Producers also move and cancel timers, and look at what waits. They can then
+    /// Whether producers may also move and cancel timers, and look at what waits. They can then
     /// change or delete any message that waits. `false` by default.
     pub timers: bool,
 }
@@ -32,7 +32,7 @@ impl Default for Roles {
 }
 
 impl Roles {
-    /// PostgreSQL cuts longer names, so two of them could become one.
+    /// What is wrong with the names. PostgreSQL cuts longer ones, so two of them could become one.
     pub(crate) fn problems(&self) -> Vec<String> {
         let roles = [
             ("producer", &self.producer),
@@ -50,7 +50,7 @@ impl Roles {
 }
 
 impl Operator {
-    /// SQL for the owner of the tables: makes the roles and grants what each needs. It
+    /// The SQL that makes the roles and grants each what it needs, for the owner of the tables. It
     /// can be repeated, and revokes nothing.
     ///
     /// # Examples
@@ -69,8 +69,8 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// On SQLite, which has no roles: who may open the file may do everything. When a
-    /// name cannot be one of a role.
+    /// - On SQLite, which has no roles: whoever may open the file may do everything.
+    /// - When a name cannot be the name of a role.
     pub fn grants(&self, roles: &Roles) -> Result<String> {
         let wrong = roles.problems();
         if !wrong.is_empty() {

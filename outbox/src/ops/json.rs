@@ -1,5 +1,5 @@
-//! How results write times and durations as JSON: RFC 3339 in UTC with microseconds, and
-//! seconds as numbers.
+//! How results write times and durations as JSON: times as RFC 3339 in UTC with microseconds,
+//! durations as numbers of seconds.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +9,8 @@ use uuid::Uuid;
 /// The last second of the year 9999, beyond which RFC 3339 has no form.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
-/// A time as RFC 3339. One that this cannot say, such as `infinity`, is the last or first
-/// that it can.
+/// A time as RFC 3339. A time before 1970 becomes the first second of 1970. A time after 9999, such
+/// as `infinity`, becomes the last second of 9999.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let within = time.clamp(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + LAST);
     humantime::format_rfc3339_micros(within).to_string()

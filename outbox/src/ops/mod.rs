@@ -1,4 +1,4 @@
-//! For the person who is on call: what is in the tables, and why.
+//! Tools for whoever is on call: what is in the tables, and why.
 //!
 //! An [`Operator`] works on the tables of one database, from any program. The command
 //! line (feature `cli`) is built on it.
@@ -42,11 +42,12 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::store::names::TableNames;
 
-/// The tables of one database, for operators. Cheap to clone.
+/// The tables of one database, for operators. It is cheap to clone.
 ///
-/// It uses the pool it is given, one connection at a time, and starts no loops. (`doctor`, and
-/// `why` on SQLite, open up to three of their own beside it.) Where an
-/// app keeps no dead letters, the dead-letter table is the one that
+/// It uses the pool it is given, one connection at a time, and starts no background loops.
+/// `doctor`, and `why` on SQLite, also open up to three connections of their own.
+///
+/// If no dead-letter table is configured, the dead-letter table is the one that
 /// [`migrate`](crate::migrate) makes, `<table>_dlq`.
 ///
 /// # Examples
@@ -70,7 +71,7 @@ use crate::store::names::TableNames;
 pub struct Operator {
     pub(crate) desk: Desk,
     names: TableNames,
-    /// Nobody has named the database.
+    /// Nobody named the database: it is the default one.
     pub(crate) assumed: bool,
 }
 
@@ -97,7 +98,7 @@ macro_rules! on_desk {
 pub(crate) use on_desk;
 
 impl Operator {
-    /// For tables on a PostgreSQL server.
+    /// An operator for tables on a PostgreSQL server.
     #[cfg(feature = "postgres")]
     #[must_use]
     pub fn postgres(pool: sqlx::PgPool, names: TableNames) -> Self {
@@ -105,7 +106,7 @@ impl Operator {
         Self { desk, names, assumed: false }
     }
 
-    /// For tables in a SQLite file.
+    /// An operator for tables in a SQLite file.
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn sqlite(pool: sqlx::SqlitePool, names: TableNames) -> Self {
@@ -113,17 +114,17 @@ impl Operator {
         Self { desk, names, assumed: false }
     }
 
-    /// For the tables that the environment names, by the variables of
+    /// An operator for the tables that the environment names, by the variables of
     /// [`App::from_env`].
     ///
     /// # Errors
-    /// Every mistake in the environment, at once; and outside of a tokio runtime, without which
-    /// there is no pool.
+    /// - With every mistake in the environment, at once.
+    /// - Outside of a tokio runtime, without which there is no pool.
     pub fn from_env() -> Result<Self> {
         App::from_env().operator()
     }
 
-    /// Its tables.
+    /// The names of the tables.
     #[must_use]
     pub fn names(&self) -> &TableNames {
         &self.names
@@ -165,7 +166,7 @@ impl Operator {
         on_desk!(self, desk => Ok(desk.reach().await?))
     }
 
-    /// Which database: without `DATABASE_URL` it is a file in the current folder.
+    /// Says which database it is: without `DATABASE_URL`, a file in the current folder.
     #[cfg(feature = "cli")]
     pub(crate) fn place(&self) -> String {
         match &self.desk {
@@ -191,16 +192,17 @@ impl Operator {
 }
 
 impl App {
-    /// The app's tables, for operators. A SQLite file is not made here.
+    /// An operator for the app's tables. It does not make a SQLite file that is missing.
     ///
     /// # Errors
-    /// Every mistake in the environment or made while building the app, at once; and outside of a
-    /// tokio runtime, if the app has no pool but a URL.
+    /// - With every mistake in the environment, and every one in building the app, at once.
+    /// - Outside of a tokio runtime, if the app has a URL and no pool.
     pub fn operator(&self) -> Result<Operator> {
         self.operator_with(false)
     }
 
-    /// As [`App::operator`], for tables that are about to be made.
+    /// Works as [`App::operator`], but makes a SQLite file that is missing: its tables are about to
+    /// be made.
     #[cfg(feature = "cli")]
     pub(crate) fn operator_making_files(&self) -> Result<Operator> {
         self.operator_with(true)

@@ -1,4 +1,4 @@
-//! Queues that nobody claims from for a while.
+//! Pauses: for a while, nobody claims from a queue.
 
 use std::time::SystemTime;
 
@@ -14,12 +14,12 @@ use crate::publish::{PublishError, check_name};
 pub struct Pause {
     /// Its name.
     pub queue: String,
-    /// Since when, by the database's clock.
+    /// Since when it is paused, by the database's clock.
     #[serde(serialize_with = "json::time")]
     pub paused_at: SystemTime,
-    /// Why, if whoever paused it said so.
+    /// Why it is paused, if whoever paused it said so.
     pub note: Option<String>,
-    /// It was paused before, by an earlier call.
+    /// Whether an earlier call had paused it already.
     pub was_paused: bool,
 }
 
@@ -29,16 +29,18 @@ pub struct Pause {
 pub struct Resumed {
     /// Its name.
     pub queue: String,
-    /// It was paused until now.
+    /// Whether it was paused until now.
     pub was_paused: bool,
 }
 
 impl Operator {
-    /// Pauses queues, for all processes, until [`Operator::resume`]. Claims that begin
-    /// later take no rows of them; what was claimed before is finished. The call waits up
-    /// to a second for claims that are under way: one that takes longer, behind a lock for
-    /// example, may still take rows. Publishing goes on. A queue that is paused keeps its
-    /// time, and its note unless there is a new one.
+    /// Pauses queues for all processes, until [`Operator::resume`].
+    ///
+    /// - Claims that begin later take no rows of these queues. Rows that were claimed before are
+    ///   still handled, and publishing goes on.
+    /// - On PostgreSQL the call waits up to a second for claims that are under way. A claim that
+    ///   takes longer, behind a lock for example, may still take rows.
+    /// - A queue that is paused already keeps its time, and its note unless there is a new one.
     ///
     /// # Examples
     /// ```
@@ -56,11 +58,11 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// When no queue can have one of the names, a table is missing, or the database
-    /// fails.
+    /// When no queue can have one of the names, when the note has a NUL character, when a table is
+    /// missing, or when the database fails.
     ///
     /// # Cancel safety
-    /// A dropped call has paused all of the queues or none.
+    /// A dropped call has paused either all of the queues or none.
     pub async fn pause(&self, queues: &[&str], note: Option<&str>) -> Result<Vec<Pause>> {
         if note.is_some_and(|note| note.contains('\0')) {
             return Err(PublishError::Nul("note").into());
@@ -69,13 +71,13 @@ impl Operator {
         Ok(on_desk!(self, desk => desk.pause(&queues, note).await)?)
     }
 
-    /// Ends pauses. Whoever reads the queues is woken.
+    /// Ends the pauses of queues, and wakes the processes that read them.
     ///
     /// # Errors
-    /// As [`Operator::pause`].
+    /// When no queue can have one of the names, a table is missing, or the database fails.
     ///
     /// # Cancel safety
-    /// A dropped call has resumed all of the queues or none.
+    /// A dropped call has resumed either all of the queues or none.
     pub async fn resume(&self, queues: &[&str]) -> Result<Vec<Resumed>> {
         let queues = names(queues)?;
         let resumed = on_desk!(self, desk => desk.resume(&queues).await)?;
@@ -96,7 +98,7 @@ impl Operator {
     }
 }
 
-/// Each once, in order: two calls lock them in the same one.
+/// The names, each once and in order, so that two calls lock them in the same order.
 fn names(queues: &[&str]) -> Result<Vec<String>> {
     let mut names: Vec<String> = queues.iter().map(|&queue| queue.to_owned()).collect();
     names.sort_unstable();

@@ -1,4 +1,4 @@
-//! A payload for eyes: decoded where it is text or JSON, never executed.
+//! A payload for people to read: decoded if it is text or JSON, never executed.
 
 use std::fmt;
 
@@ -9,8 +9,9 @@ use crate::hex::hex;
 
 /// What a payload holds, as far as it was read.
 ///
-/// It goes by the bytes, not by the content type, which may be wrong: JSON if it is, else
-/// text if it is UTF-8. Whoever prints the text escapes its control characters.
+/// The bytes decide, not the content type, which may be wrong. A payload that is JSON is shown as
+/// JSON, other UTF-8 as text, and anything else as bytes. Whoever prints the text has to escape its
+/// control characters.
 ///
 /// # Examples
 /// ```
@@ -21,12 +22,12 @@ use crate::hex::hex;
 /// assert_eq!(Payload::of(&[0xff, 0x00], 2), Payload::Bytes("ff00".into()));
 /// ```
 ///
-/// `Debug` prints which of them it is.
+/// `Debug` prints only which of these it is.
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Payload {
-    /// A JSON document, read to its end, as it is stored.
+    /// A JSON document that was read to its end, as it is stored.
     Json(Document),
     /// Text, or the beginning of one.
     Text(String),
@@ -45,7 +46,7 @@ impl fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// Looks at the first bytes of a payload that has `size` bytes.
+    /// Decodes the first bytes of a payload that has `size` bytes.
     #[must_use]
     pub fn of(first: &[u8], size: u64) -> Self {
         let whole = first.len() as u64 >= size;
@@ -54,7 +55,7 @@ impl Payload {
                 Some(json) => Self::Json(json),
                 None => Self::Text(text.to_owned()),
             },
-            // A character that was cut in two.
+            // The last character was cut in two.
             Err(cut) if !whole && cut.error_len().is_none() => {
                 Self::Text(String::from_utf8_lossy(&first[..cut.valid_up_to()]).into_owned())
             }
@@ -62,7 +63,8 @@ impl Payload {
         }
     }
 
-    /// One line of text. Its control characters are as they were.
+    /// The payload as text: JSON in one line, bytes as `0x` and digits. Control characters are as
+    /// they were.
     #[must_use]
     pub fn text(&self) -> String {
         match self {

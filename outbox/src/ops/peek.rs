@@ -1,4 +1,4 @@
-//! What lies in a queue.
+//! The first rows of a queue.
 
 use std::time::SystemTime;
 
@@ -12,16 +12,16 @@ use crate::message::{Row, Stored};
 use crate::publish::check_name;
 use crate::redacted::debug_only;
 
-/// Bytes of a payload that are read unless all are asked for.
+/// How many bytes of a payload are read unless all are asked for.
 const BYTES: u32 = 4096;
 
 /// What [`Operator::peek`] reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeekOptions {
-    /// Rows at most; 10 by default.
+    /// How many rows at most; 10 by default.
     pub rows: u32,
-    /// Bytes of each payload at most; 4 KiB by default. `None` reads all of them.
+    /// How many bytes of each payload at most; 4 KiB by default. `None` reads all of them.
     pub bytes: Option<u32>,
 }
 
@@ -32,20 +32,20 @@ impl Default for PeekOptions {
 }
 
 impl PeekOptions {
-    /// So many rows at most.
+    /// Reads at most this many rows.
     #[must_use]
     pub fn rows(self, rows: u32) -> Self {
         Self { rows, ..self }
     }
 
-    /// Payloads to their ends.
+    /// Reads payloads to their ends.
     #[must_use]
     pub fn full(self) -> Self {
         Self { bytes: None, ..self }
     }
 }
 
-/// A row as an operator sees it. `Debug` prints sizes.
+/// A row as an operator sees it. `Debug` prints the size of the payload, not the payload.
 #[derive(Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Peeked {
@@ -53,7 +53,7 @@ pub struct Peeked {
     pub id: i64,
     /// Its queue.
     pub queue: String,
-    /// When it is, or was, due.
+    /// When it is or was due.
     #[serde(serialize_with = "json::time")]
     pub due_at: SystemTime,
     /// When it was published.
@@ -61,23 +61,23 @@ pub struct Peeked {
     pub created_at: SystemTime,
     /// Failed runs of the handler.
     pub attempts: u64,
-    /// Claims, without those given back unstarted, snoozed or put off.
+    /// Claims of the row. A claim that was given back unstarted, snoozed or put off does not count.
     pub deliveries: u64,
     /// When its lease was taken or last extended; `None` if nobody holds it.
     #[serde(serialize_with = "json::maybe_time")]
     pub leased_at: Option<SystemTime>,
-    /// The lease token.
+    /// Its lease token.
     #[serde(serialize_with = "json::maybe_uuid")]
     pub token: Option<Uuid>,
     /// Its timer name.
     pub timer_id: Option<String>,
-    /// Its headers: an object, or the text that is none.
+    /// Its headers as they are stored. A text that is not JSON is a JSON string here.
     pub headers: Document,
     /// Its payload, or the beginning of it.
     pub payload: Payload,
     /// Bytes of the whole payload.
     pub payload_bytes: u64,
-    /// The payload goes on.
+    /// Whether the payload goes on.
     pub payload_cut: bool,
     /// When it was looked at, by the database's clock.
     #[serde(skip)]
@@ -111,8 +111,8 @@ impl Peeked {
 }
 
 impl Operator {
-    /// The first rows of a queue, waiting and leased ones, in order of due time. It
-    /// leases nothing and changes nothing.
+    /// Reads the first rows of a queue, waiting and leased, in order of due time. It claims
+    /// nothing and changes nothing.
     ///
     /// # Examples
     /// ```
@@ -132,7 +132,7 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// When no queue can have the name, a table is missing, or the database fails.
+    /// When no queue can have such a name, a table is missing, or the database fails.
     ///
     /// # Cancel safety
     /// It only reads.

@@ -1,4 +1,4 @@
-//! Messages that an operator publishes, and timers that he cancels.
+//! Messages that operators publish, and timers that they cancel.
 
 use serde::Serialize;
 
@@ -7,26 +7,26 @@ use crate::error::Result;
 use crate::ops::failed::failed;
 use crate::publish::{Outgoing, Published, Publisher, check_name};
 
-/// What became of a timer that was to be cancelled.
+/// What [`Operator::cancel_timer`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "timer", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CancelledTimer {
-    /// Its row is deleted.
+    /// The row of the timer is deleted.
     Cancelled,
-    /// A claim holds its row: a handler works on it, it waits in a process for one, or its
-    /// process died and no claim has taken the row since.
+    /// The timer is not cancelled, because a claim holds its row: a handler works on it, or it
+    /// waits in a process for one, or that process died and no claim has taken the row since.
     Leased {
-        /// The row.
+        /// The id of the row.
         id: i64,
     },
-    /// No live row of the queue has the name: it was handled, or there was none.
+    /// No live row of the queue has the timer name: it was handled, or there was none.
     Absent,
 }
 
 impl Operator {
-    /// Publishes a message in a transaction of its own. This is for operators: a program
-    /// publishes in the transaction of what it reports.
+    /// Publishes a message in a transaction of its own. This is for operators. A program publishes
+    /// in the transaction of the change that its message reports.
     ///
     /// # Examples
     /// ```
@@ -50,7 +50,7 @@ impl Operator {
     /// When the message is refused, the table is missing, or the database fails.
     ///
     /// # Cancel safety
-    /// A dropped call has published the message or not.
+    /// A dropped call has either published the message or not.
     pub async fn publish(&self, message: Outgoing) -> Result<Published> {
         let table = Publisher::new(self.names.clone());
         on_desk!(self, desk => {
@@ -64,11 +64,10 @@ impl Operator {
     /// Deletes the row of a timer, in a transaction of its own, unless a claim holds it.
     ///
     /// # Errors
-    /// When no queue or timer can have the name, the table is missing, or the database
-    /// fails.
+    /// When no queue or timer can have such a name, the table is missing, or the database fails.
     ///
     /// # Cancel safety
-    /// A dropped call has cancelled the timer or not.
+    /// A dropped call has either cancelled the timer or not.
     pub async fn cancel_timer(&self, queue: &str, timer_id: &str) -> Result<CancelledTimer> {
         check_name("queue", queue)?;
         check_name("timer", timer_id)?;

@@ -1,4 +1,4 @@
-//! Which queues there are.
+//! The list of queues.
 
 use std::time::SystemTime;
 
@@ -13,11 +13,11 @@ use crate::error::Result;
 pub struct QueueInfo {
     /// Its name.
     pub queue: String,
-    /// Some row lies in it, waiting or leased.
+    /// Whether it has rows, waiting or leased.
     pub has_rows: bool,
-    /// Some dead letter of it is neither resolved nor ignored.
+    /// Whether it has open dead letters, which are neither resolved nor ignored.
     pub has_dead_letters: bool,
-    /// Since when it is paused, by the database's clock.
+    /// Since when it is paused, by the database's clock; `None` if it is not.
     #[serde(serialize_with = "json::maybe_time")]
     pub paused_at: Option<SystemTime>,
     /// Why it is paused, if whoever paused it said so.
@@ -25,9 +25,9 @@ pub struct QueueInfo {
 }
 
 impl Operator {
-    /// The queues that have rows or open dead letters, or are paused, by name; at most
-    /// `limit` of them. It costs a step in an index for each queue, however many rows
-    /// they have.
+    /// Lists the queues that have rows or open dead letters or are paused, by name; at most
+    /// `limit` of them. It costs a step in an index for each queue, however many rows the queue
+    /// has.
     ///
     /// # Examples
     /// ```

@@ -7,22 +7,22 @@ use serde::Serialize;
 use super::{Operator, json, on_desk};
 use crate::error::Result;
 
-/// Rows that are counted of each queue unless all are asked for.
+/// How many rows of each queue are counted unless all are asked for.
 const BOUND: u64 = 100_000;
-/// Queues of a sample.
+/// How many queues a sample has at most.
 const QUEUES: u32 = 1000;
-/// Of the clock of SQLite: within one, nobody knows how long it took.
+/// One tick of SQLite's clock: no shorter time can be measured.
 const TICK: Duration = Duration::from_millis(1);
 
 /// What [`Operator::sample`] counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleOptions {
-    /// Rows that are read of each queue at most, and dead letters; 100,000 by default.
-    /// `None` reads all, however many they are.
+    /// How many rows, and how many dead letters, are read of each queue at most; 100,000 by
+    /// default. `None` reads all, however many there are.
     pub bound: Option<u64>,
-    /// These queues only. Empty, as by default: all that have rows or open dead letters,
-    /// or are paused, at most 1,000.
+    /// Counts only these queues. Empty, the default, means all queues that have rows or open dead
+    /// letters or are paused, at most 1,000.
     pub queues: Vec<String>,
 }
 
@@ -50,17 +50,17 @@ impl SampleOptions {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sample {
-    /// When, by the database's clock.
+    /// When it was taken, by the database's clock.
     #[serde(serialize_with = "json::time")]
     pub at: SystemTime,
     /// The last id that was given out to a message, committed or not; `None` if it
     /// cannot be known.
     pub last_id: Option<i64>,
-    /// By name.
+    /// The queues, by name.
     pub queues: Vec<QueueSample>,
-    /// There are more queues than those.
+    /// Whether there are more queues than these.
     pub more_queues: bool,
-    /// These queues were named: what is published is counted for all there are.
+    /// Whether the queues were named. Published messages are counted over all queues even so.
     #[serde(skip)]
     pub(crate) named: bool,
 }
@@ -71,46 +71,46 @@ pub struct Sample {
 pub struct QueueSample {
     /// Its name.
     pub queue: String,
-    /// Rows that nobody holds: due or still to come.
+    /// Rows that no claim holds, due or not yet due.
     pub waiting: u64,
-    /// Those of them whose time has come.
+    /// How many of the waiting rows are due.
     pub due: u64,
-    /// Rows that some claim holds, whether or not its time is over.
+    /// Rows that a claim holds, whether or not its lease has run out.
     pub leased: u64,
     /// Rows, waiting or leased, whose handler has failed before.
     pub retrying: u64,
-    /// How long the oldest row that is due and free has been due.
+    /// For how long the oldest waiting row has been due.
     #[serde(serialize_with = "json::maybe_seconds", rename = "oldest_seconds")]
     pub oldest: Option<Duration>,
-    /// The queue holds more rows than were read: the counts are what was found in the
-    /// first of them, in the order in which they are claimed, so there may be more.
+    /// Whether the queue has more rows than were read. The counts are then of the first rows, in
+    /// the order in which they are claimed, and there may be more.
     pub bounded: bool,
     /// Dead letters that are neither resolved nor ignored.
     pub dead_letters: u64,
-    /// There are more of them.
+    /// Whether there are more of them.
     pub dead_letters_bounded: bool,
-    /// Since when it is paused.
+    /// Since when it is paused; `None` if it is not.
     #[serde(serialize_with = "json::maybe_time")]
     pub paused_at: Option<SystemTime>,
 }
 
-/// How fast the tables changed between two samples. Nothing of it is known if the clock of
-/// the database went back meanwhile.
+/// How fast the tables changed between two samples. No rate is known if the clock of the
+/// database went back between them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Rates {
-    /// Between the samples; none if the clock went back.
+    /// The time between the samples; zero if the clock went back.
     #[serde(serialize_with = "json::seconds", rename = "over_seconds")]
     pub over: Duration,
-    /// Messages published a second, by the ids that were given out: a publish that was
-    /// rolled back counts, and one of a named timer that was there already. `None` if they
-    /// cannot be known.
+    /// Messages published a second, by the ids that were given out. A publish that was rolled back
+    /// counts, and so does the publish of a timer that was there already. `None` if the ids cannot
+    /// be known.
     pub published_per_second: Option<f64>,
-    /// Rows that left a second, in whatever way: what was published less what there is
-    /// more, so an id without a row counts here, too. `None` if one of the counts was bounded,
-    /// or queues were named, or not all were counted.
+    /// Rows that left the table a second, in whatever way: the published messages less the growth.
+    /// So an id without a row counts here, too. `None` if a count was bounded, if queues were
+    /// named, or if not all queues were counted.
     pub ended_per_second: Option<f64>,
-    /// Of each queue of the later sample.
+    /// The rates of each queue of the later sample.
     pub queues: Vec<QueueRates>,
 }
 
@@ -120,17 +120,17 @@ pub struct Rates {
 pub struct QueueRates {
     /// Its name.
     pub queue: String,
-    /// Rows it has more a second; below zero when it shrinks. `None` if a count was
+    /// By how many rows it grows a second; below zero when it shrinks. `None` if a count was
     /// bounded.
     pub growth_per_second: Option<f64>,
-    /// Open dead letters it has more a second; below zero when more are dealt with than
-    /// come. `None` if a count was bounded.
+    /// By how many open dead letters it grows a second; below zero when more are dealt with than
+    /// arrive. `None` if a count was bounded.
     pub dead_letters_per_second: Option<f64>,
 }
 
 impl Operator {
-    /// Counts what is in the tables, queue by queue. Unless all rows are asked for, it
-    /// reads a bounded number of each queue, by index.
+    /// Counts what is in the tables, queue by queue. Unless all rows are asked for, it reads a
+    /// bounded number of rows of each queue, by index.
     ///
     /// # Examples
     /// ```
@@ -157,7 +157,7 @@ impl Operator {
     /// # Cancel safety
     /// It only reads.
     pub async fn sample(&self, options: &SampleOptions) -> Result<Sample> {
-        // Before the counts: what is published meanwhile is not counted as ended.
+        // Before the counts: a message that is published meanwhile does not count as ended.
         let (at, last_id) = on_desk!(self, desk => desk.given_out().await)?;
         let mut names = options.queues.clone();
         let mut more_queues = false;
@@ -182,7 +182,7 @@ impl Operator {
     }
 }
 
-/// What a statement counted in one row more than the bound.
+/// What a statement counted. It reads one row more than the bound.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) sample: QueueSample,
@@ -220,7 +220,7 @@ impl Sample {
         let grown = exact.then(|| Some(self.rows()? - earlier.rows()?)).flatten();
         let queues = self.queues.iter().map(|now| {
             let before = earlier.queues.iter().find(|one| one.queue == now.queue);
-            // One that was not listed may have been left out.
+            // A queue that was not listed may have been left out.
             let none = (!earlier.more_queues).then_some(0);
             let rows = before.map_or(none, QueueSample::rows);
             let letters = before.map_or(none, QueueSample::letters);
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!((rates.over, known), (Duration::ZERO, (None, None)));
         let [orders] = &rates.queues[..] else { panic!("{rates:?}") };
         assert_eq!((orders.growth_per_second, orders.dead_letters_per_second), (None, None));
-        // Within one tick of the clock, as of one.
+        // A shorter time than one tick of the clock counts as one tick.
         let rates = sample(noon, 8).rates_since(&sample(noon, 4));
         assert_eq!((rates.published_per_second, rates.ended_per_second), (Some(4000.0), Some(0.0)));
     }

@@ -16,7 +16,7 @@ use crate::subscriber::{
     Batch, HandlerError, HandlerResult, IntoOutcomes, IntoQueues, Item, Origin, Subscriber,
 };
 
-/// A subscriber as the macro found it.
+/// Makes a subscriber as the macro found it.
 pub fn subscriber<F>(
     name: &'static str,
     origin: Origin,
@@ -35,15 +35,14 @@ fn run(future: impl Future<Output = Vec<HandlerResult>> + Send + 'static) -> Run
     Box::pin(future)
 }
 
-/// What a message of a batch can be. A trait of its own for the text of the
-/// error.
+/// What a message of a batch can be. It is a trait of its own for the sake of its error text.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the payload of a handler of batches",
     label = "does not implement `serde::Deserialize`, or borrows",
     note = "derive `serde::Deserialize` for it and for every type inside it, and let it own what it holds"
 )]
 pub trait Message: Sized {
-    /// Reads it.
+    /// Decodes the payload.
     ///
     /// # Errors
     /// Kind `decode`.
@@ -71,14 +70,14 @@ impl<T: DeserializeOwned> Message for Json<T> {
     }
 }
 
-/// The messages that decode; the others have their results already.
+/// The messages that decode. The others have their results already.
 pub struct Decoded<T> {
     items: Vec<Item<T>>,
-    /// In the order of the deliveries; `None` for those in `items`.
+    /// In the order of the deliveries. `None` for the messages in `items`.
     results: Vec<Option<HandlerResult>>,
 }
 
-/// Whether it decodes.
+/// Tries to decode a message.
 ///
 /// # Errors
 /// Kind `decode`.
@@ -86,12 +85,12 @@ pub fn reads<T: Message>(ctx: &Context) -> Result<(), HandlerError> {
     T::read(ctx).map(drop)
 }
 
-/// Reads every message; one that does not decode fails alone.
+/// Decodes every message. A message that does not decode fails alone.
 pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
     each_read(deliveries, T::read)
 }
 
-/// Every message as it is.
+/// Takes every message as it is.
 pub fn bytes(deliveries: Vec<Context>) -> Decoded<Bytes> {
     each_read(deliveries, |ctx| Ok(ctx.payload_bytes()))
 }
@@ -116,11 +115,11 @@ fn each_read<T>(
 }
 
 impl<T> Decoded<T> {
-    /// The delivery that other parameters are made from, the argument, and what
-    /// turns the handler's answer into results.
+    /// Returns the delivery from which other parameters are made, the argument, and what turns the
+    /// handler's answer into results.
     ///
     /// # Errors
-    /// The results, when nothing decoded.
+    /// Returns the results if nothing decoded.
     pub fn split<A: From<Batch<T>>>(self) -> Result<(Context, A, Answered), Vec<HandlerResult>> {
         let deliveries: Vec<_> = self.items.iter().map(|item| item.context.clone()).collect();
         let first = deliveries.first().cloned();
@@ -138,21 +137,21 @@ impl<T> From<Batch<T>> for Vec<T> {
     }
 }
 
-/// Waits for the handler's answer.
+/// What turns the handler's answer into results.
 pub struct Answered {
     deliveries: Vec<Context>,
     results: Vec<Option<HandlerResult>>,
 }
 
 impl Answered {
-    /// The result of every delivery, in order.
+    /// Returns the result of every delivery, in order.
     pub fn results<R: IntoOutcomes>(self, returned: R) -> Vec<HandlerResult> {
         let mut answers = returned.into_outcomes(&self.deliveries).into_iter();
         let answer = || answers.next().unwrap_or_else(|| Err(missing()));
         fill(self.results, answer)
     }
 
-    /// The handler could not be called.
+    /// Returns the results if the handler could not be called.
     pub fn refused(self, error: &HandlerError) -> Vec<HandlerResult> {
         fill(self.results, || Err(error.clone()))
     }
@@ -174,7 +173,7 @@ pub fn outcomes<R: IntoOutcomes>() -> fn(Answered, R) -> Vec<HandlerResult> {
     Answered::results::<R>
 }
 
-/// As [`super::blocking`]: a run is one thread, however many its messages are.
+/// As [`super::blocking`]. A run takes one thread, however many messages it has.
 pub async fn blocking(
     deliveries: Vec<Context>,
     handler: impl FnOnce(Vec<Context>) -> Vec<HandlerResult> + Send + 'static,
@@ -189,12 +188,12 @@ pub async fn blocking(
     ended.unwrap_or_else(|stopped| vec![Err(stopped); count])
 }
 
-/// The plain fn could not be called.
+/// Returns the results if the plain fn could not be called.
 pub fn refused(deliveries: &[Context], error: &HandlerError) -> Vec<HandlerResult> {
     vec![Err(error.clone()); deliveries.len()]
 }
 
-/// `publish`: what each message publishes with its own ack, in turn.
+/// For `publish`: each message publishes its own value with its own ack, in order.
 pub fn each<T>(
     answered: Answered,
     values: Vec<T>,
@@ -215,7 +214,7 @@ pub fn each<T>(
     fill(answered.results, || results.next().unwrap_or_else(|| Err(missing())))
 }
 
-/// The same, of a handler that can fail as a whole.
+/// As [`each`], for a handler that can fail as a whole.
 pub fn each_of<T, E: Into<BoxError>>(
     answered: Answered,
     returned: Result<Vec<T>, E>,

@@ -1,4 +1,4 @@
-//! What generated code calls. Not public API: it changes without notice.
+//! What generated code calls. This is not public API: it changes without notice.
 
 pub mod batch;
 pub mod returned;
@@ -22,7 +22,7 @@ use crate::subscriber::{Failure, Verdict};
 use crate::subscriber::{HandlerError, HandlerResult, IntoOutcome, IntoQueues, returned};
 use crate::tracking;
 
-/// A subscriber as the macro found it.
+/// Makes a subscriber as the macro found it.
 pub fn subscriber(
     name: &'static str,
     origin: Origin,
@@ -32,15 +32,15 @@ pub fn subscriber(
     Subscriber::at(name, origin, queues, handler)
 }
 
-/// What a payload can be read as. A trait of its own, so that the compiler says
-/// what to do instead of listing implementors of `Deserialize`.
+/// What a payload can be decoded as. It is a trait of its own, so that the compiler says what to
+/// do instead of listing implementors of `Deserialize`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the payload of a handler",
     label = "does not implement `serde::Deserialize`",
     note = "derive `serde::Deserialize` for it and for every type inside it; raw bytes are `&[u8]` or `outbox::Bytes`"
 )]
 pub trait Payload<'a>: Sized {
-    /// Reads it.
+    /// Decodes the payload.
     ///
     /// # Errors
     /// Kind `decode`.
@@ -74,12 +74,12 @@ fn undecodable(error: DecodeError) -> HandlerError {
     HandlerError::new(HandlerError::DECODE, error)
 }
 
-/// The names of a queue that a handler of `P` can read.
+/// The names of a queue whose messages a handler of `P` can read.
 pub fn queues<P: ?Sized, Q: QueueOf<P>>(queue: &Q) -> Vec<String> {
     queue.names()
 }
 
-/// The payload as a value.
+/// Decodes the payload as a value.
 ///
 /// # Errors
 /// Kind `decode`.
@@ -87,7 +87,7 @@ pub fn payload<'a, T: Payload<'a>>(ctx: &'a Context) -> Result<T, HandlerError> 
     T::read(ctx)
 }
 
-/// The payload as text: what a `String` would be, copied only if it has to be.
+/// Decodes the payload as text, like a `String`. It is copied only if it has to be.
 ///
 /// # Errors
 /// Kind `decode`.
@@ -95,7 +95,7 @@ pub fn text(ctx: &Context) -> Result<Cow<'_, str>, HandlerError> {
     ctx.decode::<Text<'_>>().map(|Text(text)| text).map_err(undecodable)
 }
 
-/// Of a handler of text.
+/// Tries to decode a payload, for a handler of text.
 ///
 /// # Errors
 /// Kind `decode`.
@@ -103,7 +103,7 @@ pub fn reads_text(ctx: &Context) -> Result<(), HandlerError> {
     text(ctx).map(drop)
 }
 
-/// Of a handler that takes the bytes as they are.
+/// Accepts every payload, for a handler that takes the bytes as they are.
 ///
 /// # Errors
 /// None.
@@ -115,11 +115,11 @@ pub fn bytes(_: &Context) -> Result<(), HandlerError> {
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Runs a plain fn on a blocking thread, as many at once as there are workers.
-/// It runs on when the delivery is over before it: the context tells it so.
+/// Runs a plain fn on a blocking thread. As many run at once as there are workers. If the
+/// delivery is over before the fn ends, the fn runs on. Its context tells it.
 ///
 /// # Errors
-/// Those of the fn.
+/// Returns the error of the fn.
 pub async fn blocking(
     ctx: Context,
     handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
@@ -129,14 +129,14 @@ pub async fn blocking(
     on_thread(&first, run).await?
 }
 
-/// `run` has nothing to say if it did not begin.
+/// Runs `run` on a blocking thread. It returns `None` if it did not begin.
 async fn on_thread<T: Send + 'static>(
     first: &Context,
     run: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Result<T, HandlerError> {
     let delivery = first.delivery();
     let loan = Arc::clone(delivery.loan());
-    // Held by the thread: a run that was given up still counts.
+    // The thread holds the place: a run that was given up still counts.
     let place = match loan.thread.take_place() {
         Some(place) => Some(place),
         None => Arc::clone(&delivery.common.threads).acquire_owned().await.ok(),
@@ -148,8 +148,8 @@ async fn on_thread<T: Send + 'static>(
         loan.thread.begins();
         span.in_scope(run)
     }));
-    // The runtime may have no thread free: a run that is given up before it has one does
-    // not begin.
+    // The runtime may have no free thread. A run that is given up before it has one does not
+    // begin.
     match AbortOnDropHandle::new(run).await {
         Ok(Some(ended)) => Ok(ended),
         Ok(None) => Err(HandlerError::of("the lease was lost before the handler could start")),
@@ -160,9 +160,10 @@ async fn on_thread<T: Send + 'static>(
     }
 }
 
-/// Another parameter. Boxed, so that the compiler sees that it is `Send` without
-/// looking into it: it forgets `'static` when it looks, and then rejects
-/// `State<&'static str>`. Also a missing bound is then reported only once.
+/// Makes another parameter. The future is boxed for two reasons:
+/// - The compiler sees that it is `Send` without looking into it. When it looks, it forgets
+///   `'static`, and then rejects `State<&'static str>`.
+/// - A missing bound is reported only once.
 ///
 /// # Errors
 /// Kind `extract`.
@@ -177,14 +178,14 @@ pub fn extract<X: FromContext>(ctx: &Context) -> Extracting<'_, X> {
 /// A boxed future of a parameter.
 pub type Extracting<'a, X> = Pin<Box<dyn Future<Output = Result<X, HandlerError>> + Send + 'a>>;
 
-/// Makes a result of what the handler returned. It takes no value, so that a
-/// missing bound is reported at the type and not at the value.
+/// Returns what makes a result of the returned value. It takes no value itself, so that a missing
+/// bound is reported at the type and not at the value.
 pub fn outcome<T: IntoOutcome>() -> fn(T, &Context) -> HandlerResult {
     returned
 }
 
-/// Reads the verdict of an error that is an `F`, a `Box` of one or an `Arc` of one, which
-/// are errors of their own.
+/// Reads the verdict and the kind of an error that is an `F`, or a `Box` or an `Arc` of one. These
+/// are types of errors of their own.
 pub fn known_failure<F: Failure>(
     error: &(dyn std::error::Error + 'static),
 ) -> Option<(Verdict, &'static str)> {
@@ -194,7 +195,7 @@ pub fn known_failure<F: Failure>(
     Some((failure.verdict(), failure.kind()))
 }
 
-/// One run of a handler.
+/// Boxes one run of a handler.
 pub fn run(future: impl Future<Output = HandlerResult> + Send + 'static) -> HandlerFuture {
     Box::pin(future)
 }

@@ -1,4 +1,4 @@
-//! `publish = ".."`: what the handler returned becomes a message of the ack.
+//! `publish = ".."`: what the handler returns becomes a message of its ack.
 
 use serde::Serialize;
 
@@ -8,15 +8,14 @@ pub use crate::publish::QueueFor;
 use crate::publish::{Outgoing, QueueName};
 use crate::subscriber::{HandlerError, HandlerResult, Outcome};
 
-/// What can be returned as a message. A trait of its own for the text of the
-/// error.
+/// What can be returned as a message. It is a trait of its own for the sake of its error text.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be published",
     label = "does not implement `serde::Serialize`",
     note = "with `publish`, a handler returns a value that implements `serde::Serialize`, an `Option` or a `Vec` of such values, or `outbox::Outgoing`; in a `Result` if it can fail"
 )]
 pub trait Message {
-    /// Serialises it.
+    /// Serialises the value.
     fn outgoing(&self, queue: &str) -> Outgoing;
 }
 
@@ -28,12 +27,12 @@ impl<T: Serialize> Message for T {
 }
 
 /// Tells a type that is published as it is from a `Result`, `Option` or `Vec` that an alias
-/// hides from the macro: an inherent constant is found before one of a trait.
+/// hides from the macro. It works because an inherent constant is found before a trait's.
 pub struct Named<T>(std::marker::PhantomData<T>);
 
-/// What all other types have.
+/// The constant of all other types.
 pub trait NoWrapper {
-    /// Whether it is one of those.
+    /// Whether the type is a `Result`, `Option` or `Vec`.
     const WRAPS: bool = false;
 }
 
@@ -54,23 +53,23 @@ impl<T> Named<Vec<T>> {
     pub const WRAPS: bool = true;
 }
 
-/// The queue of the option.
+/// The name of the queue of the option.
 pub fn queue(queue: &impl QueueName) -> String {
     queue.name().to_owned()
 }
 
-/// Publishing is no word on the delivery.
+/// Notes that publishing says nothing about the delivery.
 pub fn published(result: HandlerResult, ctx: &Context) -> HandlerResult {
     ctx.delivery().says(false);
     result
 }
 
-/// A value for the queue of the option.
+/// Publishes a value to the queue of the option.
 pub fn value<T: Message, Q: QueueFor<T>>(ctx: &Context, queue: &Q, value: &T) -> HandlerResult {
     outgoing(ctx, value.outgoing(queue.name()))
 }
 
-/// A message with its own queue and options.
+/// Publishes a message with its own queue and options.
 pub fn outgoing(ctx: &Context, message: Outgoing) -> HandlerResult {
     match ctx.publisher().collect(message) {
         Ok(()) => Ok(Outcome::Ack),
@@ -78,12 +77,12 @@ pub fn outgoing(ctx: &Context, message: Outgoing) -> HandlerResult {
     }
 }
 
-/// One or none.
+/// Publishes one value or none.
 pub fn option<T>(value: Option<T>, each: impl FnOnce(T) -> HandlerResult) -> HandlerResult {
     value.map_or(Ok(Outcome::Ack), each)
 }
 
-/// Several, in order.
+/// Publishes several values, in order.
 pub fn vec<T>(values: Vec<T>, each: impl FnMut(T) -> HandlerResult) -> HandlerResult {
     values.into_iter().try_for_each(each_ok(each)).map(|()| Outcome::Ack)
 }
@@ -94,7 +93,7 @@ fn each_ok<T>(
     move |value| each(value).map(drop)
 }
 
-/// What was returned, or the handler's error.
+/// Publishes the returned value, or returns the handler's error.
 pub fn result<T, E: Into<BoxError>>(
     returned: Result<T, E>,
     value: impl FnOnce(T) -> HandlerResult,

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::{Outgoing, PublishError};
 use crate::unpoisoned::Locked as _;
 
-/// Messages to publish with the ack of a delivery; `None` once it has ended.
+/// Messages to publish with the ack of a delivery. `None` once the delivery has ended.
 #[derive(Clone)]
 pub(crate) struct Collected(Arc<Mutex<Option<Vec<Gathered>>>>);
 
-/// One of them.
+/// A message that was collected.
 pub(crate) struct Gathered {
     pub(crate) message: Outgoing,
     /// By the handler, and not by a layer around it.
@@ -28,13 +28,14 @@ impl Collected {
     /// # Errors
     /// When the delivery has ended.
     pub(super) fn push(&self, mut message: Outgoing, within: bool) -> Result<(), PublishError> {
-        // One that was made by the publisher which collects it would keep what it is kept in.
+        // The publisher that made it may be the one that collects it, and keeps this collection
+        // alive: the message would keep what it is kept in.
         message.publisher = None;
         self.lock().as_mut().ok_or(PublishError::NoDelivery)?.push(Gathered { message, within });
         Ok(())
     }
 
-    /// What there is; from now on it takes nothing.
+    /// Returns the messages, and takes none from now on.
     pub(crate) fn end(&self) -> Vec<Gathered> {
         self.lock().take().unwrap_or_default()
     }

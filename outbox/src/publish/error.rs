@@ -7,8 +7,8 @@ use crate::store::names::NameError;
 
 /// Why a message was not published.
 ///
-/// Everything but [`PublishError::Store`] is found before the first statement,
-/// so the caller's transaction is still usable.
+/// All but [`PublishError::Store`] are found before the first statement, so the
+/// caller's transaction is still usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
@@ -23,7 +23,7 @@ pub enum PublishError {
         /// Its length.
         chars: usize,
     },
-    /// PostgreSQL stores no NUL character in text.
+    /// A text holds a NUL character, which PostgreSQL cannot store.
     #[error("the {0} holds a NUL character, which PostgreSQL cannot store")]
     Nul(&'static str),
     /// The payload is larger than [`Publisher::max_payload`](crate::Publisher::max_payload).
@@ -42,13 +42,13 @@ pub enum PublishError {
         /// The limit.
         max: usize,
     },
-    /// A header is nested deeper than it can be read again.
+    /// A header is nested too deep to be read again.
     #[error("a header is nested more than {max} deep")]
     HeaderTooDeep {
         /// The limit.
         max: u32,
     },
-    /// The headers together are larger than PostgreSQL is trusted with.
+    /// The headers together are too large to be trusted to PostgreSQL.
     #[error("the headers have {bytes} bytes; at most {max} are allowed")]
     HeadersTooLarge {
         /// Their size, as JSON.
@@ -62,7 +62,7 @@ pub enum PublishError {
     /// Both a delay and a time were given.
     #[error("the message has both a delay and a time; give one")]
     DelayAndTime,
-    /// It would never run.
+    /// The message would expire before it could run.
     #[error(
         "the message would expire after {limit:?} and be due after {delay:?}: both are counted from \
          now, so give it longer"
@@ -76,24 +76,25 @@ pub enum PublishError {
     /// The time is outside what both databases can hold.
     #[error("the time {0:?} lies after the year 9999")]
     TimeOutOfRange(SystemTime),
-    /// A header contradicts the option of the same meaning, or calls the JSON of
-    /// [`Outgoing::new`](crate::Outgoing::new) something else.
+    /// A header contradicts the option of the same meaning, or names another content
+    /// type for the JSON of [`Outgoing::new`](crate::Outgoing::new).
     #[error(
         "the header `{0}` contradicts the option of that name, or JSON of `Outgoing::new`; leave it out"
     )]
     HeaderConflict(&'static str),
-    /// A value was encoded, and is called something that is read otherwise.
+    /// The content type of an encoded value is read in another way than the value was
+    /// written.
     #[error(
         "the payload was written as `{written}`, and `{named}` is read otherwise: leave the content \
          type out, or give `Outgoing::raw` the bytes"
     )]
     ContentType {
-        /// What it is.
+        /// The content type that was written.
         written: String,
-        /// What it was called.
+        /// The content type that was named.
         named: String,
     },
-    /// A header that is read as a text is a value of another kind.
+    /// A header that is read as text has a value that is no string.
     #[error("the header `{0}` is no text, so nobody could read it; give a string")]
     HeaderNotText(&'static str),
     /// A conflict rule without a timer name.
@@ -107,8 +108,8 @@ pub enum PublishError {
         /// The timer name.
         timer_id: String,
     },
-    /// The message of a [`Tx`](crate::Tx) has this timer's name until it is acked, which is
-    /// the last statement of the transaction.
+    /// The message of this [`Tx`](crate::Tx) has the timer name until it is acked, and the ack
+    /// is the last statement of the transaction.
     #[error(
         "the timer {timer_id:?} of the queue {queue:?} is the one that this handler's transaction \
          settles; `Publisher::collect` sets it again with the ack"
@@ -129,13 +130,13 @@ pub enum PublishError {
     /// `OUTBOX_PREPARED` cannot be used.
     #[error("the environment is wrong: {0}")]
     Names(#[from] NameError),
-    /// The statement failed; the transaction is to be rolled back.
+    /// The statement failed. Roll the transaction back.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl PublishError {
-    /// The name of the case, for the log: the text may hold a user's words.
+    /// The name of the variant, for the log: the text may hold words of the user.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::EmptyName(_) => "EmptyName",

@@ -1,4 +1,4 @@
-//! Into the table: always inside the caller's own transaction.
+//! Publishing, always inside the caller's own transaction.
 
 mod collected;
 mod error;
@@ -34,12 +34,12 @@ use crate::error::StoreError;
 pub enum Published {
     /// A new row with this id.
     Inserted(i64),
-    /// The live row of the same timer, found unleased under
-    /// [`TimerConflict::Extend`]; moved to the new time, with the new payload and
-    /// headers, if that is later, and otherwise as it was.
+    /// Under [`TimerConflict::Extend`]: a live row with this id has the timer name,
+    /// and no claim holds it. If the new time is later, the row was moved to it and has
+    /// the new payload and headers. Otherwise the row is as it was.
     Extended(i64),
-    /// Nothing was written: a live row of the queue holds the timer name, and
-    /// under `Extend` a claim holds that row, as in [`Publisher::cancel_timer`].
+    /// Nothing was written: a live row of the queue has the timer name. Under
+    /// `Extend`, a claim holds that row, as in [`Publisher::cancel_timer`].
     Duplicate,
 }
 
@@ -54,7 +54,7 @@ impl Published {
     }
 }
 
-/// Of a message of which no row came back. One without a timer name has no duplicate.
+/// What became of a message for which no row came back. Without a timer name it is no duplicate.
 pub(crate) fn unwritten(is_timer: bool, action: &'static str) -> Result<Published, StoreError> {
     if is_timer { Ok(Published::Duplicate) } else { Err(left_out(action)) }
 }
@@ -70,11 +70,13 @@ pub(crate) fn left_out(action: &'static str) -> StoreError {
 /// Publishes a value to a queue in the caller's transaction, as JSON.
 ///
 /// The row commits or rolls back with everything else in the transaction, and
-/// so does the wake for the subscribers. The tables are those of
-/// [`Publisher::from_env`]; for other tables or for options (headers, delay,
-/// timer) use a [`Publisher`]. The queue is a string, or a [`Queue`] of what is
-/// published. Bytes go by [`Outgoing::raw`], and a handler takes them as `&[u8]` or
-/// [`Bytes`](crate::Bytes): as a value they are a JSON list of numbers.
+/// so does the wake for the subscribers. The queue is a string, or a [`Queue`] of
+/// the type that is published.
+///
+/// The tables are those of [`Publisher::from_env`]. For other tables, or for options
+/// (headers, delay, timer), use a [`Publisher`]. For bytes use [`Outgoing::raw`]: a
+/// handler takes them as `&[u8]` or [`Bytes`](crate::Bytes). As a value, bytes become a
+/// JSON list of numbers.
 ///
 /// # Examples
 /// ```no_run
@@ -88,10 +90,10 @@ pub(crate) fn left_out(action: &'static str) -> StoreError {
 ///
 /// # Errors
 /// Whatever would abort the transaction is refused before the first statement.
-/// After [`PublishError::Store`] the transaction is to be rolled back.
+/// After [`PublishError::Store`], roll the transaction back.
 ///
 /// # Cancel safety
-/// A dropped call may have inserted the row: roll the transaction back, as with
+/// A dropped call may have inserted the row. Roll the transaction back, as with
 /// any other statement in it.
 pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
     tx: &mut T,
@@ -101,9 +103,9 @@ pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
     Publisher::of_process()?.publish(tx, queue, body).await
 }
 
-/// A transaction that messages can be published in: one of sqlx's, of PostgreSQL or
-/// SQLite, or the [`Tx`](crate::Tx) that a handler was given. On SQLite begin it with
-/// `outbox::sqlite::begin`.
+/// A transaction in which messages can be published: an sqlx transaction of PostgreSQL
+/// or SQLite, or the [`Tx`](crate::Tx) that a handler was given. On SQLite, begin it
+/// with `outbox::sqlite::begin`.
 #[diagnostic::on_unimplemented(
     message = "a message is published in a transaction, and `{Self}` is none",
     label = "not a transaction",
@@ -112,7 +114,7 @@ pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
 pub trait Transaction: sealed::Transaction {}
 impl<T: sealed::Transaction> Transaction for T {}
 
-/// A connection, in a transaction or not, that rows can be read from.
+/// A connection from which rows can be read, in a transaction or not.
 pub trait Connection: sealed::Connection {}
 impl<T: sealed::Connection> Connection for T {}
 
@@ -158,8 +160,8 @@ pub(crate) mod sealed {
             timer_id: &str,
         ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-        /// Whether somebody holds the names of timers that were not written: each is live, and to
-        /// be left alone or worked on. Where no trigger leaves out anything, somebody does.
+        /// Whether live rows hold the names of timers that were not written. Each such row is
+        /// to be left alone, or is worked on. Unless a trigger leaves rows out, there is one.
         fn holds_timers(
             &mut self,
             statements: &Statements,
@@ -169,14 +171,14 @@ pub(crate) mod sealed {
             ready(Ok(vec![true; timers.len()]))
         }
 
-        /// The tables in which it settles this timer as its last statement, if it does.
+        /// The tables in which its last statement settles this timer, if it does.
         fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
             let _ = (queue, timer_id);
             None
         }
     }
 
-    /// So that a fn which got one as `tx: &mut ..` may hand on `&mut tx`, too.
+    /// So that a fn with a parameter `tx: &mut ..` may hand on `&mut tx` as well.
     #[diagnostic::do_not_recommend]
     impl<T: Transaction + ?Sized> Transaction for &mut T {
         fn insert(

@@ -18,17 +18,16 @@ use crate::telemetry::Trace;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimerConflict {
-    /// Write nothing; the result is `Duplicate`.
+    /// Write nothing. The result is `Duplicate`.
     #[default]
     Ignore,
-    /// Move an unleased row to the new time if that is later, as the same delay given again
-    /// is. It is a new message then:
-    /// with the new payload and headers, published now, with no attempt and no delivery
-    /// spent.
+    /// Move the row to the new time, if no claim holds the row and the new time is later.
+    /// The same delay given again is later. The row is then a new message: with the new
+    /// payload and headers, published now, with no attempt and no delivery spent.
     Extend,
 }
 
-/// A message with its options, made by [`Publisher::message`] or by itself.
+/// A message with its options. [`Publisher::message`] or a constructor here makes it.
 ///
 /// # Examples
 /// ```no_run
@@ -50,9 +49,9 @@ pub enum TimerConflict {
 pub struct Outgoing {
     pub(super) queue: String,
     pub(super) payload: Result<Bytes, BoxError>,
-    /// What the payload was written as, unless it came as bytes.
+    /// The content type that the payload was written as, unless it came as bytes.
     pub(super) written: Option<&'static str>,
-    /// Named by the caller, or by a codec, so a header must agree.
+    /// The caller or a codec has named it, so a header must agree.
     pub(super) content_type: Option<Cow<'static, str>>,
     pub(super) correlation_id: Option<String>,
     pub(super) headers: Headers,
@@ -62,9 +61,9 @@ pub struct Outgoing {
     pub(super) timer_id: Option<String>,
     pub(super) conflict: Option<TimerConflict>,
     pub(super) publisher: Option<Publisher>,
-    /// Of the span that it is published in: a collected message is written later.
+    /// The trace of the span that it is published in: a collected message is written later.
     pub(super) trace: Option<Trace>,
-    /// That of the publisher which collected it: another one writes it.
+    /// The limit of the publisher that collected it: another one writes it.
     pub(super) max_payload: Option<usize>,
 }
 
@@ -72,26 +71,30 @@ debug_only!(message: Outgoing =>
     queue, payload_bytes = message.payload.as_ref().map(Bytes::len), headers, timer_id);
 
 impl Outgoing {
-    /// A value, as JSON. One that does not serialise fails when published. JSON has no
-    /// infinity and no NaN: they arrive as `null`. What is nested more than 127 deep is
-    /// published, and no handler can read it. Bytes become a list of numbers: for them take
-    /// [`raw`](Self::raw).
+    /// Makes a message of a value, as JSON. A value that does not serialise fails when it is
+    /// published.
+    ///
+    /// JSON has no infinity and no NaN: they arrive as `null`. A value that is nested more
+    /// than 127 deep is published, but no handler can read it. Bytes become a list of
+    /// numbers: use [`raw`](Self::raw) for them.
     #[allow(clippy::needless_pass_by_value, reason = "a queue is named by a string of any kind")]
     pub fn new<B: Serialize + ?Sized>(queue: impl QueueFor<B>, body: &B) -> Self {
         let payload = codec::encode(body).map(Bytes::from).map_err(Into::into);
         Self::with(queue.name().to_owned(), payload, Some(codec::JSON))
     }
 
-    /// A value in another encoding, with its content type; of a typed queue by
-    /// [`Queue::encoded`](crate::Queue::encoded). A header of another content type, perhaps
-    /// one of a message that is answered, is refused.
+    /// Makes a message of a value in another encoding, with the content type of that
+    /// encoding. For a typed queue use [`Queue::encoded`](crate::Queue::encoded).
+    ///
+    /// A header with another content type is refused, such as one copied from the message
+    /// that is answered.
     pub fn encoded<C: Codec>(queue: impl Into<String>, body: &(impl Serialize + ?Sized)) -> Self {
         let payload = C::encode(body).map(Bytes::from);
         Self::with(queue.into(), payload, Some(C::CONTENT_TYPE)).content_type(C::CONTENT_TYPE)
     }
 
-    /// Bytes as they are, without a content type unless one is named. A handler takes them as
-    /// `&[u8]` or [`Bytes`].
+    /// Makes a message of bytes as they are, without a content type unless you name one. A
+    /// handler takes them as `&[u8]` or [`Bytes`].
     ///
     /// ```no_run
     /// use outbox::{Outgoing, subscriber};
@@ -132,19 +135,21 @@ impl Outgoing {
         }
     }
 
-    /// Sets one header; the last value of a name counts.
+    /// Sets one header. The last value of a name counts.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.headers.insert(name, value);
         self
     }
 
-    /// Sets several headers, such as those of the message that is answered. What tells of
-    /// that one's replays is left out: this one had none. So is its
-    /// [time](Self::expires_in), its content type if this one's payload is a value of
-    /// [`new`](Self::new), and a content type or correlation id that is no text.
+    /// Sets several headers, such as those of the message that is answered. These are left
+    /// out:
+    /// - what tells of that message's replays: this one had none;
+    /// - the [time](Self::expires_in) in which that message had to start;
+    /// - the content type, if this payload is a value of [`new`](Self::new);
+    /// - a content type or correlation id that is no text.
     pub fn headers(mut self, headers: &Headers) -> Self {
-        // Whether or not it is named, and before or after this. Of what a codec wrote another
-        // type is refused.
+        // Whether or not a type is named, before or after this. A value that a codec wrote
+        // refuses another type.
         let has_type = self.written == Some(codec::JSON);
         let leaves = |name| {
             OF_REPLAYS.contains(&name) || name == EXPIRES_IN || has_type && name == CONTENT_TYPE
@@ -157,8 +162,8 @@ impl Outgoing {
         self
     }
 
-    /// What ties the messages of one piece of work together; if absent, the tracking id
-    /// of the message that it begins with.
+    /// Sets the id that ties the messages of one piece of work together. If absent, it is
+    /// the tracking id of the message with which the work begins.
     pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
         self
@@ -169,7 +174,7 @@ impl Outgoing {
         Self { trace, ..self }
     }
 
-    /// Refused when it is prepared, if its payload is larger.
+    /// If its payload is larger, it is refused when it is prepared.
     pub(super) fn limited(self, max_payload: usize) -> Self {
         Self { max_payload: Some(max_payload), ..self }
     }
@@ -179,59 +184,62 @@ impl Outgoing {
         self.payload.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Says how the payload is encoded: `text/…` is read as text, MessagePack and CBOR with their
-    /// features, everything else as JSON. Python services know `text/plain` and what begins with
-    /// `application/json` only. A value is encoded already: what is read otherwise than
-    /// [`new`](Self::new) or [`encoded`](Self::encoded) wrote it is refused.
+    /// Says how the payload is encoded. `text/…` is read as text, MessagePack and CBOR with
+    /// their features, and everything else as JSON. Python services know only `text/plain`
+    /// and types that begin with `application/json`.
+    ///
+    /// A value of [`new`](Self::new) or [`encoded`](Self::encoded) is encoded already. A type
+    /// that is read in another way than the value was written is refused.
     pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Self {
         self.content_type = Some(content_type.into());
         self
     }
 
-    /// Due this long after the call, by the database's clock; at most ten years. That of a
-    /// [collected](Publisher::collect) or returned message counts from the ack.
+    /// Makes the message due this long after the call, by the database's clock: at most ten
+    /// years. The delay of a [collected](Publisher::collect) or returned message counts from
+    /// the ack.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Due at this time; at once if it is over.
+    /// Makes the message due at this time, or at once if the time is over.
     pub fn at(mut self, time: SystemTime) -> Self {
         self.at = Some(time);
         self
     }
 
-    /// Not started within this time, the message ends as `expired` instead of
-    /// being handled: a dead letter, or deleted without a table for them. It counts from the
-    /// call, for a collected or returned message from the ack, in milliseconds, by the
-    /// database's clock, and holds for retries too. With a [`delay`](Self::delay) it has to be
-    /// longer than that.
+    /// Ends the message as `expired` if it is not started within this time. It becomes a
+    /// dead letter, or is deleted where there is no dead-letter table. The time holds for
+    /// retries too, and must be longer than a [`delay`](Self::delay).
+    ///
+    /// It counts in milliseconds, by the database's clock: from the call, or from the ack for
+    /// a collected or returned message.
     pub fn expires_in(mut self, limit: Duration) -> Self {
         self.expires_in = Some(limit);
         self
     }
 
-    /// At most one live row of the queue has this name; it is free again when
-    /// the row was handled. It is no idempotency key for ever.
+    /// Gives the message a timer name. At most one live row of the queue has this name.
+    /// The name is free again when the row was handled, so it is no idempotency key for ever.
     ///
-    /// A handler that sets the timer again on which it runs
-    /// [collects](Publisher::collect) or returns the message: until the ack its own row has
-    /// the name, and a publish in a transaction comes to nothing
-    /// ([`Published::Duplicate`]; in a [`Tx`](crate::Tx), but for a savepoint of it,
-    /// [`PublishError::OwnTimer`]).
+    /// A handler that sets its own timer again [collects](Publisher::collect) or returns
+    /// the message. Until the ack its own row has the name, so a publish in a transaction
+    /// writes nothing: it returns [`Published::Duplicate`], or in a [`Tx`](crate::Tx), but
+    /// not in a savepoint of it, [`PublishError::OwnTimer`].
     pub fn timer_id(mut self, name: impl Into<String>) -> Self {
         self.timer_id = Some(name.into());
         self
     }
 
-    /// What to do when the timer name is taken.
+    /// Says what to do when the timer name is taken.
     pub fn on_conflict(mut self, conflict: TimerConflict) -> Self {
         self.conflict = Some(conflict);
         self
     }
 
-    /// Publishes it in the caller's transaction: through the publisher that made
-    /// it, or through [`Publisher::from_env`].
+    /// Publishes the message in the caller's transaction: through the publisher that
+    /// made it, or else through [`Publisher::from_env`].
     ///
     /// # Errors
     /// As [`publish`](crate::publish).

@@ -31,7 +31,7 @@ pub struct Prepared {
     pub(crate) extend: bool,
 }
 
-/// Times, and the lengths of all, in the arrays of a batch.
+/// Bytes for the times of a message, and for all lengths, in the arrays of a batch.
 const EACH: usize = 64;
 
 impl Prepared {
@@ -79,7 +79,7 @@ impl Outgoing {
             (None, Some(time)) => Due::At(within_range(time)?),
             (None, None) => Due::Now,
         };
-        // As it is written.
+        // In milliseconds, as the header has it.
         let limit =
             self.expires_in.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         if let (delay, Some(limit)) =
@@ -139,8 +139,8 @@ impl Outgoing {
     }
 }
 
-/// The ids of messages that are published together: the first is drawn and the others counted
-/// on from it (RFC 9562, section 6.2, method 2), because drawing is a call of the operating
+/// The ids of messages that are published together. The first is drawn, and the others count on
+/// from it (RFC 9562, section 6.2, method 2), because each draw is a call of the operating
 /// system.
 pub(super) fn ids() -> impl Iterator<Item = Uuid> {
     const COUNTED: u128 = (1 << 62) - 1;

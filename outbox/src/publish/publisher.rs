@@ -23,7 +23,7 @@ use crate::tracking::Trail;
 /// Default of [`Publisher::max_payload`]: 16 MiB.
 pub(crate) const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
-/// PostgreSQL drops the connection on which a statement of 1 GiB comes.
+/// PostgreSQL drops a connection that sends a statement of 1 GiB.
 const MAX_BATCH: usize = 900_000_000;
 
 /// Publishes to one outbox table. Cheap to clone, holds no connection.
@@ -40,21 +40,21 @@ const MAX_BATCH: usize = 900_000_000;
 /// ```
 ///
 /// As a parameter of a handler it can also [`collect`](Self::collect) messages,
-/// which are published by the statement that acks the delivery. A batch has none as
-/// a whole: each of its items has one, `item.context.publisher()`, for its own ack.
+/// which are published with the ack of the delivery. A batch has no such publisher as
+/// a whole: each item has its own, `item.context.publisher()`, for its own ack.
 ///
 /// # Cancel safety
-/// Of all its methods: a dropped call may have written rows, of a batch not all of them perhaps:
-/// roll the transaction back. [`pending`](Self::pending) only reads.
+/// Of all its methods, [`pending`](Self::pending) only reads. A dropped call of another one may
+/// have written rows, perhaps not all rows of a batch: roll the transaction back.
 #[derive(Clone)]
 pub struct Publisher {
     table: Arc<Table>,
-    /// Of the delivery whose handler asked for it.
+    /// For the delivery whose handler asked for this publisher.
     collected: Option<Collected>,
-    /// That delivery: what is published where none is handled, or several are, comes from it.
+    /// That delivery. A message that is published where no delivery is handled, or several
+    /// are, comes from it.
     delivery: Option<Context>,
-    /// Who is told of what it publishes; `None`: the recorders of the app that was
-    /// started last.
+    /// Who is told what it publishes. `None`: the recorders of the app that was started last.
     sinks: Option<Sinks>,
 }
 
@@ -91,7 +91,7 @@ impl Publisher {
         Self { collected, delivery: Some(delivery.clone()), ..self.clone() }
     }
 
-    /// What a message inherits that is published now.
+    /// What a message that is published now inherits.
     fn trail(&self) -> Trail {
         let current = Trail::current();
         match &self.delivery {
@@ -100,21 +100,24 @@ impl Publisher {
         }
     }
 
-    /// In a handler: publishes the message with the ack of its delivery, in the
-    /// same statement. If the delivery ends in any other way, nothing is
-    /// published; if the message cannot be published, the delivery fails as by an
-    /// error of kind `publish`. A layer may collect too; where it acks what the handler has
-    /// not, what the handler collected is not published. A timer whose name a live row has is
-    /// left out, as it would be a [`Duplicate`](Published::Duplicate), and the ack stands. A
-    /// delay counts from the ack.
+    /// In a handler: publishes the message with the ack of its delivery, in the same
+    /// statement (on SQLite, or with a [`Tx`](crate::Tx), in the same transaction).
     ///
-    /// A correlation id that the message does not set is the delivery's. It goes to the table
-    /// of the delivery, also if another publisher made it.
+    /// - If the delivery ends in any other way, nothing is published.
+    /// - If the message cannot be published, the delivery fails as by an error of kind
+    ///   `publish`.
+    /// - A timer that would be a [`Duplicate`](Published::Duplicate) is left out, and the ack
+    ///   stands.
+    /// - A delay counts from the ack.
+    /// - A correlation id that the message does not set is the delivery's.
+    /// - The message goes to the table of the delivery, even if another publisher made it.
+    /// - A layer may collect too. If a layer acks what the handler has not acked, what the
+    ///   handler collected is not published.
     ///
     /// # Errors
-    /// When this publisher is not a handler's parameter, the row was acked before the
-    /// handler ran (`AckFirst`), or the handler has ended: a task that it started and did
-    /// not wait for is too late.
+    /// When this publisher is not a handler's parameter, when the row was acked before the
+    /// handler ran (`AckFirst`), or when the handler has ended. A task that the handler
+    /// started and did not wait for is too late.
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
         let trace = PublishSpan::created(&message.queue, message.size());
@@ -143,7 +146,7 @@ impl Publisher {
             bytes += message.sent_bytes();
             prepared.push(message);
         }
-        // One alone has `max_payload`.
+        // A single message has only `max_payload` as its limit.
         if bytes > MAX_BATCH && prepared.len() > 1 {
             return Err(PublishError::BatchTooLarge { bytes, max: MAX_BATCH });
         }
@@ -154,12 +157,12 @@ impl Publisher {
     /// the same that [`App::from_env`](crate::App::from_env) reads.
     ///
     /// # Errors
-    /// When the names cannot be used.
+    /// When a variable that [`TableNames::from_env`] reads cannot be used.
     pub fn from_env() -> Result<Self, NameError> {
         TableNames::from_env().map(Self::new)
     }
 
-    /// The environment's publisher, made once a process.
+    /// The environment's publisher, made once in a process.
     pub(super) fn of_process() -> Result<&'static Self, PublishError> {
         static PUBLISHER: OnceLock<Result<Publisher, NameError>> = OnceLock::new();
         PUBLISHER.get_or_init(Self::from_env).as_ref().map_err(|error| error.clone().into())
@@ -225,19 +228,20 @@ impl Publisher {
         result
     }
 
-    /// Publishes many messages with one statement, each with its own queue and
-    /// options, and says of each in turn what became of it. On SQLite timers that
-    /// [`Extend`](crate::TimerConflict::Extend) moves take further statements, and above 32 MiB
-    /// each message has one of its own.
+    /// Publishes many messages with one statement, each with its own queue and options.
+    /// Returns what became of each, in the order given.
     ///
-    /// On PostgreSQL timers are locked and written in the order of their queues and names, byte by
-    /// byte, so that two batches do not wait for each other; of those that are due at once, that is
-    /// the order in which they are handled, too. A transaction that sets them one by one had better
-    /// do so in that order.
+    /// On SQLite, timers that [`Extend`](crate::TimerConflict::Extend) moves take further
+    /// statements. In a batch above 32 MiB each message there has a statement of its own.
+    ///
+    /// On PostgreSQL, timers are locked and written in the order of their queues and names, byte
+    /// by byte, so that two batches do not wait for each other. Timers that are due at once are
+    /// also handled in that order. A transaction that sets timers one by one should do so in that
+    /// order.
     ///
     /// # Errors
-    /// As [`publish`](crate::publish); one refused message refuses the batch
-    /// before the statement. A timer name may stand only once a queue.
+    /// As [`publish`](crate::publish). One refused message refuses the batch before the
+    /// statement. A batch may name a timer of a queue only once.
     pub async fn publish_batch<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,
@@ -247,7 +251,7 @@ impl Publisher {
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let bytes = messages.iter().map(Outgoing::size).sum();
         let event = telemetry::PublishEvent::start(&first.queue, bytes);
-        // Of one queue, as most are, there is nothing to tell apart.
+        // Most batches are for one queue, and there is nothing to tell apart.
         let mut each = Vec::new();
         if messages.iter().any(|one| one.queue != first.queue) {
             each.extend(messages.iter().map(|one| (one.queue.clone(), one.size())));
@@ -281,8 +285,8 @@ impl Publisher {
         result
     }
 
-    /// Refuses the timer that the transaction settles: it would be a duplicate of one that is
-    /// deleted at the end.
+    /// Refuses the timer that the transaction settles: it would be a duplicate of a row that the
+    /// end of the transaction deletes.
     fn not_own<'a, T: Transaction + ?Sized>(
         &self,
         tx: &T,
@@ -317,9 +321,11 @@ impl Publisher {
         tally.tell(&self.sinks());
     }
 
-    /// Deletes the row of a timer unless a claim holds it: a handler works on it, it waits in a
-    /// process for one, or its process died and no claim has taken the row since. True when
-    /// it did. Like everything here it counts once the transaction commits.
+    /// Deletes the row of a timer, unless a claim holds the row. Returns true when it did. Like
+    /// everything here it counts once the transaction commits.
+    ///
+    /// A claim holds a row on which a handler works, a row that waits in a process for a handler,
+    /// and a row whose process died and that no claim has taken since.
     ///
     /// # Errors
     /// As [`publish`](crate::publish).
@@ -335,11 +341,11 @@ impl Publisher {
         Ok(tx.cancel_timer(&self.table.statements, queue, timer_id).await?)
     }
 
-    /// Reads up to `limit` rows of a queue in order of due time, without leasing them. Which
-    /// queues there are says [`Operator::queues`](crate::ops::Operator::queues).
+    /// Reads up to `limit` rows of a queue in order of due time, without leasing them.
+    /// [`Operator::queues`](crate::ops::Operator::queues) tells which queues there are.
     ///
     /// # Errors
-    /// When the queue cannot exist or the statement fails.
+    /// When no queue can have this name, or the statement fails.
     pub async fn pending<C: Connection + ?Sized>(
         &self,
         connection: &mut C,

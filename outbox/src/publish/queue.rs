@@ -10,10 +10,11 @@ use super::{Outgoing, PublishError, Published, Publisher, Transaction};
 use crate::message::{Codec, Encoded, Json};
 use crate::subscriber::IntoQueues;
 
-/// A queue whose messages are `T`: publishing and handling another type does not
-/// compile. It stands where values are published to a queue by name, and in `#[subscriber]`.
-/// One of bytes as they are is named by a string: its messages go by [`Outgoing::raw`], and its
-/// handler takes `&[u8]` or [`Bytes`](crate::Bytes).
+/// A queue whose messages are `T`: publishing or handling another type does not compile.
+///
+/// Use it in `#[subscriber]`, and wherever a value is published to a queue by name. A queue
+/// of raw bytes is named by a string instead: its messages are published by [`Outgoing::raw`],
+/// and its handler takes `&[u8]` or [`Bytes`](crate::Bytes).
 ///
 /// # Examples
 /// ```
@@ -41,7 +42,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// A queue by its name, checked when compiling in a `static` or `const`.
+    /// A queue by its name. In a `static` or `const` the name is checked when compiling.
     ///
     /// # Panics
     /// When the name is empty, longer than 255 characters, or holds NUL.
@@ -51,7 +52,7 @@ impl<T> Queue<T> {
         let (bytes, mut at, mut chars) = (name.as_bytes(), 0, 0);
         while at < bytes.len() {
             assert!(bytes[at] != 0, "the name of a queue cannot contain NUL");
-            // Each character has one byte that does not continue it.
+            // Each character has exactly one byte that is no continuation.
             if bytes[at] & 0xC0 != 0x80 {
                 chars += 1;
             }
@@ -69,7 +70,7 @@ impl<T> Queue<T> {
 }
 
 impl<T: Serialize> Queue<T> {
-    /// Publishes in the caller's transaction, as [`publish`](crate::publish()).
+    /// Publishes a value in the caller's transaction, as [`publish`](crate::publish()) does.
     ///
     /// # Errors
     /// As [`publish`](crate::publish()).
@@ -89,7 +90,7 @@ impl<T: Serialize> Queue<T> {
         Outgoing::new(self, body)
     }
 
-    /// A message in another encoding, with its content type.
+    /// A message to this queue in another encoding, with the content type of that encoding.
     pub fn encoded<C: Codec>(&self, body: &T) -> Outgoing {
         Outgoing::encoded::<C>(self.name, body)
     }
@@ -109,7 +110,7 @@ impl<T> fmt::Debug for Queue<T> {
     }
 }
 
-/// What a handler whose payload is `P` can read.
+/// The queues that a handler whose payload is `P` can read.
 #[diagnostic::on_unimplemented(
     message = "a handler of `{P}` cannot read the queue `{Self}`",
     label = "not a queue of such messages",
@@ -138,7 +139,7 @@ macro_rules! read_as {
 
 read_as! {
     T: [T] T;
-    // Encodings of the user's own, of the same messages.
+    // The user's own encodings of the same messages.
     Encoded<C, T>: [C, T] T;
     Json<T>: [T] T;
     // Raw bytes can be read from any queue, and texts from one of texts.

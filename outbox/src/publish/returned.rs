@@ -7,9 +7,10 @@ use super::{Prepared, Published, Transaction, left_out};
 use crate::error::StoreError;
 use crate::store::{CLAIM_BYTES, Handled};
 
-/// What the handlers of a transaction returned, of each statement: as a rule all of it. One that
-/// is sent after another one may lock only timers that the first has locked, or such as come behind
-/// them, or transactions would wait for each other; see [`in_lock_order`](super::timers::in_lock_order).
+/// Divides what the handlers of a transaction returned among statements: mostly one takes all of it.
+/// A later statement may lock only timers that an earlier one has locked, or timers that come behind
+/// those in the order of [`in_lock_order`](super::timers::in_lock_order). Otherwise two transactions
+/// could wait for each other.
 pub(crate) fn together<'a>(acks: &[Handled<'a>]) -> Vec<Vec<&'a Prepared>> {
     let mut all: Vec<_> = acks.iter().flat_map(|handled| handled.messages).collect();
     if all.iter().map(|message| message.bytes()).sum::<usize>() <= CLAIM_BYTES {
@@ -36,9 +37,9 @@ pub(crate) fn together<'a>(acks: &[Handled<'a>]) -> Vec<Vec<&'a Prepared>> {
 }
 
 impl Publisher {
-    /// Inserts messages that were checked before. Nobody is told of a duplicate, so it has to be
-    /// one: a timer that is not written, and whose name nobody holds, would be lost with the row
-    /// it is returned for.
+    /// Inserts messages that were checked before. Nobody is told of a duplicate, so it must really
+    /// be one: a timer that is not written although no row holds its name would be lost together
+    /// with the row whose handler returned it.
     pub(crate) async fn insert_returned<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,
@@ -59,7 +60,7 @@ impl Publisher {
         let mut held = held.into_iter();
         for (&message, mut published) in messages.iter().zip(all) {
             if published == Published::Duplicate && held.next() == Some(false) {
-                // Whoever held it may have settled meanwhile.
+                // The row that held the name may have been settled meanwhile.
                 published = tx.insert(statements, message.clone()).await?;
                 let lost = published == Published::Duplicate;
                 if lost && tx.holds_timers(statements, &[message]).await? == [false] {

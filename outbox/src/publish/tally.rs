@@ -22,7 +22,7 @@ impl Tally {
         Self { begun, queues: BTreeMap::new() }
     }
 
-    /// A message of which so many rows were written: one, or none if its timer is there.
+    /// Counts a message and the rows written for it: one, or none if its timer name is taken.
     pub(crate) fn add(&mut self, message: &Prepared, rows: usize) {
         self.rows(&message.queue, rows, message.payload.len());
     }
@@ -36,7 +36,7 @@ impl Tally {
         }
     }
 
-    /// Once it is committed, or written into a transaction of the caller.
+    /// Called once the rows are committed, or written into a transaction of the caller.
     pub(crate) fn tell(self, sinks: &Sinks) {
         for (queue, (rows, bytes)) in self.queues {
             self.begun.of(queue, bytes).end(Ok(rows), sinks);

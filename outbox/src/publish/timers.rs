@@ -1,10 +1,10 @@
-//! The timers of one statement: none stands there twice, and all come in one order.
+//! The timers of one statement: none is in it twice, and all come in one order.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Divides a batch so that no timer name stands twice in a part: one statement
-/// cannot write a row twice. What names the same timer stays in its order.
+/// Divides a batch so that no timer name is in a part twice: one statement cannot
+/// write a row twice. Items that name the same timer keep their order.
 pub(crate) fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N>) -> Vec<Vec<T>> {
     let mut parts: Vec<(HashSet<N>, Vec<T>)> = Vec::new();
     for one in batch {
@@ -21,10 +21,10 @@ pub(crate) fn apart<T, N: Hash + Eq>(batch: Vec<T>, timers: impl Fn(&T) -> Vec<N
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Puts timers in the order of their queues and names, in the places that they have among the
-/// others, whose ids grow in the order given. A statement locks the rows of live ones, and the
-/// names of new ones, one after the other: of two that have some in common, in orders of their own,
-/// each would wait for the other.
+/// Sorts the timers by queue and name. They only change places among themselves: the ids of the
+/// other messages grow in the order given. A statement locks the rows of live timers, and the
+/// names of new ones, one after the other. Two statements that have some timers in common, each in
+/// an order of its own, would wait for each other.
 #[cfg(any(feature = "postgres", test))]
 pub(crate) fn in_lock_order<'a, T: Copy>(
     messages: &mut [T],

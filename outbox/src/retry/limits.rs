@@ -15,8 +15,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) const NONE: Self = Self { jitter: 0.0, max_attempts: None, max_total_delay: None };
 
-    /// Jitters `seconds`, cuts it at `ceiling`, and ends the retries when a cap
-    /// is reached.
+    /// Jitters `seconds` and cuts the delay at `ceiling`. `None` when a cap is reached.
     pub(super) fn apply(
         &self,
         seconds: f64,
@@ -34,7 +33,7 @@ impl Limits {
         };
         let delay = cut(seconds * (1.0 + self.jitter * (fastrand::f64() - 0.5)));
         let Some(max) = self.max_total_delay else { return Some(delay) };
-        // Whether there is one more run is not for the jitter to say.
+        // The jitter does not decide whether there is one more run.
         let fits = failed.elapsed.saturating_add(cut(seconds)) <= max;
         fits.then(|| delay.min(max.saturating_sub(failed.elapsed)))
     }
@@ -61,25 +60,26 @@ impl Limits {
 macro_rules! with_limits {
     ($strategy:ty) => {
         impl $strategy {
-            /// Spreads each delay by a factor of `1 ± jitter/2`; 0.0 to 2.0.
+            /// Spreads each delay by a factor of `1 ± jitter/2`. `jitter` is 0.0 to 2.0.
             #[must_use]
             pub const fn jitter(mut self, jitter: f64) -> Self {
                 self.limits.jitter = jitter;
                 self
             }
 
-            /// Ends the retries after this many failed runs; at least 1.
+            /// Ends the retries after this many failed runs. At least 1.
             #[must_use]
             pub const fn max_attempts(mut self, attempts: u64) -> Self {
                 self.limits.max_attempts = Some(attempts);
                 self
             }
 
-            /// Ends the retries when the next run would come later than this
-            /// after the first failure, by the delay of the strategy: one that an error
-            /// asks for ([`Failure`](trait@crate::Failure), `after`) is not measured. The
-            /// time that runs and claims take counts, too: leave room for that beyond the
-            /// sum of the delays that you mean.
+            /// Ends the retries when the strategy's next delay would end later than this
+            /// after the first failure.
+            ///
+            /// A delay that an error asks for ([`Failure`](trait@crate::Failure), `after`)
+            /// is not measured. The time that runs and claims take counts too, so give
+            /// more than the sum of the delays that you want.
             #[must_use]
             pub const fn max_total_delay(mut self, total: Duration) -> Self {
                 self.limits.max_total_delay = Some(total);

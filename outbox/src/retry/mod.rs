@@ -1,5 +1,5 @@
-//! When a failed message is tried again, decided from its history alone. The only chance in
-//! it is the jitter.
+//! When a failed message is tried again. The history of the message decides, and nothing else
+//! but the jitter.
 
 mod limits;
 mod strategies;
@@ -11,7 +11,7 @@ pub use strategies::{Constant, Delays, Exponential, Linear, NoRetry};
 
 use crate::subscriber::HandlerError;
 
-/// Decides whether and when a message whose handler failed is tried again.
+/// Decides whether, and when, a message whose handler failed is tried again.
 ///
 /// # Examples
 /// ```
@@ -32,12 +32,11 @@ use crate::subscriber::HandlerError;
 /// }
 /// ```
 pub trait RetryStrategy: Send + Sync + 'static {
-    /// The delay until the next run, counted from when the failure is settled;
-    /// `None` ends the message as `retry_terminal`. A panic in here does too.
+    /// Returns the delay until the next run, which counts from when the failure is
+    /// settled. `None` ends the message as `retry_terminal`, and so does a panic.
     fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration>;
 
-    /// Says what is wrong with the strategy's own settings; asked once, before
-    /// the app starts.
+    /// Checks the strategy's own settings. Called once, before the app starts.
     ///
     /// # Errors
     /// A sentence for the person who wrote the settings.
@@ -48,7 +47,7 @@ pub trait RetryStrategy: Send + Sync + 'static {
 
 macro_rules! pointed_to {
     ($($pointer:ident)+) => {$(
-        /// One that is chosen when the program starts.
+        /// For a strategy that is chosen when the program starts.
         impl<S: RetryStrategy + ?Sized> RetryStrategy for $pointer<S> {
             fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration> {
                 (**self).next_delay(failed)
@@ -67,16 +66,16 @@ pointed_to! { Box Arc }
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FailedAttempt<'a> {
-    /// Failed runs including this one: 1 for the first failure.
+    /// Failed runs, including this one: 1 for the first failure.
     pub attempts: u64,
-    /// Time since the first failure, by the database's clock; zero for the first.
+    /// Time since the first failure, by the database's clock: zero for the first.
     pub elapsed: Duration,
-    /// The error; `None` for a plain `Outcome::Nack`.
+    /// The error. `None` for a plain `Outcome::Nack`.
     pub error: Option<&'a HandlerError>,
 }
 
 impl<'a> FailedAttempt<'a> {
-    /// For tests of own strategies.
+    /// For tests of your own strategies.
     #[must_use]
     pub fn new(attempts: u64, elapsed: Duration, error: Option<&'a HandlerError>) -> Self {
         Self { attempts, elapsed, error }

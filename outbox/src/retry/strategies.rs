@@ -15,9 +15,9 @@ impl RetryStrategy for NoRetry {
     }
 }
 
-/// `initial · multiplier^(n−1)`, jittered, then cut at `max_delay`.
+/// Waits `initial · multiplier^(n−1)`, jittered, then cut at `max_delay`.
 ///
-/// The default is what a subscriber uses that names no strategy: 1 s, doubled,
+/// The default is the strategy of a subscriber that names none: 1 s, doubled,
 /// at most 5 minutes, jitter 0.2, 10 attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exponential {
@@ -28,7 +28,7 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// Starts at `initial` and doubles, with no limit and no jitter.
+    /// Starts at `initial` and doubles, without limits and without jitter.
     #[must_use]
     pub const fn new(initial: Duration) -> Self {
         Self { initial, multiplier: 2.0, max_delay: None, limits: Limits::NONE }
@@ -68,7 +68,7 @@ impl RetryStrategy for Exponential {
     }
 
     fn check(&self) -> Result<(), String> {
-        // Delays that shrink come to nothing: retries at full speed.
+        // Delays that shrink would become zero, and retries run at full speed.
         if !(self.multiplier.is_finite() && self.multiplier >= 1.0) {
             return Err(format!("`multiplier` is {}; it must be at least 1", self.multiplier));
         }
@@ -78,7 +78,7 @@ impl RetryStrategy for Exponential {
     }
 }
 
-/// `initial + step · (n−1)`, jittered.
+/// Waits `initial + step · (n−1)`, jittered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Linear {
     initial: Duration,
@@ -118,7 +118,7 @@ impl RetryStrategy for Linear {
     }
 }
 
-/// The same delay every time.
+/// Waits the same delay every time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constant {
     delay: Duration,
@@ -146,8 +146,8 @@ impl RetryStrategy for Constant {
     }
 }
 
-/// The listed delays, one after the other; the list's end is the last try. It cannot stand in a
-/// `const`, as the others can.
+/// Waits the listed delays, one after the other. The run after the last delay is the last try.
+/// Unlike the other strategies, it cannot stand in a `const`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delays {
     delays: Vec<Duration>,
@@ -178,7 +178,7 @@ impl RetryStrategy for Delays {
     }
 }
 
-/// The databases count microseconds: less is no delay.
+/// The databases count microseconds, so less than one is no delay.
 fn positive(name: &str, value: Duration) -> Result<(), String> {
     if value < Duration::from_micros(1) {
         return Err(format!("`{name}` is below 1 µs; a retry needs a delay"));

@@ -1,5 +1,5 @@
-//! What the statements of operators answer. Both databases have the same columns in the
-//! same places; only their times differ.
+//! What the statements of operators answer. The answers of both databases have the same columns in
+//! the same places, and only their times differ, so one set of functions reads both.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use crate::dlq::{Groups, Letter, LetterPosition, Opened, Problem, Status, Status
 use crate::ops::doctor::StoredMessage;
 use crate::ops::{self, Counted, Pause, QueueInfo, QueueSample};
 
-/// The columns of a row, whichever driver it is of.
+/// The columns of a row, whichever driver it comes from.
 pub(crate) trait Columns {
     fn is_null(&self, at: usize) -> sqlx::Result<bool>;
     fn flag(&self, at: usize) -> sqlx::Result<bool>;
@@ -20,7 +20,7 @@ pub(crate) trait Columns {
         Ok(self.number(at)?.max(0).unsigned_abs())
     }
 
-    /// Of a column that may be NULL.
+    /// Reads a column that may be NULL.
     fn maybe<T>(
         &self,
         at: usize,
@@ -30,8 +30,8 @@ pub(crate) trait Columns {
     }
 }
 
-/// Reads the rows of a driver, by what makes a time of what it has for one, and what reads a text
-/// whatever the column is said to hold.
+/// Implements [`Columns`] for the rows of a driver. `$time` makes a time of what the driver has for
+/// one; `$any_text` reads a text, whatever the column is said to hold.
 macro_rules! columns {
     ($row:ty, $time:expr, $any_text:expr) => {
         impl $crate::store::answers::Columns for $row {
@@ -63,7 +63,7 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-/// Of a row that begins with an id and the time of the failure.
+/// The place of a letter, from a row that begins with its id and the time of its failure.
 pub(crate) fn place(row: &impl Columns) -> sqlx::Result<LetterPosition> {
     Ok(LetterPosition { id: row.number(0)?, failed_at: row.time(1)? })
 }
@@ -76,7 +76,7 @@ pub(crate) fn id_and_status(row: &impl Columns) -> sqlx::Result<(i64, Status)> {
     Ok((row.number(0)?, status(row, 1)?))
 }
 
-/// Of the columns that a page and a letter have in common.
+/// A letter, from the columns that a page of letters and a single letter have in common.
 pub(crate) fn letter<R: Columns>(row: &R) -> sqlx::Result<Letter> {
     Ok(Letter {
         id: row.number(0)?,
@@ -104,7 +104,7 @@ pub(crate) fn opened<R: Columns>(row: &R) -> sqlx::Result<Opened> {
     Ok(Opened { letter: letter(row)?, payload: row.bytes(17)?.into(), headers })
 }
 
-/// Letters and problems there are, and one of these; `None` in the one row that only has totals.
+/// The totals of letters and problems, and one problem; `None` in a row that only has the totals.
 pub(crate) fn totals_and_problem<R: Columns>(row: &R) -> sqlx::Result<(u64, u64, Option<Problem>)> {
     let problem = row.maybe(9, |row, newest| {
         Ok(Problem {
@@ -122,7 +122,7 @@ pub(crate) fn totals_and_problem<R: Columns>(row: &R) -> sqlx::Result<(u64, u64,
     Ok((row.count(0)?, row.count(1)?, problem))
 }
 
-/// Of all that these rows say.
+/// Everything that these rows say.
 pub(crate) fn groups(rows: Vec<(u64, u64, Option<Problem>)>) -> Groups {
     let (letters, count) = rows.last().map_or((0, 0), |(letters, count, _)| (*letters, *count));
     let problems = rows.into_iter().filter_map(|(.., problem)| problem).collect();
@@ -189,7 +189,7 @@ pub(crate) fn counted<R: Columns>(row: &R) -> sqlx::Result<Counted> {
     Ok(Counted { sample, rows: row.count(7)? })
 }
 
-/// What a trial needs of a row.
+/// What a trial needs to know of a row.
 pub(crate) fn kept<R: Columns>(row: &R) -> sqlx::Result<StoredMessage> {
     Ok(StoredMessage {
         id: row.number(0)?,

@@ -1,9 +1,10 @@
-//! The connections of a pool.
+//! The connections of a pool, open and idle, for health checks.
 
 use sqlx::{Database, Pool};
 
-/// How many are open, and idle. One is taken before sqlx has counted it as idle, so for a
-/// moment there are fewer than none.
+/// How many connections are open, and how many of them idle. A connection may be taken before sqlx
+/// has counted it as idle, and sqlx's number of idle ones then wraps around below zero: that counts
+/// as none.
 pub(crate) fn counted<DB: Database>(pool: &Pool<DB>) -> (usize, usize) {
     let (open, idle) = (pool.size() as usize, pool.num_idle());
     (open, if idle > open { 0 } else { idle })

@@ -1,21 +1,21 @@
-//! What a dead letter says beside the row: borrowed from the settlement, which may have to be
-//! written again.
+//! What a dead letter says beside the row. It borrows its texts from the settlement, which may have
+//! to be written again.
 
 use std::borrow::Cow;
 
 use super::Lease;
 use crate::message::FailureReason;
 
-/// Deleted, and kept in the dead-letter table if there is one.
+/// Deletes a row, and keeps it in the dead-letter table if there is one.
 #[derive(Debug, Clone)]
 pub struct Death<'a> {
     pub lease: Lease,
     pub reason: FailureReason,
-    /// Storable: no NUL, within the column's length. So are the two below.
+    /// Can be stored: no NUL, and within the column's length. So can the two below.
     pub error_kind: Option<Cow<'a, str>>,
     pub last_exception: Option<Cow<'a, str>>,
     pub note: Option<Cow<'a, str>>,
-    /// The same for all letters of one problem.
+    /// The same for all dead letters of one problem.
     pub fingerprint: Option<Cow<'a, str>>,
 }
 

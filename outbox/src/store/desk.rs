@@ -1,9 +1,10 @@
-//! What operators ask and do by statements that are alike on both databases. A driver has their
-//! texts in its folder `sql`; what differs by more stands in files of its own.
+//! What operators ask and do, by statements that are alike on both databases. Each driver has the
+//! texts of these statements in its folder `sql`. Work that differs by more than the text has files
+//! of its own.
 //!
-//! These are macros, one for each subject, because the same as a generic function would have the
-//! type of each parameter of each statement among its bounds. The `desk.rs` of a driver calls
-//! both, and has what they rely on:
+//! These are macros, one for each subject: as generic functions they would have the type of each
+//! parameter of each statement among their bounds. The `desk.rs` of a driver calls both macros and
+//! has what they rely on:
 //!
 //! | name | what it is |
 //! |---|---|
@@ -35,7 +36,8 @@ macro_rules! letters {
             }
 
             impl $desk {
-                /// A statement over the letters behind a place, which is its next two parameters.
+                /// A statement over the letters behind a place. The place is its next two
+                /// parameters.
                 pub(super) fn behind(
                     &self,
                     text: &str,
@@ -67,7 +69,7 @@ macro_rules! letters {
                     Ok(pairs.into_iter().collect())
                 }
 
-                /// Those of these rows that are in the outbox.
+                /// Which of these rows are in the outbox.
                 pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
                     let live = query(&Sql::new(&self.names).letters_live).bind(ids(rows));
                     self.read("look for replayed rows", live, |row| row.number(0)).await
@@ -93,7 +95,7 @@ macro_rules! letters {
                     self.read("look for letters without a fingerprint", look, unmarked).await
                 }
 
-                /// Where they stood.
+                /// Returns where the letters stood.
                 pub(crate) async fn mark(
                     &self,
                     filter: &Filter,
@@ -109,7 +111,7 @@ macro_rules! letters {
                     self.move_on("mark dead letters", write).await
                 }
 
-                /// Where they stood.
+                /// Returns where the letters stood.
                 pub(crate) async fn purge(
                     &self,
                     filter: &Filter,
@@ -120,7 +122,8 @@ macro_rules! letters {
                     self.move_on("purge dead letters", purge.bind(limit)).await
                 }
 
-                /// A batch of letters, each with its place in the answer.
+                /// Runs a statement that writes a batch of letters. Each letter is in the answer,
+                /// with its place.
                 async fn move_on(
                     &self,
                     action: &'static str,
@@ -137,7 +140,7 @@ macro_rules! letters {
 }
 pub(crate) use letters;
 
-/// Rows, timers and queues, and why a row is where it is.
+/// Rows, timers and queues; and why a row is where it is.
 macro_rules! rows {
     ($desk:ident) => {
         const _: () = {
@@ -174,7 +177,7 @@ macro_rules! rows {
                     .await
                 }
 
-                /// Whether a row has this timer's name.
+                /// Whether there is a row with this timer's name.
                 pub(crate) async fn has_timer(&self, queue: &str, timer_id: &str) -> Result<bool> {
                     let row = query(&Sql::new(&self.names).timer_row);
                     let row = row.bind(queue.to_owned()).bind(timer_id.to_owned());
@@ -224,14 +227,14 @@ macro_rules! rows {
                     self.read(WHY, letters.bind(id).bind(most(limit)), letter_in_short).await
                 }
 
-                /// Whether there are more letters than so many.
+                /// Whether there are more letters than this.
                 pub(crate) async fn why_more_letters(&self, read: i64) -> Result<bool> {
                     let more = query(&Sql::new(&self.names).why_more_letters).bind(read);
                     let more = self.read(WHY, more, |row| row.flag(0)).await?.pop();
                     Ok(more.unwrap_or_default())
                 }
 
-                /// Free rows that are claimed before it, and whether there are more.
+                /// How many free rows are claimed before this one, and whether there are more.
                 pub(crate) async fn why_before(&self, row: &Row) -> Result<(u64, bool)> {
                     let before = query(&Sql::new(&self.names).why_before)
                         .bind(row.queue.clone())
@@ -243,7 +246,7 @@ macro_rules! rows {
                     Ok(counts.await?.pop().unwrap_or_default())
                 }
 
-                /// How many rows of a queue it deleted that a measurement has filled.
+                /// Deletes rows that a measurement has put into a queue, and returns how many.
                 pub(crate) async fn clean_load(&self, queue: &str, rows: i64) -> Result<u64> {
                     let failed = StoreError::of("clean up");
                     let clean = query(&Sql::new(&self.names).bench_clean).persistent(false);

@@ -1,9 +1,21 @@
-//! Where rows live. One trait, and a folder for each database; a file that several have is
-//! called the same in each.
+//! Where rows live: one trait, [`Store`], and a folder for each database. `memory` is for tests,
+//! and is the executable specification of the other two.
 //!
-//! `Store` is not public API: it changes with the engine. The conformance suite
-//! sees it through the hidden `testing::store`. Nothing in here knows of
-//! handlers.
+//! Publishing inserts a row. A claim leases it: it writes its token into the row, with the time,
+//! and counts a delivery. Every later write names the row by its id and that token. It deletes the
+//! row, moves it to the dead-letter table, or clears the lease and sets a new due time.
+//!
+//! Files that do the same work have the same name in each folder:
+//!
+//! | what | where |
+//! |---|---|
+//! | the engine's work | `claim`, `settle`, `runs`, `listen`, `depth` |
+//! | publishing; transactions lent to handlers | `publish`, `lend` |
+//! | what operators ask and do | `desk`, `counts`, `pauses`, `letters`, `why`, `doctor` |
+//! | making and checking the tables | `schema`, `validate` |
+//!
+//! `Store` is not public API: it changes with the engine. The conformance suite sees it through the
+//! hidden `testing::store`. Nothing in here knows about handlers.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod answers;
@@ -41,7 +53,7 @@ use crate::schema::SchemaMismatch;
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// Version of the tokens under which a row runs alone; others are version 4.
+/// The version of tokens under which a row runs alone; other tokens have version 4.
 const ALONE_VERSION: usize = 8;
 
 /// A fresh lease token.
@@ -52,8 +64,8 @@ pub fn new_token() -> Uuid {
     Uuid::new_v4()
 }
 
-/// A fresh token that says: this row is all that runs. If such a lease is found
-/// expired, the row itself brought its process down.
+/// A fresh token that says: this row is all that runs. If such a lease is found expired, the row
+/// itself is taken to have brought its process down.
 pub fn new_alone_token() -> Uuid {
     Uuid::new_v8(*Uuid::new_v4().as_bytes())
 }
@@ -68,33 +80,31 @@ pub struct Claim {
     pub queues: Arc<[String]>,
     pub limit: usize,
     pub lease_ttl: Duration,
-    /// Made before the claim is sent, so that a claim whose answer was lost can
-    /// be released by it.
+    /// Made before the claim is sent, so that a claim whose answer was lost can be released by it.
     pub token: Uuid,
-    /// Begins behind this place: rows before it are left alone.
+    /// The claim begins behind this place, and leaves the rows before it alone.
     pub after: Option<Position>,
-    /// If the claim is lost and its rows are given back, none of them counts more deliveries
-    /// than this allows: they no longer tell that their leases ran out, and would be condemned
+    /// If the claim is lost and its rows are given back, none of them counts more deliveries than
+    /// this allows. Such rows no longer show that their leases ran out, and would be condemned
     /// without a run.
     pub max_deliveries: Option<u64>,
-    /// What it will find, as far as anybody knows: it makes no difference but to the time
-    /// that it takes.
+    /// What it will find, as far as anybody knows. That only affects the time it takes.
     pub expects: Expects,
 }
 
 /// How many due rows there are behind the place where a claim begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expects {
-    /// Less than [`FEW`].
+    /// Fewer than [`FEW`].
     Few,
     /// About as many, or more.
     Many,
-    /// As many as it asks for: the last one got that.
+    /// As many as it asks for: the last claim got that.
     Plenty,
 }
 
 impl Expects {
-    /// When a claim of so many at most got so many.
+    /// After a claim of `limit` rows at most that got this many.
     pub(crate) fn after(limit: usize, got: usize) -> Self {
         match got {
             all if all == limit => Self::Plenty,
@@ -104,18 +114,18 @@ impl Expects {
     }
 }
 
-/// A claim that expects less looks so far before it takes rows. Its statement has the number
-/// too.
+/// A claim that expects fewer looks this far before it takes rows. Its statement contains the
+/// number too.
 pub const FEW: usize = 100;
 
 impl Claim {
-    /// The limit, as databases count.
+    /// The limit, in the type that databases count in.
     #[cfg(feature = "postgres")]
     fn most_rows(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX)
     }
 
-    /// What an abandoned row counts as, with the delivery that is taken back.
+    /// How many deliveries an abandoned row counts at most, with the one that is taken back.
     fn most_deliveries(&self) -> u64 {
         self.max_deliveries.unwrap_or(u64::MAX)
     }
@@ -134,8 +144,8 @@ impl Position {
     }
 }
 
-/// A claim takes no more rows once their payloads and headers come to this. The statements
-/// have the number too. Results wait, and are written, by the same measure.
+/// A claim takes no more rows once their payloads and headers come to this many bytes. The
+/// statements contain the number too. Results wait, and are written, by the same measure.
 pub(crate) const CLAIM_BYTES: usize = 32 << 20;
 
 /// What a claim got.
@@ -143,29 +153,29 @@ pub(crate) const CLAIM_BYTES: usize = 32 << 20;
 pub struct Taken {
     /// In order of (due time, id).
     pub rows: Vec<Claimed>,
-    /// When it had them, if the answer took longer: other claims came behind it.
+    /// When it had the rows, if the answer came later: other claims came behind it.
     pub at: Option<Instant>,
-    /// Time until the next row of its queues becomes due or the next lease runs
-    /// out; looked for only when the claim got less than it asked for. Rows that are
-    /// free and due do not count: they were passed by, because somebody has them
-    /// locked. Nothing, if rows were left because those before them are large.
+    /// Time until the next row of its queues becomes due or the next lease runs out. The claim
+    /// looks for it only when it got fewer rows than it asked for. Rows that are free and due do
+    /// not count: they were passed by, because somebody has them locked. Zero if rows were left
+    /// because those before them are large.
     pub next: Option<Duration>,
-    /// Others were claiming from the same queue. Told only where it matters, and to a
-    /// claim that expected plenty.
+    /// Others were claiming from the same queue. Reported only where it matters, and to a claim
+    /// that expected plenty.
     pub crowded: bool,
 }
 
 /// A row just claimed. `row.acquired_token` is the claim's.
 #[derive(Debug)]
 pub struct Claimed {
-    /// Apart, because it is large and moved from hand to hand until its handler has it.
+    /// Boxed, because it is large and is moved from hand to hand until its handler has it.
     pub row: Box<Row>,
     pub before: Before,
 }
 
 #[cfg(test)]
 impl Claimed {
-    /// Of queue `q`, due and claimed at these times, settled before.
+    /// A row of queue `q`, due and claimed at these times, and settled before.
     pub(crate) fn of_test(id: i64, due: SystemTime, at: SystemTime, payload: bytes::Bytes) -> Self {
         let fresh = Row::fresh(id, "q".into(), payload, due);
         let row = Row { deliveries_count: 1, acquired_at: Some(at), ..fresh };
@@ -215,7 +225,7 @@ pub struct Retry {
     pub delay: Duration,
 }
 
-/// The lease given up.
+/// Gives a lease up.
 #[derive(Debug, Clone)]
 pub struct Release {
     pub lease: Lease,
@@ -223,9 +233,9 @@ pub struct Release {
     pub due_in: Option<Duration>,
     /// Deliveries taken back from `deliveries_count`.
     pub uncount: u64,
-    /// When the row was claimed, if its handler has started: it is not due again
-    /// within a millisecond of that, even if the database's clock was set back. With
-    /// the count taken back, only the time tells this claim from the next.
+    /// When the row was claimed, if its handler has started. The row is not due again within a
+    /// millisecond of that, even if the database's clock was set back. With the count taken back,
+    /// only the time tells this claim from the next.
     pub claimed_at: Option<SystemTime>,
 }
 
@@ -243,8 +253,8 @@ impl Release {
     }
 }
 
-/// For every lease handed in, in that order: did the write match a row? If not,
-/// the lease is lost.
+/// For every lease handed in, in that order: whether the write matched a row. If not, the lease is
+/// lost.
 pub type Landed = Vec<bool>;
 
 /// The queues in which messages were written, or named timers put off, and how many.
@@ -254,21 +264,21 @@ pub type Inserted = Vec<(String, usize)>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Depth {
     pub queue: String,
-    /// Rows, leased ones too.
+    /// All rows, leased ones too.
     pub backlog: usize,
     /// Due and not leased.
     pub due: usize,
     pub leased: usize,
-    /// Since the first of those that are due and not leased became due.
+    /// How long ago the first of the rows that are due and not leased became due.
     pub oldest_age: Duration,
-    /// Those with the status `failed`; `None` if none are kept.
+    /// Dead letters with the status `failed`; `None` if none are kept, or they cannot be counted.
     pub dead_letters: Option<usize>,
     /// How full the server's queue of notifications is, from 0 to 1, whatever queue this is;
     /// `None` where there is no such thing.
     pub notify_usage: Option<f64>,
 }
 
-/// The connections of the engine, apart from the one that listens.
+/// The connections of the engine. PostgreSQL's do not include the one that listens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Connections {
     pub open: usize,
@@ -278,17 +288,17 @@ pub struct Connections {
 
 /// The rows of one table, for the engine.
 ///
-/// Every write checks id and token, and takes a due time or a lease from the
-/// database's clock. A failed call has written nothing or, when
-/// `StoreError::transient` is true, may have written everything.
+/// Every write checks id and token, and takes a due time or a lease from the database's clock. A
+/// failed call has written nothing, unless both `StoreError::transient` and
+/// `StoreError::perhaps_done` are true: then it may have written everything.
 pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
-    /// Leases due rows in order of (due time, id) and counts a delivery; for each
-    /// claim in turn. A claim of no rows only looks ahead.
+    /// Leases due rows in order of (due time, id) and counts a delivery of each, for one claim
+    /// after the other. A claim of no rows only looks ahead.
     fn claim(&self, claims: &[Claim]) -> impl Future<Output = Result<Vec<Taken>>> + Send;
     /// Deletes handled rows.
     fn ack(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send;
-    /// Deletes handled rows and publishes what their handlers returned, each row
-    /// and its messages together or neither. A timer name stands once in a call.
+    /// Deletes handled rows and publishes what their handlers returned, each row and its messages
+    /// together or neither. A timer name stands only once in a call.
     fn ack_publishing(
         &self,
         acks: &[Handled<'_>],
@@ -299,14 +309,14 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn bury(&self, deaths: &[Death<'_>]) -> impl Future<Output = Result<Landed>> + Send;
     /// Gives leases back.
     fn release(&self, releases: &[Release]) -> impl Future<Output = Result<Landed>> + Send;
-    /// Starts leases anew, but for those whose rows somebody else has locked.
+    /// Starts leases anew, except those whose rows somebody else has locked.
     fn extend(&self, leases: &[Extend]) -> impl Future<Output = Result<Landed>> + Send;
-    /// Which of these, which were not extended, are there all the same: their rows are
-    /// locked, and nobody can claim them until they are not.
+    /// Which of these leases, which were not extended, still exist: their rows are locked, and
+    /// until they are free nobody can claim them.
     fn held(&self, leases: &[Lease]) -> impl Future<Output = Result<Landed>> + Send {
         std::future::ready(Ok(vec![false; leases.len()]))
     }
-    /// Releases whatever a claim took whose answer was lost.
+    /// Releases whatever was taken by a claim whose answer was lost.
     fn abandon(&self, claim: &Claim) -> impl Future<Output = Result<u64>> + Send;
     /// Waits for wakes.
     fn listen(&self) -> impl Future<Output = Result<Self::Wakes>> + Send;
@@ -316,8 +326,8 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     }
     /// True when dead letters are kept.
     fn keeps_dead_letters(&self) -> bool;
-    /// The same tables; what it settles is kept when it answers, even where settles
-    /// are not waited for.
+    /// The same tables. What this settles is kept once it answers, even where other settles do not
+    /// wait for the disk.
     #[must_use]
     fn durable(&self) -> Self {
         self.clone()
@@ -326,8 +336,8 @@ pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     fn validate(&self, autovacuum: bool) -> impl Future<Output = Result<SchemaMismatch>> + Send;
     /// Asks the database for a sign of life.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;
-    /// What is in these queues, each looked at as far as its first `most` rows in the
-    /// order of due times, and its first `most` dead letters.
+    /// What is in these queues. Each is looked at as far as its first `most` rows in the order of
+    /// due times, and its first `most` dead letters.
     fn depths(
         &self,
         queues: &[String],
@@ -364,9 +374,8 @@ pub trait Wakes: Send + 'static {
     /// Cancel safe: a dropped call loses at most a hint.
     fn next(&mut self) -> impl Future<Output = Result<Wake>> + Send;
 
-    /// Messages of these queues have to wake, and of no others, because who reads
-    /// those looks by himself. Of what was published while that did not hold, wakes
-    /// come later.
+    /// From now on messages of these queues have to wake, and of no others: whoever reads the
+    /// others looks by himself. Wakes for what was published before this held come later.
     fn sleep_on(&mut self, queues: &[&str]) -> impl Future<Output = Result<()>> + Send {
         let _ = queues;
         async { Ok(()) }
@@ -379,6 +388,6 @@ pub enum Wake {
     /// In this queue.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
     Queue(String),
-    /// Somewhere: wakes may have been missed, or do not tell.
+    /// Somewhere: wakes may have been missed, or they do not say where.
     All,
 }

@@ -4,15 +4,16 @@ use super::template::quoted;
 
 /// PostgreSQL cuts longer identifiers, so two of them could become one.
 const MAX_IDENTIFIER_BYTES: usize = 63;
-/// What is made beside a table, by what its name ends in; so for the dead letters.
+/// The ends of the names that are made of an outbox table's name, and of a dead-letter table's.
 const BESIDE: [&str; 6] = ["", "_paused", "_paused_pkey", "_due_idx", "_timer_id_uq", "_pkey"];
 const BESIDE_LETTERS: [&str; 6] =
     ["", "_queue_failed_idx", "_status_idx", "_open_idx", "_group_idx", "_pkey"];
 
 /// Where the tables are: schema, outbox table, dead-letter table.
 ///
-/// Every name is quoted wherever it is used, so any text is allowed that the
-/// databases can hold; but for a dot, which is taken for the end of a schema's.
+/// Every name is quoted wherever it is used, so any text that the databases can
+/// hold is allowed. Only a dot in the name of a table is refused: the part before it
+/// would look like a schema.
 ///
 /// # Examples
 /// ```
@@ -69,10 +70,12 @@ impl TableNames {
     /// no dead-letter table.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL or a dot (a schema is named by itself), begins with
-    /// `sqlite_`, is `sqlx` (its record of migrations would be that of your own), or has more
-    /// than 42 bytes: it, the names derived from it (indexes, version table, `<table>_dlq` and
-    /// its index) or the NOTIFY channel would be longer than 63.
+    /// When the name
+    /// - is empty, holds NUL, or begins with `sqlite_`;
+    /// - holds a dot: [`TableNames::in_schema`] names the schema;
+    /// - is `sqlx`: its record of migrations would be that of your own;
+    /// - has more than 42 bytes: a name derived from it (an index, the record of migrations,
+    ///   `<table>_dlq` and its index, the NOTIFY channel) would have more than 63.
     pub fn new(table: impl Into<String>) -> Result<Self, NameError> {
         let table = table.into();
         let names = Self { table, ..Self::default() };
@@ -93,13 +96,14 @@ impl TableNames {
         Ok(self)
     }
 
-    /// Keeps dead letters in this table. It is of this outbox alone: a letter does not say from
-    /// which it comes, and a replay puts it back into the one of who replays it.
+    /// Keeps dead letters in this table. Give each outbox one of its own: a letter does not say
+    /// from which outbox it comes, and a replay puts it into the outbox of whoever replays it.
     ///
     /// # Errors
-    /// When the name is empty, holds NUL or a dot, begins with `sqlite_`, is `sqlx`, has more
-    /// than 46 bytes (its index has a longer one), or if one of the two tables, or what is made
-    /// beside it, would be called as the other. Names that differ in case alone are one on SQLite.
+    /// When the name is empty, holds NUL or a dot, begins with `sqlite_`, is `sqlx`, or has more
+    /// than 46 bytes, because the name of its index is longer. Also when one of the two tables, or
+    /// what is made beside it, would have a name of the other. Case makes no difference, because
+    /// it makes none on SQLite.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
         check("dead-letter table name", &dlq, ["_queue_failed_idx", "_status_ck"])?;
@@ -125,51 +129,55 @@ impl TableNames {
         taken.map(|name| format!("would make {name:?} twice, beside one table and the other"))
     }
 
-    /// Notifies of every message. For a table on which others listen, such as a
-    /// Python service: without it a publisher on PostgreSQL notifies only if a
-    /// consumer of this framework sleeps. (Those that are busy look by themselves, and
-    /// the server handles one commit that notifies at a time.) Every publisher and
-    /// every consumer of the table needs it.
+    /// Notifies of every message. Use it for a table on which others listen, such as a
+    /// Python service. Every publisher and every consumer of the table needs it.
+    ///
+    /// Without it a publisher on PostgreSQL notifies only if a consumer of this framework
+    /// sleeps. Busy consumers look by themselves, and the server handles one commit that
+    /// notifies at a time.
     #[must_use]
     pub fn always_notify(self) -> Self {
         Self { notify: Notify::Always, ..self }
     }
 
-    /// Notifies of no message. For a transaction that is to be prepared for a commit in
-    /// two phases (`PREPARE TRANSACTION`), which PostgreSQL refuses to one that has
-    /// notified; and for a while in which the server's NOTIFY queue is full, when every
-    /// commit that notifies fails. Consumers find what is published at their next poll,
-    /// `max_poll` at the latest. A publisher may have it by itself.
+    /// Notifies of no message. Consumers find what is published at their next poll,
+    /// `max_poll` at the latest. One publisher may use this without the others. It is for:
+    /// - a transaction that is prepared for a commit in two phases (`PREPARE TRANSACTION`):
+    ///   PostgreSQL refuses to prepare one that has notified;
+    /// - the time while the server's NOTIFY queue is full: every commit that notifies fails.
     #[must_use]
     pub fn never_notify(self) -> Self {
         Self { notify: Notify::Never, ..self }
     }
 
-    /// Publishes without prepared statements that have names. For a service on PostgreSQL whose
-    /// connections go through a pooler in transaction mode that knows none of them, such as
-    /// PgBouncer before 1.21: whichever session comes next has prepared others. Each publish then
-    /// takes the server one more answer, and your own statements need
-    /// [`persistent(false)`](sqlx::query::Query::persistent), too. It is of publishers alone: an
+    /// Publishes without named prepared statements. Use it for a service on PostgreSQL whose
+    /// connections go through a pooler in transaction mode that knows no such statements, as
+    /// PgBouncer before 1.21: the next session there has prepared others.
+    ///
+    /// Each publish then takes one more answer of the server. Your own statements need
+    /// [`persistent(false)`](sqlx::query::Query::persistent) too. This is for publishers only: an
     /// app that consumes does not start behind such a pooler.
     #[must_use]
     pub fn unprepared(self) -> Self {
         Self { unprepared: true, ..self }
     }
 
-    /// The names in `OUTBOX_TABLE` (default `outbox`), `OUTBOX_SCHEMA` and
-    /// `OUTBOX_DLQ_TABLE` (unset: dead letters are not kept), and `OUTBOX_NOTIFY`:
-    /// `always` (see [`TableNames::always_notify`]), `never` (see
-    /// [`TableNames::never_notify`]) or `asleep` (the default); and `OUTBOX_PREPARED`, which
-    /// `false` makes [`TableNames::unprepared`].
+    /// Reads the environment:
+    /// - `OUTBOX_TABLE`, by default `outbox`;
+    /// - `OUTBOX_SCHEMA`;
+    /// - `OUTBOX_DLQ_TABLE`: if unset, dead letters are not kept;
+    /// - `OUTBOX_NOTIFY`: `always` (see [`TableNames::always_notify`]), `never` (see
+    ///   [`TableNames::never_notify`]) or `asleep`, the default;
+    /// - `OUTBOX_PREPARED`: `false` (see [`TableNames::unprepared`]) or `true`, the default.
     ///
     /// # Errors
-    /// The first name that cannot be used.
+    /// The first value that cannot be used.
     pub fn from_env() -> Result<Self, NameError> {
         let (names, mut wrong) = Self::from_lookup(variable);
         if wrong.is_empty() { Ok(names) } else { Err(wrong.remove(0)) }
     }
 
-    /// As [`TableNames::from_env`], with every name that cannot be used.
+    /// As [`TableNames::from_env`], with every value that cannot be used.
     pub(crate) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<NameError>) {
         let mut wrong = Vec::new();
         let mut names = Self::default();
@@ -239,7 +247,7 @@ impl TableNames {
         !self.unprepared
     }
 
-    /// Publishes as others did, unless these say how.
+    /// Takes over from `others` how to publish, where these names leave it open.
     pub(crate) fn publishing_as(mut self, others: &Self) -> Self {
         if self.notify == Notify::default() {
             self.notify = others.notify;
@@ -248,22 +256,22 @@ impl TableNames {
         self
     }
 
-    /// The dead-letter table that a migration makes, kept letters or not.
+    /// The dead-letter table that a migration makes, whether or not letters are kept.
     pub(crate) fn dlq_or_default(&self) -> String {
         self.dlq.clone().unwrap_or_else(|| format!("{}_dlq", self.table))
     }
 
-    /// The queues that are paused.
+    /// The table of paused queues.
     pub(crate) fn paused(&self) -> String {
         format!("{}_paused", self.table)
     }
 
-    /// All that a migration makes.
+    /// The tables that a migration makes.
     pub(crate) fn tables(&self) -> [String; 3] {
         [self.table.clone(), self.dlq_or_default(), self.paused()]
     }
 
-    /// The dead letters' table and its indexes, without the schema.
+    /// The dead-letter table and its indexes, without the schema.
     #[cfg(feature = "postgres")]
     pub(crate) fn beside_letters(&self) -> Vec<String> {
         let dlq = self.dlq_or_default();
@@ -278,9 +286,9 @@ impl TableNames {
 
     /// The table that records which migrations ran.
     ///
-    /// The migrations make the dead-letter table too, so one of another name is
-    /// another set of tables: it has its own record, called after it, and the
-    /// migrations run again. They leave tables and indexes that are there as they are.
+    /// The migrations make the dead-letter table too, so a dead-letter table of another
+    /// name makes another set of tables. The set has a record of its own, called after that
+    /// table, and the migrations run again. They leave existing tables and indexes as they are.
     pub(crate) fn version_table(&self) -> String {
         let own = self.dlq.as_ref().filter(|dlq| **dlq != format!("{}_dlq", self.table));
         self.qualified(&format!("_{}_migrations", own.unwrap_or(&self.table)))
@@ -295,8 +303,8 @@ impl TableNames {
     }
 }
 
-/// An environment variable. One that is not UTF-8 is set all the same: taken for
-/// unset, it would silently mean something else.
+/// An environment variable. One that is not UTF-8 counts as set: as unset it would
+/// silently mean something else.
 pub(crate) fn variable(key: &str) -> Option<String> {
     std::env::var_os(key).map(|value| value.to_string_lossy().into_owned())
 }

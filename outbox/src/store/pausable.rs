@@ -1,4 +1,5 @@
-//! Tables that lack the one of paused queues: migrations make it, an older one has none.
+//! Stores whose tables lack the one of paused queues: migrations make it, and older outboxes have
+//! none. Claims must work without it, so there are two sets of statements.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -10,12 +11,12 @@ use tokio::time::Instant;
 
 use crate::unpoisoned::Locked as _;
 
-/// Between two looks for what was not there: it may have been made since, or made anew, and
-/// queues are paused in it.
+/// Between two looks for a table that was missing: it may have been made since, and queues may be
+/// paused in it.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Statements of a store, and those in their place as long as there is no table of paused
-/// queues that it may read.
+/// Statements of a store, and the ones that replace them as long as there is no table of paused
+/// queues that the store may read.
 pub(crate) struct Pausable<S> {
     with: S,
     without: S,
@@ -29,13 +30,14 @@ impl<S> Pausable<S> {
         Self { with, without, unpausable: AtomicBool::new(false), looked }
     }
 
-    /// What the last look at the tables has shown.
+    /// Notes what the last look at the tables has shown.
     pub(crate) fn set(&self, unpausable: bool) {
         *self.looked.locked() = Instant::now();
         self.unpausable.store(unpausable, Ordering::Relaxed);
     }
 
-    /// Whether a claim is to look at the tables first: one of those that come at once.
+    /// Whether a claim has to look at the tables first. Of claims that come at the same time only
+    /// one has to.
     pub(crate) fn looks_again(&self) -> bool {
         if !self.unpausable.load(Ordering::Relaxed) {
             return false;
@@ -57,8 +59,8 @@ impl<S> Deref for Pausable<S> {
     }
 }
 
-/// The text of a statement for tables without one of paused queues. What reads it stands
-/// in lines of its own.
+/// The text of a statement for tables without one of paused queues. In the statements, whatever
+/// reads that table stands on lines of its own.
 pub(crate) fn without_pauses(text: &str) -> Cow<'_, str> {
     let kept = |line: &&str| !line.contains("\"outbox_paused\"");
     text.split_inclusive('\n').filter(kept).collect()

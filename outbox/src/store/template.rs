@@ -1,11 +1,13 @@
-//! The one place where a name becomes SQL.
+//! The statements of the stores, and the one place where a name becomes SQL. The files are written
+//! for the default names of the tables. Here the names of the app are put in, quoted, so that no
+//! name can break a statement.
 
 use std::sync::Arc;
 
 use super::names::TableNames;
 
-/// Declares the statements of a store: a struct with the text of one file a
-/// field, names put in.
+/// Declares the statements of a store: a struct with one field for each file, which holds its text
+/// with the names put in.
 macro_rules! statements {
     ($vis:vis struct $name:ident in $folder:literal { $($field:ident),+ $(,)? }) => {
         // Fields are called as the files are.
@@ -38,16 +40,16 @@ pub(crate) use statements;
 impl TableNames {
     /// Puts the names into the text of a statement.
     ///
-    /// Statements are written for the default names, in quotes: `"outbox"` and
-    /// `"outbox_dlq"` and `"outbox_paused"` become the qualified tables, `"outbox_…"` and
-    /// `"outbox_dlq_…"` names of their indexes and constraints.
+    /// Statements are written for the default names, in quotes. `"outbox"`, `"outbox_dlq"` and
+    /// `"outbox_paused"` become the qualified tables; `"outbox_…"` and `"outbox_dlq_…"` become the
+    /// names of their indexes and constraints.
     pub(crate) fn sql(&self, template: &str) -> Arc<str> {
         #[cfg(outbox_planted)]
         let template = &*crate::planted::edited(template);
         self.sql_with(template, &[])
     }
 
-    /// The same, and puts SQL, such as a quoted name, where its mark stands.
+    /// The same. It also puts SQL, such as a quoted name, in the places of its marks.
     ///
     /// Invariant: what was put in is not looked at again. A name may hold a mark.
     pub(crate) fn sql_with(&self, template: &str, values: &[(&str, &str)]) -> Arc<str> {
@@ -58,7 +60,7 @@ impl TableNames {
             let line = template[..template.len() - mark.len()].rsplit('\n').next();
             sql.push_str(before);
             rest = if line.is_some_and(|line| line.contains("--")) {
-                // A comment, which a name with a line feed would end.
+                // In a comment nothing is put in: a name with a line feed would end the comment.
                 sql.push_str(&mark[..1]);
                 &mark[1..]
             } else if let Some((name, value)) = value {
@@ -74,7 +76,7 @@ impl TableNames {
         sql.into()
     }
 
-    /// What stands for a name in quotes that begins with `outbox`.
+    /// What replaces a name in quotes that begins with `outbox`.
     fn named(&self, name: &str, before: &str) -> String {
         let dlq = self.dlq_or_default();
         let (table, rest) = name.split_at("outbox".len());
@@ -82,7 +84,7 @@ impl TableNames {
             ("", _) => self.qualified(self.table()),
             ("_dlq", _) => self.qualified(&dlq),
             ("_paused", _) => self.qualified(&self.paused()),
-            // An index is made where its table is; dropped, it is named in full.
+            // An index is made in the schema of its table. To be dropped, it is named in full.
             _ if before.ends_with("DROP INDEX IF EXISTS ") => {
                 self.qualified(&format!("{}{rest}", self.table()))
             }
@@ -107,7 +109,7 @@ pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// SQL that runs `body`, whatever the names in it hold.
+/// SQL that runs `body`, whatever the names in it contain.
 #[cfg(feature = "postgres")]
 pub(crate) fn block(body: &str) -> String {
     let mut tag = "$$".to_owned();

@@ -9,8 +9,8 @@ use super::{HandlerError, HandlerResult, IntoOutcome, Outcome, returned};
 use crate::error::BoxError;
 use crate::extract::Context;
 
-/// Messages of one run, each with its delivery; as a parameter of a handler with
-/// the option `batch`. Where the deliveries do not matter, take `Vec<T>`.
+/// The messages of one run, each with its delivery. A handler with the option `batch` takes it
+/// as a parameter. If the deliveries do not matter, take `Vec<T>` instead.
 ///
 /// # Examples
 /// ```
@@ -66,12 +66,12 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
     }
 }
 
-/// What became of each message of a batch; those it does not name are acked.
+/// What became of each message of a batch. Messages that it does not name are acked.
 #[derive(Debug, Default)]
 pub struct BatchOutcome(HashMap<Claim, HandlerResult>);
 
-/// Which delivery of which row. A batch may have two of one: a crash of the server undoes
-/// claims whose commit it has not on disk, and the row is claimed again.
+/// A delivery of a row. A batch may hold two deliveries of one row: a crash of the server undoes
+/// claims whose commit is not on disk yet, and the row is claimed again.
 type Claim = (i64, Option<Uuid>);
 
 fn claim(context: &Context) -> Claim {
@@ -79,22 +79,24 @@ fn claim(context: &Context) -> Claim {
 }
 
 impl BatchOutcome {
-    /// Says it of one message, in any form that a handler of one may return. A
-    /// later word replaces an earlier one.
+    /// Sets the outcome of one message, in any form that a handler of one message may return. A
+    /// later outcome replaces an earlier one.
     pub fn set(&mut self, context: &Context, outcome: impl IntoOutcome) {
         self.0.insert(claim(context), returned(outcome, context));
     }
 }
 
-/// What a handler of batches may return: `()` or a `Result` for all messages, a
-/// `Vec` with something for each in turn, or a [`BatchOutcome`].
+/// What a handler of batches may return:
+/// - `()`, an [`Outcome`] or a `Result` for all messages.
+/// - A `Vec` with an outcome for each message, in order.
+/// - A [`BatchOutcome`].
 #[diagnostic::on_unimplemented(
     message = "a handler of batches cannot return `{Self}`",
     label = "not something a handler of batches can return",
     note = "return `()` or `Result<(), E>` for all messages, `Vec<Outcome>` or `Vec<Result<(), E>>` with one for each, or `outbox::BatchOutcome`"
 )]
 pub trait IntoOutcomes {
-    /// One result for each delivery.
+    /// Returns one result for each delivery.
     fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult>;
 }
 

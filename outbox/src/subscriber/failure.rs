@@ -1,4 +1,4 @@
-//! The error of a delivery: what went wrong, of which kind, and its text.
+//! The error of a delivery: its kind, its source and its text.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,11 +17,11 @@ use crate::message::DecodeError;
 use crate::redacted::debug_only;
 use crate::telemetry::TARGET;
 
-/// Longest text that is kept of an error, in bytes.
+/// The longest text of an error that is kept, in bytes.
 pub(crate) const MAX_EXCEPTION_BYTES: usize = 8 * 1024;
 const CUT_MARK: &str = "…[truncated]";
 
-/// When a message is due again whose transaction the database could not begin or commit.
+/// How long a message is put off if the database could not begin or commit its transaction.
 const PUT_OFF: Duration = Duration::from_secs(1);
 
 /// Why a delivery failed: the handler's error, or what kept it from running.
@@ -29,37 +29,36 @@ const PUT_OFF: Duration = Duration::from_secs(1);
 pub struct HandlerError {
     pub(crate) kind: Cow<'static, str>,
     source: Source,
-    /// What the error says of itself; the ack policy counts otherwise.
+    /// What the error says about its message. `None` leaves that to the ack policy.
     pub(crate) verdict: Option<Verdict>,
-    /// It comes of a transaction that failed by no fault of the handler.
+    /// True if it stems from a transaction that failed by no fault of the handler.
     put_off: bool,
 }
 
 impl HandlerError {
-    /// The payload could not be read as the handler's type.
+    /// The payload could not be decoded as the handler's type.
     pub const DECODE: &'static str = "decode";
     /// A parameter other than the payload could not be made.
     pub const EXTRACT: &'static str = "extract";
     /// The handler panicked.
     pub const PANIC: &'static str = "panic";
-    /// A message that was to be published with the ack cannot be.
+    /// A message that was to be published with the ack was refused.
     pub const PUBLISH: &'static str = "publish";
     /// The transaction of a handler that takes `Tx` was refused, or could not begin or
-    /// commit. Where that is the database's failure the message is only put off.
+    /// commit. If that is the database's failure, the message is only put off.
     pub const TRANSACTION: &'static str = "transaction";
-    /// A handler of batches returned another number of results than it got
-    /// messages.
+    /// A handler of batches returned more or fewer results than it got messages.
     pub const RESULTS: &'static str = "results";
     /// The handler took longer than its `timeout`.
     pub const TIMEOUT: &'static str = "timeout";
 
-    /// An error of a named kind. What the error says of its message counts, as of one that a
-    /// handler returns.
+    /// Makes an error of a named kind. What `source` says about its message counts, as it does
+    /// when a handler returns it.
     pub fn new(kind: impl Into<Cow<'static, str>>, source: impl Into<BoxError>) -> Self {
         Self { kind: kind.into(), ..Self::read(source.into(), |_| "".into()) }
     }
 
-    /// Of a panic.
+    /// The error for a panic.
     pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Self {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -69,50 +68,50 @@ impl HandlerError {
         error
     }
 
-    /// Of a transaction that failed by no fault of the handler: its message comes back,
-    /// whatever its retries and its ack policy are. Spread, so that those which failed
-    /// together do not come back together.
+    /// The error for a transaction that failed by no fault of the handler. The message comes
+    /// back, whatever its retries and its ack policy are. The delay is spread, so that messages
+    /// that failed together do not come back together.
     pub(crate) fn put_off(source: impl Into<BoxError>) -> Self {
         let delay = PUT_OFF.mul_f64(0.5 + fastrand::f64());
         let verdict = Some(Verdict::Snooze(delay));
         Self { verdict, put_off: true, ..Self::new(Self::TRANSACTION, source) }
     }
 
-    /// Whether it is one of those, of whatever kind it has become, and nobody has rejected it.
+    /// Whether it was made by [`put_off`](Self::put_off) and still puts its message off, whatever
+    /// kind it has become.
     pub(crate) fn is_put_off(&self) -> bool {
         self.put_off && matches!(self.verdict, Some(Verdict::Snooze(_)))
     }
 
-    /// Whether a transaction that the database could not begin is why, and nobody has rejected it:
-    /// a run without it would be taken for done.
+    /// Whether its cause is a transaction that the database could not begin, and nobody has
+    /// rejected the message. A run without the transaction would be taken for done.
     pub(crate) fn has_no_transaction(&self) -> bool {
         self.put_off && self.verdict != Some(Verdict::Reject)
     }
 
-    /// What one of these says, if this is one that was boxed.
+    /// What this error says, if it is a boxed `HandlerError`.
     pub(super) fn said_in(error: &(dyn Error + 'static)) -> Option<Said> {
         let Boxed(Self { kind, verdict, put_off, .. }) = error.downcast_ref()?;
         Some(Said { verdict: (*verdict)?, kind: kind.clone(), put_off: *put_off })
     }
 
-    /// The error itself, if it is one of these that was boxed: a layer hands on
-    /// what it got.
+    /// Unboxes a `HandlerError`: a layer may hand on the one that it got.
     fn known(error: BoxError) -> Result<Self, BoxError> {
         error.downcast::<Boxed>().map(|boxed| boxed.0)
     }
 
-    /// One that says of what kind it is, or an error of this kind.
+    /// The error itself if it is a `HandlerError` already, else a new one of this kind.
     pub(crate) fn or_kind(kind: &'static str, error: impl Into<BoxError>) -> Self {
         Self::known(error.into()).unwrap_or_else(|error| Self::new(kind, error))
     }
 
-    /// The error of a handler, with what it says of itself. Its kind is that of a
+    /// The error of a handler, with what it says about its message. Its kind is that of a
     /// [`Failure`](crate::Failure), or the name of its type.
     pub(crate) fn of<E: Into<BoxError>>(error: E) -> Self {
         Self::read(error.into(), kind_of::<E>)
     }
 
-    /// Its kind is this if it says none.
+    /// Reads what an error says. `kind` gives its kind if it names none.
     fn read(source: BoxError, kind: fn(&(dyn Error + 'static)) -> Cow<'static, str>) -> Self {
         let source = match Self::known(source) {
             Ok(known) => return known,
@@ -132,9 +131,10 @@ impl HandlerError {
         }
     }
 
-    /// `decode`, `extract`, `panic`, `publish`, `results`, `timeout`, `transaction`, or of the
-    /// handler's own error: the variant of a [`Failure`](crate::Failure), or the type's name, with
-    /// whose it is if that is `Error`: `io::Error`.
+    /// The kind of the error:
+    /// - `decode`, `extract`, `panic`, `publish`, `results`, `timeout` or `transaction`.
+    /// - For the handler's own error, the variant of a [`Failure`](crate::Failure), or the name of
+    ///   the type. A type named `Error` has its owner in front: `io::Error`.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
@@ -153,7 +153,7 @@ impl HandlerError {
 
 debug_only!(error: HandlerError => kind);
 
-/// The user's error. Shared, because that of a batch is that of each of its messages.
+/// The user's error. Shared, because every message of a batch has the error of the batch.
 #[derive(Clone)]
 struct Source(Option<Arc<dyn Error + Send + Sync>>);
 
@@ -177,8 +177,8 @@ impl Drop for Source {
     }
 }
 
-/// Drops what is the user's: a panic of its destructor would take the results of other messages
-/// with it.
+/// Drops a value of the user's. A panic of its destructor would take the results of other
+/// messages with it.
 fn dropped<T>(value: T) {
     if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
         error!(target: TARGET, "an error panicked while it was dropped");
@@ -191,8 +191,8 @@ impl fmt::Display for HandlerError {
     }
 }
 
-/// So that `?` works on every error, as in a handler. It is no `Error` itself for that
-/// reason; boxed, it prints as the error that it was made of.
+/// Lets `?` work on every error, as in a handler. For that reason [`HandlerError`] is not an
+/// `Error` itself. Boxed, it prints as the error that it was made from.
 impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self::of(error)
@@ -205,7 +205,8 @@ impl From<HandlerError> for BoxError {
     }
 }
 
-/// On its way through a `Result` of boxed errors, or the source of another one.
+/// A [`HandlerError`] that goes through a `Result` of boxed errors, or is the source of another
+/// error.
 struct Boxed(HandlerError);
 
 impl fmt::Debug for Boxed {
@@ -226,13 +227,13 @@ impl Error for Boxed {
     }
 }
 
-/// Of an error that says none.
+/// The kind of an error that names none.
 pub(super) fn kind_of<E>(error: &(dyn Error + 'static)) -> Cow<'static, str> {
     if error.is::<DecodeError>() { HandlerError::DECODE.into() } else { type_name::<E>() }
 }
 
-/// The name of a type, without its path and parameters; of one that is called `Error`, as many
-/// are, also what it belongs to: `io::Error`, `sqlx::Error`.
+/// The name of a type, without its path and parameters. Many types are called `Error`: their
+/// names have their owner in front, as in `io::Error` and `sqlx::Error`.
 pub(super) fn type_name<T>() -> Cow<'static, str> {
     named(std::any::type_name::<T>())
 }
@@ -240,7 +241,7 @@ pub(super) fn type_name<T>() -> Cow<'static, str> {
 fn named(path: &'static str) -> Cow<'static, str> {
     let plain = path.split('<').next().unwrap_or(path);
     let (owner, name) = plain.rsplit_once("::").unwrap_or(("", plain));
-    // A crate may be cut into several, and a module be called as what is in it.
+    // A crate may be split into several, and a module may be named after what is in it.
     let owner = owner.strip_suffix("::error").unwrap_or(owner);
     let owner = owner.rsplit("::").next().unwrap_or(owner);
     let owner = if owner == "sqlx_core" { "sqlx" } else { owner };
@@ -251,9 +252,10 @@ fn named(path: &'static str) -> Cow<'static, str> {
     }
 }
 
-/// Turns an error into the text of `last_exception`; `None` stores none.
-/// Replace the default with `App::error_renderer` when the `Debug` form of your
-/// errors holds personal data.
+/// Turns an error into the text of `last_exception`. `None` stores no text.
+///
+/// Replace the default with `App::error_renderer` if the `Debug` form of your errors holds
+/// personal data.
 pub type ErrorRenderer = dyn Fn(&(dyn Error + 'static)) -> Option<String> + Send + Sync;
 
 /// The default renderer: the `Debug` form of the error and of its sources.
@@ -271,8 +273,8 @@ pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
     Some(text)
 }
 
-/// Makes a text storable whatever is in it: NUL, which PostgreSQL refuses, is
-/// shown as `␀`, and it is cut at `limit` bytes on a character boundary.
+/// Makes any text storable. NUL, which PostgreSQL refuses, becomes `␀`. The text is cut at
+/// `limit` bytes on a character boundary.
 pub(crate) fn storable<'a>(text: impl Into<Cow<'a, str>>, limit: usize) -> Cow<'a, str> {
     let mut text = text.into();
     if text.contains('\0') {

@@ -7,7 +7,7 @@ use super::{HandlerFuture, HandlerResult};
 use crate::extract::Context;
 use crate::redacted::debug_only;
 
-/// A layer, whatever its future.
+/// A layer, whatever the type of its future.
 pub(crate) type Layer = Arc<dyn Fn(Context, Next) -> HandlerFuture + Send + Sync>;
 
 pub(crate) fn erased<F>(layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Layer
@@ -17,11 +17,11 @@ where
     Arc::new(move |context, next| Box::pin(layer(context, next)))
 }
 
-/// What a layer stands around: the layers inside it, and the handler.
+/// What is inside a layer: the further layers, and the handler.
 ///
 /// # Examples
-/// A layer sees the delivery, its payload and what becomes of it, and may answer
-/// instead of the handler:
+/// A layer sees the delivery, its payload and its result. It may answer instead of the
+/// handler:
 /// ```
 /// use outbox::{Context, HandlerResult, Next, Outcome};
 /// use std::time::Duration;
@@ -38,10 +38,10 @@ where
 ///
 /// let app = outbox::App::from_env().layer(only_by_day);
 /// ```
-/// Around a batch each message goes through the layers by itself, and the handler runs once
-/// those that come through are all there. So a layer that lets only so many pass at a time,
-/// by a lock or a semaphore that it holds over `next.run`, would wait for ever: it has to
-/// let go of it before.
+/// For a batch, each message goes through the layers by itself. The handler runs once all
+/// messages that come through have arrived. So a layer must not hold a lock or a semaphore over
+/// `next.run` to limit how many messages pass at a time: it would wait for ever. It has to
+/// release the lock first.
 pub struct Next {
     layers: Arc<[Layer]>,
     at: usize,
@@ -55,14 +55,14 @@ impl Next {
         Self { layers, at: 0, handler }
     }
 
-    /// Goes on with the delivery.
+    /// Passes the delivery on to the layers inside and to the handler.
     ///
     /// # Errors
-    /// Those of the handler and of the layers inside. A panic or the timeout of
-    /// the handler is none: it goes through every layer.
+    /// Returns the error of the handler or of a layer inside. A panic of the handler, or its
+    /// timeout, is no such error: it goes through every layer.
     ///
     /// # Cancel safety
-    /// Dropping it drops the handler.
+    /// Dropping the future drops the handler.
     pub async fn run(self, context: Context) -> HandlerResult {
         let Self { layers, at, handler } = self;
         match layers.get(at).cloned() {

@@ -41,17 +41,19 @@ use crate::retry::RetryStrategy;
 
 /// A boxed future of a handler run.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
-/// Asks one parameter of a handler whether the app gives it what it needs.
+/// Checks that the app provides what one parameter of a handler needs.
 pub(crate) type Check = fn(&States) -> Result<(), String>;
 
-/// Decodes the payload of a delivery as the handler would, and drops it.
+/// Decodes the payload of a delivery as the handler would, and drops the value.
 pub(crate) type Read = fn(&Context) -> Result<(), HandlerError>;
 
 /// A handler with its queues and options.
 ///
-/// `#[subscriber]` makes one of every annotated fn, registers it for the app,
-/// and offers it as `name::subscriber()`. By hand:
+/// `#[subscriber]` makes a `Subscriber` of every annotated fn, registers it for the app and
+/// offers it as `name::subscriber()`.
 ///
+/// # Examples
+/// A subscriber made by hand:
 /// ```
 /// use outbox::{Context, Subscriber};
 /// use std::time::Duration;
@@ -72,20 +74,20 @@ pub struct Subscriber {
     checks: Vec<Check>,
     /// How many of its parameters take a `Tx`.
     transactions: usize,
-    /// Its handler is a plain fn.
+    /// True when its handler is a plain fn.
     pub(crate) blocks: bool,
-    /// `None`: the handler decodes by itself, if at all.
+    /// How its handler decodes a payload; `None` if the handler decodes by itself, or not at all.
     reads: Option<Read>,
-    /// Where it publishes what its handler returns, asked at the start.
+    /// The queue for what its handler returns. The start checks its name.
     publishes: Option<fn() -> String>,
-    /// The outermost first.
+    /// Outermost first.
     layers: Arc<[Layer]>,
-    /// Of its routers, over the app's.
+    /// The states of its routers, which take precedence over the app's.
     pub(crate) states: States,
     pub(crate) options: Options,
 }
 
-/// Where a handler stands in the source.
+/// Where a handler is defined in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The module path.
@@ -103,7 +105,7 @@ impl fmt::Display for Origin {
 }
 
 impl Subscriber {
-    /// A subscriber of one or several queues, with default options.
+    /// Makes a subscriber of one or several queues, with default options.
     #[track_caller]
     pub fn new<Q, H, F>(name: &'static str, queues: Q, handler: H) -> Self
     where
@@ -119,9 +121,11 @@ impl Subscriber {
         })
     }
 
-    /// A subscriber whose handler takes several deliveries at once: up to `size`,
-    /// as many as there are, or come within [`batch_wait`](Self::batch_wait).
+    /// Makes a subscriber whose handler takes several deliveries at once. A run gets up to `size`
+    /// of them: those that wait already, and those that come within
+    /// [`batch_wait`](Self::batch_wait).
     ///
+    /// # Examples
     /// ```
     /// use outbox::{Context, Subscriber};
     ///
@@ -191,7 +195,7 @@ impl Subscriber {
         self.name
     }
 
-    /// Where the fn stands.
+    /// Where the fn is defined.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
@@ -211,14 +215,14 @@ impl Subscriber {
         self.handler.call(&self.layers, deliveries)
     }
 
-    /// Puts it inside these layers.
+    /// Puts these layers around those that it has.
     pub(crate) fn inside(&mut self, outer: &[Layer]) {
         if !outer.is_empty() {
             self.layers = outer.iter().chain(&*self.layers).cloned().collect();
         }
     }
 
-    /// Puts a layer around the handler, inside those there are; see [`Next`].
+    /// Puts a layer around the handler, inside the layers that are there already. See [`Next`].
     #[must_use]
     pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
     where
@@ -228,8 +232,10 @@ impl Subscriber {
         self
     }
 
-    /// Has the app checked, before it starts, for what the extractor `X` needs: once for each
-    /// that a run makes, because only one of them can take the [`Tx`](crate::Tx).
+    /// Has the app check, before it starts, that it provides what the extractor `X` needs.
+    ///
+    /// Call this once for each extractor that a run makes: only one of them can take the
+    /// [`Tx`](crate::Tx).
     #[must_use]
     pub fn requires<X: FromContext>(mut self) -> Self {
         self.checks.push(X::check);
@@ -241,10 +247,13 @@ impl Subscriber {
         self.transactions > 0
     }
 
-    /// Says that its handler decodes payloads as `T`, so that a
-    /// [`Doctor`](crate::ops::doctor::Doctor) can try the rows that wait. `#[subscriber]`
-    /// says so by itself; a handler of [`Subscriber::new`] decodes where nobody sees it.
+    /// Says that the handler decodes payloads as `T`, so that a
+    /// [`Doctor`](crate::ops::doctor::Doctor) can try the rows that wait.
     ///
+    /// `#[subscriber]` says so by itself. What a handler given to [`Subscriber::new`] decodes is
+    /// not visible from outside.
+    ///
+    /// # Examples
     /// ```
     /// use outbox::{Context, Subscriber};
     ///
@@ -284,44 +293,49 @@ impl Subscriber {
         self.reads
     }
 
-    /// When a failed message is tried again; see [`retry`](crate::retry).
+    /// Sets when a failed message is tried again. See [`retry`](crate::retry).
     #[must_use]
     pub fn retry(mut self, strategy: impl RetryStrategy) -> Self {
         self.options.retry = Arc::new(strategy);
         self
     }
 
-    /// How often a row may be claimed before it is terminal; no limit by default. Retries are
-    /// claims, too: the strategy says how often a message is tried, and this is to be more.
+    /// Sets how often a row may be claimed before it is terminal; no limit by default. Every retry
+    /// is a claim too, so set this higher than the number of runs that the retry strategy allows.
     #[must_use]
     pub fn max_deliveries(mut self, deliveries: u64) -> Self {
         self.options.max_deliveries = Some(deliveries);
         self
     }
 
-    /// How many runs of the handler go on at once in this process, each of one message or
-    /// of one batch; 10 by default, 10,000 at most. One, where no other process has any, handles
-    /// rows in the order in which they are due, but for those that come back.
+    /// Sets how many runs of the handler go on at once in this process; 10 by default, 10,000 at
+    /// most. A run handles one message, or one batch.
+    ///
+    /// A single worker handles rows in the order in which they are due, unless another process
+    /// has workers too. Rows that come back are the exception.
     #[must_use]
     pub fn max_workers(mut self, workers: usize) -> Self {
         self.options.max_workers = workers;
         self
     }
 
-    /// How many rows may wait in memory for a worker, beside those that run; 4,000 by
-    /// default, and no more than some 32 MiB of them. At most 1,000 come with one claim.
-    /// The engine measures how fast the handler is, and claims only what will be started
-    /// within 100 ms, or half of a shorter lease: of slow handlers one row waits, and none where
-    /// runs take so long that its lease would run out meanwhile. Until the first run has
-    /// ended as many wait as run at once, 10 at least. What has waited for two thirds of its lease
-    /// is given back.
+    /// Sets how many rows may wait in memory for a worker, besides those that run; 4,000 by
+    /// default. The rows that wait take some 32 MiB at most, and one claim gets 1,000 at most.
+    ///
+    /// The engine measures how fast the handler is. It claims only what will be started within
+    /// 100 ms, or within half of the lease if that is shorter:
+    /// - For a slow handler one row waits, or one batch.
+    /// - No row waits if runs take so long that its lease would run out meanwhile.
+    /// - Until the first run has ended, as many rows wait as run at once, 10 at least.
+    ///
+    /// A row that has waited for two thirds of its lease is given back.
     #[must_use]
     pub fn fetch_batch(mut self, rows: usize) -> Self {
         self.options.fetch_batch = rows;
         self
     }
 
-    /// The most messages of one run, of a handler of batches.
+    /// Sets how many messages a run of a handler of batches takes at most.
     #[doc(hidden)]
     #[must_use]
     pub fn batch(mut self, messages: usize) -> Self {
@@ -329,48 +343,48 @@ impl Subscriber {
         self
     }
 
-    /// How long a run of a handler of batches waits for more messages than there
-    /// are; not at all by default, and half of the lease at most.
+    /// Sets how long a run of a handler of batches waits for more messages. By default it does
+    /// not wait. The limit is half of the lease.
     #[must_use]
     pub fn batch_wait(mut self, wait: Duration) -> Self {
         self.options.batch.wait = wait;
         self
     }
 
-    /// How long a claim lasts without being extended; 60 s by default. It is
-    /// extended while the handler runs, so this bounds how long the rows of a
-    /// dead process stay away, or [`max_poll`](Self::max_poll) if that is longer.
+    /// Sets how long a claim lasts without being extended; 60 s by default. The engine extends it
+    /// while the handler runs. So the rows of a dead process stay away for this long at most, or
+    /// for [`max_poll`](Self::max_poll) if that is longer.
     #[must_use]
     pub fn lease_ttl(mut self, ttl: Duration) -> Self {
         self.options.lease_ttl = ttl;
         self
     }
 
-    /// The wait after a claim that got less than it asked for, three quarters of it at
-    /// least; 1 s by default. It doubles with each claim that got nothing. A busy
-    /// subscriber looks sooner.
+    /// Sets the wait after a claim that got less than it asked for; 1 s by default. The actual
+    /// wait is three quarters of it at least. It doubles with each claim that gets nothing. A
+    /// busy subscriber claims sooner.
     #[must_use]
     pub fn min_poll(mut self, wait: Duration) -> Self {
         self.options.min_poll = wait;
         self
     }
 
-    /// The longest wait between two claims, as long as there is room for rows and no claim
-    /// fails; 20 s by default. Wakes and due times cut it short.
+    /// Sets the longest wait between two claims, as long as there is room for rows and no claim
+    /// fails; 20 s by default. A wake or a due time cuts the wait short.
     #[must_use]
     pub fn max_poll(mut self, wait: Duration) -> Self {
         self.options.max_poll = wait;
         self
     }
 
-    /// How long a run of the handler may take; no limit by default.
+    /// Sets how long a run of the handler may take; no limit by default.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = Some(limit);
         self
     }
 
-    /// What an error of the handler means.
+    /// Sets what an error of the handler means.
     #[must_use]
     pub fn ack(mut self, policy: AckPolicy) -> Self {
         self.options.ack = policy;

@@ -1,4 +1,4 @@
-//! How a subscriber claims, runs and gives up: its knobs and their defaults.
+//! How a subscriber claims, runs and gives up: its options and their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +7,28 @@ use crate::retry::{Exponential, RetryStrategy};
 
 /// When and how a handler's result becomes the final word on its delivery.
 ///
-/// Under `NackOnError` and `RejectOnError` a handler may say [`nack`](crate::Context::nack),
-/// [`reject`](crate::Context::reject) or [`snooze`](crate::Context::snooze) on its
-/// [`Context`](crate::Context), too: that counts unless it ends in an error,
-/// of which its layers may have made something else.
+/// Under `NackOnError` and `RejectOnError` a handler may also say
+/// [`nack`](crate::Context::nack), [`reject`](crate::Context::reject) or
+/// [`snooze`](crate::Context::snooze) on its [`Context`](crate::Context). That counts unless the
+/// run ends in an error. The result of the run is what its layers have made of the handler's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AckPolicy {
     /// An error asks the retry strategy.
     #[default]
     NackOnError,
-    /// An error is terminal: `rejected`, unless it says otherwise of itself
+    /// An error is terminal: `rejected`. The exception is an error that says otherwise
     /// ([`Failure`](crate::Failure)).
     RejectOnError,
     /// The row is deleted before the handler runs: at most once, no retry.
     AckFirst,
-    /// The handler says [`ack`], [`nack`], [`reject`] or [`snooze`] on its
-    /// [`Context`], or returns an [`Outcome`](crate::Outcome); returning without a word, which
-    /// `()` is and a message to `publish`, is a reject, an error a nack.
-    /// The first word counts, also over a later error, panic or timeout; but an ack does not
-    /// where the handler has taken [`Tx`](crate::Tx).
+    /// The handler says [`ack`], [`nack`], [`reject`] or [`snooze`] on its [`Context`], or returns
+    /// an [`Outcome`](crate::Outcome).
+    ///
+    /// Without such a word an error is a nack, and everything else is a reject: `()` is no word,
+    /// and a message to `publish` is none either. The first word counts, even over a later error,
+    /// panic or timeout. The exception is an ack of a handler that has taken [`Tx`](crate::Tx):
+    /// it does not count over any of these.
     ///
     /// [`ack`]: crate::Context::ack
     /// [`nack`]: crate::Context::nack
@@ -36,15 +38,16 @@ pub enum AckPolicy {
     Manual,
 }
 
-/// Each worker is a task, from the start.
+/// Each worker is a task that runs from the start.
 const MAX_WORKERS: usize = 10_000;
 const MAX_BATCH: usize = 100_000;
 
-/// Of a shorter one a claim would take the most, and its rows come back unstarted.
+/// A claim would use up most of a shorter lease, and its rows would come back unstarted.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// No delay or time is longer: sums with a point in time would overflow, here or in a database.
+/// The longest delay or time. With a longer one, sums with a point in time would overflow, here
+/// or in a database.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[derive(Clone)]
@@ -65,7 +68,7 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batching {
     pub(crate) size: usize,
-    /// How long a run that could begin waits for more of them.
+    /// How long a run that could begin waits for more messages.
     pub(crate) wait: Duration,
 }
 
@@ -87,7 +90,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Everything that is wrong with the settings, a sentence each.
+    /// Everything that is wrong with the settings, as a sentence each.
     pub(crate) fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, zero) in [
@@ -132,7 +135,7 @@ impl Options {
                 self.min_poll, self.max_poll
             ));
         }
-        // On the last third of a lease nothing starts, and a row may have waited before.
+        // Nothing starts on the last third of a lease, and a row may have waited before.
         if self.batch.wait > self.lease_ttl / 2 {
             wrong.push(format!(
                 "`batch_wait` ({:?}) is above half of `lease_ttl` ({:?}): its messages would \
@@ -146,7 +149,7 @@ impl Options {
         wrong
     }
 
-    /// True when some failure can end a message for good.
+    /// True if some failure can end a message for good.
     pub(crate) fn can_fail_terminally(&self) -> bool {
         self.ack != AckPolicy::AckFirst
     }

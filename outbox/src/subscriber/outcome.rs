@@ -7,10 +7,9 @@ use super::failure::HandlerError;
 use crate::error::BoxError;
 use crate::extract::Context;
 
-/// The word a handler gives on its delivery, as a return value.
+/// What a handler says about its delivery, as a return value.
 ///
-/// `()` is an ack and an `Err` asks the retry strategy, so most handlers never
-/// name this type.
+/// Most handlers never name this type: `()` is an ack, and an `Err` asks the retry strategy.
 #[must_use = "return it: dropped, it is no word, and the message is acked (under `Manual` rejected)"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,27 +18,25 @@ pub enum Outcome {
     Ack,
     /// Failed: the retry strategy decides.
     Nack,
-    /// Failed for good, for this reason: no retry. The reason goes to the note
-    /// of the dead letter.
+    /// Failed for good, for this reason: no retry. The reason goes into the note of the dead
+    /// letter.
     Reject(Cow<'static, str>),
-    /// Not now: due again after this long, without spending an attempt or a
-    /// delivery.
+    /// Not now: due again after this long. Neither an attempt nor a delivery is spent.
     Snooze(Duration),
 }
 
 impl Outcome {
-    /// A rejection with its reason.
+    /// Makes a rejection with its reason.
     pub fn reject(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Reject(reason.into())
     }
 }
 
-/// What a handler run came to.
+/// The result of a run of a handler.
 pub type HandlerResult = Result<Outcome, HandlerError>;
 
-/// What a handler may return: `()`, [`Outcome`], or a `Result` of these with
-/// any error that converts into a boxed one (so `anyhow`, `eyre` and `String`
-/// work with `?`).
+/// What a handler may return: `()`, an [`Outcome`], or a `Result` of one of these with any
+/// error that converts into a boxed one. So `anyhow`, `eyre` and `String` work with `?`.
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
     label = "not something a handler can return",
@@ -49,17 +46,17 @@ pub trait IntoOutcome {
     /// Converts the returned value.
     ///
     /// # Errors
-    /// The handler's own error, with its kind.
+    /// Returns the handler's own error, with its kind.
     fn into_outcome(self) -> HandlerResult;
 
-    /// Whether it says something of the delivery under
-    /// [`AckPolicy::Manual`](crate::AckPolicy::Manual): `()` does not.
+    /// Whether the value says something about the delivery under
+    /// [`AckPolicy::Manual`](crate::AckPolicy::Manual). `()` does not.
     fn is_word(&self) -> bool {
         true
     }
 }
 
-/// What came back of a handler that had this delivery.
+/// Takes what the handler of this delivery returned.
 pub(crate) fn returned<T: IntoOutcome>(value: T, context: &Context) -> HandlerResult {
     context.delivery().says(value.is_word());
     value.into_outcome()

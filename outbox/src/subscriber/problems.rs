@@ -1,11 +1,11 @@
-//! What speaks against starting a subscriber.
+//! Reasons not to start a subscriber.
 
 use super::{AckPolicy, Subscriber};
 use crate::extract::States;
 use crate::publish::check_name;
 
 impl Subscriber {
-    /// Everything that speaks against starting it, a sentence each.
+    /// Every reason not to start it, as a sentence each.
     pub(crate) fn problems(&self, states: &States) -> Vec<String> {
         let states = &states.overlaid(&self.states);
         let mut wrong = self.options.check();

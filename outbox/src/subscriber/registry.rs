@@ -8,8 +8,8 @@ pub struct Registered(pub fn() -> Subscriber);
 
 inventory::collect!(Registered);
 
-/// Every annotated handler that is linked into this binary, in source order:
-/// inventory promises none.
+/// Every annotated handler that is linked into this binary, sorted by its place in the source:
+/// inventory promises no order.
 pub(crate) fn registered() -> Vec<Subscriber> {
     let mut all: Vec<Subscriber> =
         inventory::iter::<Registered>().map(|Registered(make)| make()).collect();

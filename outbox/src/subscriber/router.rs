@@ -25,12 +25,14 @@ use crate::redacted::debug_only;
 /// // Reads the queues `eu.orders` and `us.orders`.
 /// let app = App::from_env().include(region("eu.")).include(region("us."));
 /// ```
-/// The prefix is for what is read: what handlers publish goes to the queues they
-/// name.
+/// The prefix applies to the queues that are read. What handlers publish goes to the queues
+/// that they name.
 ///
-/// What is set counts for everything that is included, before or after. A
-/// router in a router has the outer prefix first, the outer layers outside, and
-/// its own states where both have one of a type.
+/// A setting applies to everything that is included, before or after it. For a router inside
+/// a router:
+/// - The outer prefix comes first.
+/// - The outer layers are outside.
+/// - If both have a state of one type, the inner one counts.
 #[derive(Clone, Default)]
 pub struct Router {
     prefix: String,
@@ -40,7 +42,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// An empty one.
+    /// Makes an empty router.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -53,8 +55,8 @@ impl Router {
         self
     }
 
-    /// Puts a layer around every handler; see [`Next`]. The first one that is
-    /// added is the outermost.
+    /// Puts a layer around every handler. The layer that is added first is the outermost. See
+    /// [`Next`].
     #[must_use]
     pub fn layer<F>(mut self, layer: impl Fn(Context, Next) -> F + Send + Sync + 'static) -> Self
     where
@@ -64,7 +66,7 @@ impl Router {
         self
     }
 
-    /// Gives every handler a value, which counts over the app's of that type.
+    /// Gives every handler a value. It takes precedence over the app's value of the same type.
     #[must_use]
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.states.insert(value);
@@ -86,7 +88,7 @@ impl Router {
     note = "a handler with `#[subscriber]` is included by its name: `handler::subscriber()`"
 )]
 pub trait IntoRouter {
-    /// As a router.
+    /// Makes a router of it.
     fn into_router(self) -> Router;
 }
 

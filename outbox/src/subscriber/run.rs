@@ -19,7 +19,7 @@ use crate::extract::{Context, Stage};
 /// A boxed future of a run over several messages.
 pub(crate) type BatchFuture = Pin<Box<dyn Future<Output = Vec<HandlerResult>> + Send>>;
 
-/// Of the messages of a run, mostly one.
+/// One value for each message of a run, which mostly has one.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 /// How a handler is called.
@@ -29,7 +29,7 @@ pub(super) enum Handler {
     Many(Arc<dyn Fn(Vec<Context>) -> BatchFuture + Send + Sync>),
 }
 
-/// A call of a handler: a result for each delivery in turn.
+/// A call of a handler. It returns a result for each delivery, in order.
 pub(crate) enum Called {
     One(HandlerFuture),
     Many(BatchFuture),
@@ -91,7 +91,8 @@ fn one(
     Box::pin(Next::new(layers, Box::new(core)).run(delivery))
 }
 
-/// A delivery that the handler has. If a layer drops that, its thread or its tasks are told.
+/// A delivery that the handler works on. If a layer drops the handler, its thread and its tasks
+/// are told by the delivery's token.
 struct Begun(Context);
 
 impl Begun {
@@ -112,8 +113,8 @@ impl Drop for Begun {
 /// A delivery that has come through its layers, and where its result goes.
 type Arrived = (usize, Context, oneshot::Sender<HandlerResult>);
 
-/// Takes each delivery through the layers on its own; the handler runs once, with
-/// those that arrive.
+/// Takes each delivery through the layers on its own. The handler runs once, with those that
+/// arrive.
 async fn together(
     layers: &Arc<[Layer]>,
     deliveries: Vec<Context>,
@@ -134,7 +135,7 @@ async fn together(
             Some((at, result)) = chains.next() => {
                 all[at].work().answered(result);
                 answered += 1;
-                // Its layer waits no longer, so the handler is not to have it.
+                // Its layer no longer waits, so the handler must not get it.
                 arrived.retain(|(there, ..)| *there != at);
             }
             Some(delivery) = arrivals.recv() => {
@@ -151,14 +152,15 @@ async fn together(
         context.work().enter(Stage::Begun);
     }
     let mut run = (!contexts.is_empty()).then(|| handler(contexts));
-    // The layers' own clocks go on beside it; it is dropped when all have given it up.
+    // The layers' own clocks go on beside the run. It is dropped when all layers have given it
+    // up.
     while !chains.is_empty() {
         tokio::select! {
             biased;
             Some((at, result)) = chains.next() => {
                 let work = all[at].work();
                 let overruled = work.stage() == Stage::Acked && !is_ack(&result);
-                // Or it was not waited for.
+                // Or the layer did not wait for the handler.
                 if overruled || work.stage() == Stage::Begun {
                     all[at].overrule();
                 }
@@ -170,7 +172,7 @@ async fn together(
                     if all[at].work().stage() == Stage::Begun {
                         all[at].work().enter(stage_of(&result));
                     }
-                    // A layer that gave up waiting has its own result.
+                    // Nobody receives it if a layer gave up waiting: that layer has its own result.
                     let _ = to.send(result);
                 }
             }
@@ -197,7 +199,8 @@ async fn chain(
         })
     };
     let next = Next::new(Arc::clone(layers), Box::new(core));
-    // A panic of a layer is of its message; that of the handler does not come through here.
+    // A panic of a layer fails its message alone. A panic of the handler does not come through
+    // here.
     let run = AssertUnwindSafe(async { next.run(delivery).await }).catch_unwind();
     (at, run.await.unwrap_or_else(|panic| Err(HandlerError::panicked(panic))))
 }

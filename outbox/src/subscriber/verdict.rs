@@ -1,4 +1,4 @@
-//! Errors that say what they mean for their message.
+//! Errors that say what they mean for their messages.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -14,16 +14,15 @@ use crate::error::BoxError;
 pub enum Verdict {
     /// Failed: the retry strategy decides.
     Retry,
-    /// Failed: if the strategy allows one more run, it is after this long.
+    /// Failed: if the retry strategy allows one more run, it is due after this long.
     RetryAfter(Duration),
     /// Failed for good: no retry.
     Reject,
-    /// Not now: due again after this long, without spending an attempt or a
-    /// delivery.
+    /// Not now: due again after this long. Neither an attempt nor a delivery is spent.
     Snooze(Duration),
 }
 
-/// What the derive adds to an implementation.
+/// What the derive adds to an implementation of `Failure`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not derive `Failure`",
     label = "its verdict would not be found",
@@ -36,28 +35,29 @@ pub trait Failure: Derived + Error + Send + Sync + 'static {
     /// What this error means.
     fn verdict(&self) -> Verdict;
 
-    /// Its kind, for the dead letter and the events: the variant's name.
+    /// The kind for the dead letter and the events: the name of the variant.
     fn kind(&self) -> &'static str;
 }
 
-/// What `#[derive(Failure)]` submits: reads the verdict and the kind of an error
-/// of its type. An error is a boxed one when it comes to be judged, perhaps after
-/// having passed through `?`, so its type is looked for.
+/// What `#[derive(Failure)]` submits: it reads the verdict and the kind of an error of its type.
+///
+/// An error is boxed by the time it is judged, and may have passed through `?`. So its type has
+/// to be looked for.
 pub struct KnownFailure(pub fn(&(dyn Error + 'static)) -> Option<(Verdict, &'static str)>);
 
 inventory::collect!(KnownFailure);
 
-/// What an error says of its message.
+/// What an error says about its message.
 #[derive(Clone)]
 pub(super) struct Said {
     pub(super) verdict: Verdict,
-    /// Of what kind it is.
+    /// The kind of the error.
     pub(super) kind: Cow<'static, str>,
-    /// It comes of a transaction that the database could not begin or commit.
+    /// It stems from a transaction that the database could not begin or commit.
     pub(super) put_off: bool,
 }
 
-/// The first word in the chain of an error.
+/// The first verdict in the chain of an error.
 pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
         let marked = error.downcast_ref::<Mark>().map(|mark| mark.said.clone());
@@ -71,7 +71,7 @@ pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
     })
 }
 
-/// `.or_reject()` and `.or_snooze(..)` on any `Result`.
+/// Says what an error means for its message: `.or_reject()` and `.or_snooze(..)` on any `Result`.
 ///
 /// # Examples
 /// ```
@@ -89,18 +89,18 @@ pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
 /// # fn ask(number: u32) -> std::io::Result<u32> { Ok(number) }
 /// ```
 pub trait OrVerdict<T> {
-    /// An error is terminal: `rejected`.
+    /// Makes an error terminal: `rejected`.
     ///
     /// # Errors
-    /// The same error, marked.
+    /// Returns the same error, marked.
     fn or_reject(self) -> Result<T, Judged>;
 
-    /// On an error the message is due again after `delay`, without spending an
-    /// attempt or a delivery: as often as it takes, unless the message
+    /// On an error, makes the message due again after `delay`. Neither an attempt nor a delivery is
+    /// spent. That repeats for as long as it takes, unless the message
     /// [expires](crate::Outgoing::expires_in).
     ///
     /// # Errors
-    /// The same error, marked.
+    /// Returns the same error, marked.
     fn or_snooze(self, delay: Duration) -> Result<T, Judged>;
 }
 
@@ -114,11 +114,11 @@ impl<T, E: Into<BoxError>> OrVerdict<T> for Result<T, E> {
     }
 }
 
-/// An error with a verdict, made by [`OrVerdict`]. It shows what the error shows.
+/// An error with a verdict, made by [`OrVerdict`]. It prints as the error itself.
 pub struct Judged(Mark);
 
-/// Stands between a [`Judged`] and the sources of its error, because of an error that went into
-/// another, `anyhow`'s for one, only the sources can be seen.
+/// Stands between a [`Judged`] and the sources of its error. If the `Judged` went into another
+/// error, as `anyhow`'s, only its sources can be seen.
 struct Mark {
     error: BoxError,
     said: Said,
@@ -127,7 +127,7 @@ struct Mark {
 impl Judged {
     fn new<E: Into<BoxError>>(error: E, verdict: Verdict) -> Self {
         let error = match error.into().downcast::<Self>() {
-            // Marked once more: the last word counts, of the same error.
+            // The same error, marked once more: the last verdict counts.
             Ok(judged) => {
                 let Mark { error, said } = judged.0;
                 return Self(Mark { error, said: Said { verdict, ..said } });

@@ -1,4 +1,4 @@
-//! What telling costs when nobody listens: nothing is made.
+//! What telling costs if nobody listens: nothing is made.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn with_a_recorder_the_same_is_measured_to_cost_something() {
     let mut sinks = Sinks::default();
     sinks.add(|_: &Event| {}, &Stats::default());
     let teller = teller(&sinks);
-    // What the channel makes for its first events; and what an error has in it.
+    // The channel allocates for its first events, and an error has a text.
     let mut report = Report {
         id: 7,
         queue: 0,

@@ -1,4 +1,4 @@
-//! What a recorder is told, one value an event.
+//! What a recorder is told: one value for each event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::names::{event, told};
 use crate::message::FailureReason;
 
-/// What the process tells of its work, as it happens. There is no payload in it, no
-/// header value and no text of an error.
+/// What the process tells about its work, as it happens. An event has no payload, no header value
+/// and no text of an error.
 ///
-/// Each delivery has one [`Dispatched`](Self::Dispatched) and then exactly one of
-/// `Acked`, `Retried`, `Terminal`, `Snoozed`, `LeaseLost` or `Abandoned`, after the write
-/// that it reports has landed. A row whose time or deliveries are used up is `Terminal`
-/// without having been dispatched.
+/// Each delivery has one [`Dispatched`](Self::Dispatched). After that it has exactly one of
+/// `Acked`, `Retried`, `Terminal`, `Snoozed`, `LeaseLost` or `Abandoned`, told once the write
+/// that it reports has landed. A row whose time or deliveries are used up is `Terminal` without
+/// having been dispatched.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -21,101 +21,101 @@ pub enum Event {
     Fetched {
         /// The first queue of the subscriber.
         queue: Arc<str>,
-        /// Its name.
+        /// The name of the subscriber.
         subscriber: &'static str,
-        /// Rows.
+        /// How many rows it got.
         count: usize,
     },
     /// A handler is about to run.
     #[non_exhaustive]
     Dispatched {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// Bytes of the payload.
         size_bytes: usize,
-        /// Since the row was due: until its claim by the database's clock, from there on by
-        /// that of this process.
+        /// How long the row has been due: up to its claim by the database's clock, and from
+        /// there on by the clock of this process.
         wait: Duration,
     },
     /// The row is deleted as handled.
     #[non_exhaustive]
     Acked {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// How long the handler ran.
         duration: Option<Duration>,
     },
-    /// The row is due again, an attempt spent.
+    /// The row is due again, with an attempt spent.
     #[non_exhaustive]
     Retried {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// How long the handler ran.
         duration: Option<Duration>,
-        /// Until the next attempt.
+        /// How long until the next attempt.
         next_delay: Duration,
-        /// The kind of the error; `None` where there was none.
+        /// The kind of the error; `None` if there was none.
         exception_type: Option<Arc<str>>,
     },
     /// The row is gone for good.
     #[non_exhaustive]
     Terminal {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// How long the handler ran; `None` if it did not.
         duration: Option<Duration>,
-        /// Why.
+        /// Why it failed for good.
         reason: FailureReason,
-        /// The kind of the error; `None` where there was none.
+        /// The kind of the error; `None` if there was none.
         exception_type: Option<Arc<str>>,
     },
-    /// With a terminal failure: the dead letter is written.
+    /// A dead letter is written. Comes with a terminal failure.
     #[non_exhaustive]
     DeadLetterWritten {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
-        /// Why.
+        /// Why it failed for good.
         reason: FailureReason,
-        /// The kind of the error; `None` where there was none.
+        /// The kind of the error; `None` if there was none.
         exception_type: Option<Arc<str>>,
     },
-    /// The row is due again, nothing spent.
+    /// The row is due again, with nothing spent.
     #[non_exhaustive]
     Snoozed {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// How long the handler ran.
         duration: Option<Duration>,
-        /// Until it is due.
+        /// How long until the row is due.
         next_delay: Duration,
     },
     /// Another claim owns the row, or its write never landed.
     #[non_exhaustive]
     LeaseLost {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// How long the handler ran.
         duration: Option<Duration>,
-        /// What was to be written: `retry`, of a snooze too, or `terminal`, of an ack too.
+        /// What was to be written: `retry` (also for a snooze) or `terminal` (also for an ack).
         phase: &'static str,
-        /// True when an earlier try without an answer may have landed.
+        /// True if an earlier try, which had no answer, may have landed.
         unknown: bool,
     },
     /// The drain's time was over before the handler ended.
     #[non_exhaustive]
     Abandoned {
-        /// Of which row.
+        /// The delivery.
         delivery: Delivery,
         /// How long the handler ran.
         duration: Option<Duration>,
     },
-    /// A claimed row was given back unstarted: less than a third of its lease was left when a
-    /// worker had time for it, or for as long as a lease there was no thread for a plain fn.
+    /// A claimed row was given back unstarted. Either less than a third of its lease was left
+    /// when a worker had time for it, or a plain fn got no thread for as long as a lease.
     #[non_exhaustive]
     WaitedTooLong {
         /// The first queue of the subscriber.
         queue: Arc<str>,
-        /// Its name.
+        /// The name of the subscriber.
         subscriber: &'static str,
     },
     /// Handlers were still running when the drain's time was over.
@@ -123,42 +123,42 @@ pub enum Event {
     DrainTimeout {
         /// The first queue of the subscriber.
         queue: Arc<str>,
-        /// Its name.
+        /// The name of the subscriber.
         subscriber: &'static str,
-        /// How many; each message of a batch counts.
+        /// How many handlers. Each message of a batch counts.
         handlers: usize,
         /// How long the drain waited.
         limit: Duration,
     },
-    /// Messages were put into a transaction of the caller, which may still roll back; or
-    /// those that handlers returned were written with their acks.
+    /// Messages were put into a transaction of the caller, which may still roll back. Or the
+    /// messages of handlers were written with their acks.
     #[non_exhaustive]
     Published {
-        /// The queue. Of a batch each queue has an event; one that was refused has a single
-        /// event, for the queue of its first message.
+        /// The queue. A batch has an event for each of its queues. A batch that was refused has
+        /// one event, for the queue of its first message.
         queue: Arc<str>,
-        /// Rows that were inserted, or put off if they are named timers.
+        /// Rows that were inserted, or were moved if they are named timers.
         count: usize,
         /// Bytes of the payloads.
         size_bytes: usize,
-        /// How long it took.
+        /// How long publishing took.
         duration: Duration,
         /// Why no row was written: the name of a variant of
         /// [`PublishError`](crate::PublishError).
         exception_type: Option<&'static str>,
     },
-    /// Leases of running handlers could not be extended. Of an attempt for several, each
-    /// queue of a subscriber has an event.
+    /// Leases of running handlers could not be extended. An attempt for several leases has an
+    /// event for each queue of a subscriber.
     #[non_exhaustive]
     LeaseExtensionFailed {
         /// The queue of the rows.
         queue: Arc<str>,
         /// The name of the subscriber.
         subscriber: &'static str,
-        /// How many.
+        /// How many leases.
         leases: usize,
     },
-    /// Wakes arrive, or do not: then polling finds the messages.
+    /// Wakes arrive, or no longer do. Without them polling finds the messages.
     #[non_exhaustive]
     Listener {
         /// Whether they arrive.
@@ -174,16 +174,16 @@ pub struct Delivery {
     pub queue: Arc<str>,
     /// The name of the subscriber.
     pub subscriber: &'static str,
-    /// The identity of the row.
+    /// The id of the row.
     pub row_id: i64,
-    /// Claims so far, this one included, without those given back unstarted, snoozed or
-    /// put off.
+    /// How often the row has been claimed, this claim included. Claims that were given back
+    /// unstarted, snoozed or put off do not count.
     pub deliveries_count: u64,
 }
 
 impl Event {
-    /// Its name, as it stands in the field `event` of log lines; those of `WaitedTooLong`,
-    /// `LeaseExtensionFailed` and `Listener` have no such field.
+    /// The name of the event, as in the field `event` of log lines. The log lines of
+    /// `WaitedTooLong`, `LeaseExtensionFailed` and `Listener` have no such field.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -204,7 +204,7 @@ impl Event {
         }
     }
 
-    /// The delivery that it is about, if it is one.
+    /// The delivery that the event is about, if it is about one.
     #[must_use]
     pub fn delivery(&self) -> Option<&Delivery> {
         match self {

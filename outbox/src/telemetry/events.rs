@@ -1,4 +1,4 @@
-//! What is told of each delivery: each event a structured log line, without a payload, a
+//! What is told about each delivery. Each event is a structured log line, without a payload, a
 //! header value or the text of an error.
 
 use std::borrow::Cow;
@@ -27,17 +27,18 @@ pub(crate) struct PublishEvent {
 
 impl PublishEvent {
     pub(crate) fn start(queue: &str, size_bytes: usize) -> Self {
-        // A name that is refused for its length is not repeated in full.
+        // A name that is refused because of its length is not repeated in full.
         let queue = queue.chars().take(255).collect();
         Self { queue, size_bytes, started: Instant::now() }
     }
 
-    /// One that began at the same time.
+    /// Another publish that began at the same time.
     pub(crate) fn of(&self, queue: String, size_bytes: usize) -> Self {
         Self { queue, size_bytes, started: self.started }
     }
 
-    /// Rows written, or the error. The caller's transaction may still roll back.
+    /// Ends it with the rows that were written, or the error. The caller's transaction may still
+    /// roll back.
     pub(crate) fn end(self, result: Result<usize, &PublishError>, sinks: &Sinks) {
         let Self { queue, size_bytes, started } = self;
         let duration = started.elapsed();
@@ -55,17 +56,17 @@ impl PublishEvent {
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     pub(crate) id: i64,
-    /// Its place among those of the subscriber.
+    /// The place of its queue among the queues of the subscriber.
     pub(crate) queue: usize,
     pub(crate) deliveries_count: u64,
-    /// When it was dispatched; `None` when it was judged without being run.
+    /// When it was dispatched. `None` if it was judged without a run.
     pub(crate) started: Option<Instant>,
     /// How long the run took, once it is over.
     pub(crate) duration: Option<Duration>,
     pub(crate) exception_type: Option<Cow<'static, str>>,
 }
 
-/// What closes a delivery, after the write it reports.
+/// What closes a delivery, after the write that it reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Close {
     Acked,
@@ -88,7 +89,7 @@ pub(crate) enum Close {
 }
 
 impl Close {
-    /// What was to be written when the lease was lost.
+    /// What was to be written, if the lease was lost.
     pub(super) fn phase(self) -> &'static str {
         match self {
             Self::LeaseLost { retry: true, .. } => "retry",
@@ -98,7 +99,7 @@ impl Close {
 }
 
 impl Report {
-    /// `wait`: since it was due.
+    /// The delivery starts. `wait` is how long its row has been due.
     pub(crate) fn dispatched(
         &mut self,
         now: Instant,

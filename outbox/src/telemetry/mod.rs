@@ -1,4 +1,4 @@
-//! What the process tells of its work, and to whom.
+//! What the process tells about its work, and to whom.
 //!
 #![doc = include_str!("../docs/telemetry.md")]
 

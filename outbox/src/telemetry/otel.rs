@@ -1,8 +1,8 @@
 //! Between the headers of messages and the spans of OpenTelemetry.
 //!
-//! The conventions for messaging let the span of one message be the child of the
-//! span that published it, and ask for links where a run is for several: it can be
-//! the child of no more than one.
+//! By the conventions for messaging, the span of a run of one message may be the child of the span
+//! that published the message. A run of several messages has links instead: a span can be the
+//! child of only one span.
 
 use std::str::FromStr;
 
@@ -14,8 +14,8 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use super::Trace;
 use crate::extract::Context;
 
-/// Goes on with the traces of the messages. To be called before the span is
-/// entered: afterwards its parent is fixed.
+/// Goes on with the traces of the messages. Call it before the span is entered: afterwards its
+/// parent is fixed.
 pub(super) fn follow(span: &Span, deliveries: &[Context]) {
     let remote = |delivery: &Context| Trace::read(delivery.headers())?.remote();
     match deliveries {
@@ -28,8 +28,8 @@ pub(super) fn follow(span: &Span, deliveries: &[Context]) {
     }
 }
 
-/// Makes a span the child of one that was made without `tracing`, unless it is within
-/// one of `tracing`. To be called before the span is entered.
+/// Makes a span the child of the current span that was made without `tracing`, unless it is inside
+/// a span of `tracing`. Call it before the span is entered.
 pub(super) fn begin(span: &Span) {
     let outside = || !Span::current().context().span().span_context().is_valid();
     if !span.is_disabled() && outside() && Otel::current().span().span_context().is_valid() {
@@ -38,8 +38,8 @@ pub(super) fn begin(span: &Span) {
     }
 }
 
-/// Of this span, if a tracer has it; otherwise of the current one, or of one that was
-/// made without `tracing`.
+/// The place of this span in its trace, if a tracer has the span. Otherwise the place of the
+/// current span, or of the current span that was made without `tracing`.
 pub(super) fn place(span: &Span) -> Option<Trace> {
     let of = |context: Otel| Trace::at(context.span().span_context());
     of(span.context()).or_else(|| of(Span::current().context())).or_else(|| of(Otel::current()))

@@ -1,4 +1,4 @@
-//! The span around a publish, of which the runs of its messages are children.
+//! The span around a publish. The runs of its messages are children of it.
 
 use std::future::Future;
 
@@ -47,19 +47,19 @@ impl PublishSpan {
     pub(crate) fn end(self, _: Result<Option<i64>, &PublishError>) {}
 }
 
-/// What there is to say of messages.
+/// What the span says about the messages.
 #[cfg(feature = "otel")]
 #[derive(Clone, Copy)]
 struct What<'a> {
-    /// `None` of a batch for several queues.
+    /// `None` for a batch with several queues.
     queue: Option<&'a str>,
-    /// Of one message.
+    /// Present for one message.
     size: Option<usize>,
-    /// Of a batch.
+    /// Present for a batch.
     count: Option<usize>,
 }
 
-/// A span of this operation. The macro wants a constant for its name.
+/// Makes the span of an operation. `span!` wants a constant as the name.
 #[cfg(feature = "otel")]
 macro_rules! producer {
     ($operation:ident, $kind:expr, $what:expr) => {{
@@ -70,7 +70,7 @@ macro_rules! producer {
             $operation,
             { field::DESTINATION } = queue,
             { field::MESSAGE_ID } = Empty,
-            // OpenTelemetry has no unsigned numbers: one would become a text.
+            // OpenTelemetry has no unsigned numbers: it would turn one into a text.
             { field::BATCH_COUNT } = count.map(signed),
             { field::BODY_SIZE } = size.map(signed),
             { field::SYSTEM } = "outbox",
@@ -90,7 +90,7 @@ impl PublishSpan {
         Self::publish(What { queue: Some(queue), size: Some(size), count: None })
     }
 
-    /// Of messages for these queues.
+    /// The span of messages for these queues.
     pub(crate) fn of_batch<'a>(mut queues: impl ExactSizeIterator<Item = &'a str>) -> Self {
         let count = Some(queues.len());
         let first = queues.next();
@@ -99,7 +99,7 @@ impl PublishSpan {
     }
 
     fn publish(what: What<'_>) -> Self {
-        // By the conventions the type of an operation that publishes is `send`.
+        // By the conventions, the type of an operation that publishes is `send`.
         let span = producer!(PUBLISH, "send", what);
         otel::begin(&span);
         Self { span }
@@ -113,17 +113,17 @@ impl PublishSpan {
         otel::place(&span)
     }
 
-    /// What its messages are children of.
+    /// The parent of its messages in the trace.
     pub(crate) fn trace(&self) -> Option<Trace> {
         otel::place(&self.span)
     }
 
-    /// Runs a statement in it.
+    /// Runs a statement in the span.
     pub(crate) fn around<F: Future>(&self, insert: F) -> impl Future<Output = F::Output> {
         insert.instrument(self.span.clone())
     }
 
-    /// With the id of the row, if it is one.
+    /// Ends the span, with the id of the row if it is a single one.
     pub(crate) fn end(self, result: Result<Option<i64>, &PublishError>) {
         match result {
             Ok(Some(id)) => {
@@ -143,7 +143,7 @@ fn signed(number: usize) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
-/// As the conventions name spans, with the queue if there is one.
+/// The name of the span by the conventions, with the queue if there is one.
 #[cfg(feature = "otel")]
 struct Name<'a>(&'static str, Option<&'a str>);
 
@@ -151,7 +151,7 @@ struct Name<'a>(&'static str, Option<&'a str>);
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
-        // One that is refused for its length is not repeated in full.
+        // A name that is refused because of its length is not repeated in full.
         let cut = |queue: &str| queue.chars().take(255).collect::<String>();
         self.1.map_or(Ok(()), |queue| write!(f, " {}", cut(queue)))
     }

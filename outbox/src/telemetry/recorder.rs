@@ -1,4 +1,4 @@
-//! Sinks of the user's own, kept from doing harm.
+//! Sinks of the user's own, which can do no harm.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,18 +15,20 @@ use super::names::TARGET;
 use super::{Event, Stats};
 use crate::unpoisoned::Shared as _;
 
-/// Events that wait for a recorder at most: a tenth of a second of a busy process.
+/// How many events wait for a recorder at most: a tenth of a second of a busy process.
 const WAITING: usize = 16_384;
 
 /// A sink for the events of an app, given to [`App::recorder`](crate::App::recorder).
 ///
-/// It is called on a thread of its own, with one event after the other, in the order in
-/// which they were told. It can harm no delivery: while it blocks, up to 16,384 events
-/// wait for it, and what comes then is dropped and counted
-/// ([`Stats::recorder_dropped`]); when it panics, that is counted and the next event is
-/// handed on ([`Stats::recorder_panics`]). A stop waits up to a second for what waits, and up to
-/// another one for what its hooks published. Its thread ends, and it is dropped, once nothing of
-/// the app is left.
+/// A recorder has a thread of its own. It gets one event after the other, in the order in which
+/// they were told. It cannot harm a delivery:
+/// - While it blocks, up to 16,384 events wait for it. Further events are dropped and counted
+///   ([`Stats::recorder_dropped`]).
+/// - If it panics, the panic is counted ([`Stats::recorder_panics`]), and it gets the next event.
+///
+/// A stop of the app waits up to a second for the events that wait, and up to another second for
+/// what its hooks published. Once nothing of the app is left, the thread ends and the recorder is
+/// dropped.
 ///
 /// # Examples
 /// ```
@@ -61,14 +63,14 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Recorder for F {
     }
 }
 
-/// What recorders did not get, or choked on.
+/// Counts of the events that recorders did not get, or at which they panicked.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     pub(super) dropped: AtomicU64,
     pub(super) panicked: AtomicU64,
 }
 
-/// The recorders of an app; mostly none.
+/// The recorders of an app, which mostly has none.
 #[derive(Clone, Default)]
 pub(crate) struct Sinks(Option<Arc<[Sink]>>);
 
@@ -87,7 +89,7 @@ enum Item {
 }
 
 impl Sinks {
-    /// With one more. Its thread ends when nobody can tell it anything any more.
+    /// Adds a recorder. Its thread ends once nobody can tell it anything any more.
     pub(crate) fn add(&mut self, recorder: impl Recorder, stats: &Stats) {
         let (sender, items) = sync_channel(WAITING);
         let losses = Arc::clone(stats.losses());
@@ -101,7 +103,7 @@ impl Sinks {
         self.0 = Some(others.chain([Sink { sender, losses }]).collect());
     }
 
-    /// Without a recorder the event is not even made.
+    /// Tells every recorder. Without a recorder the event is not even made.
     #[inline]
     pub(super) fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(all) = &self.0 {
@@ -110,12 +112,13 @@ impl Sinks {
         }
     }
 
-    /// Those of the app that was started last, for publishers that belong to none.
+    /// The recorders of the app that was started last, for publishers that belong to no app.
     pub(crate) fn of_process() -> Self {
         PROCESS.reading().clone()
     }
 
-    /// The same, for one run of the app: it leaves the process for itself, not for the next run.
+    /// The same recorders, for one run of the app. When this run leaves the process, it does not
+    /// take the next run's recorders along.
     pub(crate) fn of_a_run(&self) -> Self {
         Self(self.0.as_deref().map(Arc::from))
     }
@@ -125,7 +128,7 @@ impl Sinks {
         *PROCESS.writing() = self.clone();
     }
 
-    /// The run with these recorders has ended: nobody else's messages are theirs.
+    /// The run with these recorders has ended. They no longer hear of messages of other publishers.
     pub(crate) fn leave_process(&self) {
         let mut process = PROCESS.writing();
         let same = |one: &Arc<[Sink]>, other| Arc::ptr_eq(one, other);
@@ -134,7 +137,7 @@ impl Sinks {
         }
     }
 
-    /// Waits until everything that was told is recorded, but not for ever.
+    /// Waits until everything that was told is recorded, up to a limit.
     pub(crate) async fn flush(&self, limit: Duration) {
         let flushes = self.0.iter().flat_map(|all| all.iter()).map(Sink::flush);
         let _ = timeout(limit, futures_util::future::join_all(flushes)).await;
@@ -146,7 +149,7 @@ impl Sink {
         if self.sender.try_send(Item::Event(event)).is_err() {
             let dropped = self.losses.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             super::dropped_event();
-            // Less often the more there are: a slow sink must not fill the log.
+            // The more there are, the less often: a slow sink must not fill the log.
             if dropped.is_power_of_two() {
                 warn!(target: TARGET, dropped, "a recorder is too slow: events are dropped");
             }
@@ -160,7 +163,7 @@ impl Sink {
             item = back;
             sleep(Duration::from_millis(5)).await;
         }
-        // An error when there is no thread: then nothing waits.
+        // It fails if there is no thread: then nothing waits.
         let _ = flushed.await;
     }
 }

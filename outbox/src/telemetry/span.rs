@@ -9,12 +9,11 @@ use super::names::{HANDLER, PROCESS, field};
 use crate::extract::Context;
 use crate::subscriber::{HandlerError, HandlerResult, Verdict};
 
-/// What `error.type` says of a run that was dropped before its end: its lease is
-/// lost, or the drain's time is over.
+/// The `error.type` of a run that was dropped before its end: its lease is lost, or the drain's
+/// time is over.
 const CANCELLED: &str = "cancelled";
 
-/// The span of a run, from before the handler is called until it has ended or is
-/// dropped.
+/// The span of a run, from before the handler is called until it has ended or is dropped.
 pub(crate) struct RunSpan {
     span: Span,
     ended: bool,
@@ -30,12 +29,12 @@ impl RunSpan {
         Self { span, ended: false }
     }
 
-    /// To run the handler in.
+    /// The span in which the handler runs.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 
-    /// `None` for a run that was cut off.
+    /// Ends the span. `results` is `None` if the run was cut off.
     pub(crate) fn end(mut self, results: Option<&[HandlerResult]>) {
         let Some(results) = results else { return };
         self.ended = true;
@@ -60,27 +59,27 @@ impl Drop for RunSpan {
     }
 }
 
-/// Putting a message off is no failure.
+/// The error of a result that is a failure. Putting a message off is none.
 fn failure(result: &HandlerResult) -> Option<&HandlerError> {
     let error = result.as_ref().err()?;
     (!matches!(error.verdict, Some(Verdict::Snooze(_)))).then_some(error)
 }
 
-/// No value is made into a text here: most processes handle messages without a
-/// subscriber that wants it, and the arguments of the macro are evaluated all the same.
+/// Makes the span. It formats no value: the arguments of the macro are always evaluated, and in
+/// most processes no `tracing` subscriber wants them.
 fn of(deliveries: &[Context]) -> Span {
     let [first, others @ ..] = deliveries else { return Span::none() };
     let alone = others.is_empty();
     let queue = || others.iter().all(|one| one.queue() == first.queue()).then(|| first.queue());
     span!(
         target: HANDLER,
-        // The same on a `TestBroker`, which runs handlers in the task that publishes.
+        // No parent on a `TestBroker` either, which runs handlers in the task that publishes.
         parent: None,
         Level::INFO,
         PROCESS,
         { field::DESTINATION } = queue(),
         { field::MESSAGE_ID } = alone.then(|| tracing::field::display(first.id())),
-        // OpenTelemetry has no unsigned numbers: one would become a text.
+        // OpenTelemetry has no unsigned numbers: it would turn one into a text.
         { field::BATCH_COUNT } = (!alone).then(|| deliveries.len().try_into().unwrap_or(i64::MAX)),
         { field::ATTEMPT } = alone.then(|| attempt(first)),
         { field::SUBSCRIBER } = first.subscriber(),
@@ -98,7 +97,7 @@ fn attempt(delivery: &Context) -> i64 {
     i64::try_from(delivery.attempts()).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// As the conventions name spans, with the queue if there is one.
+/// The name of the span by the conventions, with the queue if there is one.
 struct Name<'a>(Option<&'a str>);
 
 impl fmt::Display for Name<'_> {

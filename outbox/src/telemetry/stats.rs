@@ -1,5 +1,4 @@
-//! Counts of deliveries, for programs to read: what the closing events tell one by
-//! one, added up.
+//! Counts of deliveries, for programs to read: the closing events, added up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,8 +10,8 @@ use crate::message::FailureReason;
 use crate::subscriber::{Origin, Subscriber};
 use crate::unpoisoned::Locked as _;
 
-/// The counters of an app, which [`App::stats`](crate::App::stats) gives before it
-/// starts. Reading them takes no part in the work; clones read the same.
+/// The counters of an app. [`App::stats`](crate::App::stats) gives them before it starts. Reading
+/// them does not disturb the work. Clones read the same counters.
 ///
 /// # Examples
 /// ```
@@ -41,28 +40,28 @@ pub struct Stats {
     losses: Arc<Losses>,
 }
 
-/// What became of the deliveries of one subscriber in this process, since the app
-/// was made. Every count only grows.
+/// What became of the deliveries of one subscriber in this process, since the app was made. Every
+/// count only grows.
 ///
-/// A delivery that starts is counted as dispatched, and once it is over as exactly
-/// one of acked, retried, snoozed, terminal, lease lost or abandoned. A row whose
-/// time or deliveries are used up is terminal without having been dispatched.
+/// A delivery that starts counts as dispatched. Once it is over, it counts as exactly one of
+/// acked, retried, snoozed, terminal, lease lost or abandoned. A row whose time or deliveries are
+/// used up is terminal without having been dispatched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubscriberStats {
     /// The subscriber's name.
     pub name: &'static str,
-    /// Where its handler stands.
+    /// Where its handler is defined.
     pub origin: Origin,
-    /// What it reads.
+    /// The queues that it reads.
     pub queues: Vec<String>,
     /// Deliveries that were given to the handler.
     pub dispatched: u64,
     /// Rows deleted as handled.
     pub acked: u64,
-    /// Rows due again, an attempt spent.
+    /// Rows due again, with an attempt spent.
     pub retried: u64,
-    /// Rows due again, nothing spent.
+    /// Rows due again, with nothing spent.
     pub snoozed: u64,
     /// Rows gone because no retry was left.
     pub retry_terminal: u64,
@@ -72,19 +71,17 @@ pub struct SubscriberStats {
     pub max_deliveries: u64,
     /// Rows gone because nobody started them in time.
     pub expired: u64,
-    /// Of the rows gone for one of the four reasons above, those that were kept as
-    /// dead letters.
+    /// Rows that are gone for one of the four reasons above, and were kept as dead letters.
     pub dead_lettered: u64,
-    /// Results that were not written, or not surely, because the lease was over.
+    /// Results that were not written, or possibly not, because the lease was over.
     pub lease_lost: u64,
-    /// Handlers dropped by a drain whose time was over.
+    /// Handlers that a drain dropped because its time was over.
     pub abandoned: u64,
-    /// Claimed rows that were given back unstarted, because less than a third of their
-    /// leases was left when a worker had time for them, or because for as long as a lease
-    /// there was no thread for a plain fn.
+    /// Claimed rows that were given back unstarted. Either less than a third of the lease was left
+    /// when a worker had time for the row, or a plain fn got no thread for as long as a lease.
     pub waited_too_long: u64,
-    /// How long handlers ran, all together; a batch counts for each of its messages, and
-    /// what was acked first not at all.
+    /// How long handlers ran, all together. A batch counts for each of its messages. A run under
+    /// `AckFirst` does not count.
     pub run_time: Duration,
 }
 
@@ -97,14 +94,14 @@ impl SubscriberStats {
 }
 
 impl Stats {
-    /// The counts as they are now, a record for each subscriber that was started.
+    /// The counts as they are now, one record for each subscriber that was started.
     #[must_use]
     pub fn subscribers(&self) -> Vec<SubscriberStats> {
         let all = self.counters.locked().clone();
         all.iter().map(|one| one.read()).collect()
     }
 
-    /// Events that recorders were too slow for, and did not get.
+    /// Events that recorders did not get because they were too slow.
     #[must_use]
     pub fn recorder_dropped(&self) -> u64 {
         self.losses.dropped.load(Ordering::Relaxed)
@@ -120,7 +117,7 @@ impl Stats {
         &self.losses
     }
 
-    /// The counters of a subscriber; those of an earlier start go on.
+    /// The counters of a subscriber. Counters of an earlier start go on.
     pub(crate) fn of(&self, subscriber: &Subscriber) -> Arc<Counters> {
         let mut all = self.counters.locked();
         if let Some(known) = all.iter().find(|one| one.are_of(subscriber)) {
@@ -132,7 +129,7 @@ impl Stats {
     }
 }
 
-/// Those of one subscriber, added to where its deliveries are told of.
+/// The counters of one subscriber. They are added to where its deliveries are reported.
 #[derive(Debug)]
 pub(crate) struct Counters {
     name: &'static str,
@@ -168,7 +165,8 @@ impl Counters {
         }
     }
 
-    /// A router can make several of one handler, which differ in their queues.
+    /// Whether they count for this subscriber. Routers can make several subscribers of one handler,
+    /// which differ in their queues.
     fn are_of(&self, subscriber: &Subscriber) -> bool {
         (self.name, self.origin) == (subscriber.name(), subscriber.origin())
             && self.queues == subscriber.queues()

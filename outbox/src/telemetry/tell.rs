@@ -1,5 +1,5 @@
-//! Tells what becomes of the deliveries of one subscriber: counts it, and hands it to
-//! whoever wants to know.
+//! Tells what becomes of the deliveries of one subscriber: it counts, and hands the events to
+//! recorders and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::stats::Counters;
 use super::{Delivery, Event, Stats};
 use crate::subscriber::Subscriber;
 
-/// The names of a subscriber and its queues, and who is told of its deliveries.
+/// The names of a subscriber and its queues, and who hears of its deliveries.
 pub(crate) struct Teller {
     counters: Arc<Counters>,
     queues: Vec<Arc<str>>,
     sinks: Sinks,
-    /// Absent when the exporter panicked over them.
+    /// Absent if the exporter panicked when they were made.
     #[cfg(feature = "metrics")]
     meters: Option<super::facade::Meters>,
 }
@@ -39,7 +39,7 @@ impl Teller {
         self.counters.name()
     }
 
-    /// Which of the queues it is.
+    /// The place of a queue among those of the subscriber.
     pub(crate) fn place_of(&self, queue: &str) -> usize {
         self.queues.iter().position(|known| **known == *queue).unwrap_or_default()
     }
@@ -68,7 +68,7 @@ impl Teller {
         self.sinks.tell(|| Event::WaitedTooLong { queue: self.shared_queue(0), subscriber });
     }
 
-    /// Of handlers that still run.
+    /// Handlers still run when the drain's time is over.
     pub(crate) fn drain_timeout(&self, handlers: usize, limit: Duration) {
         let (queue, subscriber) = (self.queue(0), self.name());
         warn!(
@@ -87,7 +87,7 @@ impl Teller {
         });
     }
 
-    /// Of a message that was acked before its handler ran.
+    /// A handler failed on a message that was acked before.
     pub(crate) fn failed_after_ack(&self, queue: &str, exception_type: &str) {
         #[cfg(feature = "metrics")]
         if let Some(meters) = &self.meters {
@@ -148,7 +148,7 @@ impl Teller {
         }
     }
 
-    /// Of messages that were written with acks.
+    /// Who hears of messages that were written with acks.
     pub(crate) fn sinks(&self) -> &Sinks {
         &self.sinks
     }

@@ -1,4 +1,4 @@
-//! What is told of the process as a whole, and of publishing.
+//! What is told about the process as a whole, and about publishing.
 
 use std::time::Duration;
 

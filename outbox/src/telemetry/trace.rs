@@ -1,4 +1,4 @@
-//! W3C Trace Context, as it stands in the headers of a message.
+//! W3C Trace Context, in the headers of a message.
 
 use crate::message::Headers;
 use crate::message::headers::{TRACEPARENT, TRACESTATE, Text, is_inherited};
@@ -8,7 +8,7 @@ use crate::message::headers::{TRACEPARENT, TRACESTATE, Text, is_inherited};
 pub(crate) struct Trace {
     /// 32 hex digits, the same for the whole trace.
     pub(super) id: String,
-    /// 16 hex digits: what the next message is a child of.
+    /// 16 hex digits: the parent of the next message.
     pub(super) parent: String,
     /// 2 hex digits.
     pub(super) flags: String,
@@ -16,7 +16,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// From `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
+    /// Reads `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
     pub(crate) fn read(headers: &Headers) -> Option<Self> {
         let mut parts = headers.get(TRACEPARENT)?.split('-');
         let version = hex(parts.next()?, 2).filter(|version| version != "ff")?;
@@ -53,7 +53,7 @@ impl Trace {
     }
 }
 
-/// Lower-case digits; an id is not all zeros.
+/// The text if it is this many lower-case hex digits. An id is not all zeros.
 fn hex(text: &str, digits: usize) -> Option<String> {
     let fits = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     (fits && (digits == 2 || text.bytes().any(|b| b != b'0'))).then(|| text.to_owned())

@@ -19,10 +19,9 @@ use crate::unpoisoned::Locked as _;
 
 /// An outbox in memory with the real engine and a clock that stands still.
 ///
-/// Handlers run before `publish` returns. What is due later runs when the clock
-/// is moved: by [`advance`](Self::advance), or by
-/// [`run_until_idle`](Self::run_until_idle) through every retry and timer. No
-/// test sleeps. Clones share everything.
+/// Handlers run before `publish` returns. What is due later runs when the test moves the clock:
+/// [`advance`](Self::advance) moves it by a time, and [`run_until_idle`](Self::run_until_idle)
+/// through every retry and timer. No test sleeps. Clones share everything.
 ///
 /// # Examples
 /// ```
@@ -46,27 +45,28 @@ use crate::unpoisoned::Locked as _;
 /// # Ok(()) }
 /// ```
 ///
-/// Handlers run in the task that publishes, or lets time pass: they see its task-locals, where in
-/// production they see none.
+/// # Differences from production
+/// - Handlers run in the task that publishes, or that lets time pass. They see its task-locals; in
+///   production they see none.
+/// - The broker does not wait for a `batch_wait`. It cuts what is due into batches at once. To get
+///   a batch, use [`publish_batch`](Self::publish_batch), or have several messages due at one
+///   time.
+/// - A handler's `timeout` runs on tokio's clock. To have it in virtual time too, use
+///   `#[tokio::test(start_paused = true)]`. Then the time that a handler takes also passes on the
+///   broker's clock. Of real time, only a timeout passes there.
 ///
-/// A `batch_wait` is not waited for: what is due is cut into batches at once. What makes a batch
-/// is [`publish_batch`](Self::publish_batch), or several messages that are due at one time.
-///
-/// A handler's `timeout` runs on tokio's clock: use `#[tokio::test(start_paused = true)]` to have
-/// it in virtual time too. Then the time that a handler takes passes on the broker's clock as
-/// well; of real time only a timeout does.
-///
-/// Whether handlers stand crashes, lost leases and a database that fails, a
-/// [simulation](Self::simulate) finds out.
+/// A [simulation](Self::simulate) finds out whether handlers stand crashes, lost leases and a
+/// database that fails.
 ///
 /// # Cancel safety
-/// Of all its methods: a dropped call has published or cancelled what it was to, or nothing. The
-/// handler that ran in it is dropped, and its row stays leased as after a crash, until
-/// [`redeliver`](Self::redeliver) or its lease is over; so do rows that were claimed with it.
+/// Of all its methods: a dropped call has published or cancelled everything, or nothing. The
+/// handler that ran in it is dropped. Its row stays leased as after a crash, until
+/// [`redeliver`](Self::redeliver) is called or the lease is over. So do rows that were claimed
+/// with it.
 #[derive(Clone)]
 pub struct TestBroker {
     pub(super) store: MemoryStore,
-    /// Until the first message, states can be added; then the driver is made.
+    /// States can be added until the first message. Then the driver is made.
     pub(super) setup: Arc<Mutex<Setup>>,
     pub(super) calls: Arc<Mutex<Vec<Call>>>,
     pub(super) publisher: Publisher,
@@ -74,17 +74,17 @@ pub struct TestBroker {
 }
 
 impl TestBroker {
-    /// Publishes a value and runs whatever is due. A handler's failure is not a
-    /// failure of this call; a queue that nobody reads keeps the row.
+    /// Publishes a value and runs whatever is due. A failure of a handler is not a failure of this
+    /// call. A queue that nobody reads keeps the row.
     ///
-    /// Inside a handler it only publishes: the row runs when the handler is done. So it
-    /// is in another task while handlers run: whoever runs them goes on with the row.
+    /// Inside a handler this only publishes: the row runs when the handler is done. The same holds
+    /// in another task while handlers run: whoever runs them goes on with the row.
     ///
     /// # Errors
-    /// When the message is refused, or a subscriber lacks something.
+    /// Fails if the message is refused, or a subscriber lacks something.
     ///
     /// # Panics
-    /// As [`run_until_idle`](Self::run_until_idle).
+    /// After too many steps, as [`run_until_idle`](Self::run_until_idle).
     pub async fn publish<B: Serialize + ?Sized>(
         &self,
         queue: impl QueueFor<B>,
@@ -110,7 +110,7 @@ impl TestBroker {
     /// Publishes all messages, then runs whatever is due.
     ///
     /// # Errors
-    /// As [`TestBroker::publish`]; one refused message refuses the batch.
+    /// As [`TestBroker::publish`]. One refused message refuses the batch.
     pub async fn publish_batch(
         &self,
         messages: impl IntoIterator<Item = Outgoing>,
@@ -124,10 +124,10 @@ impl TestBroker {
         Ok(published)
     }
 
-    /// Deletes the row of a timer unless a claim holds it.
+    /// Deletes the row of a timer, unless a claim holds it. Returns whether it did.
     ///
     /// # Errors
-    /// When a name cannot exist.
+    /// Fails if the name of the queue or of the timer cannot exist.
     pub async fn cancel_timer(&self, queue: impl QueueName, timer_id: &str) -> Result<bool> {
         let mut tx = self.store.begin();
         let cancelled = self.publisher.cancel_timer(&mut tx, queue, timer_id).await?;
@@ -135,7 +135,7 @@ impl TestBroker {
         Ok(cancelled)
     }
 
-    /// The rows that wait or are leased, in order of id.
+    /// The rows that wait or are leased, in the order of their ids.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         self.store.rows()
@@ -147,11 +147,11 @@ impl TestBroker {
         self.store.dead_letters()
     }
 
-    /// The runs of a subscriber's handler, by the name of its fn, oldest first. Where several
-    /// have that name, their calls have different queues.
+    /// The runs of the handler of a subscriber, oldest first. `subscriber` is the name of its fn.
+    /// If several subscribers have that name, tell their calls apart by their queues.
     ///
     /// # Panics
-    /// When the broker has no subscriber of that name.
+    /// If the broker has no subscriber of that name.
     #[must_use]
     #[track_caller]
     pub fn calls(&self, subscriber: &str) -> Vec<Call> {
@@ -161,46 +161,47 @@ impl TestBroker {
         calls.iter().filter(|call| call.subscriber == subscriber).cloned().collect()
     }
 
-    /// What became of the deliveries, as [`App::stats`](crate::App::stats) tells it.
+    /// What became of the deliveries, as in [`App::stats`](crate::App::stats).
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.stats.clone()
     }
 
-    /// The broker's clock. It starts at the beginning of 2026, or at
-    /// [`starts_at`](Self::starts_at): a time for [`Outgoing::at`] is to come from here, or
-    /// from the handler's [`Context`](crate::Context).
+    /// The time on the broker's clock. The clock starts at the beginning of 2026, or at
+    /// [`starts_at`](Self::starts_at). So take a time for [`Outgoing::at`] from here, or from the
+    /// handler's [`Context`](crate::Context).
     #[must_use]
     pub fn now(&self) -> SystemTime {
         self.store.now()
     }
 
-    /// Moves the clock on and runs everything that becomes due, each at its time. It waits for
-    /// handlers that another task runs: one that waits for what comes after this call waits for
-    /// ever. So do `run_until_idle` and `redeliver`.
+    /// Moves the clock on and runs everything that becomes due, each at its time.
+    ///
+    /// This call waits for handlers that another task runs, and so do `run_until_idle` and
+    /// `redeliver`. If such a handler waits for what the test does after the call, both wait for
+    /// ever.
     ///
     /// # Panics
-    /// When a subscriber lacks something, as `publish` would say, or as
-    /// [`run_until_idle`](Self::run_until_idle).
+    /// As [`run_until_idle`](Self::run_until_idle).
     pub async fn advance(&self, by: Duration) {
         let end = self.now() + by;
         self.run_to(Some(end)).await;
     }
 
-    /// Runs until nothing is left that becomes due, moving the clock from one
-    /// due time to the next.
+    /// Runs until nothing is left that becomes due. It moves the clock from one due time to the
+    /// next.
     ///
     /// # Panics
-    /// When a subscriber lacks something, or after 100,000 steps, or 30,000
-    /// statements of a simulation: then a handler snoozes, retries or publishes for ever, or
-    /// a dead letter is tried again and again while [`break_dlq`](Self::break_dlq) is on.
+    /// - If a subscriber lacks something, as the error of `publish` would say.
+    /// - After 100,000 steps, or 30,000 statements of a simulation. Then a handler snoozes, retries
+    ///   or publishes for ever, or a dead letter is tried again and again while
+    ///   [`break_dlq`](Self::break_dlq) is on.
     pub async fn run_until_idle(&self) {
         self.run_to(None).await;
     }
 
-    /// The next `deliveries` runs end as if their process had died before it
-    /// wrote the result: the rows stay leased, and a transaction that was lent to
-    /// the handler is rolled back.
+    /// Ends the next `deliveries` runs as if their process had died before it wrote the result. The
+    /// rows stay leased. A transaction that was lent to the handler is rolled back.
     ///
     /// # Panics
     /// In a simulation, which has crashes of its own.
@@ -218,16 +219,17 @@ impl TestBroker {
         self.run_to(Some(self.now())).await;
     }
 
-    /// Takes every row that is leased, as another process would that took the
-    /// broker's for dead. A handler that runs is cancelled when its lease would have
-    /// been extended, which is on tokio's clock; a result that it has by then is not
-    /// written. The rows come back as after a crash.
+    /// Takes every leased row away, as another process would that takes the broker's for dead. The
+    /// rows come back as after a crash.
+    ///
+    /// A handler that runs is cancelled when its lease would have been extended, on tokio's clock.
+    /// If it has a result before that, the result is not written.
     pub fn lose_leases(&self) {
         self.store.steal_leases();
     }
 
-    /// While true, writing a dead letter fails, as with a missing table: the row comes back
-    /// after its lease, without an attempt or a delivery spent.
+    /// While `broken` is true, writing a dead letter fails, as with a missing table. The row comes
+    /// back after its lease. Neither an attempt nor a delivery is spent.
     pub fn break_dlq(&self, broken: bool) {
         self.store.break_dead_letters(broken);
     }

@@ -1,4 +1,4 @@
-//! What a test sees of the runs of handlers.
+//! The runs of handlers, as a test sees them.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,25 +13,26 @@ use crate::message::{FailureReason, Headers};
 pub struct Call {
     /// The subscriber that ran.
     pub subscriber: &'static str,
-    /// Identity of the row.
+    /// The id of the row.
     pub id: i64,
-    /// The queue it was published to.
+    /// The queue the message was published to.
     pub queue: String,
     /// The bytes as published.
     pub payload: Bytes,
     /// The headers.
     pub headers: Headers,
-    /// Claims so far, this one included, without those given back unstarted, snoozed or
-    /// put off.
+    /// How often the row had been claimed, this claim included. Claims that were given back
+    /// unstarted, snoozed or put off do not count.
     pub deliveries: u64,
     /// Failed runs before this one.
     pub attempts: u64,
-    /// When it ran, on the broker's clock.
+    /// When the handler ran, on the broker's clock.
     pub at: SystemTime,
-    /// What came of it.
+    /// What came of the run.
     pub ending: Ending,
     /// The kind of the handler's error, as a dead letter would have it: `panic`, `decode`, the name
-    /// of its type. In a simulation not that of a panic or a timeout; otherwise none under `AckFirst`.
+    /// of its type. A simulation has no kind for a panic or a timeout. Outside of a simulation
+    /// there is none under `AckFirst`.
     pub error_kind: Option<String>,
 }
 
@@ -41,22 +42,22 @@ pub struct Call {
 pub enum Ending {
     /// The row is deleted.
     Acked,
-    /// The row is due again after this long, an attempt spent.
+    /// The row is due again after this long. An attempt is spent.
     Retried(Duration),
-    /// The row is gone for good, into the dead letters if they are kept.
+    /// The row is gone for good. It is a dead letter now if dead letters are kept.
     Terminal(FailureReason),
-    /// The row is due again after this long, nothing spent.
+    /// The row is due again after this long. Nothing is spent.
     Snoozed(Duration),
-    /// Nothing was written: the test made the process die, the lease was lost,
-    /// or the dead letters are broken.
+    /// Nothing was written: the process died, the lease was lost, or dead letters cannot be
+    /// written.
     Unwritten,
 }
 
 impl Call {
-    /// The payload as a value.
+    /// Decodes the payload as JSON.
     ///
     /// # Errors
-    /// When it is not the expected JSON.
+    /// Fails if the payload is not the expected JSON.
     pub fn json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_slice(&self.payload)
     }

@@ -1,5 +1,5 @@
-//! Steps through claim, delivery and settlement in the test's own task, with
-//! the functions that the loops use.
+//! Steps through claim, delivery and settlement in the test's own task. It uses the functions of
+//! the engine's loops.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,12 +28,13 @@ use crate::unpoisoned::Locked as _;
 /// More steps than any finite test takes.
 const MAX_STEPS: usize = 100_000;
 
-/// Instead of that, the time passes in which a connection would come.
+/// Told because a paused clock skips the time in which a connection would come.
 const PAUSED: &str = "tokio's clock is paused, and does not wait for the database of \
     `.transactions(..)`: a transaction did not begin or commit in time; let the clock run";
 
 tokio::task_local! {
-    /// Whose handlers run around this: what these publish to the same broker runs afterwards.
+    /// The drivers whose handlers run around this. What a handler publishes to its own broker runs
+    /// afterwards.
     static IN_HANDLER: Vec<usize>;
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(store: MemoryStore, cast: Cast) -> Self {
         let Cast { subscribers, states, stats, publisher, render } = cast;
-        // There is none: the test claims.
+        // It wakes nobody: the test claims.
         let claimer = Arc::new(Notify::new());
         let shared = Shared::new(store, render, publisher, Sinks::default());
         let ready = |one| Arc::new(Reader::new(one, &shared, &states, &stats, &claimer));
@@ -70,8 +71,8 @@ impl Driver {
 }
 
 impl TestBroker {
-    /// Runs everything that is due now, or leaves it to the driver whose turn it is: its
-    /// handler may wait for this. In a simulation the processes do.
+    /// Runs everything that is due now. If another task drives, this leaves it to that task, whose
+    /// handler may wait for this call. In a simulation the processes run it.
     pub(super) async fn run_due(&self, drive: &Drive) {
         match drive {
             Drive::Steps(driver) if driver.in_handler() => {}
@@ -93,8 +94,8 @@ impl TestBroker {
         self.drive_left(driver).await;
     }
 
-    /// Invariant: it is looked for after the turn is over, and set before the turn is
-    /// asked for, so that one of the two sees a row.
+    /// Invariant: `left` is set before the turn is asked for, and looked at after a turn is over.
+    /// So one of the two tasks sees a row.
     async fn drive_left(&self, driver: &Driver) {
         while driver.left.load(Ordering::SeqCst) {
             let Ok(_turn) = driver.turn.try_lock() else { return };
@@ -152,7 +153,7 @@ impl TestBroker {
         around.push(driver.address());
         let run = IN_HANDLER.scope(around, deliver(&driver.shared, reader, jobs, started, None));
         let mut settled = tokio::select! {
-            // First: what does not wait needs no timer.
+            // The run comes first: if it does not wait, it needs no timer.
             biased;
             settled = run => settled,
             () = keep_leases(leases, store, reader.subscriber.options.lease_ttl) => Few::new(),
@@ -160,13 +161,13 @@ impl TestBroker {
         if is_virtual && self.setup().states.lender().is_some() {
             assert!(!settled.iter().any(|one| is_put_off(one)), "{PAUSED}");
         }
-        // A row that is judged without a run has no handler to die in. What is settled
-        // already has had its run.
+        // The process can only die in a handler, so not of a row that is judged without a run.
+        // A row that is settled already has had its run.
         let ran = settled.len() < calls.len()
             || settled.iter().any(|settling| settling.report.started.is_some());
         let crashed = ran && self.crashes();
-        // What a handler used up of tokio's virtual time has passed on the broker's clock too,
-        // and of real time its timeout.
+        // The virtual time that the handler took passes on the broker's clock too. Of real time,
+        // only its timeout does.
         let (took, limit) = (started.elapsed(), reader.subscriber.options.timeout);
         if is_virtual {
             self.store.advance(took);
@@ -179,7 +180,7 @@ impl TestBroker {
         }
     }
 
-    /// Whether the process dies of this run.
+    /// Whether the process dies in this run.
     fn crashes(&self) -> bool {
         let dying = Arc::clone(&self.setup().crashes);
         let one_less = |left: usize| left.checked_sub(1);
@@ -246,8 +247,8 @@ impl TestBroker {
             match (next, end) {
                 (Some(next), Some(end)) if next > end => break,
                 (None, _) => break,
-                // A row that stays due cannot be claimed: its lease or a
-                // transaction of the test holds it.
+                // A row that stays due cannot be claimed: a lease or a transaction of the test
+                // holds it.
                 (Some(next), _) if next <= now => break,
                 (Some(next), _) => self.move_to(next),
             }
@@ -263,8 +264,8 @@ impl TestBroker {
         }
     }
 
-    /// Runs what is due, and what handlers publish meanwhile in transactions of their own:
-    /// it is looked for until there was no connection for that.
+    /// Runs what is due, and what handlers publish meanwhile in transactions of their own. It looks
+    /// for the latter until there is no free connection to look with.
     async fn drive_beside(&self, driver: &Driver, look: &mut bool) {
         for _ in 0..MAX_STEPS {
             self.drive_due(driver).await;
@@ -277,8 +278,8 @@ impl TestBroker {
         panic!("handlers publish without end at one moment");
     }
 
-    /// Takes over what was published in the database that is lent, beside its transactions:
-    /// how many messages, if it could look.
+    /// Takes over messages that were published in the database of the lent transactions, but beside
+    /// these. Returns how many, or `None` if it could not look.
     async fn take_over(&self, driver: &Driver) -> Option<usize> {
         #[cfg(feature = "sqlite")]
         {
@@ -324,14 +325,14 @@ impl TestBroker {
     }
 }
 
-/// Whether its transaction did not begin, or did not commit.
+/// Whether it was put off because its transaction did not begin or did not commit.
 fn is_put_off(settling: &Settling) -> bool {
     let kind = settling.report.exception_type.as_deref();
     kind == Some(HandlerError::TRANSACTION)
         && matches!(settling.settlement, Settlement::Release { .. })
 }
 
-/// Whether tokio's clock is paused, which it tells nobody: no time passes on it now.
+/// Whether tokio's clock is paused. Tokio does not tell, so this sees whether time passes on it.
 fn stands_still() -> bool {
     let (virtually, really) = (Instant::now(), std::time::Instant::now());
     while really.elapsed().is_zero() {}

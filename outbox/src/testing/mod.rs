@@ -1,4 +1,4 @@
-//! Tests of handlers: the real engine over rows in memory, on virtual time.
+//! Tests of handlers: the real engine over rows in memory, in virtual time.
 
 mod broker;
 mod call;
@@ -28,14 +28,14 @@ pub mod store {
     use crate::store::{Handled, Result};
     use crate::tracking::Trail;
 
-    /// The token of the claim that a handler runs under.
+    /// The token of the claim under which a handler runs.
     #[must_use]
     pub fn token_of(context: &Context) -> uuid::Uuid {
         context.delivery().row.acquired_token.unwrap_or_default()
     }
 
-    /// `Store::ack_publishing` with messages as a handler returns them; what it is
-    /// really given is private.
+    /// `Store::ack_publishing` with messages as a handler returns them. The type that it really
+    /// takes is private.
     pub async fn ack_publishing<S: Store>(
         store: &S,
         publisher: &crate::Publisher,
@@ -44,7 +44,7 @@ pub mod store {
         ack_publishing_counted(store, publisher, acks).await.map(|(landed, _)| landed)
     }
 
-    /// The same, with how many messages were written.
+    /// As `ack_publishing`, and also says how many messages were written.
     pub async fn ack_publishing_counted<S: Store>(
         store: &S,
         publisher: &crate::Publisher,

@@ -1,4 +1,4 @@
-//! What a broker is made of, until its first message.
+//! The setup of a broker, up to its first message.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,18 +23,20 @@ use crate::unpoisoned::Locked as _;
 pub(super) struct Setup {
     pub(super) subscribers: Vec<Subscriber>,
     pub(super) states: States,
-    /// Those of them that the test gave, in the place of a router's too.
+    /// The states that the test gave. They replace those of routers too.
     fakes: States,
     layers: Vec<Layer>,
-    /// The test said that there are none. Elsewhere they may not be linked.
+    /// True if the test itself named the subscribers, perhaps none. Otherwise having none is a
+    /// mistake: they may not be linked.
     may_have_none: bool,
     render: Arc<ErrorRenderer>,
-    /// Of the app that the broker stands in for.
+    /// The mistakes of the app for which the broker stands in.
     mistakes: Vec<String>,
     pub(super) drive: Option<Drive>,
-    /// Whose processes run the handlers, if it is simulated.
+    /// The world whose processes run the handlers, in a simulation.
     world: Option<Arc<World>>,
-    /// Deliveries whose process dies before the result is written.
+    /// How many of the next deliveries end with the death of their process, before the result is
+    /// written.
     pub(super) crashes: Arc<AtomicUsize>,
 }
 
@@ -48,9 +50,10 @@ pub(super) enum Drive {
 }
 
 impl TestBroker {
-    /// A broker with every handler that is linked into the test. It keeps dead letters, which
-    /// an app does where it was told to ([`App::dlq`]): [`TestBroker::of`] does what your app
-    /// does.
+    /// Makes a broker with every handler that is linked into the test.
+    ///
+    /// It keeps dead letters. An app keeps them only if it was told to ([`App::dlq`]); a broker
+    /// made by [`TestBroker::of`] does what your app does.
     #[must_use]
     pub fn new() -> Self {
         let broker = Self::with(registered());
@@ -58,8 +61,8 @@ impl TestBroker {
         broker
     }
 
-    /// A broker with these subscribers, which keeps dead letters. With none of them, `with([])`,
-    /// it shows what code publishes that has no handlers.
+    /// Makes a broker with these subscribers, which keeps dead letters. Without subscribers, as
+    /// `with([])`, it shows what the code under test publishes.
     #[must_use]
     pub fn with(subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
         let setup = Setup {
@@ -83,12 +86,14 @@ impl TestBroker {
         }
     }
 
-    /// A broker in the place of this app's database: with its subscribers, routers, layers
-    /// and states, its tables' names and its error renderer. Dead letters are kept if the
-    /// app keeps them. Neither its hooks run nor its recorders hear; what is wrong with it,
-    /// the first message says.
+    /// Makes a broker that takes the place of this app's database.
     ///
-    /// A state that is added afterwards takes the place of the app's:
+    /// The broker has the app's subscribers, routers, layers and states, its table names and its
+    /// error renderer. It keeps dead letters if the app does. The app's hooks do not run, and its
+    /// recorders get no events. If something is wrong with the app, the first message says so.
+    ///
+    /// # Examples
+    /// A state that is added afterwards takes the place of the app's state:
     ///
     /// ```
     /// # use outbox::{App, State, Subscriber, Context, testing::TestBroker};
@@ -133,8 +138,8 @@ impl TestBroker {
         setup
     }
 
-    /// Gives handlers a value, as [`App::state`](crate::App::state); in the place of another
-    /// one of its type, also of that of a router.
+    /// Gives handlers a value, as [`App::state`](crate::App::state). It replaces any other value of
+    /// its type, that of a router included.
     ///
     /// # Panics
     /// After the first message was published.
@@ -163,22 +168,25 @@ impl TestBroker {
         self
     }
 
-    /// Lends transactions of this SQLite pool to handlers that take
-    /// [`Tx<Sqlite>`](crate::Tx). Its outbox tables are made when first lent (a test that
-    /// publishes there before calls [`outbox::migrate`](crate::migrate) first);
-    /// what is published in such a transaction goes to the broker's rows when it
-    /// commits. With a database in memory, give the pool one connection.
+    /// Lends transactions of this SQLite pool to handlers that take [`Tx<Sqlite>`](crate::Tx).
     ///
-    /// What the code under test publishes in transactions of its own lies in that table, until
+    /// - The outbox tables are made when a transaction is first lent. A test that publishes there
+    ///   before has to call [`outbox::migrate`](crate::migrate) first.
+    /// - What is published in a lent transaction goes to the broker's rows when it commits.
+    /// - With a database in memory, give the pool one connection.
+    /// - Do not pause tokio's clock: it does not wait for the database.
+    ///
+    /// What the code under test publishes in transactions of its own stays in that table until
     /// [`run_until_idle`](Self::run_until_idle), [`advance`](Self::advance) or
-    /// [`redeliver`](Self::redeliver) takes it over: so producers are tested with their
-    /// consumers. (Within a second a connection of the pool has to be free for that.)
+    /// [`redeliver`](Self::redeliver) takes it over. So producers can be tested with their
+    /// consumers. A connection of the pool has to become free for that within a second.
     ///
-    /// The broker's timers are not in that database: whether a name is taken is seen when the
-    /// message comes to the broker's rows, and `cancel_timer` in a savepoint finds none of them.
-    /// What is published in a savepoint, or beside the handlers, is known by its row alone: it
-    /// is due as long after its publication as the row says, by the clock of SQLite, and moves
-    /// no timer of the broker. Do not pause tokio's clock: it does not wait for the database.
+    /// The broker's timers are not in that database:
+    /// - Whether a name is taken is only seen when the message comes to the broker's rows.
+    /// - `cancel_timer` in a savepoint finds none of the broker's timers.
+    /// - A message that is published in a savepoint, or beside the handlers, is known by its row
+    ///   alone. It is due as long after its publication as the row says, by the clock of SQLite,
+    ///   and moves no timer of the broker.
     ///
     /// # Panics
     /// After the first message was published.
@@ -194,16 +202,16 @@ impl TestBroker {
         self
     }
 
-    /// Deletes what fails for good instead of keeping dead letters.
+    /// Deletes messages that fail for good, instead of keeping them as dead letters.
     #[must_use]
     pub fn without_dlq(self) -> Self {
         self.store.set_dead_letters(false);
         self
     }
 
-    /// Sets the broker's clock, which otherwise stands at the beginning of 2026: for handlers
-    /// that compare times of messages with the system's. (Others do better with a test that
-    /// does not depend on the day.)
+    /// Sets the broker's clock, which otherwise starts at the beginning of 2026. It is for handlers
+    /// that compare the times of messages with the system's. Without such handlers, prefer a test
+    /// that does not depend on the day.
     ///
     /// # Panics
     /// After the first message was published.
@@ -215,7 +223,7 @@ impl TestBroker {
         self
     }
 
-    /// Has simulated processes run the handlers.
+    /// Lets simulated processes run the handlers.
     pub(super) fn simulated(&self, world: &Arc<World>) {
         let mut setup = self.setup();
         assert!(setup.drive.is_none(), "a simulation comes before the first message");

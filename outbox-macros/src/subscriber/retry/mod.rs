@@ -1,4 +1,4 @@
-//! `retry = ..`: the built-in strategies in short, or any expression.
+//! `retry = ..`: a built-in strategy in short form, or any expression.
 
 mod params;
 mod strategies;
@@ -52,7 +52,7 @@ fn short_form(call: &ExprCall, value: &Expr, errors: &mut Errors) -> TokenStream
     if let Some(strategy) = find(&function.path) {
         return params::read(strategy, &function.path, call, errors);
     }
-    // `name = value` in a call means nothing in Rust, so this is no other fn.
+    // `name = value` in a call means nothing in Rust, so it is no call of another fn.
     if call.args.iter().any(|arg| matches!(arg, Expr::Assign(_))) {
         let names = STRATEGIES.map(|strategy| strategy.name);
         let written = function.path.to_token_stream().to_string().replace(' ', "");
@@ -62,7 +62,7 @@ fn short_form(call: &ExprCall, value: &Expr, errors: &mut Errors) -> TokenStream
     value.to_token_stream()
 }
 
-/// The built-in strategy that a path names, as `Linear`, `retry::Linear` or
+/// The built-in strategy that a path names: `Linear`, `retry::Linear` or
 /// `outbox::retry::Linear`.
 fn find(path: &Path) -> Option<&'static Strategy> {
     let mut segments = path.segments.iter().rev();
@@ -71,8 +71,8 @@ fn find(path: &Path) -> Option<&'static Strategy> {
     STRATEGIES.iter().find(|strategy| ours && name == strategy.name)
 }
 
-/// The strategy's type: a longer path stays the user's own, so that the import
-/// behind it is used.
+/// The type of the strategy. A longer path stays as the user wrote it, so that the import behind
+/// it is used.
 fn known(path: &Path, strategy: &Strategy) -> TokenStream {
     if path.get_ident().is_none() {
         return path.to_token_stream();

@@ -40,7 +40,7 @@ impl Reading<'_> {
             };
             match self.kind(&param) {
                 None => {
-                    // It may stand for the one that is missing.
+                    // It may be meant as the parameter that is missing.
                     misplaced = true;
                     self.unknown(&param);
                 }
@@ -56,7 +56,7 @@ impl Reading<'_> {
         self.build(&given, misplaced)
     }
 
-    /// Name and value of one argument.
+    /// The name and the value of one argument.
     fn param<'e>(&mut self, at: usize, arg: &'e Expr) -> Option<(Ident, &'e Expr)> {
         if let Expr::Assign(assign) = literal::peel(arg) {
             if let Expr::Path(path) = &*assign.left

@@ -6,7 +6,7 @@ pub(super) enum Kind {
     DurationOrZero,
     Durations,
     Count,
-    /// A factor of at least 1: delays that shrink come to nothing.
+    /// A factor of at least 1. With less, the delays would shrink to nothing.
     Multiplier,
     /// A share from 0 to 2.
     Jitter,
@@ -16,10 +16,10 @@ pub(super) type Param = (&'static str, Kind);
 
 pub(super) struct Strategy {
     pub(super) name: &'static str,
-    /// The arguments of `new`, in its order.
+    /// The arguments of `new`, in their order.
     pub(super) required: &'static [Param],
     pub(super) optional: &'static [Param],
-    /// True when the first may stand without its name.
+    /// True if the first one may be written without its name.
     pub(super) positional: bool,
     pub(super) example: &'static str,
 }

@@ -34,7 +34,7 @@ pub(super) async fn run(
     };
     let ended = until_interrupted(work).await;
     bar.finish_and_clear();
-    // Those that ran before are told of: what they did is done.
+    // The trials that ran are told of: what their handlers did is done.
     if trials.is_empty() {
         return ended.map(|()| Done::Good);
     }

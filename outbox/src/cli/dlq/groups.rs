@@ -1,4 +1,4 @@
-//! `dlq groups`: how many problems the open letters are.
+//! `dlq groups`: the problems that the open letters have.
 
 use clap::Args;
 use serde_json::json;
@@ -10,13 +10,13 @@ use crate::dlq::Problem;
 
 /// Group open letters by what went wrong.
 ///
-/// That is the queue, the kind of the error, and its message without numbers and ids.
+/// Letters of one problem have the same queue, kind of error, and message without numbers and ids.
 /// Letters that another program wrote are given their fingerprints first.
 #[derive(Debug, Args)]
 pub(super) struct Groups {
     #[command(flatten)]
     selection: Selection,
-    /// How many problems, the largest first.
+    /// List at most this many problems, the largest first.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
 }

@@ -1,4 +1,5 @@
-//! Letters that stay as they are: of those that were named, and those ahead of the clock.
+//! Letters that stay as they are: named ones that a command cannot change, and those ahead of the
+//! clock.
 
 use std::fmt::Write as _;
 
@@ -7,11 +8,11 @@ use serde_json::{Value, json};
 use super::{Context, DeadLetters, Trouble, shown};
 use crate::dlq::{Filter, Kept, Status};
 
-/// Each with the reason.
+/// Letters that were named and stay as they are, each with the reason.
 pub(super) struct Left(Vec<(i64, String)>);
 
 impl Left {
-    /// Those of a filter's ids that there are not, or with a status that is not `changed`.
+    /// Of a filter's ids: those that have no letter, or a letter whose status is not `changed`.
     pub(super) async fn of(
         letters: &DeadLetters,
         filter: &Filter,
@@ -35,7 +36,7 @@ impl Left {
         self.0.iter().map(|(id, why)| json!({ "letter": id, "kept": why })).collect()
     }
 
-    /// A line each, behind what was done with the others.
+    /// Adds a line for each to the text of what was done with the others.
     pub(super) fn behind(&self, mut text: String) -> String {
         for (id, why) in &self.0 {
             let _ = write!(text, "\n  letter {id}: {why}");
@@ -44,8 +45,8 @@ impl Left {
     }
 }
 
-/// How many letters of these filters a change leaves alone because they are ahead of the
-/// database's clock. They are told of: nobody would look for that.
+/// Counts the letters of these filters that a change leaves alone because they are ahead of the
+/// database's clock, and tells of them: nobody would look for that.
 pub(super) async fn ahead(
     context: &Context,
     letters: &DeadLetters,

@@ -13,14 +13,14 @@ use crate::dlq::{Cursor, Status};
 pub(super) struct List {
     #[command(flatten)]
     selection: Selection,
-    /// Where they are in their lives. With --queue, resolved and ignored ones are searched
-    /// for: no index has those of a queue.
+    /// Only letters with this status. With --queue, resolved and ignored ones are searched for: no
+    /// index has those of a queue.
     #[arg(long, value_enum, default_value_t)]
     status: Lives,
-    /// How many.
+    /// List at most this many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// The page behind another one, which named it.
+    /// The page that begins here; the page before it names the cursor.
     #[arg(long, value_name = "CURSOR")]
     after: Option<Cursor>,
 }

@@ -50,7 +50,7 @@ impl Mark {
     ) -> Result<Done, Trouble> {
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let which = told(&filter);
-        // Those that are counted, and no others.
+        // The letters that are counted here, and no others.
         let (asked, filter) = (filter.open(), letters.open_letters(&filter).await?);
         let open = letters.count(&filter).await?;
         let ahead = ahead(context, letters, &[asked]).await?;

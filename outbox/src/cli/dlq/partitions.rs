@@ -17,7 +17,7 @@ use crate::dlq::{Dropped, Filter};
 /// `dlq drop-partitions`.
 #[derive(Debug, Args)]
 pub(super) struct Cut {
-    /// Months to make before they begin.
+    /// How many months to make before they begin.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=120))]
     months_ahead: u32,
     #[command(flatten)]
@@ -29,10 +29,10 @@ pub(super) struct Cut {
 /// Says how many letters each had. A month with open letters stays unless `--with-open`.
 #[derive(Debug, Args)]
 pub(super) struct DropMonths {
-    /// As `180d`.
+    /// How long ago a month has to be over, such as `180d`.
     #[arg(long, value_name = "AGE")]
     older_than: When,
-    /// Also months with letters that nobody has dealt with.
+    /// Also drop months with letters that nobody has dealt with.
     #[arg(long)]
     with_open: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ impl Cut {
             let many = shown::letters(count);
             self.consent.to(&format!("cut the dead-letter table, {many}, into months; {moved}"))?;
         }
-        // Those of no month yet.
+        // Letters of no month yet.
         let left = there.iter().filter(|month| month.until.is_none());
         let left: u64 = left.map(|default| default.letters).sum();
         if left > 0 {
@@ -86,7 +86,7 @@ impl DropMonths {
         let old = months.iter().filter(|month| month.until.is_some_and(|until| until <= before));
         let (going, staying): (Vec<_>, Vec<_>) =
             old.partition(|month| self.with_open || month.open == 0);
-        // To drop one the whole table is locked: not for nothing.
+        // Dropping a month locks the whole table: not for nothing.
         if going.is_empty() && !staying.is_empty() {
             let kept: Vec<_> = staying.into_iter().map(Dropped::kept).collect();
             context.out.result(&json!({ "months": kept }), || told(&kept));

@@ -13,18 +13,18 @@ use crate::dlq::{Status, to_purge};
 
 /// Delete letters for good.
 ///
-/// Resolved and ignored ones; open ones only with `--status failed`.
+/// Deletes resolved and ignored ones, and open ones only with `--status failed`.
 #[derive(Debug, Args)]
 pub(super) struct Purge {
     #[command(flatten)]
     selection: Selection,
-    /// Every letter that is done with, or of the status.
+    /// Every letter that is resolved or ignored, or that has the --status.
     #[arg(long)]
     all: bool,
-    /// Failed longer ago than this, as `30d`.
+    /// Only letters that failed longer ago than this, such as `30d`.
     #[arg(long, value_name = "AGE", conflicts_with = "until")]
     older_than: Option<When>,
-    /// Only of this status.
+    /// Only letters with this status.
     #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str))
         .try_map(|text| text.parse::<Status>()))]
     status: Option<Status>,
@@ -50,7 +50,7 @@ impl Purge {
             filter = filter.status(status);
         }
         let which = told(&filter);
-        // As many as are counted, and no more: others may be closed meanwhile.
+        // As many letters as are counted here, and no more: others may be closed meanwhile.
         let (asked, filter) = (to_purge(&filter), letters.failed_by_now(&filter).await?);
         let count = letters.count_purged(&filter).await?;
         let ahead = ahead(context, letters, &asked).await?;

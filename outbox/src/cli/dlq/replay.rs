@@ -17,9 +17,9 @@ use super::selection::{self, Selection};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::{Canary, CanaryOutcome, Filter, Kept, Replay, ReplayReport, Replayed};
 
-/// Letters that are listed one by one; of all others there are counts.
+/// How many letters are listed one by one. The others are only counted.
 const LISTED: usize = 1000;
-/// Letters of which each is told on a terminal, too.
+/// If no more letters than this were replayed, a terminal shows each of them, too.
 const FEW: u64 = 10;
 
 /// Put messages of open letters back into the outbox, the oldest first.
@@ -32,36 +32,36 @@ pub(super) struct ReplayLetters {
     /// Every open letter.
     #[arg(long)]
     all: bool,
-    /// At most so many.
+    /// Replay at most this many.
     #[arg(long, value_name = "LETTERS")]
     limit: Option<u64>,
-    /// To another queue.
+    /// Put the messages into another queue.
     #[arg(long, value_name = "QUEUE")]
     to_queue: Option<String>,
-    /// With another payload, this text; for one id. It has to be JSON if the letter's is.
+    /// Replace the payload by this text; for one id. It has to be JSON if the letter's is.
     #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
     payload: Option<String>,
-    /// With another payload, the bytes of a file; for one id.
+    /// Replace the payload by the bytes of a file; for one id.
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// Whether or not the other payload is JSON.
+    /// Take the other payload whether or not it is JSON.
     #[arg(long)]
     raw: bool,
-    /// Not faster than so many letters a second.
+    /// Replay at most this many letters a second.
     #[arg(long, value_name = "LETTERS")]
     rate: Option<f64>,
-    /// So many first; the others only if these do not fail again.
+    /// Replay this many first, and the others only if these do not fail again.
     #[arg(long, value_name = "LETTERS")]
     canary: Option<u64>,
     /// The share of the canary, from 0 to 1, that may fail again.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "canary")]
     canary_share: f64,
-    /// How long the canary is waited for.
+    /// How long to wait for the canary.
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "canary",
         value_parser = crate::duration::parse)]
     canary_patience: Duration,
-    /// Run the handler of this program in a transaction that is rolled back, and show
-    /// what would become of the letters; for handlers that take `Tx`, and for ids.
+    /// Run the handler of this program in a transaction that is rolled back, and show what would
+    /// become of the letters. Only for handlers that take `Tx`, and for letters named by id.
     #[arg(long, conflicts_with_all = [
         "canary", "rate", "to_queue", "payload", "payload_file", "raw", "all", "limit", "queue",
         "reason", "error_kind", "fingerprint", "since", "until",
@@ -95,7 +95,7 @@ impl ReplayLetters {
         }
         let which = selection::told(&filter);
         let asked = filter.open();
-        // Those that are counted, and no others.
+        // The letters that are counted here, and no others.
         let filter = letters.open_letters(&filter).await?;
         let open = context.out.waiting("counting", letters.count(&filter)).await?;
         let ahead = ahead(context, letters, &[asked]).await?;
@@ -145,7 +145,7 @@ impl ReplayLetters {
         });
         context.out.result(&value, || {
             let told = text(&report, &told);
-            // It may have ended while the canary was waited for.
+            // It may have ended during the wait for the canary.
             let all = report.replayed >= most || report.replayed + report.kept >= open;
             let done = trouble.is_none() || all;
             if done { told } else { told + "and then it ended: others are left\n" }
@@ -158,7 +158,7 @@ impl ReplayLetters {
         Ok(if good { Done::Good } else { Done::Bad })
     }
 
-    /// A canary on a queue that is paused would only wait, and be taken for a failure.
+    /// Refuses a canary on a queue that is paused: it would only wait, and count as failed.
     async fn refuse_paused(&self, context: &Context, filter: &Filter) -> Result<(), Trouble> {
         let Some(queue) = self.to_queue.as_ref().or(filter.queue.as_ref()) else { return Ok(()) };
         let paused = context.operator()?.paused().await?;
@@ -203,7 +203,7 @@ impl ReplayLetters {
     }
 }
 
-/// Whether the payload of a letter is to be JSON: its headers say so, or nothing and it is.
+/// Whether the payload of a letter is to be JSON: its headers say so, or say nothing and it is.
 async fn is_json(letters: &DeadLetters, id: i64) -> Result<bool, Trouble> {
     let Some(opened) = letters.show(id).await? else { return Ok(false) };
     let headers = opened.headers().unwrap_or_default();

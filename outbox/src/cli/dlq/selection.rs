@@ -1,4 +1,4 @@
-//! Which letters a command is about.
+//! The arguments that choose the letters of a command.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -10,29 +10,30 @@ use super::{DeadLetters, Trouble};
 use crate::dlq::{Filter, few};
 use crate::ops::rfc3339;
 
-/// Words of a filter, as arguments.
+/// The conditions of a filter, as arguments.
 #[derive(Debug, Args)]
 pub(super) struct Selection {
     /// Ids of letters.
     #[arg(value_name = "ID")]
     ids: Vec<i64>,
-    /// Of this queue.
+    /// Only letters of this queue.
     #[arg(long)]
     queue: Option<String>,
-    /// With this reason: retry_terminal, rejected, max_deliveries, expired. No index has it:
-    /// letters are searched for it.
+    /// Only letters with this reason: retry_terminal, rejected, max_deliveries, expired. No index
+    /// has it: letters are searched for it.
     #[arg(long)]
     reason: Option<String>,
-    /// With an error of this kind; searched for, as a reason is.
+    /// Only letters with an error of this kind; searched for, as a reason is.
     #[arg(long)]
     error_kind: Option<String>,
-    /// Of this problem, as `dlq groups` names it.
+    /// Only letters of this problem, as `dlq groups` names it.
     #[arg(long)]
     fingerprint: Option<String>,
-    /// Failed at this time or later: a time as `2026-11-22T04:20:00Z`, or an age as `2h`.
+    /// Only letters that failed at this time or later: a time such as `2026-11-22T04:20:00Z`, or
+    /// an age such as `2h`.
     #[arg(long, value_name = "TIME")]
     since: Option<When>,
-    /// Failed before this time.
+    /// Only letters that failed before this time.
     #[arg(long, value_name = "TIME")]
     until: Option<When>,
 }
@@ -58,7 +59,7 @@ impl FromStr for When {
 }
 
 impl When {
-    /// By the database's clock.
+    /// The time that is meant; an age counts from now by the database's clock.
     pub(super) async fn time(self, letters: &DeadLetters) -> Result<SystemTime, Trouble> {
         match self {
             Self::At(time) => Ok(time),
@@ -70,7 +71,7 @@ impl When {
 }
 
 impl Selection {
-    /// Each once.
+    /// The ids, each once.
     pub(super) fn ids(&self) -> Vec<i64> {
         let mut ids = self.ids.clone();
         ids.sort_unstable();
@@ -95,8 +96,8 @@ impl Selection {
         })
     }
 
-    /// As [`filter`](Self::filter), for a command that changes letters: a forgotten word
-    /// must not mean all of them.
+    /// As [`filter`](Self::filter), for a command that changes letters: a forgotten argument must
+    /// not mean all of them.
     pub(super) async fn filter_or_all(
         &self,
         letters: &DeadLetters,
@@ -113,7 +114,7 @@ impl Selection {
     }
 }
 
-/// What was done before somebody is asked: letters of a problem are found by fingerprints.
+/// What was done before anybody was asked. To find letters of a problem, fingerprints are written.
 pub(super) fn so_far(filter: &Filter) -> &'static str {
     if filter.fingerprint.is_some() {
         "no letter was changed but for fingerprints that were missing"

@@ -14,14 +14,14 @@ use crate::ops::{Document, Payload};
 /// Show a dead letter: why it failed, its headers, its payload.
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// Its id.
+    /// The id of the letter.
     id: i64,
-    /// How many bytes of the payload are shown.
+    /// Show at most this many bytes of the payload.
     #[arg(long, default_value_t = 65_536, value_name = "BYTES")]
     max_payload: usize,
 }
 
-/// Not made of a `Value`, in which numbers lose digits.
+/// The answer as JSON. In a `Value`, numbers would lose digits.
 #[derive(Serialize)]
 struct Answer<'a> {
     letter: Opened<'a>,
@@ -101,8 +101,8 @@ impl Show {
     }
 }
 
-/// Lines under a title, or nothing. What could command the terminal is escaped line by
-/// line, so that the lines stay.
+/// Lines under a title, or nothing. Control characters are escaped line by line, so that the lines
+/// stay.
 fn block(text: &mut String, title: &str, lines: &str) {
     if lines.is_empty() {
         return;
@@ -113,7 +113,7 @@ fn block(text: &mut String, title: &str, lines: &str) {
     }
 }
 
-/// JSON is laid out.
+/// The payload as text; JSON with indented lines.
 fn shown(payload: &Payload, cut: bool) -> String {
     let text = match payload {
         Payload::Json(json) => format!("{json:#}"),

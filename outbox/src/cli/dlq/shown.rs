@@ -19,13 +19,13 @@ pub(super) fn letters(number: u64) -> String {
     format!("{} {}", count(number), if number == 1 { "letter" } else { "letters" })
 }
 
-/// Of those that were counted before, and are as they were.
+/// Tells of letters that were counted before and are as they were.
 pub(super) fn locked(number: u64) -> String {
     let is = if number == 1 { "is" } else { "are" };
     format!("{} {is} not: somebody else is at them, try again", letters(number))
 }
 
-/// Of work that ended before it was over.
+/// Tells of work that ended before it was over.
 pub(super) fn half_way(done: u64, what: &str, of: u64) -> String {
     let left = letters(of.saturating_sub(done));
     format!("{} {what}, and then it ended: {left} left", letters(done))

@@ -1,4 +1,4 @@
-//! What waits, what runs, and how much of it is claimed.
+//! Tests of what waits in an inbox, what runs, and how much is claimed.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ fn job(payload: Bytes) -> Job {
     Job { claimed, claimed_at: now, deadline: now + Duration::from_secs(60) }
 }
 
-/// Places that it gives to a claim once it knows its rows, and that they are
+/// The places that the inbox gives to a claim, once it knows how large rows are and that they are
 /// handled fast.
 fn room_after(bytes: usize) -> Option<usize> {
     let inbox = Inbox::new(10, 4000, 1, Duration::from_secs(60), &Arc::default());
@@ -42,7 +42,7 @@ fn what_waits_or_has_ended_and_places_for_a_claim_do_not_run() {
     assert_eq!((inbox.close().len(), inbox.running()), (2, 1));
 }
 
-/// Or rows would wait for minutes that another process could run, and fill the memory.
+/// Otherwise rows would wait for minutes that another process could run, and fill the memory.
 #[tokio::test]
 async fn workers_that_run_less_than_a_batch_leave_no_room_until_they_end() {
     let inbox = Inbox::new(10 * 100, 4000, 100, Duration::from_secs(60), &Arc::default());
@@ -94,7 +94,7 @@ async fn rows_that_come_one_by_one_are_of_one_run_however_many_workers_are_idle(
     assert_eq!((sizes, left.len()), (vec![5], 0));
 }
 
-/// Too late they would be given back, to be claimed and to wait again.
+/// Later they would be given back, claimed, and wait again.
 #[tokio::test(start_paused = true)]
 async fn rows_that_waited_for_a_worker_wait_for_their_batch_until_half_of_their_lease_at_most() {
     let second = Duration::from_secs(1);

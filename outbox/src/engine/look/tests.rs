@@ -1,4 +1,4 @@
-//! What a look does after each answer.
+//! Tests of what a subscriber's look does after each answer.
 
 use std::time::SystemTime;
 
@@ -37,7 +37,7 @@ fn at(ms: u32) -> SystemTime {
     SystemTime::UNIX_EPOCH + HOUR + ms * MS
 }
 
-/// So many rows due at that time, claimed a second later.
+/// `count` rows that are due at that time, claimed a second later.
 fn rows(count: usize, due: SystemTime) -> Taken {
     let row = |id| Claimed::of_test(id, due, due + 1000 * MS, Bytes::new());
     Taken { rows: (1..).take(count).map(row).collect(), ..Taken::default() }
@@ -50,7 +50,7 @@ fn gets(look: &mut Look, taken: &Taken, now: Instant) -> Claim {
     claim
 }
 
-/// For now; returns how long it rests.
+/// A claim that fails for now; returns how long it rests.
 fn fails(look: &mut Look, claim: &Claim, now: Instant, took: Duration) -> Duration {
     let failed = StoreError::new("claim", "no answer", true);
     let rest = look.rest(claim, &failed);
@@ -63,7 +63,7 @@ fn fails(look: &mut Look, claim: &Claim, now: Instant, took: Duration) -> Durati
 fn a_claim_from_the_start_that_fails_is_followed_by_one_from_its_place() {
     let (mut look, now) = look();
     gets(&mut look, &rows(10, at(0)), now);
-    // They walk over rows that nobody may clear away.
+    // Claims from the start walk over rows that nobody may clear away.
     let (mut now, mut begun) = (look.sweep.next(true), now);
     for _ in 0..9 {
         begun = now;
@@ -178,8 +178,8 @@ fn a_claim_begins_where_the_last_one_ended_but_for_what_may_still_be_committed()
     assert_eq!(look.floor, Some(Position { due: at(100) - LATE, id: 0 }));
 }
 
-/// What is published by the new time lies before the old place, and claims from the start are
-/// seldom where they are dear.
+/// What is published by the new time lies before the old place, and claims from the start are rare
+/// where they are expensive.
 #[test]
 fn after_the_clock_went_back_it_begins_where_it_is_by_the_new_time() {
     let (mut look, mut now) = look();
@@ -346,7 +346,7 @@ fn who_was_woken_for_nothing_that_it_knows_of_polls_as_often_as_at_first() {
     assert!(vain(&mut look, &later) <= MS, "that one it knew of");
 }
 
-/// By a row whose lease is over, and which somebody keeps locked.
+/// A row whose lease is over, and which somebody keeps locked.
 #[test]
 fn a_row_that_is_said_to_come_and_does_not_is_asked_for_ever_more_seldom() {
     let (mut look, mut now) = look();
@@ -363,7 +363,7 @@ fn a_row_that_is_said_to_come_and_does_not_is_asked_for_ever_more_seldom() {
     };
     let first = waits(&mut look, 20);
     assert_eq!(first[..STUCK as usize], [SOON; STUCK as usize]);
-    // Behind it there may be another one, which is not told of.
+    // Behind it there may be another row, which no answer tells of.
     assert!(first[STUCK as usize..].is_sorted() && first[19] == LONG, "{first:?}");
     assert_eq!(first[STUCK as usize], 2 * SOON);
     gets(&mut look, &rows(1, at(0)), Instant::now());

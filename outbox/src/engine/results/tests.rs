@@ -1,4 +1,4 @@
-//! What waits, what is written at once, and when all is.
+//! Tests of what waits, what is written in one batch, and when everything is written.
 
 use std::pin::pin;
 
@@ -16,7 +16,8 @@ fn sizes(batch: &[Settling]) -> Vec<usize> {
     batch.iter().map(|one| one.bytes() / MIB).collect()
 }
 
-/// Of a handler that blocked its thread for longer than the drain and the last writes took.
+/// It is that of a handler that blocked its thread for longer than the drain and the last writes
+/// took.
 #[tokio::test]
 async fn a_result_that_nobody_takes_any_more_is_told_as_lost() {
     let results = Arc::<Results>::default();
@@ -111,7 +112,7 @@ async fn all_is_done_when_nothing_waits_is_written_or_put_off() {
     assert!(results.is_done());
 }
 
-/// Whoever wrote the last batch may be busy with letters that wait for a lock.
+/// The settler that wrote the last batch may be busy with letters that wait for a lock.
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
     let results = Arc::new(Results::of_letters());
@@ -126,7 +127,7 @@ async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
     assert_eq!(batch.unwrap().unwrap().len(), 1);
 }
 
-/// Or one of these would find the timer still there.
+/// Otherwise one of these would find the timer still there.
 #[tokio::test(start_paused = true)]
 async fn acks_of_timers_come_before_those_that_set_them_again() {
     let (results, timers) = (Arc::<Results>::default(), Arc::<Results>::default());

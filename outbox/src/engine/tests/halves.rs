@@ -24,7 +24,7 @@ async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
     assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
 }
 
-/// Not even a look at what is locked has an answer then.
+/// Not even the look at what is locked has an answer then.
 #[tokio::test(start_paused = true)]
 async fn a_batch_for_which_the_server_has_no_time_is_written_in_parts() {
     let store = holding(100).await;
@@ -35,12 +35,12 @@ async fn a_batch_for_which_the_server_has_no_time_is_written_in_parts() {
     assert_eq!((settle(&shared.store, batch).await, store.rows().len()), (100, 0));
 }
 
-/// There is one for each settler.
+/// There is one such result for each settler.
 #[tokio::test(start_paused = true)]
 async fn results_that_are_too_large_by_themselves_keep_no_other_from_being_written() {
     let store = holding(3).await;
     let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-    // Leases are extended.
+    // Extensions have an answer.
     shared.store.asked.locked.store(-1, Ordering::SeqCst);
     let jobs = claimed_for_long(&store, 3).await;
     let reader = reader(&shared, "q", &Arc::default());

@@ -24,7 +24,7 @@ use crate::store::{Extend, Store, new_alone_token};
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
-/// Results are tried for longer than the leases of the store last.
+/// The results of these jobs are tried for longer than the leases of the store last.
 pub(crate) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<Job> {
     let mut jobs = claimed(store, limit).await;
     for job in &mut jobs {
@@ -33,7 +33,7 @@ pub(crate) async fn claimed_for_long(store: &MemoryStore, limit: usize) -> Vec<J
     jobs
 }
 
-/// With what is counted of its deliveries.
+/// A reader, and what is counted of its deliveries.
 pub(crate) fn counted<S>(shared: &Shared<S>) -> (Arc<Reader>, Stats) {
     let (states, counts) = (States::default(), Stats::default());
     let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
@@ -78,7 +78,7 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     settler.await.unwrap();
 }
 
-/// As where somebody has deleted all rows of a queue, and does not commit.
+/// As when somebody has deleted all rows of a queue and does not commit.
 #[tokio::test(start_paused = true)]
 async fn thousands_of_rows_that_are_locked_keep_none_of_another_queue_from_being_settled() {
     const ROWS: usize = 2_500;
@@ -107,7 +107,7 @@ async fn thousands_of_rows_that_are_locked_keep_none_of_another_queue_from_being
     }
 }
 
-/// Their rows are free, and there is no end of them: each of them would be written anew whenever
+/// Their rows are free, and there is no end of them. Each of them would be written anew whenever
 /// one of them is tried, and handled again when its lease is over.
 #[tokio::test(start_paused = true)]
 async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
@@ -145,7 +145,7 @@ async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
     assert_eq!(store.rows().len(), 1, "the timer");
 }
 
-/// Or its loss would be told of when its lease is over.
+/// Otherwise its loss would be reported only when its lease is over.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_gone_is_not_taken_for_one_that_is_locked() {
     let store = holding(2).await;
@@ -163,7 +163,7 @@ async fn a_row_that_is_gone_is_not_taken_for_one_that_is_locked() {
     assert_eq!((landed, lost, store.rows().len()), (1, 1, 0));
 }
 
-/// Its process may start again, and go on to count who is at work.
+/// Its process may start again, and goes on counting who is at work.
 #[tokio::test(start_paused = true)]
 async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
     let store = holding(3).await;
@@ -185,7 +185,7 @@ async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
     assert_eq!((told.acked, told.lease_lost, store.rows().len()), (2, 1, 1));
 }
 
-/// It was never dispatched: no event would go before that of its loss.
+/// It was never dispatched, so no event would precede that of its loss.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_expired_unstarted_and_is_another_claims_by_then_is_not_told_of() {
     let store = holding(1).await;
@@ -201,8 +201,8 @@ async fn a_row_that_expired_unstarted_and_is_another_claims_by_then_is_not_told_
     assert_eq!((counts.subscribers()[0].lease_lost, store.rows().len()), (0, 1));
 }
 
-/// It would run, and bring one process down after the other, for as long as nobody mends the
-/// table.
+/// Otherwise it would run, and bring down one process after the other, for as long as nobody mends
+/// the table.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_letter_is_refused() {
     let store = holding(1).await;
@@ -232,7 +232,7 @@ async fn a_row_that_brought_its_process_down_alone_does_not_run_because_its_lett
     assert_eq!((store.rows().len(), store.dead_letters().len()), (0, 1));
 }
 
-/// Releases, from when on they are answered.
+/// After this many releases, further ones are answered.
 pub(crate) const ANSWERED: usize = 2;
 
 /// A delivery that brought its process down while it ran alone, claimed again.
@@ -301,7 +301,7 @@ async fn a_letter_that_waits_for_its_row_for_too_long_is_given_up_for_the_row() 
     assert_eq!((row.acquired_token, row.deliveries_count), (None, 0));
 }
 
-/// The last of them is refused when the first one's lease is long over.
+/// The last of them is refused when the lease of the first one is long over.
 #[tokio::test(start_paused = true)]
 async fn letters_that_are_refused_one_after_the_other_are_given_back_in_time() {
     // Whichever of them is refused first.
@@ -313,7 +313,7 @@ async fn letters_that_are_refused_one_after_the_other_are_given_back_in_time() {
         shared.store.asked.slow.store(100, Ordering::SeqCst);
         let reader = reader(&shared, "q", &Arc::default());
         let mut jobs = claimed_for_long(&store, 20).await;
-        // Of about the same length as the others, but shorter.
+        // Leases of about the same length; one is shorter than the others.
         for job in &mut jobs {
             job.deadline = Instant::now() + 2 * TTL;
         }
@@ -329,7 +329,7 @@ async fn letters_that_are_refused_one_after_the_other_are_given_back_in_time() {
     }
 }
 
-/// One would be condemned with the other, or run again with it.
+/// Otherwise one row would be condemned with the other, or run again with it.
 #[tokio::test(start_paused = true)]
 async fn letters_that_are_refused_together_are_given_back_each_in_its_way() {
     for first in [0, 1] {

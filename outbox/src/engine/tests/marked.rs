@@ -1,4 +1,4 @@
-//! Tests with rows that are to run alone, and whose marks have no answer.
+//! Tests with rows that are to run alone, and whose marks get no answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,14 +17,15 @@ use crate::store::{Extend, Store, new_alone_token};
 use crate::subscriber::Subscriber;
 use crate::telemetry::Stats;
 
-/// Whoever claimed it first has died.
+/// The process that claimed it first has died.
 async fn claimed_suspect(store: &MemoryStore) -> Job {
     claimed(store, 1).await;
     sleep(2 * TTL).await;
     claimed(store, 1).await.remove(0)
 }
 
-/// It would be found under the token of one that died while it ran alone, and condemned.
+/// Otherwise it would be found under the token of a row that died while it ran alone, and be
+/// condemned.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as_a_lease() {
     let store = holding(1).await;
@@ -38,8 +39,8 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     assert_eq!(store.rows()[0].acquired_token, None);
 }
 
-/// Its connection is dead, and others live. It would be condemned, and nothing else would start
-/// meanwhile.
+/// Its connection is dead, and others live. Otherwise the row would be condemned, and nothing else
+/// would start meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_is_never_answered_is_asked_for_on_another_connection() {
     for (silent, lasts) in [(1, TTL), (1, HOUR), (usize::MAX, TTL)] {
@@ -67,7 +68,7 @@ async fn a_mark_that_is_never_answered_is_asked_for_on_another_connection() {
     }
 }
 
-/// As where a route holds up what was sent for longer than its sender waits. Nothing of the row has
+/// As when a route holds up what was sent for longer than its sender waits. Nothing of the row has
 /// run, and it would be condemned.
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
@@ -105,7 +106,7 @@ async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
     }
 }
 
-/// One try has no answer, and the others say that it is locked.
+/// One try has no answer, and the others say that the row is locked.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_is_let_go_while_a_mark_has_no_answer_runs_alone() {
     let store = holding(1).await;
@@ -128,7 +129,7 @@ async fn a_suspect_that_is_let_go_while_a_mark_has_no_answer_runs_alone() {
     assert_eq!(store.rows().len(), 0, "it ran");
 }
 
-/// As others would, it waits for the lock for two seconds, whenever the database answers.
+/// Like any other row, it waits two seconds for the lock, however slow the database answers.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_is_locked_from_the_first_try_on_runs_beside_others() {
     for slow in [0, 30, 150, 700] {
@@ -147,11 +148,11 @@ async fn a_suspect_that_is_locked_from_the_first_try_on_runs_beside_others() {
     }
 }
 
-/// Nobody waits for what it is marked as, but its worker: the first try may have landed.
+/// Only its worker waits to learn how it is marked: the first try may have landed.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_other_and_no_stop() {
     let store = holding(2).await;
-    // Whoever claimed it first has died.
+    // The process that claimed it first has died.
     let died = claimed(&store, 1).await.remove(0).claimed.row.id;
     sleep(2 * TTL).await;
     let mut jobs = claimed_for_long(&store, 2).await;
@@ -178,16 +179,16 @@ async fn a_suspect_that_is_locked_after_a_try_without_an_answer_holds_up_no_othe
     assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");
 }
 
-/// When the drain's time is over, it tells how many run.
+/// When the drain's time is over, it reports how many handlers run.
 #[tokio::test(start_paused = true)]
 async fn of_a_batch_with_a_suspect_what_has_ended_or_not_begun_does_not_run() {
     let store = holding(3).await;
-    // Whoever claimed it first has died.
+    // The process that claimed it first has died.
     claimed(&store, 1).await;
     sleep(2 * TTL).await;
     let jobs = claimed_for_long(&store, 3).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
-    // Its mark has an answer, after a while.
+    // Its mark is answered, after a while.
     shared.store.asked.locked.store(-1, Ordering::SeqCst);
     shared.store.asked.slow.store(500, Ordering::SeqCst);
     let handler = |_: Vec<crate::Context>| sleep(TTL);
@@ -211,7 +212,7 @@ async fn of_a_batch_with_a_suspect_what_has_ended_or_not_begun_does_not_run() {
     assert_eq!((settled.len(), running), (3, vec![(2, 2), (0, 0), (1, 1)]));
 }
 
-/// Nor does what was sorted out of a batch that had to wait.
+/// Nor do rows run that were sorted out of a batch that had to wait.
 #[tokio::test(start_paused = true)]
 async fn of_a_batch_that_waited_what_was_given_back_does_not_run() {
     let store = holding(3).await;

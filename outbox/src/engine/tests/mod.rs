@@ -1,4 +1,5 @@
-//! What a worker does between its runs. Beside it, tests of the engine with stores that misbehave.
+//! Tests of what a worker does between its runs. The other modules here test the engine with stores
+//! that misbehave.
 
 mod halves;
 pub(crate) mod locked;
@@ -46,8 +47,8 @@ async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
     worker.abort();
 }
 
-/// Or who has slow handlers would be taken for quick, and claim thousands of rows that nobody
-/// starts.
+/// Otherwise a subscriber with slow handlers would be taken for a quick one, and claim thousands of
+/// rows that nobody starts.
 #[tokio::test(start_paused = true)]
 async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() {
     for (limit, until) in [(HOUR, TTL), (TTL / 2, HOUR)] {
@@ -87,7 +88,8 @@ async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() 
     }
 }
 
-/// The oldest would be given back, claimed, and given back again, for as long as others come.
+/// Otherwise the oldest row would be given back, claimed, and given back again, as long as others
+/// come.
 #[tokio::test(start_paused = true)]
 async fn rows_that_waited_for_a_long_run_are_of_the_next_however_long_it_waits_for_more() {
     let (store, second) = (holding(0).await, Duration::from_secs(1));

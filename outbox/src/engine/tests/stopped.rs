@@ -1,5 +1,5 @@
-//! Tests with a stop in the middle of a delivery or of a claim: nothing is started after it, and it
-//! ends.
+//! Tests with a stop in the middle of a delivery or of a claim: nothing starts after it, and the
+//! stop comes to an end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +28,8 @@ fn shared(store: &MemoryStore) -> Shared<MemoryStore> {
     Shared::new(store.clone(), Arc::new(debug_chain), publisher, Sinks::default())
 }
 
-/// Runs these together, whose handler stops the app, and settles them. How many ran, how many were
-/// given back, and how many were told of as dispatched.
+/// Runs these jobs together, with a handler that stops the app, and settles them. Returns how many
+/// ran, how many were given back, and how many were reported as dispatched.
 async fn run<S: Store>(
     shared: &Shared<S>,
     with: impl Fn(Subscriber) -> Subscriber,
@@ -81,7 +81,7 @@ async fn what_is_to_be_acked_first_is_neither_acked_nor_started_after_the_stop()
     assert_eq!(due(), before, "as if it had not been claimed");
 }
 
-/// Its handler would be dropped when it has hardly begun.
+/// Otherwise its handler would be dropped when it has hardly begun.
 #[tokio::test(start_paused = true)]
 async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started() {
     let store = holding(1).await;
@@ -100,7 +100,7 @@ async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started(
     assert_eq!((ran, store.rows().len()), ((0, 0, 1), 1));
 }
 
-/// Its rows would stay leased, and keep the delivery.
+/// Otherwise its rows would stay leased, and the delivery would count.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_the_rows_of_a_claim_that_is_answered_when_handlers_had_their_time() {
     let (store, second) = (holding(1).await, Duration::from_secs(1));
@@ -118,7 +118,7 @@ async fn a_drain_waits_for_the_rows_of_a_claim_that_is_answered_when_handlers_ha
     assert_eq!((row.acquired_token, row.deliveries_count), (None, 0));
 }
 
-/// How long the claims of twenty subscribers take to end that went on for so long.
+/// How long the claims of twenty subscribers take to end after they went on for this time.
 pub(crate) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
     let changed = Arc::default();
     let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
@@ -135,7 +135,7 @@ pub(crate) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>
     ended.map_or(HOUR, |(stopped, ())| stopped.elapsed())
 }
 
-/// Each asks for the last time, and the database answers none.
+/// Each lost claim asks for the last time, and the database answers none of them.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_all_lost_claims_at_once() {
     let shared = Arc::new(Unanswered::new(&MemoryStore::new(true), Claims::Unanswered).shared());

@@ -1,4 +1,4 @@
-//! Tests with a database that does what it is asked for, and does not answer.
+//! Tests with a database that does what it is asked for and does not answer.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use crate::store::{
 use crate::subscriber::{Subscriber, debug_chain};
 use crate::telemetry::Sinks;
 
-/// Leases are begun anew without an answer, and the first times nothing is given back. A
-/// statement that is too large has none either.
+/// Leases are extended without an answer, and the first two times nothing is given back. A
+/// statement that is too large has no answer either.
 #[derive(Clone)]
 pub(crate) struct Unanswered {
     rows: MemoryStore,
@@ -42,16 +42,16 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Copy)]
 pub(crate) enum Claims {
     Answered,
-    /// This long after it has taken rows.
+    /// Answered this long after it has taken rows.
     Late(Duration),
     Unanswered,
     /// A deadlock, or a busy file.
     Refused,
-    /// After a while, and one statement at a time.
+    /// Unanswered after a while, and one statement at a time.
     UnansweredOnOneConnection,
 }
 
-/// How often it was asked for what, and what it does then.
+/// What the database was asked for, how often, and how it behaves.
 #[derive(Default)]
 pub(crate) struct Asked {
     claims: AtomicUsize,
@@ -59,22 +59,23 @@ pub(crate) struct Asked {
     pub(crate) abandons: AtomicUsize,
     /// Acks that publish.
     pub(crate) publishing: AtomicUsize,
-    /// Somebody holds every timer. Who waits for one is refused after a while.
+    /// Somebody holds every timer. A statement that waits for one is refused after a while.
     pub(crate) timers: AtomicBool,
     connection: Mutex<()>,
-    /// Nothing that is asked for any more has an end.
+    /// No lost claim is answered any more.
     pub(crate) hangs: AtomicBool,
-    /// A row that somebody else has locked. Who waits for it is refused after a while.
+    /// A row that somebody else has locked. A statement that waits for it is refused after a while.
+    /// With any number but 0 here, extensions are answered.
     pub(crate) locked: AtomicI64,
-    /// As are all up to this one.
+    /// All rows up to this one are locked, too.
     pub(crate) locked_to: AtomicI64,
-    /// So many marks and extensions more are done, and never answered.
+    /// How many more marks and extensions are done but never answered.
     pub(crate) silent: AtomicUsize,
-    /// The server has no time for more than these many acks or extensions at once, unless it is 0.
+    /// The server has no time for more acks or extensions at once than these, unless it is 0.
     pub(crate) most: AtomicUsize,
-    /// What marks or extends leases has not arrived.
+    /// Marks and extensions have not arrived.
     pub(crate) on_its_way: AtomicBool,
-    /// Milliseconds that it takes to extend leases, and to bury.
+    /// Milliseconds that it takes to extend leases or to bury.
     pub(crate) slow: AtomicU64,
 }
 
@@ -90,7 +91,7 @@ impl Asked {
         }
     }
 
-    /// A statement for so many.
+    /// Refuses a statement for more leases than the server has time for.
     fn in_time(&self, leases: usize) -> Result<()> {
         let most = self.most.load(Ordering::SeqCst);
         let (why, took_too_long) = ("canceling statement due to statement timeout", true);
@@ -266,7 +267,7 @@ pub(crate) fn reader<S>(shared: &Shared<S>, queue: &str, changed: &Arc<Notify>) 
     Arc::new(Reader::new(subscriber, shared, &states, &counts, changed))
 }
 
-/// The store, with so many rows.
+/// A store with this many rows.
 pub(crate) async fn holding(rows: usize) -> MemoryStore {
     let store = MemoryStore::new(true);
     store.run(|_| {});
@@ -292,7 +293,7 @@ pub(crate) fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
     jobs.iter().map(|job| *Settling::of(reader, job).ruled(ack())).collect()
 }
 
-/// That publish a message with so many bytes.
+/// Acks that each publish one message, of these sizes in bytes.
 pub(crate) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) -> Vec<Settling> {
     let message = |bytes| Prepared {
         queue: "copies".into(),
@@ -309,7 +310,7 @@ pub(crate) fn publishing(jobs: &[Job], reader: &Arc<Reader>, sizes: &[usize]) ->
         .collect()
 }
 
-/// Results of nobody's rows.
+/// Results of rows that nobody has.
 pub(crate) fn acks(sizes: &[usize]) -> Vec<Settling> {
     let (now, at) = (Instant::now(), std::time::SystemTime::UNIX_EPOCH);
     let job = |_| {
@@ -321,7 +322,7 @@ pub(crate) fn acks(sizes: &[usize]) -> Vec<Settling> {
     publishing(&jobs, &reader(&shared, "q", &Arc::default()), sizes)
 }
 
-/// The rests of one that fails grow to half a minute.
+/// The rests of a claim that keeps failing grow to half a minute.
 #[tokio::test(start_paused = true)]
 async fn a_lost_claim_waits_for_no_other_one_that_rests() {
     let store = MemoryStore::new(true);
@@ -364,7 +365,7 @@ async fn a_short_lease_that_cannot_wait_for_the_answer_costs_no_long_one() {
     let store = holding(2).await;
     let jobs = claimed(&store, 2).await;
     let slow = Unanswered::new(&store, Claims::Answered);
-    // As it answers, nobody has locked a row.
+    // Extensions are answered, and nobody has locked a row.
     slow.asked.locked.store(-1, Ordering::SeqCst);
     slow.asked.slow.store(700, Ordering::SeqCst);
     let (leases, begun, second) = (Leases::default(), Instant::now(), Duration::from_secs(1));

@@ -8,7 +8,7 @@ use super::{Desk, Limits};
 use crate::error::Result;
 use crate::ops::Operator;
 
-// What it compares are the two clocks.
+// It compares the two clocks.
 #[allow(clippy::disallowed_methods)]
 pub(super) async fn check(
     operator: &Operator,
@@ -47,7 +47,7 @@ fn judge(
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),
     };
-    // It cannot be known better than by half the time that the answer took.
+    // It cannot be known more exactly than to half the time that the answer took.
     let certain = apart.saturating_sub(answered / 2);
     let shown =
         format!("the server's clock is {:.3} s {ahead} this machine's", apart.as_secs_f64());

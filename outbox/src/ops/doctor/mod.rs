@@ -1,5 +1,5 @@
-//! What is wrong with the tables, the database around them, and what this program would
-//! do to the messages that wait.
+//! Finds what is wrong with the tables and the database around them, and which messages that wait
+//! this program cannot read.
 
 mod clock;
 mod names;
@@ -27,23 +27,23 @@ use crate::error::Result;
 use crate::redacted::debug_only;
 use crate::subscriber::Subscriber;
 
-/// From which point on something is told.
+/// The limits above which something is a finding.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How many processes will run this program: their connections are counted
-    /// together. 1 by default.
+    /// How many processes will run this program; 1 by default. Their connections are counted
+    /// together.
     pub processes: u32,
     /// How old a snapshot or an open transaction may be (PostgreSQL); 5 min by default.
     pub snapshot_age: Duration,
-    /// How full the server's queue of notifications may be, of 1 (PostgreSQL); 0.1 by
-    /// default. From half full on it is an error.
+    /// How full the server's queue of notifications may be, from 0 to 1 (PostgreSQL); 0.1 by
+    /// default. More than half full, it is an error.
     pub notify_usage: f64,
     /// How many dead rows the table may hold (PostgreSQL); 100,000 by default.
     pub dead_rows: u64,
     /// How long a notification may take (PostgreSQL); 2 s by default.
     pub notification: Duration,
-    /// How far the database's clock may be from this machine's; 1 s by default.
+    /// How far the database's clock may differ from this machine's; 1 s by default.
     pub clock_difference: Duration,
     /// How large the write-ahead log may be, in bytes (SQLite); 64 MiB by default.
     pub wal_bytes: u64,
@@ -65,10 +65,10 @@ impl Default for Limits {
 
 type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// Examines the tables and the database; with the handlers of a program also the rows
-/// that wait for them.
+/// Examines the tables and the database. With the handlers of a program, it also examines the
+/// messages that wait for them.
 ///
-/// It runs no handler, and writes nothing.
+/// It runs no handler and writes nothing.
 ///
 /// # Examples
 /// ```
@@ -96,13 +96,13 @@ pub struct Doctor {
     operator: Operator,
     subscribers: Vec<Subscriber>,
     limits: Limits,
-    /// Of each table.
+    /// How many rows of each table to decode, if not all.
     rows: Option<u64>,
     progress: Progress,
 }
 
 impl Operator {
-    /// Of a program that has no handlers: what is in the rows is not looked at.
+    /// A doctor for a program that has no handlers: it does not look into the rows.
     #[must_use]
     pub fn doctor(&self) -> Doctor {
         Doctor {
@@ -116,7 +116,7 @@ impl Operator {
 }
 
 impl App {
-    /// Of this program, with the handlers that it would run.
+    /// A doctor for this program, with the handlers that it would run.
     ///
     /// # Errors
     /// As [`App::operator`].
@@ -137,25 +137,25 @@ macro_rules! make {
 pub(crate) use make;
 
 impl Doctor {
-    /// From which point on something is told.
+    /// Sets the limits above which something is a finding.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Tries to decode so many rows of each table, the oldest first; all by default.
+    /// Decodes at most this many rows of each table, the oldest first; all by default.
     #[must_use]
     pub fn rows(self, at_most: u64) -> Self {
         Self { rows: Some(at_most), ..self }
     }
 
-    /// Told while rows are decoded: how many are done, of how many.
+    /// Calls `told` while rows are decoded: how many are done, of how many.
     #[must_use]
     pub fn on_progress(self, told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         Self { progress: Arc::new(told), ..self }
     }
 
-    /// Makes every check. One that fails is a finding and keeps no other from being made.
+    /// Makes every check. A check that fails is a finding, and the others are still made.
     ///
     /// # Errors
     /// When the database cannot be reached at all.
@@ -183,7 +183,8 @@ impl Doctor {
     }
 }
 
-/// Of a release whose environment was lost, every other check would be of an empty file.
+/// The finding that nobody named the database. If a release lost its environment, every other check
+/// examines an empty file.
 fn assumed() -> Found {
     let mut found = Found::by("database");
     found.warning(

@@ -12,9 +12,9 @@ use crate::error::{Result, StoreError};
 use crate::message::Stored;
 use crate::ops::on_desk;
 
-/// Ids that are told of each group.
+/// How many ids of each group are told.
 const SHOWN: usize = 5;
-/// Groups that are kept apart, so that memory stays bounded whatever lies there.
+/// How many groups are kept apart, so that memory stays bounded whatever the tables hold.
 const GROUPS: usize = 200;
 
 /// What a trial needs of a row or of a dead letter.
@@ -25,15 +25,15 @@ pub(crate) struct StoredMessage {
     pub(crate) headers: Option<Stored>,
 }
 
-/// Some rows of a table, in order of id. It hands over each as it comes, so that one is
-/// in memory at a time.
+/// Some rows of a table, in order of id. Each is handed over as it comes, so that one at a time is
+/// in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Page<'a> {
-    /// Of the dead-letter table, those that failed.
+    /// Whether these are open letters of the dead-letter table.
     pub(crate) letters: bool,
-    /// Behind this id.
+    /// It begins behind this id.
     pub(crate) after: i64,
-    /// What comes later is left out: it would have no end.
+    /// It ends with this id. With the rows that come later it would have no end.
     pub(crate) last: i64,
     /// Payloads of other queues are not sent.
     pub(crate) queues: &'a [String],
@@ -52,9 +52,9 @@ type Groups = BTreeMap<(String, &'static str, String), Group>;
 /// What was tried in one table.
 #[derive(Default)]
 struct Tried {
-    /// Those of queues that a handler reads; the others are passed over.
+    /// The rows of queues that a handler reads. Others are passed over.
     rows: u64,
-    /// As far as the progress tells: what a limit counts, or else all.
+    /// The rows that the progress counts: those that a limit counts, or else all.
     done: u64,
     groups: Groups,
     complete: bool,
@@ -90,7 +90,7 @@ pub(super) async fn check(doctor: &Doctor, found: &mut Found) -> Result<String> 
     Ok(said.join(", "))
 }
 
-/// How far a table reaches.
+/// How many rows a table has, and its last id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) rows: u64,
@@ -109,7 +109,7 @@ async fn read(
     let queues = trial.queues();
     let (mut tried, mut after) = (Tried::default(), i64::MIN);
     let mut most = PAGE;
-    // What is sent and not tried is a waste, but so is a page of other queues' rows.
+    // A row that is sent and not tried is a waste, but so is a page of other queues' rows.
     let mut widest = 1;
     loop {
         let left = doctor.rows.map_or(u64::MAX, |most| most.saturating_sub(tried.rows));
@@ -130,7 +130,7 @@ async fn read(
         };
         let looked_up = on_desk!(doctor.operator, desk => desk.page(page, each).await)?;
         if !looked_up {
-            // Pages of one size would be read in a time that grows with the square of their number.
+            // With pages of one size, the time would grow with the square of their number.
             most = most.saturating_mul(2);
         }
         let here = read.min(left);

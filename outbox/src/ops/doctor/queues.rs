@@ -12,14 +12,14 @@ use crate::subscriber::Subscriber;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) queue: String,
-    /// In the outbox.
+    /// Rows in the outbox.
     pub(crate) rows: u64,
     /// Failed dead letters.
     pub(crate) letters: u64,
 }
 
 impl Waiting {
-    /// Of both tables: queues and how many lie there.
+    /// Joins the counts of both tables, queue by queue.
     pub(crate) fn of(rows: Vec<(String, u64)>, letters: Vec<(String, u64)>) -> Vec<Self> {
         let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for (queue, count) in rows {
@@ -52,7 +52,7 @@ pub(super) async fn check(
         loses(subscribers, found);
     }
     let readers = readers(subscribers);
-    // Tables that Python made have none.
+    // Tables that Python made have no table of pauses.
     if let Ok(paused) = operator.paused().await {
         let paused: Vec<_> = paused.iter().map(|one| &*one.queue).collect();
         idle(&waiting, &paused, &readers, found);
@@ -68,11 +68,11 @@ fn readers(subscribers: &[Subscriber]) -> Readers<'_> {
     all.flat_map(|one| one.queues().iter().map(|queue| (queue.as_str(), one.name()))).collect()
 }
 
-/// Queues of this program of which there is no trace: one name may be wrong. Where there is
-/// none of any queue, nothing is known yet.
+/// Notes the queues of this program that have left no trace: a name may be wrong. If no queue has
+/// left one, nothing is known yet.
 fn idle(waiting: &[Waiting], paused: &[&str], readers: &Readers<'_>, found: &mut Found) {
     let traces = || waiting.iter().map(|one| &*one.queue).chain(paused.iter().copied());
-    // As a likely typo it is told of elsewhere.
+    // Of a likely typo, `judge` tells.
     let seen =
         |queue| traces().any(|it| it == queue || !readers.contains_key(it) && alike(it, queue));
     let idle = readers.iter().filter(|(queue, _)| !seen(**queue));
@@ -91,7 +91,7 @@ fn idle(waiting: &[Waiting], paused: &[&str], readers: &Readers<'_>, found: &mut
     }
 }
 
-/// Without a table of dead letters.
+/// Warns of subscribers whose failures are deleted, as there is no dead-letter table.
 fn loses(subscribers: &[Subscriber], found: &mut Found) {
     let fails = subscribers.iter().filter(|one| one.options.can_fail_terminally());
     let names: Vec<_> = fails.map(|one| format!("`{}`", one.name())).collect();

@@ -1,17 +1,17 @@
-//! What was found, and what was looked at.
+//! The report: what was found, and what was looked at.
 
 use serde::Serialize;
 
 use crate::error::Error;
 
-/// How much a finding weighs.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Severity {
     /// Good to know.
     Note,
-    /// It works, slowly or less safely, or it will stop to work.
+    /// It works, but slowly or less safely, or it will stop working.
     Warning,
     /// It does not work, or will not with this program: do not deploy it.
     Error,
@@ -35,14 +35,14 @@ impl Severity {
 pub struct Finding {
     /// The check that found it, as in [`Check::name`].
     pub check: &'static str,
-    /// How much it weighs.
+    /// How severe it is.
     pub severity: Severity,
-    /// What is the case, with numbers and names. Names of queues and sessions are as
-    /// others wrote them: escape them before a terminal gets them.
+    /// What is the case, with numbers and names. The names of queues and sessions are as others
+    /// wrote them: escape them before a terminal gets them.
     pub what: String,
-    /// What comes of it.
+    /// What follows from it.
     pub why: String,
-    /// What to do; may be SQL.
+    /// What to do about it; may be SQL.
     pub mend: String,
 }
 
@@ -52,23 +52,22 @@ pub struct Finding {
 pub struct Check {
     /// Its name.
     pub name: &'static str,
-    /// What it saw, in a few words; `None` when it could not be made, which is a
-    /// finding too.
+    /// What it saw, in a few words. `None` when it could not be made, which is a finding, too.
     pub said: Option<String>,
 }
 
-/// All of it.
+/// Everything that the doctor found and looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The heaviest first.
+    /// The findings, the most severe first.
     pub findings: Vec<Finding>,
-    /// In the order in which they were made.
+    /// The checks, in the order in which they were made.
     pub checks: Vec<Check>,
 }
 
 impl Report {
-    /// How many findings weigh so much.
+    /// How many findings have this severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|one| one.severity == severity).count()

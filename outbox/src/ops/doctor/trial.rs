@@ -14,7 +14,7 @@ use crate::subscriber::{AckPolicy, Read, Subscriber};
 /// What the handlers of a program make of payloads.
 pub(super) struct Trial {
     readers: BTreeMap<String, (Read, Arc<Common>)>,
-    /// Subscribers that decode where nobody sees it.
+    /// Subscribers that decode their messages themselves, where it cannot be tried.
     pub(super) unknown: Vec<&'static str>,
 }
 
@@ -63,7 +63,7 @@ impl Trial {
     }
 }
 
-/// Without the place in the payload, which is another one in each row.
+/// An error without the place in the payload, which differs from row to row.
 fn placeless(error: &str) -> String {
     let (before, after) = match error.split_once(" at line ") {
         None => (error, ""),

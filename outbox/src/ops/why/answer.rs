@@ -1,4 +1,4 @@
-//! What `why` answers.
+//! The answers of `why`.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +8,12 @@ use uuid::Uuid;
 use crate::ops::json;
 use crate::redacted::debug_only;
 
-/// One reason why a row is where it is. [`Answer::told`] says it in words.
+/// One reason why a row is where it is. [`Answer::told`] puts it into words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// A claim holds it, and its time is not over.
+    /// A claim holds the row, and its lease has not run out.
     Leased {
         /// The claim's token.
         #[serde(serialize_with = "json::uuid")]
@@ -21,21 +21,21 @@ pub enum Answer {
         /// When the lease was taken or last extended.
         #[serde(serialize_with = "json::time")]
         acquired_at: SystemTime,
-        /// When it ends unless it is extended.
+        /// When the lease ends unless it is extended.
         #[serde(serialize_with = "json::time")]
         until: SystemTime,
         /// How long a lease lasts.
         #[serde(serialize_with = "json::seconds", rename = "lease_ttl_seconds")]
         lease_ttl: Duration,
-        /// The subscriber of this program whose lease that is; `None`: the default was
+        /// The subscriber of this program that has leases of this time; `None`: the default was
         /// assumed.
         subscriber: Option<String>,
         /// Whether the claim's process still extends it.
         extension: Extension,
-        /// The row runs alone, because it may have brought down a process.
+        /// Whether the row runs alone, because it may have brought down a process.
         alone: bool,
     },
-    /// A claim holds it whose time is over: the next claim takes it.
+    /// A claim holds the row, and its lease has run out: the next claim takes the row.
     LeaseRanOut {
         /// The claim's token.
         #[serde(serialize_with = "json::uuid")]
@@ -43,15 +43,15 @@ pub enum Answer {
         /// When the lease was taken or last extended.
         #[serde(serialize_with = "json::time")]
         acquired_at: SystemTime,
-        /// For how long it is over.
+        /// How long ago the lease ran out.
         #[serde(serialize_with = "json::seconds", rename = "over_for_seconds")]
         over_for: Duration,
-        /// The subscriber of this program whose lease that is; `None`: the default was
+        /// The subscriber of this program that has leases of this time; `None`: the default was
         /// assumed.
         subscriber: Option<String>,
     },
-    /// It has a token and no time of a lease: no claim takes it, and none will. No claim writes
-    /// that, and the `CHECK` of the table refuses it, where it has one.
+    /// The row has a lease token and no time of a lease: no claim takes it, and none will. No claim
+    /// writes such a row, and the `CHECK` of the table, if it has one, refuses it.
     HalfLeased {
         /// The token.
         #[serde(serialize_with = "json::uuid")]
@@ -65,9 +65,9 @@ pub enum Answer {
         /// Why, if whoever paused it said so.
         note: Option<String>,
     },
-    /// It is due later.
+    /// The row is due later.
     Scheduled {
-        /// When.
+        /// When it is due.
         #[serde(serialize_with = "json::time")]
         due_at: SystemTime,
         /// How far off that is.
@@ -75,66 +75,66 @@ pub enum Answer {
         due_in: Duration,
         /// How often its handler failed.
         attempts: u64,
-        /// When its handler last failed; `None`: it was published, or snoozed, for then.
+        /// When its handler last failed; `None`: its publish or a snooze set the time.
         #[serde(serialize_with = "json::maybe_time")]
         last_attempt_at: Option<SystemTime>,
     },
-    /// A transaction has locked it, or deleted it, and is not over.
+    /// A transaction that is not over has locked or deleted the row.
     Locked {
-        /// Whose. Empty if that cannot be seen.
+        /// The sessions. Empty if they cannot be seen.
         by: Vec<Session>,
-        /// It is the row that they hold, as far as can be seen; otherwise they are those
-        /// that may.
+        /// Whether these sessions hold the row, as far as can be seen. If `false`, they are those
+        /// that may hold it.
         certain: bool,
     },
     /// The whole table or file is locked.
     TableLocked {
-        /// By whom. Empty if that cannot be seen.
+        /// The sessions that lock it. Empty if they cannot be seen.
         by: Vec<Session>,
     },
     /// Nobody seems to read its queue.
     NobodyReads {
         /// How sure that is.
         sure: Sureness,
-        /// Whether this program has a handler that would; `None` if it has no handlers.
+        /// Whether this program has a handler that would read it; `None` if it has no handlers.
         program_would: Option<bool>,
     },
-    /// It was not started in the time that its publisher gave it: the next claim ends it.
+    /// The row was not started in the time that its publisher gave it: the next claim ends it.
     Expired {
         /// When that time was over.
         #[serde(serialize_with = "json::time")]
         at: SystemTime,
     },
-    /// It is due and free, and nothing is in its way.
+    /// The row is due and free, and nothing is in its way.
     Ready {
-        /// Since when it is due.
+        /// For how long it has been due.
         #[serde(serialize_with = "json::seconds", rename = "due_for_seconds")]
         due_for: Duration,
         /// Rows of its queue that are claimed before it.
         before: u64,
-        /// There are more of them.
+        /// Whether there are more of them.
         before_bounded: bool,
     },
-    /// It is not in the table, and became a dead letter.
+    /// The row is not in the table: it became this dead letter.
     DeadLetter(Letter),
-    /// A replay of a dead letter made it.
+    /// A replay of this dead letter made the row.
     ReplayOf(Letter),
-    /// It is not there, and a transaction that may have written it is not over.
+    /// The row is not there, and a transaction that may have written it is not over.
     Uncommitted {
-        /// Those that have written to the table, the oldest first. Empty if they cannot
-        /// be seen.
+        /// The sessions that have written to the table, the oldest first. Empty if they cannot be
+        /// seen.
         writers: Vec<Session>,
     },
-    /// It was given out, and is not there any more.
+    /// The row is in neither table. Its id was given out, as far as can be known.
     Gone {
         /// The last id that was given out; `None` if that cannot be known.
         last_id: Option<i64>,
-        /// Dead letters that were looked at, the newest first; `None`: all.
+        /// How many dead letters were looked at, the newest first; `None`: all.
         letters_read: Option<u64>,
     },
     /// No message has had this id.
     NeverGivenOut {
-        /// The last one that was given out.
+        /// The last id that was given out.
         last_id: i64,
     },
 }
@@ -144,9 +144,9 @@ pub enum Answer {
 #[serde(tag = "state", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Extension {
-    /// It was, while it was watched, or the row was settled.
+    /// The lease was extended while it was watched, or the row was settled.
     Alive,
-    /// It is fresh: an extension was not to be expected yet.
+    /// The lease is fresh: no extension is to be expected yet.
     NotYetDue {
         /// A process that lives will have extended it by then.
         #[serde(serialize_with = "json::time")]
@@ -154,20 +154,20 @@ pub enum Extension {
     },
     /// A process that lives would have extended it by now, if it runs the handler.
     Overdue {
-        /// For so long.
+        /// For how long the extension has been overdue.
         #[serde(serialize_with = "json::seconds", rename = "since_seconds")]
         since: Duration,
     },
 }
 
-/// How sure an answer is that cannot be certain.
+/// How sure an answer is, if it cannot be certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Sureness {
-    /// No trace of a reader where there would be one nearly always.
+    /// There is no trace of a reader, and a reader nearly always leaves one.
     Likely,
-    /// No trace of a reader where there would be one if it had much to do.
+    /// There is no trace of a reader, but only a reader with much to do leaves one.
     Guess,
 }
 
@@ -177,7 +177,7 @@ pub enum Sureness {
 pub struct Session {
     /// The server's process; `None`: a prepared transaction, which has none.
     pub pid: Option<i32>,
-    /// What it calls itself.
+    /// What the program calls itself.
     pub application_name: Option<String>,
     /// Its role.
     pub user: Option<String>,
@@ -188,7 +188,7 @@ pub struct Session {
     pub open_for: Option<Duration>,
 }
 
-/// A dead letter, in short. `Debug` prints no text of its error.
+/// A dead letter, in short. `Debug` leaves out the text of its error.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Letter {
@@ -201,7 +201,7 @@ pub struct Letter {
     /// When it failed for good.
     #[serde(serialize_with = "json::time")]
     pub failed_at: SystemTime,
-    /// Why.
+    /// Why it failed for good.
     pub failure_reason: String,
     /// The kind of its error.
     pub error_kind: Option<String>,

@@ -1,4 +1,4 @@
-//! From what was found to the answers.
+//! Makes answers of what was found.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,19 +8,19 @@ use crate::message::Row;
 use crate::message::headers::EXPIRES_IN;
 use crate::store::is_alone;
 
-/// What a subscriber has that says nothing else.
+/// The lease time of a subscriber that does not set one.
 const LEASE_TTL: Duration = Duration::from_secs(60);
-/// Leases are extended when a third of their time is over, by a task that looks six
-/// times in it; this is for the statement.
+/// Leases are extended when a third of their time is over, by a task that looks six times in a
+/// lease, so by half of it at the latest. This is the time that the statement may take.
 const SLACK: Duration = Duration::from_secs(1);
-/// Rows that are counted before one.
+/// How many rows before a row are counted at most.
 pub(crate) const BEFORE: i64 = 10_000;
 
 /// A row that is in the table, without its payload.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundRow {
     pub(crate) row: Row,
-    /// The database's time.
+    /// The time by the database's clock.
     pub(crate) now: SystemTime,
     /// The number of the transaction that last locked or deleted it, where that is
     /// known; `0` if none.
@@ -30,19 +30,19 @@ pub(crate) struct FoundRow {
     pub(crate) paused: Option<(SystemTime, Option<String>)>,
 }
 
-/// Who is in the way of claims, for longer than a statement takes.
+/// The sessions that are in the way of claims for longer than a statement takes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Locks {
-    /// Of the table or the file.
+    /// Those that lock the table or the file.
     pub(crate) table: Option<Vec<Session>>,
-    /// Of the row; and whether it is certain that they hold it.
+    /// Those that lock the row, and whether it is certain that they do.
     pub(crate) row: Option<(Vec<Session>, bool)>,
 }
 
 /// Traces of subscribers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readers {
-    /// Connections that sleep on the queue, or one that shares its lock; `None` where
+    /// Connections that sleep on the queue, or on another queue that shares its lock; `None` where
     /// they leave no trace.
     pub(crate) sleepers: Option<u64>,
     /// Fresh leases of other rows of the queue.
@@ -70,14 +70,15 @@ impl<'a> Judged<'a> {
         self.handler.map_or(LEASE_TTL, |one| one.lease_ttl)
     }
 
-    /// By a claim whose time is not over. Without a token nobody has it, whenever that was.
+    /// Whether a claim holds it and its lease has not run out. Without a token nobody holds it,
+    /// whatever its time.
     pub(super) fn is_leased(&self) -> bool {
         let row = &self.found.row;
         let at = row.acquired_at.filter(|_| row.acquired_token.is_some());
         self.alive || at.is_some_and(|at| at + self.lease_ttl() > self.found.now)
     }
 
-    /// By a claim without a time, which is never over: a token that somebody wrote.
+    /// A token that somebody wrote without a time: such a lease never runs out.
     fn half_lease(&self) -> Option<Answer> {
         let row = &self.found.row;
         let token = row.acquired_token.filter(|_| row.acquired_at.is_none())?;
@@ -115,7 +116,7 @@ impl<'a> Judged<'a> {
             let due_for = now.duration_since(row.next_attempt_at).unwrap_or_default();
             answers.push(Answer::Ready { due_for, before, before_bounded });
         }
-        // Where it is stopped anyway, a guess is of no use.
+        // If something stops it anyway, a guess is of no use.
         let guess = sure.filter(|sure| *sure == Sureness::Guess && !stopped);
         answers.extend(guess.map(unread));
         answers

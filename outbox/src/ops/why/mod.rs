@@ -20,20 +20,20 @@ use crate::app::App;
 use crate::error::{Result, StoreError};
 use crate::subscriber::LONGEST;
 
-/// Dead letters that are looked at unless all are asked for.
+/// How many dead letters are looked at unless all are asked for.
 const LETTERS: u64 = 100_000;
-/// Between two looks at a lease that is watched.
+/// The time between two looks at a lease that is watched.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How [`Operator::why`] looks.
+/// The options of [`Operator::why`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WhyOptions {
-    /// Dead letters to look at, the newest first; 100,000 by default. No index leads
-    /// from the id of a row to its letter, so all of a million take a second or more.
+    /// How many dead letters to look at, the newest first; 100,000 by default, `None` for all. No
+    /// index leads from the id of a row to its letter, so a million letters take a second or more.
     pub letters: Option<u64>,
-    /// How long to watch whether a lease is extended; not at all by default. A process
-    /// that lives extends it when half of its time is over, at the latest.
+    /// How long to watch whether a lease is extended; not at all by default. A process that lives
+    /// extends it at the latest when half of its time is over.
     pub watch: Duration,
     handlers: Option<Vec<Handler>>,
 }
@@ -59,14 +59,14 @@ impl WhyOptions {
         Self { letters: None, ..self }
     }
 
-    /// Watches for so long whether a lease is extended.
+    /// Watches for this long whether a lease is extended.
     #[must_use]
     pub fn watching(self, watch: Duration) -> Self {
         Self { watch, ..self }
     }
 
-    /// Goes by the subscribers of this app: which queues they read, and how long their
-    /// leases are. Of an app without any nothing is learned.
+    /// Takes into account the subscribers of this app: which queues they read, and how long their
+    /// leases are. An app without subscribers changes nothing.
     #[must_use]
     pub fn with_handlers_of(self, app: &App) -> Self {
         let all = app.subscribers();
@@ -91,7 +91,7 @@ pub struct Why {
     pub id: i64,
     /// Its row, if it is there.
     pub row: Option<WhyRow>,
-    /// Everything that holds, what decides first. Never empty.
+    /// All reasons that apply, the one that decides first. Never empty.
     #[serde(serialize_with = "with_words")]
     pub answers: Vec<Answer>,
 }
@@ -107,7 +107,7 @@ pub struct WhyRow {
     pub created_at: SystemTime,
     /// Failed runs of its handler.
     pub attempts: u64,
-    /// Claims, without those given back unstarted, snoozed or put off.
+    /// Claims of the row. A claim that was given back unstarted, snoozed or put off does not count.
     pub deliveries: u64,
     /// Its timer name.
     pub timer_id: Option<String>,
@@ -135,8 +135,8 @@ fn with_words<S: Serializer>(answers: &[Answer], to: S) -> Result<S::Ok, S::Erro
 }
 
 impl Operator {
-    /// Why a row is where it is: everything that holds, what decides first. It changes
-    /// nothing, and keeps no consumer from claiming the row.
+    /// Says why a row is where it is: all reasons that apply, the one that decides first. It
+    /// changes nothing, and keeps no consumer from claiming the row.
     ///
     /// # Examples
     /// ```
@@ -159,8 +159,8 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// When a table is missing or the database fails. An id that nobody knows is none:
-    /// see [`Why::is_known`].
+    /// When a table is missing or the database fails. An id that nobody knows is no error: see
+    /// [`Why::is_known`].
     ///
     /// # Cancel safety
     /// It only reads.
@@ -177,7 +177,7 @@ impl Operator {
         let Some(found) = found else {
             let answers = self.why_absent(id, options).await?;
             let letter = answers.iter().any(|one| matches!(one, Answer::DeadLetter(_)));
-            // Its transaction may have ended while its writers were looked for.
+            // The row's transaction may have ended while its writers were looked for.
             if !letter && let Ok(Some(found)) = on_desk!(self, desk => desk.why_row(id).await) {
                 return self.why_there(found, options).await;
             }
@@ -209,8 +209,8 @@ impl Operator {
         Ok(Why { id, row: Some(row), answers })
     }
 
-    /// Looks at a leased row until its lease is extended or given up, or the time is
-    /// over; whether it was.
+    /// Looks at a leased row until its lease is extended or given up, or the time is over. Says
+    /// whether the lease was extended or the row is gone.
     async fn watched(&self, first: FoundRow, options: &WhyOptions) -> Result<(FoundRow, bool)> {
         let end = Instant::now() + options.watch.min(LONGEST);
         while first.row.acquired_token.is_some() && Instant::now() < end {
@@ -262,7 +262,7 @@ impl WhyOptions {
     }
 }
 
-/// Whether a lock was waited for that somebody held too long.
+/// Whether the statement waited for a lock that somebody held too long.
 fn waited_in_vain(error: &StoreError) -> bool {
     let driver = error.source.downcast_ref::<sqlx::Error>();
     let refused = driver.and_then(sqlx::Error::as_database_error);

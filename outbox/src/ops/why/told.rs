@@ -8,12 +8,12 @@ use super::answer::{Answer, Extension, Letter, Session, Sureness};
 use crate::ops::age::age;
 use crate::ops::json::rfc3339;
 
-/// An answer in words. Texts of others in it are as they were: whoever prints them
-/// escapes their control characters.
+/// An answer in words. It contains texts of others as they wrote them: whoever prints it has to
+/// escape their control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Told {
-    /// What holds.
+    /// What is the case.
     pub what: String,
     /// What it means.
     pub means: String,
@@ -234,7 +234,7 @@ impl Answer {
     }
 }
 
-/// Of a table that is locked, for whoever wants something of it.
+/// Says who keeps a table locked, to somebody who wants to use it.
 #[cfg(feature = "postgres")]
 pub(crate) fn locked(table: &str, by: &[Session]) -> Told {
     Told {

@@ -1,5 +1,5 @@
-//! What a statement has changed, as a trigger on both tables would tell it. It is read
-//! from the tables and not said by the code that writes them, which may be wrong.
+//! What a statement has changed, as a trigger on both tables would report it. It is read from the
+//! tables and not reported by the code that writes them, because that code may be wrong.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ use crate::message::{DeadLetter, Row};
 #[derive(Debug)]
 pub struct Statement {
     pub at: SystemTime,
-    /// Whose it was; see [`MemoryStore::session`](super::MemoryStore::session).
+    /// The session that sent it; see [`MemoryStore::session`](super::MemoryStore::session).
     pub session: u32,
     pub rows: Vec<Change>,
     /// Dead letters that were added.
@@ -31,7 +31,7 @@ pub struct Change {
 pub(super) type Hook = Arc<dyn Fn(&Statement) + Send + Sync>;
 
 pub(super) struct Audit {
-    /// The rows as they were after the last statement, without what is not committed.
+    /// The rows as they were after the last statement, without what was not committed.
     rows: BTreeMap<i64, Row>,
     letters: usize,
     hook: Hook,
@@ -71,7 +71,7 @@ impl Audit {
     }
 }
 
-/// The tables for one statement.
+/// The tables, locked for one statement.
 pub(super) struct Locked<'a> {
     pub(super) tables: MutexGuard<'a, Tables>,
     pub(super) session: u32,

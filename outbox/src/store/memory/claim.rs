@@ -1,4 +1,5 @@
-//! Claim, extension and what comes next.
+//! Claims, extensions and the look ahead, in memory. Claims take rows in the order of the
+//! databases, and pass by what an open transaction has written.
 
 use std::time::{Duration, SystemTime};
 

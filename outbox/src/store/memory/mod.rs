@@ -1,5 +1,5 @@
-//! The store of the tests: a map under a lock, and a clock that moves when a test moves it, or
-//! with tokio's in a simulation. It is also the executable specification of the other two.
+//! The store of the tests: a map under a lock. Its clock moves when a test moves it, or with
+//! tokio's clock in a simulation. The store is also the executable specification of the other two.
 
 mod audit;
 mod claim;
@@ -25,31 +25,31 @@ use crate::message::{DeadLetter, Row};
 use crate::schema::SchemaMismatch;
 use crate::unpoisoned::Locked as _;
 
-/// No lease is longer.
+/// Longer than any lease.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Rows in memory. Clones share them.
 #[derive(Clone)]
 pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
-    /// Whose statements these are, for the audit.
+    /// The session whose statements these are, for the audit.
     session: u32,
 }
 
 pub(super) struct Tables {
     now: SystemTime,
-    /// Where the clock stood when it began to go with tokio's.
+    /// Where the clock stood when it began to run with tokio's.
     runs_since: Option<(SystemTime, Instant)>,
     last_id: i64,
     rows: BTreeMap<i64, Stored>,
     /// `None`: dead letters are not kept.
     dlq: Option<Vec<DeadLetter>>,
-    /// Set by tests: the next burial fails as if the table were gone.
+    /// Set by tests: burials fail as if the table were gone.
     dlq_broken: bool,
     audit: Option<Audit>,
 }
 
-/// A delay or a lease as the databases bound it: adding one can then not overflow.
+/// A delay or a lease, bounded as in the databases: adding it cannot overflow then.
 fn bounded(delay: Duration) -> Duration {
     Duration::from_micros(delay_micros(delay).unsigned_abs())
 }
@@ -84,14 +84,14 @@ impl MemoryStore {
         Locked { tables, session: self.session, written: false }
     }
 
-    /// The same tables under the name of another process.
+    /// The same tables, used under the name of another process.
     #[must_use]
     pub fn session(&self, session: u32) -> Self {
         Self { tables: Arc::clone(&self.tables), session }
     }
 
-    /// Has the clock go with tokio's from now on, and every statement told that
-    /// changes something. The hook is called under the lock of the tables.
+    /// From now on the clock runs with tokio's, and `hook` hears of every statement that changes
+    /// something. It is called under the lock of the tables.
     pub fn run(&self, hook: impl Fn(&Statement) + Send + Sync + 'static) {
         let mut tables = self.tables();
         tables.runs_since = Some((tables.now, Instant::now()));
@@ -119,7 +119,7 @@ impl MemoryStore {
         self.tables().dlq_broken = broken;
     }
 
-    /// Whether there is such a row.
+    /// Whether there is a row for which this holds.
     pub fn any(&self, such: impl Fn(&Row) -> bool) -> bool {
         self.tables().rows.values().any(|stored| such(&stored.row))
     }
@@ -164,7 +164,7 @@ impl MemoryStore {
 }
 
 impl Tables {
-    /// A time from now, cut at ten years as in the other stores.
+    /// That long from now, cut at ten years as in the other stores.
     fn after(&self, delay: Duration) -> SystemTime {
         self.now + Duration::from_micros(delay_micros(delay).unsigned_abs())
     }
@@ -237,7 +237,7 @@ impl Store for MemoryStore {
     async fn close(&self) {}
 }
 
-/// The TestBroker drives the engine itself and needs no wakes.
+/// The `TestBroker` drives the engine itself and needs no wakes.
 pub struct NoWakes;
 
 impl Wakes for NoWakes {

@@ -1,5 +1,4 @@
-//! Publishing in memory: a transaction that undoes what it wrote unless it is
-//! committed.
+//! Publishing in memory, in a transaction that undoes what it wrote unless it is committed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use crate::store::Lease;
 
 /// An open transaction over a `MemoryStore`. Dropping it rolls back.
 ///
-/// The `TestBroker` has none of its own; the conformance suite runs on it.
+/// The `TestBroker` has no transactions of its own; the conformance suite runs on these.
 pub struct MemoryTransaction {
     store: MemoryStore,
     id: u64,
@@ -117,7 +116,7 @@ impl sealed::Transaction for MemoryTransaction {
     }
 }
 
-/// For transactions of another database that a handler of the test broker is lent.
+/// For the transactions of another database that the test broker lends to a handler.
 #[cfg(feature = "sqlite")]
 impl crate::extract::Rows for MemoryStore {
     fn holds(&self, lease: Lease) -> bool {
@@ -136,7 +135,7 @@ impl crate::extract::Rows for MemoryStore {
 }
 
 impl Tables {
-    /// Takes the row of a timer away unless somebody works on it.
+    /// Takes the row of a timer away, unless somebody works on it.
     fn cancel(&mut self, queue: &str, timer_id: &str) -> Option<Row> {
         let id = self.timer(queue, timer_id)?;
         let free = self.rows[&id].row.acquired_token.is_none();
@@ -156,11 +155,11 @@ impl Tables {
         let next_attempt_at = match message.due {
             Due::Now => self.now,
             Due::In(delay) => self.after(delay),
-            // As exact as databases are.
+            // As exact as the databases are.
             Due::At(time) => from_micros(to_micros(time)),
         };
         let now = self.now;
-        // Of two equal delays the second ends later, though this clock stands still.
+        // Of two equal delays the second ends later, even though this clock stands still.
         let is_delay = !matches!(message.due, Due::At(_));
         let live = message.timer_id.as_deref().and_then(|timer| self.timer(&message.queue, timer));
         if let Some(id) = live {
@@ -174,7 +173,7 @@ impl Tables {
                         stored.row.next_attempt_at = next_attempt_at;
                         stored.row.payload = message.payload;
                         stored.row.headers = Some(message.headers.into());
-                        // A new message, which nobody has been given yet.
+                        // It is a new message now, which nobody has been given yet.
                         stored.row.created_at = now;
                         stored.row.attempts_count = 0;
                         stored.row.deliveries_count = 0;

@@ -1,4 +1,4 @@
-//! The settlements.
+//! Settlements in memory. Each one checks id and token, as the statements of the databases do.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! What a migration does to an outbox that is there: in a transaction of its own, which locks
-//! no other table. Whoever it waits for can wait for nothing that it holds, and the table is
-//! free again before the indexes of many letters are made.
+//! What a migration does to an outbox that is already there. It does so in a transaction of its
+//! own, which locks no other table. So whoever it waits for can wait for nothing that it holds, and
+//! the table is free again before the indexes of many letters are made.
 
 use sqlx::migrate::{Migrate as _, MigrateError};
 use sqlx::postgres::PgConnection;
@@ -8,18 +8,18 @@ use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::store::names::TableNames;
 
-/// Of the statements, those that make an index of the outbox: it takes as long as the table is
-/// large, and nobody publishes or claims meanwhile. This one the next makes anew.
+/// These statements of the migrations make an index of the outbox. That takes as long as the table
+/// is large, and nobody publishes or claims meanwhile. The next statement makes this index anew.
 const FIRST_DUE: &str = "CREATE INDEX IF NOT EXISTS \"outbox_due_idx\" ON \"outbox\" \
     (queue, next_attempt_at, id);\n";
 const DUE: &str = "DROP INDEX IF EXISTS \"outbox_due_idx\";
 CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id)
     WHERE next_attempt_at IS NOT NULL;
 ";
-/// Where it is there, it would still lock the table, until all is done.
+/// Even where the index is there, this would lock the table until everything is done.
 const TIMERS: &str = "CREATE UNIQUE INDEX IF NOT EXISTS \"outbox_timer_id_uq\" ON \"outbox\" \
     (queue, timer_id)\n    WHERE timer_id IS NOT NULL;\n";
-/// Of these an outbox that is there is given what nobody has set.
+/// Of these settings an outbox that is there is given those that nobody has set.
 const SETTINGS: [&str; 2] = [
     "ALTER TABLE \"outbox\" SET (
     fillfactor = 60,
@@ -32,23 +32,24 @@ const SETTINGS: [&str; 2] = [
     "ALTER TABLE \"outbox\" SET (fillfactor = 45);\n",
 ];
 const SET: &str = "ALTER TABLE \"outbox\" SET ({options})";
-/// The names of those that are set, but for what the first version has.
+/// The names of the options that are set, except for the value that the first version sets.
 const ARE_SET: &str = "SELECT option_name FROM pg_class, pg_options_to_table(reloptions) \
     WHERE oid = to_regclass($1) AND (option_name <> 'fillfactor' OR option_value <> '60')";
-/// Whether an index is there, and as it has to be.
+/// Whether an index is there, and whether it is as it has to be.
 const INDEX: &str = "SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_index \
     WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = $2 AND indpred IS NOT NULL)";
 const THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
-/// First, which keeps no writer waiting: the server ends an autovacuum for it, but takes a
-/// second to begin with that.
+/// Taken first, because it keeps no writer waiting: the server ends an autovacuum for it, but takes
+/// a second to begin with that.
 const LOCK_VACUUM: &str = "LOCK TABLE \"outbox\" IN SHARE UPDATE EXCLUSIVE MODE";
-/// Nobody is kept from reading, but to drop an index.
+/// Keeps nobody from reading. Dropping an index takes the lock below.
 const LOCK: &str = "LOCK TABLE \"outbox\" IN SHARE ROW EXCLUSIVE MODE";
 const LOCK_ALL: &str = "LOCK TABLE \"outbox\" IN ACCESS EXCLUSIVE MODE";
 /// The last migration that changes an outbox.
 const CHANGED: i64 = 2;
 
-/// What is not to be run again: nothing of an outbox that is there.
+/// The statements that the migrations must leave out: all that would change an outbox which is
+/// there.
 pub(super) async fn left_out(
     tx: &mut PgConnection,
     names: &TableNames,
@@ -58,8 +59,8 @@ pub(super) async fn left_out(
     Ok(if is_there(tx, &table).await? { ALL } else { &[FIRST_DUE] })
 }
 
-/// Gives an outbox that is there the indexes and settings that it lacks. False if it lacks none,
-/// is not there, or had them once, whatever became of them.
+/// Gives an outbox that is there the indexes and settings that it lacks. False if it lacks none, is
+/// not there, or had them once, whatever has become of them.
 pub(super) async fn adopt(tx: &mut PgConnection, names: &TableNames) -> Result<bool, sqlx::Error> {
     let table = names.qualified(names.table());
     if !is_there(tx, &table).await? || are_applied(tx, names).await? {
@@ -93,7 +94,7 @@ pub(super) async fn adopt(tx: &mut PgConnection, names: &TableNames) -> Result<b
     Ok(true)
 }
 
-/// The options of a statement that are not among those that are set.
+/// The options of a statement that are not set.
 fn unset(settings: &str, set: &[String]) -> String {
     let options = settings.split_once('(').and_then(|(_, options)| options.split_once(')'));
     let options = options.map_or("", |(options, _)| options).split(',').map(str::trim);
@@ -126,7 +127,7 @@ mod tests {
     use super::super::schema::MIGRATIONS;
     use super::*;
 
-    /// One that is written otherwise would be run all the same.
+    /// A statement that is written otherwise would be run all the same.
     #[test]
     fn what_may_be_left_out_stands_in_the_migrations() {
         for statement in [FIRST_DUE, DUE, TIMERS, SETTINGS[0], SETTINGS[1]] {

@@ -1,4 +1,6 @@
-//! Taking rows, and when to look again.
+//! Claims: taking rows, and when to look again. One claim of one queue has statements of its own,
+//! which are shorter: `claim_few` for what follows a wake, and `claim_full` for draining a backlog.
+//! `claim` does everything else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::store::{Before, Claim, Claimed, Expects, Position, Store as _, Taken}
 impl PgStore {
     pub(super) async fn claim_rows(&self, claims: &[Claim]) -> Result<Vec<Taken>, StoreError> {
         if self.0.sql.looks_again() {
-            // One in vain is made again after as long.
+            // If this look fails, the next one comes after as long.
             let _ = self.validate(false).await;
         }
         let answers = match self.claim_shortly(claims).await? {
@@ -30,8 +32,8 @@ impl PgStore {
         Ok(taken)
     }
 
-    /// By the statements for one claim of one queue. `None` where that is for the other: there
-    /// are more of them, or what there is is not for those.
+    /// Uses the statements for one claim of one queue. `None` if the other statement has to do it:
+    /// there are more claims or queues, or these statements cannot take what is there.
     async fn claim_shortly(&self, claims: &[Claim]) -> Result<Option<Vec<Answer>>, StoreError> {
         let [one] = claims else { return Ok(None) };
         if one.queues.len() != 1 {
@@ -56,7 +58,7 @@ impl PgStore {
         claims: &[Claim],
     ) -> Result<Vec<Answer>, StoreError> {
         let claims = claims.to_vec();
-        // Each row is read as it comes: a thousand that wait for it are out of the cache.
+        // Each row is read as it comes: a thousand rows that wait to be read are out of the cache.
         self.bounded("claim", |connection| {
             Box::pin(async move {
                 let mut answers: Vec<_> = claims.iter().map(|_| Answer::default()).collect();
@@ -70,7 +72,7 @@ impl PgStore {
                 }
                 let all = answers.iter().flat_map(|one| &one.taken.rows);
                 if all.into_iter().any(|one| one.row.bytes() >= LARGE) {
-                    // It would keep as much as it needed for the largest row so far.
+                    // Its buffer would stay as large as the largest row so far.
                     connection.shrink_buffers();
                 }
                 Ok(answers)
@@ -97,7 +99,7 @@ impl PgStore {
             .bind(self.lanes(claims))
     }
 
-    /// What those share that are in each other's way: the table and a queue that has
+    /// The name that claims share which are in each other's way: the table, and a queue that has
     /// plenty of rows. Single rows are taken too fast to ask.
     fn lanes(&self, claims: &[Claim]) -> Option<String> {
         let queue = claims.iter().find(|claim| claim.expects == Expects::Plenty)?.queues.first()?;
@@ -119,14 +121,14 @@ fn of_one_queue(sql: &Arc<str>, claim: &Claim) -> Statement {
 #[derive(Default)]
 struct Answer {
     taken: Taken,
-    /// It says how long to wait, or that nobody knows.
+    /// The answer said how long to wait, or that nobody knows.
     looked: bool,
-    /// Rows that it locked and did not take.
+    /// The claim locked rows that it did not take.
     left: bool,
 }
 
 impl Answer {
-    /// For so many microseconds, or nobody knows.
+    /// Notes how long to wait in microseconds, or that nobody knows.
     fn waits(&mut self, us: Option<i64>) {
         let wait = us.map(|us| Duration::from_micros(us.max(0).unsigned_abs()));
         self.taken.next = [self.taken.next, wait].into_iter().flatten().min();
@@ -137,7 +139,7 @@ impl Answer {
         let Self { taken, looked, left } = self;
         let got = taken.rows.len();
         if got < limit && (!*looked || *left) {
-            // There were more, and somebody wrote to them.
+            // There were more rows, and somebody wrote to them meanwhile.
             taken.next = Some(Duration::ZERO);
         } else if got == limit && limit > 0 {
             taken.next = None;
@@ -147,11 +149,11 @@ impl Answer {
     }
 }
 
-/// Adds a row of an answer to what came back for each of these claims.
+/// Adds a row of an answer to what came back for these claims.
 type Take = fn(&PgRow, &[Claim], &mut [Answer]) -> Result<(), sqlx::Error>;
 
-/// A row of the answer: one that was taken, how long to wait for the next, or that others are
-/// claiming.
+/// Reads a row of the answer: a row that was taken, how long to wait for the next one, or that
+/// others are claiming.
 fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     let place: i64 = row.try_get_unchecked(14)?;
     if place == 0 {
@@ -173,7 +175,7 @@ fn take(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sql
     Ok(())
 }
 
-/// As [`take`], of a claim that expected plenty.
+/// As [`take`], for a claim that expected plenty.
 fn take_full(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     for (one, claim) in answers.iter_mut().zip(claims) {
         one.taken.crowded = row.try_get_unchecked::<Option<_>, _>(12)?.unwrap_or_default();
@@ -183,7 +185,7 @@ fn take_full(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<()
     Ok(())
 }
 
-/// As [`take`], of a claim that expected few: each row of its answer says how long to wait.
+/// As [`take`], for a claim that expected few: each row of its answer says how long to wait.
 fn take_few(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
     for (one, claim) in answers.iter_mut().zip(claims) {
         let wait: Option<i64> = row.try_get_unchecked(11)?;
@@ -202,10 +204,10 @@ fn take_few(row: &PgRow, claims: &[Claim], answers: &mut [Answer]) -> Result<(),
     Ok(())
 }
 
-/// A payload of this many bytes is not copied.
+/// A payload of this many bytes or more is not copied.
 const LARGE: usize = 1 << 20;
 
-/// One that stays in the answer with which it came.
+/// A payload that stays in the answer with which it came.
 struct OwnedPayload(PgValue);
 
 impl AsRef<[u8]> for OwnedPayload {
@@ -230,7 +232,7 @@ pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
     Ok(Row { queue, acquired_token, timer_id: row.try_get_unchecked(12)?, ..read })
 }
 
-/// A row of a claim of one queue: what is the same for all of them did not come.
+/// Reads a row of a claim of one queue. What is the same for all its rows did not come.
 fn read_of_one_queue(row: &PgRow, claim: &Claim) -> Result<Box<Row>, sqlx::Error> {
     let mut read = Box::new(read_from(row, 1)?);
     read.queue.clone_from(&claim.queues[0]);
@@ -239,7 +241,7 @@ fn read_of_one_queue(row: &PgRow, claim: &Claim) -> Result<Box<Row>, sqlx::Error
     Ok(read)
 }
 
-/// The id, and what stands in a row from its payload on until the time of its lease.
+/// Reads the id, and the columns from the payload to the time of the lease.
 fn read_from(row: &PgRow, first: usize) -> Result<Row, sqlx::Error> {
     let count = |at: usize| {
         row.try_get_unchecked::<i64, _>(first + at).map(|count| count.max(0).unsigned_abs())
@@ -265,7 +267,7 @@ fn read_from(row: &PgRow, first: usize) -> Result<Row, sqlx::Error> {
     })
 }
 
-/// Of a `jsonb`, as text.
+/// Reads a `jsonb`, as text.
 fn headers(value: &PgValueRef<'_>) -> Result<Option<Stored>, sqlx::Error> {
     if value.is_null() {
         return Ok(None);

@@ -1,4 +1,6 @@
-//! Connecting, with what the user's pool connects with.
+//! Connecting with the options of the user's pool. They are read anew for each connection, because
+//! a service may replace its password or token while it runs. A caller that waits for a new
+//! connection takes any other one that comes free meanwhile.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,24 +14,24 @@ use super::{CONNECT_LIMIT, PgStore, STATEMENT_LIMIT};
 use crate::error::{StoreError, Told};
 use crate::unpoisoned::Locked as _;
 
-/// How soon one that waits for a new connection sees that another is free.
+/// How soon a caller that waits for a new connection sees that another one is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 const CONNECT: &str = "connect to PostgreSQL";
 
-/// So many statements each connection of the engine's keeps prepared, which is more than there
-/// are. Where the user's pool keeps none, sqlx would leave every one of them on the server.
+/// How many statements each connection of the engine keeps prepared: more than there are. Where the
+/// user's pool keeps none, sqlx would leave every one of them on the server.
 const STATEMENTS: usize = 100;
 
-/// Where the options of new connections come from. A service whose password or token is
-/// replaced gives its pool the new one, by `set_connect_options`, and knows of no other.
+/// Where the options of new connections come from. A service whose password or token is replaced
+/// gives the new one to its own pool, by `set_connect_options`, and knows of no other pool.
 pub(super) struct Source {
-    /// Of the user. It is asked for its options, and never for a connection.
+    /// Asked for its options, and never for a connection.
     users: PgPool,
     known: Mutex<Known>,
 }
 
-/// The user's options, and those that the engine's pool has.
+/// The user's options, and those of the engine's pool.
 struct Known {
     users: Arc<PgConnectOptions>,
     engines: Arc<PgConnectOptions>,
@@ -47,12 +49,12 @@ impl Source {
         Self { users: users.clone(), known: Mutex::new(Known::of(users.connect_options())) }
     }
 
-    /// What the engine's pool begins with.
+    /// The options that the engine's pool begins with.
     pub(super) fn first(&self) -> PgConnectOptions {
         (*self.known.locked().engines).clone()
     }
 
-    /// Hands them to the engine's pool if they have changed.
+    /// Hands the options to the engine's pool if they have changed.
     fn refresh(&self, pool: &PgPool) -> Arc<PgConnectOptions> {
         let mut known = self.known.locked();
         let now = self.users.connect_options();
@@ -65,19 +67,19 @@ impl Source {
 }
 
 impl PgStore {
-    /// What the next connection is opened with. Those that are open stay.
+    /// The options for the next connection. Connections that are open stay as they are.
     pub(super) fn options(&self) -> Arc<PgConnectOptions> {
         self.0.source.refresh(&self.0.pool)
     }
 
-    /// The engine's pool, which opens its next connection with these.
+    /// The engine's pool, which opens its next connection with these options.
     pub(super) fn pool(&self) -> &PgPool {
         self.options();
         &self.0.pool
     }
 
-    /// Connects once, trying again for `patience` while the error may pass. A
-    /// pool would wait longer, and then say only that it waited.
+    /// Connects once, and tries again for `patience` while the error may pass. A pool would wait
+    /// longer, and then only say that it waited.
     pub async fn reach(&self, patience: Duration) -> Result<PgConnection, StoreError> {
         let options = self.options();
         let give_up = Instant::now() + patience;
@@ -101,13 +103,15 @@ impl PgStore {
         }
     }
 
-    /// Who waits for a new connection, which the server may have no room for, does not see
-    /// that another has come free: so it is looked for meanwhile.
-    /// A new one that then comes too late is for the pool: given up half-way each time,
-    /// one that takes long would never be made.
-    /// And who waits for a server that is away begins anew now and then: sqlx asks for it
-    /// ever more seldom, after a fifth of what it may take at last, and would sleep on when
-    /// the server is back.
+    /// Takes a connection that is kept, or waits for one from the pool.
+    ///
+    /// - A caller that waits for a new connection, for which the server may have no room, does not
+    ///   see that another has come free. So it looks for a free one meanwhile.
+    /// - A new connection that then comes too late goes to the pool. If it were given up half-way
+    ///   each time, one that takes long would never be made.
+    /// - A caller that waits for a server that is away begins anew now and then. sqlx waits ever
+    ///   longer between its tries, up to a fifth of its time limit, and would sleep on when the
+    ///   server is back.
     pub(super) async fn acquire(&self) -> Result<One, sqlx::Error> {
         let _waiting = match self.0.kept.take() {
             Ok(one) => return Ok(one),
@@ -132,7 +136,7 @@ impl PgStore {
     }
 }
 
-/// A connection that was refused, and to where it was to lead.
+/// A connection that was refused, and where it was to lead.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {}{hint}", Told(source))]
 struct Unreached {
@@ -141,7 +145,7 @@ struct Unreached {
     hint: &'static str,
 }
 
-/// The driver names no feature, and it is one of ours.
+/// The driver's error names no feature, and the feature is one of ours.
 const WITHOUT_TLS: &str = "; outbox has it with its feature `tls`";
 
 pub(super) fn unreached(options: &PgConnectOptions, error: sqlx::Error) -> StoreError {
@@ -157,7 +161,7 @@ pub(super) fn unreached(options: &PgConnectOptions, error: sqlx::Error) -> Store
     }
 }
 
-/// No answer came in the time that there is for one.
+/// No answer came in the time that there is for it.
 pub(super) fn silent(options: &PgConnectOptions) -> StoreError {
     StoreError::new(CONNECT, place(options) + ": no answer within 5 s", true)
 }
@@ -170,11 +174,11 @@ pub(crate) fn place(options: &PgConnectOptions) -> String {
     }
 }
 
-/// A certificate or a server's lack of TLS, which the next second does not mend.
+/// A certificate, or a server without TLS: the next second does not mend that.
 fn is_of_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,
-        // As rustls refuses a certificate.
+        // This is how rustls refuses a certificate.
         sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
         _ => false,
     }

@@ -1,4 +1,5 @@
-//! What queues hold, and the ids given out.
+//! What queues hold, and which ids have been given out: for statistics, and to tell why a row is
+//! where it is.
 
 use std::time::SystemTime;
 

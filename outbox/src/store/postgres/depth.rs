@@ -1,4 +1,5 @@
-//! What is in the queues, for gauges.
+//! What is in the queues, for gauges. The sampler asks for this at an interval, so it waits for a
+//! connection that has nothing to do before it opens another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use crate::store::names::TableNames;
 use crate::store::{Connections, Depth, Store as _};
 
 const ACTION: &str = "look into the queues";
-/// A look waits for a connection that has nothing to do, so that none is opened for it;
-/// where all are busy all the time, it takes its turn after this long.
+/// How long a look waits for an idle connection, so that none is opened for it. Where all are busy
+/// all the time, it then takes its turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The statement, with dead letters if they are kept; and without.
+/// The statement with dead letters, if they are kept; and the one without.
 pub(super) fn sample_sql(names: &TableNames) -> (Option<Arc<str>>, Arc<str>) {
     let text = include_str!("sql/depth.sql");
     let kept = |line: &&str| !line.contains("\"outbox_dlq\"");
@@ -43,7 +44,7 @@ impl PgStore {
         {
             return rows.iter().map(|row| depth(row, true)).collect();
         }
-        // Without their table the others are counted all the same.
+        // Where the dead-letter table cannot be read, the other counts are read all the same.
         let rows = self.sampled(without, queues, most).await?;
         rows.iter().map(|row| depth(row, false)).collect()
     }

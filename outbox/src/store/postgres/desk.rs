@@ -15,23 +15,23 @@ use crate::store::answers::columns;
 use crate::store::desk;
 use crate::store::names::TableNames;
 
-/// An operator waits no longer for a lock, unless the pool says sooner.
+/// How long an operator waits for a lock, unless the pool has a shorter limit.
 pub(super) const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
     WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
 
-/// Nothing is waited for longer than somebody at a keyboard would: a table that is
-/// locked for a change of it answers nobody.
+/// Settings of a transaction that reads. Nothing is waited for longer than somebody at a keyboard
+/// would wait: a table that is locked because it is being changed answers nobody.
 ///
-/// The plans: each statement has one that is right for every table, its index read in
-/// order. A planner that knows the table as it was when it was empty, or full, finds
-/// others, and the user's session may.
+/// Each statement has one plan that is right for every table: its index, read in order. A planner
+/// that knows the table as it was when it was empty, or full, finds other plans, and so may the
+/// user's session.
 const READING: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL jit = off;
     SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = off;
     SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
     SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off;
     SET LOCAL enable_indexscan = on; SET LOCAL enable_indexonlyscan = on;
     SET LOCAL enable_nestloop = on; SET LOCAL max_parallel_workers_per_gather = 0";
-/// The same for writes.
+/// Settings of a transaction that writes, for the same reasons.
 const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan;
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
     SET LOCAL enable_mergejoin = off";
@@ -49,15 +49,15 @@ fn ids(ids: &[i64]) -> Vec<i64> {
     ids.to_vec()
 }
 
-/// There is none where it is NULL.
+/// NULL stands for no limit.
 fn most(limit: Option<i64>) -> Option<i64> {
     limit
 }
 
 type Begun = Result<Transaction<'static, Postgres>, StoreError>;
 
-/// What operators do, on PostgreSQL. What is alike on both databases is in `store::desk`; each kind of
-/// other work stands in a file of its own.
+/// What operators do, on PostgreSQL. What is alike on both databases is in `store::desk`; each kind
+/// of other work has a file of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct PgDesk {
     pool: PgPool,
@@ -78,8 +78,8 @@ impl PgDesk {
         self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", &[READING]).await
     }
 
-    /// Every row that a statement answers with, read by index. Unnamed: a named one would stay
-    /// on the server where the user's pool keeps no statements.
+    /// Reads every row of a statement's answer, by index. The statement is unnamed: where the
+    /// user's pool keeps no statements, a named one would stay on the server.
     pub(super) async fn read<T>(
         &self,
         action: &'static str,

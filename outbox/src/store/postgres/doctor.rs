@@ -1,4 +1,5 @@
-//! What a doctor asks the server.
+//! What a doctor asks the server: about connections, notifications, snapshots, the vacuum and the
+//! stored messages. `ops::doctor` judges the answers.
 
 use std::time::{Duration, SystemTime};
 
@@ -45,7 +46,8 @@ impl PgDesk {
         }
     }
 
-    /// In a transaction and unnamed, which a pooler in transaction mode leaves together.
+    /// Asks in a transaction, with an unnamed statement: a pooler in transaction mode keeps these
+    /// together.
     async fn ask<T>(
         &self,
         statement: Statement,
@@ -90,7 +92,7 @@ impl PgDesk {
         self.ask_one(usage, |row| row.try_get(0)).await
     }
 
-    /// The function unqualified: a test puts another in its place.
+    /// The function is unqualified, so that a test can put another in its place.
     pub(crate) async fn server_clock(&self) -> Result<SystemTime> {
         self.ask_one(sqlx::query("SELECT clock_timestamp()"), |row| row.time(0)).await
     }
@@ -122,7 +124,7 @@ impl PgDesk {
         Ok(self.ask(query(&self.sql().vacuum).bind(table), read).await?.pop())
     }
 
-    /// Whether sessions are shared. A server that cannot be asked now says so elsewhere.
+    /// Whether sessions are shared. A server that cannot be asked now is reported elsewhere.
     pub(crate) async fn is_behind_a_pooler(&self, first: PgConnection) -> bool {
         let asked = timeout(CONNECT_LIMIT, self.share_sessions(first)).await;
         matches!(asked, Ok(Ok(true)))
@@ -171,7 +173,7 @@ impl PgDesk {
         tx.commit().await.map_err(failed)
     }
 
-    /// Without dead letters where there is no table of them.
+    /// Without dead letters where there is no table for them.
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = self.sql();
         let count = |row: &PgRow| Ok((row.text(0)?, row.count(1)?));
@@ -183,7 +185,7 @@ impl PgDesk {
         Ok(Waiting::of(rows, letters))
     }
 
-    /// Of the rows and, if there is a table of them, of the dead letters.
+    /// The extents of the rows and, if there is a table for them, of the dead letters.
     pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
         let sql = self.sql();
         let extent = |row: &PgRow| Ok(Extent { rows: row.count(0)?, last: row.number(1)? });
@@ -195,7 +197,7 @@ impl PgDesk {
         Ok([Some(rows), letters])
     }
 
-    /// A table that Python made has none whose end is known: `check` says what it lacks.
+    /// The end of a dead-letter table that Python made is not known: `check` says what it lacks.
     async fn has_letters(&self) -> Result<bool> {
         let table = self.names.qualified(&self.names.dlq_or_default());
         let there = sqlx::query(
@@ -206,7 +208,7 @@ impl PgDesk {
         self.ask_one(there, |row| row.flag(0)).await
     }
 
-    /// Hands each row of the page over as it comes. Says that its first one was looked up.
+    /// Hands each row of the page over as it comes. True, because its first row was looked up.
     pub(crate) async fn page(
         &self,
         page: Page<'_>,
@@ -231,12 +233,12 @@ impl PgDesk {
     }
 }
 
-/// Whether processes of the server answer two connections as they come: one session has one
-/// process, and no two sessions share it.
+/// Whether two connections are answered by whichever server process is free. Without a pooler each
+/// session has a process of its own.
 ///
-/// A pooler may hand out the one that was given back last, which the second connection gets
-/// then; or each in its turn, so that whoever asks twice meets another one. In which order
-/// others come between is luck, of which there would be much.
+/// A pooler may hand out the process that was given back last, which the second connection then
+/// gets. Or it hands out each in its turn, so that whoever asks twice meets another one. Only much
+/// luck with the order in which others come in between would hide a pooler.
 async fn take_turns(first: &mut PgConnection, second: &mut PgConnection) -> Result<bool> {
     let one = pid(first).await?;
     if pid(first).await? != one {
@@ -244,7 +246,7 @@ async fn take_turns(first: &mut PgConnection, second: &mut PgConnection) -> Resu
     }
     sqlx::raw_sql("BEGIN").execute(&mut *second).await.map_err(failed)?;
     let other = pid(second).await?;
-    // Where there is but one, none is left for the first connection.
+    // Where there is only one process, none is left for the first connection.
     let shared = other == one || pid(first).await? != one;
     sqlx::raw_sql("ROLLBACK").execute(&mut *second).await.map_err(failed)?;
     Ok(shared || pid(second).await? != other)
@@ -255,7 +257,7 @@ async fn pid(connection: &mut PgConnection) -> Result<i32> {
     row.and_then(|row| row.try_get(0)).map_err(failed)
 }
 
-/// `None` of the row that only says what this role sees.
+/// `None` for the row that only says what this role may see.
 fn holder(row: &PgRow) -> sqlx::Result<Option<Holder>> {
     let kind = match row.try_get::<&str, _>(0)? {
         "session" => Kind::Session,

@@ -1,6 +1,6 @@
-//! Whether the user's pool and the engine mean the same table. The engine connects with the
-//! options of that pool, but not with its `after_connect`, which sqlx shows to nobody: where that
-//! sets a `search_path`, a table without a schema may be another one.
+//! Whether the user's pool and the engine mean the same table. The engine connects with the options
+//! of that pool, but not with its `after_connect`, which sqlx shows to nobody. If that sets a
+//! `search_path`, a table without a schema may be another one.
 
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use super::{CONNECT_LIMIT, PgDesk};
 
 impl PgDesk {
-    /// What speaks against a start. A connection of the pool is asked if there are any, as
-    /// where somebody has migrated or connected before: one may be on its way back.
+    /// What speaks against a start. A connection of the pool is asked, if there are any, as after a
+    /// migration or an earlier use. One may be on its way back to the pool.
     pub(crate) async fn lies_elsewhere(&self, engines: &mut PgConnection) -> Option<String> {
         if self.names.schema().is_some() || self.pool().size() == 0 {
             return None;
@@ -20,7 +20,7 @@ impl PgDesk {
             let of_pool = schema_of(&mut users, &table).await?;
             Ok::<_, sqlx::Error>((of_pool, schema_of(engines, &table).await?))
         };
-        // Who cannot be asked now says so elsewhere.
+        // A server that cannot be asked now is reported elsewhere.
         let (of_pool, of_engine) = timeout(CONNECT_LIMIT, both).await.ok()?.ok()?;
         let place = |schema: &Option<String>| match schema {
             Some(schema) => format!("lies in the schema {schema}"),

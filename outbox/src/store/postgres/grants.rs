@@ -1,11 +1,12 @@
-//! The SQL that gives roles what they need.
+//! The SQL that grants three roles what they need: producer, consumer and operator. It is made for
+//! an administrator to read and run.
 
 use super::rights::ID_SEQUENCE;
 use crate::ops::Roles;
 use crate::store::names::TableNames;
 use crate::store::template::{block, quoted};
 
-/// Resolved where it runs: without a name, the schema is where the tables are found.
+/// Resolved where it runs: if no schema is named, the tables' own schema is looked up there.
 const SCHEMA: &str = "BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO {names}', (
         SELECT nspname FROM pg_catalog.pg_class AS c
@@ -13,7 +14,7 @@ const SCHEMA: &str = "BEGIN
         WHERE c.oid = '{table}'::regclass));
 END";
 
-/// The sequence behind the ids, whatever it is called; tables of others may have none.
+/// The sequence behind the ids, whatever its name is. Tables that others made may have none.
 const IDS: &str = "BEGIN
     IF pg_get_serial_sequence('{table}', 'id') IS NOT NULL THEN
         EXECUTE format('GRANT SELECT ON SEQUENCE %s TO {operator}',
@@ -21,8 +22,8 @@ const IDS: &str = "BEGIN
     END IF;
 END";
 
-/// An insert needs more of a sequence that is no identity's, such as those of a table that
-/// Python made.
+/// An insert needs more rights on a sequence that does not belong to an identity column, such as
+/// those of a table that Python made.
 const SERIAL: &str = "DECLARE serial text;
 BEGIN
     SELECT ids.name INTO serial FROM (
@@ -33,7 +34,7 @@ BEGIN
     END IF;
 END";
 
-/// As part of a string that is a format, where a percent sign and quotes mean something.
+/// Escapes names for a string that is a format, where a percent sign and quotes mean something.
 fn in_format(names: &str) -> String {
     names.replace('%', "%%").replace('\'', "''")
 }

@@ -1,4 +1,5 @@
-//! The indexes of a table, against those that the statements need.
+//! Compares the indexes of a table with those that the statements need. An index counts if it does
+//! what is expected, whatever its name. For one that is missing, the SQL that makes it is reported.
 
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
@@ -7,7 +8,7 @@ use super::validate::bare;
 use crate::schema::SchemaMismatch;
 use crate::store::names::TableNames;
 
-/// One as it has to be.
+/// An index as it has to be.
 pub(super) struct Index {
     pub(super) name: String,
     pub(super) columns: &'static [&'static str],
@@ -22,7 +23,7 @@ pub(super) struct Index {
 pub(super) const OPEN: Option<&str> = Some("status = 'failed'");
 
 impl Index {
-    /// On the dead-letter table.
+    /// An index of the dead-letter table.
     pub(super) fn of_letters(
         names: &TableNames,
         name: &str,
@@ -46,7 +47,7 @@ impl Index {
 
     pub(super) fn primary_key(table: &str, columns: &'static [&'static str]) -> Self {
         Self {
-            // None of ours: whatever has it stays.
+            // No index has an empty name, so none is dropped for it.
             name: String::new(),
             columns,
             unique: true,
@@ -56,7 +57,7 @@ impl Index {
         }
     }
 
-    /// Looks for one that does what is expected, whatever its name.
+    /// Looks for an index that does what is expected, whatever its name.
     pub(super) fn among(self, all: &[ActualIndex], table: &str, found: &mut SchemaMismatch) {
         let (mut taken, mut fatal) = (None, self.fatal);
         for one in all {
@@ -64,7 +65,7 @@ impl Index {
                 if one.predicate.as_deref().map(bare) == self.predicate.map(bare) {
                     return;
                 }
-                // One over all rows serves ON CONFLICT too.
+                // An index over all rows serves ON CONFLICT too.
                 fatal &= one.predicate.is_some();
             }
             if one.name == self.name {
@@ -84,7 +85,7 @@ impl Index {
     }
 }
 
-/// One as it is.
+/// An index as it is.
 pub(super) struct ActualIndex {
     name: String,
     qualified: String,
@@ -95,7 +96,7 @@ pub(super) struct ActualIndex {
     in_order: bool,
 }
 
-/// All that the table has.
+/// All indexes of the table.
 pub(super) async fn indexes(
     connection: &mut PgConnection,
     table: &str,

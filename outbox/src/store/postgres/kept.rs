@@ -1,8 +1,8 @@
 //! Connections that are kept at hand between two statements.
 //!
-//! A pool hands out the connection that has rested longest, and after each statement asks
-//! it for a sign of life, on a task of its own. Here the one that was used last comes
-//! first, at once: its server process has all that a claim and an ack need in its caches.
+//! A pool hands out the connection that has rested longest. After each statement it asks the
+//! connection for a sign of life, on a task of its own. Here the connection that was used last
+//! comes first, and at once: its server process has all that a claim and an ack need in its caches.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{CONNECT_LIMIT, PgStore};
 use crate::planted::planted;
 use crate::unpoisoned::Locked as _;
 
-/// Then the pool looks at it, and closes it if it has become too old.
+/// For how long a connection is kept. Then the pool looks at it, and closes it if it is too old.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct IdleConnections(Mutex<State>);
 #[derive(Default)]
 struct State {
     idle: Vec<One>,
-    /// So many wait for one from the pool: as long as anybody does, none is kept.
+    /// How many wait for a connection from the pool. As long as anybody does, none is kept.
     waiting: usize,
     closed: bool,
 }
@@ -41,12 +41,12 @@ impl One {
         Self { connection, since: Instant::now() }
     }
 
-    /// Goes back to the pool, which asks it for a sign of life and would wait for that with
-    /// no end: its place would be lost.
+    /// Lets the pool have it back, for a limited time: the pool asks it for a sign of life and
+    /// would wait for that without end, and its place would be lost.
     pub(super) fn leave(mut self) {
         if planted("leaked-connection") {
             let connection = self.connection.detach();
-            // For so long only, or the campaign itself gets none.
+            // For this long only, or the campaign itself would get no connection.
             tokio::spawn(async move {
                 sleep(CONNECT_LIMIT).await;
                 drop(connection);
@@ -57,7 +57,7 @@ impl One {
     }
 }
 
-/// Somebody who waits.
+/// A caller that waits for a connection from the pool, until dropped.
 pub(super) struct Waiting<'a>(&'a IdleConnections);
 
 impl Drop for Waiting<'_> {
@@ -71,7 +71,8 @@ impl IdleConnections {
         self.0.locked()
     }
 
-    /// The one that was used last. Who gets none is to ask the pool, and waits meanwhile.
+    /// The connection that was used last. A caller that gets none asks the pool, and counts as
+    /// waiting meanwhile.
     pub(super) fn take(&self) -> Result<One, Waiting<'_>> {
         let mut state = self.state();
         if let Some(one) = state.idle.pop() {
@@ -81,13 +82,13 @@ impl IdleConnections {
         Err(Waiting(self))
     }
 
-    /// The one that has rested longest.
+    /// The connection that has rested longest.
     pub(super) fn oldest(&self) -> Option<PoolConnection<Postgres>> {
         let mut state = self.state();
         (!state.idle.is_empty()).then(|| state.idle.remove(0).connection)
     }
 
-    /// Keeps one that answered, or lets the pool have it.
+    /// Keeps a connection that answered, or lets the pool have it.
     pub(super) fn give_back(&self, one: One) {
         let mut state = self.state();
         if !state.closed && state.waiting == 0 && one.since.elapsed() < KEPT_FOR {
@@ -98,7 +99,7 @@ impl IdleConnections {
         }
     }
 
-    /// Lets the pool have all of them, which closes those that do not answer.
+    /// Lets the pool have all of them. It closes those that do not answer.
     pub(super) fn distrust(&self) {
         let idle = std::mem::take(&mut self.state().idle);
         idle.into_iter().for_each(One::leave);
@@ -114,9 +115,8 @@ impl IdleConnections {
     }
 }
 
-/// A connection on which a statement runs. One that is left without its answer
-/// does not go back to the pool, which would wait for the answer with no end and
-/// keep the place of the connection taken.
+/// A connection on which a statement runs. If it is left without its answer, it does not go back to
+/// the pool: the pool would wait for the answer without end, and keep the connection's place taken.
 pub(super) struct Used<'a> {
     pub(super) store: &'a PgStore,
     pub(super) one: Option<One>,
@@ -126,7 +126,7 @@ impl Drop for Used<'_> {
     fn drop(&mut self) {
         if let Some(unanswered) = self.one.take() {
             drop(unanswered.connection.detach());
-            // Outside of a runtime nothing goes back to the pool.
+            // Outside of a runtime nothing can go back to the pool.
             if Handle::try_current().is_ok() {
                 self.store.distrust();
             }
@@ -136,7 +136,7 @@ impl Drop for Used<'_> {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // One that goes back to its pool needs a runtime, which may be gone.
+        // A connection needs a runtime to go back to its pool, and that may be gone.
         for one in self.idle.drain(..) {
             drop(one.connection.detach());
         }

@@ -1,4 +1,6 @@
-//! Transactions that are lent to handlers.
+//! Transactions that are lent to handlers, from the user's pool. What a handler writes, its ack and
+//! what it publishes commit together. Such a connection has the user's settings, on which the
+//! statements here cannot rely.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,19 +19,21 @@ use crate::publish::{Prepared, Publisher, Tally, together};
 use crate::store::{Handled, Lease};
 use crate::unpoisoned::Locked as _;
 
-/// Whatever the database's default is: the ack deletes a row that the extension of its lease
-/// has changed since the handler's first statement, and under a snapshot of that one would fail.
-/// And each one ends with a write: a standby is to refuse it before the handler runs.
+/// Begins a transaction, whatever the database's defaults are. READ COMMITTED: the ack deletes a
+/// row that the extension of its lease has changed since the handler's first statement, and would
+/// fail under a snapshot of that statement. READ WRITE: each transaction ends with a write, and a
+/// standby is to refuse it before the handler runs.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-/// As well, and a session whose client has gone while it waits for a lock goes too: it would
-/// keep its place on the server, and its own locks. In one message; PostgreSQL 14 and newer.
-/// By `SET`, because a query would have the handler's `SET TRANSACTION` come too late.
+/// As [`BEGIN`], and a session whose client has gone while it waits for a lock ends too: it would
+/// keep its place on the server, and its own locks. This is one message, for PostgreSQL 14 and
+/// newer. It uses `SET`, because after a query the handler's `SET TRANSACTION` would come too late.
 const BEGIN_CHECKED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
     SET LOCAL client_connection_check_interval = '2s'";
-/// While some of its connections are looked at, others lead to the same standby.
+/// How often a begin is tried: while some connections are looked at, others lead to the same
+/// standby.
 const TRIES: usize = 3;
 
-/// The user's pool, which transactions are lent from.
+/// The user's pool, from which transactions are lent.
 pub struct PgLender {
     pool: PgPool,
     /// The server cannot watch its clients: it is too old, or its system has no way to ask.
@@ -41,8 +45,8 @@ impl PgLender {
         Self { pool, unchecked: AtomicBool::new(false) }
     }
 
-    /// Begins one where it can write. The row was claimed from a server that takes writes, so a
-    /// connection to one that does not is a stale one.
+    /// Begins a transaction where it can write. The row was claimed from a server that takes
+    /// writes, so a connection to one that does not is stale.
     async fn begin(&self) -> Result<Closing<Postgres>, sqlx::Error> {
         let mut tried = 1;
         loop {
@@ -63,10 +67,10 @@ impl PgLender {
     }
 }
 
-/// Looks at each connection that is idle, and closes those to a standby.
+/// Looks at each idle connection, and closes those that lead to a standby.
 async fn close_stale(pool: &PgPool) {
     for _ in 0..pool.options().get_max_connections() {
-        // The one that was refused comes back to the pool on a task of its own.
+        // The connection that was refused comes back to the pool on a task of its own.
         tokio::task::yield_now().await;
         let Some(mut one) = pool.try_acquire() else { return };
         let asked = sqlx::query_scalar("SELECT pg_is_in_recovery()").persistent(false);
@@ -79,7 +83,7 @@ async fn close_stale(pool: &PgPool) {
 }
 
 impl lends::Lends for Postgres {
-    /// One that takes longer is undone by its server, because the connection is closed.
+    /// A rollback that takes longer is left to the server, because the connection is closed.
     const UNDO_LIMIT: Duration = Duration::from_secs(5);
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
@@ -126,7 +130,7 @@ impl lends::Lends for Postgres {
         }
         let messages: Vec<_> = messages.iter().collect();
         publisher.insert_returned(&mut open.tx, &messages, &mut Tally::begin()).await?;
-        // A statement that has failed before is told of here, too.
+        // A statement that has failed before is reported here, too.
         let checked = open.tx.execute("SET CONSTRAINTS ALL IMMEDIATE").await;
         checked.map(|_| ()).map_err(StoreError::of("commit"))
     }
@@ -136,17 +140,17 @@ impl lends::Lends for Postgres {
     }
 }
 
-/// What was done before it is undone.
+/// Whatever came before that is undone.
 const OVER: &str =
     "the handler has ended its transaction: by dropping the begin of a savepoint half-way";
 
-/// An ack that takes longer may read the whole table: a connection of the user's, with the
-/// user's settings, keeps a plan of when there were few rows.
+/// An ack that takes longer may read the whole table. A connection of the user's pool, with the
+/// user's settings, may keep a plan from when there were few rows.
 const SLOW: Duration = Duration::from_millis(50);
-/// For so long acks are planned anew then, each with one more round trip. Afterwards the server
-/// has looked at the table, or one more ack is slow.
+/// How long acks are planned anew after that, each with one more round trip. By then the server has
+/// looked at the table, or one more ack is slow.
 const ANEW: Duration = Duration::from_secs(60);
-/// Until when.
+/// Until when acks are planned anew.
 static PLANNED_ANEW: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Acks and publishes; `false` when a lease is another's.
@@ -163,7 +167,7 @@ async fn write(
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
         let (begun, text) = (Instant::now(), publisher.statements().postgres.ack());
         let ack = match *PLANNED_ANEW.locked() {
-            // What sqlx has prepared it takes again: by its text.
+            // sqlx finds what it has prepared by its text, so the text is changed.
             Some(until) if begun < until => {
                 runs.bound(&Arc::from(format!("{text}\n"))).persistent(false)
             }
@@ -184,9 +188,9 @@ async fn write(
     Ok(true)
 }
 
-/// A transaction in which a statement had failed before, though the handler said nothing
-/// of it, or which took longer or was left idle for longer than the server allows, would not be
-/// any better the next time.
+/// A transaction may have been spoilt by its handler: a statement in it failed, though the handler
+/// said nothing of that, or it took longer or was idle for longer than the server allows. Such a
+/// transaction would not be any better the next time.
 fn unacked(error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     let handlers = code.is_some_and(|code| matches!(&*code, "25P02" | "25P03" | "25P04"));
@@ -199,7 +203,7 @@ mod tests {
     use super::*;
     use crate::error::tests::Refused;
 
-    /// It would be put off without end.
+    /// Otherwise it would be put off without end.
     #[test]
     fn a_transaction_that_its_handler_has_spoilt_does_not_pass_by_itself() {
         let passes = |code| unacked(sqlx::Error::Database(Box::new(Refused(code)))).transient;

@@ -1,7 +1,7 @@
 //! Dead letters for operators: what is read of them.
 //!
-//! The statements are planned for the parameters they have, each time: what is good for
-//! one filter is not for another.
+//! The statements are planned each time, for the parameters they have: what is good for one filter
+//! is not good for another.
 
 use std::time::SystemTime;
 
@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 const WHERE: &str = include_str!("sql/letters_where.sql");
 
 impl PgDesk {
-    /// A statement over the letters of a filter, whose words are its first parameters.
+    /// A statement over the letters of a filter. The filter's words are its first parameters.
     pub(super) fn over(&self, text: &str, filter: &Filter, after: bool) -> Statement {
         let wants = |word: &str| if word == "after" { after } else { filter.wants(word) };
         once(&narrowed(&self.names, text, WHERE, wants))
@@ -57,7 +57,7 @@ impl PgDesk {
         rows.iter().map(|row| letter(row).map_err(&failed)).collect()
     }
 
-    /// Those of these rows that have become letters.
+    /// Which of these rows have become letters.
     pub(crate) async fn failed_again(&self, rows: &[i64], since: SystemTime) -> Result<Vec<i64>> {
         let failed = failed("look for letters of replayed rows");
         let text = self.names.sql(include_str!("sql/letters_again.sql"));

@@ -1,4 +1,5 @@
-//! Dead letters for operators: put back, and given fingerprints, each batch by one statement.
+//! Dead letters for operators: replaying them and giving them fingerprints, each batch by one
+//! statement.
 
 use std::time::Duration;
 
@@ -16,10 +17,10 @@ use crate::extract::Tx;
 use crate::ops::failed::failed;
 use crate::store::answers::place;
 
-/// Two replays whose letters have the same timer names in other orders wait for each other, and
-/// the server ends one of them, of which nothing is done then.
+/// How often a replay is tried. Two replays whose letters have the same timer names in other orders
+/// wait for each other. The server ends one of them, and nothing of that one is done.
 const TRIES: usize = 5;
-/// The other one is through by then, which would run into the same letters again.
+/// By then the other replay, which would meet the same letters again, is through.
 const ASIDE: Duration = Duration::from_millis(300);
 const FINGERPRINTS: &str = "write fingerprints";
 

@@ -1,4 +1,5 @@
-//! Wakes by LISTEN, on a connection of its own.
+//! Wakes by LISTEN, on a connection of its own. The connection is tested to deliver before it is
+//! used, and whenever it has been silent for a while.
 
 use std::time::Duration;
 
@@ -12,29 +13,30 @@ use crate::error::StoreError;
 use crate::store::names::TableNames;
 use crate::store::{Wake, Wakes};
 
-/// A silent connection is asked for a sign of life this often: a half-open
-/// socket would otherwise be waited on for ever.
+/// How often a silent connection is asked for a sign of life: a half-open socket would otherwise be
+/// waited on for ever.
 const PROBE_EVERY: Duration = Duration::from_secs(60);
 /// How long a connection or a probe may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Less than that: a session that waits for a lock does not notice that its client is gone, and
-/// whoever may connect can keep those of sleepers for ever.
+/// How long it waits for a lock: less than [`ANSWER_LIMIT`]. A session that waits for a lock does
+/// not notice that its client is gone, and whoever may connect can keep the locks of sleepers for
+/// ever.
 const PATIENCE: &str = "SELECT set_config('lock_timeout', '4s', false)
     WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '4s'";
-/// No queue is named so: queue names hold no control characters by custom, and
-/// a false match would cost one probe, not a message.
+/// No queue has such a name: by custom queue names hold no control characters. A false match would
+/// cost one probe, not a message.
 const PROBE: &str = "\u{1}probe ";
 
-/// A connection that listens, tested to deliver.
+/// A connection that listens, and was tested to deliver.
 pub struct PgWakes {
     listener: PgListener,
     channel: String,
     sleepers: Sleepers,
-    /// Where there may be messages of which nobody notified.
+    /// Queues in which there may be messages that nobody was notified of.
     unnoticed: Vec<String>,
     /// When to ask for a sign of life.
     probe_at: Instant,
-    /// A sign of life that was asked for.
+    /// The text of a sign of life that was asked for.
     echo: Option<String>,
 }
 
@@ -65,10 +67,10 @@ impl PgWakes {
         Ok(wakes)
     }
 
-    /// Notifies itself and waits for it: LISTEN through a transaction-mode
-    /// pooler answers "ok" and never delivers. Wakes read meanwhile are dropped,
-    /// so the caller fetches afterwards. An old primary that takes no writes any more still
-    /// delivers its own.
+    /// Notifies itself and waits for the notification: LISTEN through a transaction-mode pooler
+    /// answers "ok" and never delivers. Wakes that are read meanwhile are dropped, so the caller
+    /// fetches afterwards. An old primary that takes no writes any more still delivers its own
+    /// notifications, so the server is also asked whether it takes writes.
     async fn probe(&mut self) -> Result<(), StoreError> {
         let text = format!("{PROBE}{}", Uuid::new_v4());
         let (channel, payload) = (self.channel.clone(), text.clone());
@@ -134,7 +136,8 @@ impl Wakes for PgWakes {
                 Ok(Ok(Some(heard))) => {
                     self.probe_at = Instant::now() + PROBE_EVERY;
                     if self.echo.take_if(|echo| echo == heard.payload()).is_some() {
-                        // Of a probe that was given up half-way, with the wakes that it has read.
+                        // The answer to a probe that was given up half-way, with the wakes that it
+                        // had read.
                         return Ok(Wake::All);
                     }
                     if !heard.payload().starts_with(PROBE) {

@@ -1,5 +1,5 @@
-//! PostgreSQL: one pool of few connections for the engine, one connection that
-//! listens. Of the user's pool, after the start, only what handlers take as `Tx`.
+//! PostgreSQL. The engine has a small pool of its own, and one connection that listens. From the
+//! user's pool it takes, after the start, only the connections that handlers use through `Tx`.
 
 mod adopt;
 mod claim;
@@ -57,37 +57,36 @@ use super::{Connections, Pausable, Store as _, statements, without_pauses};
 use crate::error::{StoreError, takes_no_writes};
 use crate::unpoisoned::Locked as _;
 
-/// Connections beside the listener. Claims and settles overlap on two; the others serve
+/// Connections beside the one that listens. Claims and settles overlap on two. The others serve
 /// subscribers that become busy at the same moment, dead letters and the vacuum.
 const MAX_CONNECTIONS: u32 = 4;
 /// A statement that takes longer is given up: its answer may never come.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 /// After this long with one statement at a time, one connection is enough.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long a connection may take.
+/// How long it may take to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the statements of the engine rely on, whatever the database's defaults are.
+/// The settings that the statements of the engine rely on, whatever the database's defaults are.
 ///
-/// READ COMMITTED: SKIP LOCKED and the re-check of locked rows. The plans: each
-/// statement has one that is right for every table, its index read in order; a planner
-/// that goes by what it knew of the table when it was empty, or full, finds others. For
-/// the same reason an id is looked up as `ANY(ARRAY[..])`: by an equality of a join the
-/// index may be read in its order, which is all of it. To plan anew for every call costs
-/// four times what an idle claim does, and compiling the plan of a large table more than
-/// running it.
-///
-/// The lock timeout, unless there is a shorter one: of a connection that was given up the
-/// server does not know, and its session would wait for as long as a table is locked, with
-/// a new one beside it every half minute, and in the end do what nobody waits for. A row
-/// that somebody has locked keeps the others of its batch waiting no longer. And it is half of
-/// the time after which a session that waits looks for a deadlock: of two that wait for each
-/// other the engine gives way, and not the transaction of a user. (Unless that has waited for
-/// the other half before: where a batch waits for several rows, one after the other.)
-///
-/// And what the server has sent and nobody takes, as when the process was stopped or its
-/// machine is gone, ends the session after half a minute, unless that was set: a claim whose
-/// rows are on their way has locked them, and commits when they have all been taken.
+/// - READ COMMITTED, for SKIP LOCKED and for the re-check of locked rows.
+/// - The plans. Each statement has one plan that is right for every table: its index, read in
+///   order. A planner that goes by what it knew of the table when it was empty, or full, finds
+///   other plans. For the same reason an id is looked up as `ANY(ARRAY[..])`: for an equality of a
+///   join the index may be read in its order, which is all of it. Planning anew for every call
+///   costs four times what an idle claim does. Compiling the plan of a large table costs more than
+///   running it.
+/// - The lock timeout, unless there is a shorter one. The server does not know that a connection
+///   was given up. The session would wait for as long as a table is locked, with a new one beside
+///   it every half minute, and in the end do what nobody waits for. A row that somebody has locked
+///   keeps the others of its batch waiting no longer either. The timeout is half of the time after
+///   which a waiting session looks for a deadlock: of two that wait for each other the engine gives
+///   way, and not the transaction of a user. (The user's transaction gives way if it has waited for
+///   the other half before, as where a batch waits for several rows, one after the other.)
+/// - A limit for what the server has sent and nobody takes, as when the process was stopped or its
+///   machine is gone. It ends the session after half a minute, unless another limit was set. A
+///   claim whose rows are on their way has locked them, and commits only when they have all been
+///   taken.
 const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -98,9 +97,9 @@ const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVE
     SELECT set_config('tcp_user_timeout', '30s', false)
     WHERE current_setting('tcp_user_timeout') = '0'";
 
-/// Beside that, where settles are not waited for.
+/// In addition, where settles do not wait for the disk.
 const ASYNC: &str = "SET synchronous_commit = off";
-/// Undoes that for one transaction: as the connection was opened.
+/// Undoes that for one transaction: back to how the connection was opened.
 const WAITED: &str = "SET LOCAL synchronous_commit TO DEFAULT";
 
 statements! {
@@ -113,12 +112,12 @@ statements! {
 #[derive(Clone)]
 pub struct PgStore(Arc<Inner>, Commits);
 
-/// Whether an answer to a settle waits until the server has it on disk.
+/// Whether the answer to a settle waits until the server has it on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commits {
     /// As the user's pool has it, which is the server's default.
     Default,
-    /// No. What a crash of the server undoes is delivered again.
+    /// It does not. What a crash of the server undoes is delivered again.
     Async,
     /// As `Default`, on connections that are set up for `Async`.
     Waited,
@@ -128,12 +127,12 @@ struct Inner {
     pool: PgPool,
     kept: IdleConnections,
     source: Source,
-    /// Of one connection, outside `pool`, so that waiting for a notification never
-    /// keeps a claim waiting for a connection. Another one for every
-    /// subscription: a silent connection never comes back to its pool.
+    /// A pool of one connection. It is outside of `pool`, so that waiting for a notification never
+    /// keeps a claim waiting for a connection. Each subscription has a new one: a silent connection
+    /// never comes back to its pool.
     listening: Mutex<Option<PgPool>>,
-    /// When more than one connection was last in use. Once that is long ago, each
-    /// statement closes another, as long as there is one.
+    /// When more than one connection was last in use. Once that is long ago, each statement closes
+    /// another connection, as long as there is one to spare.
     busy: Mutex<Instant>,
     vacuum: Vacuum,
     names: TableNames,
@@ -148,8 +147,8 @@ impl PgStore {
         Self::with_commits(users, names, Commits::Default)
     }
 
-    /// A store on the server and with the settings that the user's pool has, but for how many
-    /// statements a connection keeps. Connects when first used.
+    /// A store on the server of the user's pool, with the settings of that pool, except for how
+    /// many statements a connection keeps. It connects when it is first used.
     pub fn with_commits(users: &PgPool, names: TableNames, commits: Commits) -> Self {
         let source = Source::new(users);
         let pool = PgPoolOptions::new()
@@ -158,8 +157,8 @@ impl PgStore {
             .acquire_timeout(CONNECT_LIMIT)
             // See `Inner::busy`.
             .idle_timeout(None)
-            // Saves a round trip a statement; a dead connection shows as an
-            // error, and every statement is retried or safe to lose.
+            // Saves a round trip for each statement. A dead connection shows as an error, and every
+            // statement is retried or safe to lose.
             .test_before_acquire(false)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
@@ -180,12 +179,12 @@ impl PgStore {
         Self(Arc::new(inner), commits)
     }
 
-    /// Puts `next` in the place of the pool that listens so far, which is closed.
+    /// Puts `next` in the place of the pool that has listened so far, and closes that one.
     fn listen_on(&self, next: Option<PgPool>) -> Option<PgPool> {
         let mut listening = self.0.listening.locked();
         let last = std::mem::replace(&mut *listening, next);
         if let Some(last) = &last {
-            // Marks it; its connection is closed when it comes back, if ever.
+            // Marks it as closed. Its connection is closed when it comes back, if ever.
             drop(last.close());
         }
         last
@@ -193,7 +192,7 @@ impl PgStore {
 }
 
 impl PgStore {
-    /// Runs one statement, with an end.
+    /// Runs one statement, for a limited time.
     async fn bounded<T>(
         &self,
         action: &'static str,
@@ -201,7 +200,8 @@ impl PgStore {
     ) -> Result<T, StoreError> {
         let spare = self.has_spare_connections();
         let mut used = Used { store: self, one: None };
-        // Nothing was refused but a connection, also where a password is just being replaced.
+        // Only a connection was refused. That may pass, even for a password that is just being
+        // replaced.
         let unsent = |error| StoreError {
             perhaps_done: false,
             unsent: true,
@@ -218,9 +218,9 @@ impl PgStore {
         result.map_err(StoreError::of(action))
     }
 
-    /// Each connection that is idle has to show that it lives before it is used again. Where
-    /// one gave no answer the others may not either, and to find that out by a statement
-    /// each takes as many limits of one.
+    /// Each idle connection has to show that it lives before it is used again. Where one gave no
+    /// answer the others may not either. Finding that out by a statement on each would take as many
+    /// statement limits.
     fn distrust(&self) {
         self.0.kept.distrust();
         let idle: Vec<_> = std::iter::from_fn(|| self.0.pool.try_acquire()).collect();
@@ -229,7 +229,7 @@ impl PgStore {
         }
     }
 
-    /// A connection that has its answer.
+    /// Puts back a connection that has its answer.
     fn put_back(&self, one: One, spare: bool, failed: Option<&sqlx::Error>) {
         if failed.is_some() {
             self.distrust();
@@ -265,13 +265,13 @@ impl PgStore {
 
 type Statement = Query<'static, Postgres, PgArguments>;
 
-/// A statement of ours, whose text was made from a file and checked names.
+/// A statement of ours: its text was made from a file and checked names.
 fn query(sql: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
-/// A statement that no connection keeps. A named one may be there already, or another one, where
-/// a pooler in transaction mode hands out sessions.
+/// A statement that no connection keeps. Where a pooler in transaction mode hands out sessions, the
+/// name of a kept one may be taken already, or stand for another statement.
 fn once(text: &Arc<str>) -> Statement {
     query(text).persistent(false)
 }

@@ -1,4 +1,5 @@
-//! The dead-letter table in months.
+//! The dead-letter table in monthly partitions: making them, counting their letters, and dropping
+//! old ones. Old letters then go with their whole partition, and need not be deleted one by one.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -18,13 +19,13 @@ use crate::store::template::quoted;
 type Result<T> = std::result::Result<T, StoreError>;
 
 const ACTION: &str = CUT;
-/// Letters are counted and moved by whole tables.
+/// Letters are counted and moved by whole tables, which sequential scans do best.
 const PLANS: &str = "SET LOCAL enable_seqscan = on";
-/// Whoever reads or writes letters waits behind one who waits for it.
+/// Whoever reads or writes letters waits behind a caller that waits for this lock.
 const LOCK: &str = "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE";
 const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}";
-/// Of all months at once, by their bounds: who may read the table may not read those by
-/// themselves, and it reads an index alone.
+/// Counts all months at once, by their bounds. A role that may read the table need not have the
+/// right to read its partitions; and this reads only an index.
 const COUNT_EACH: &str = "SELECT width_bucket(failed_at, $1), count(*), \
     count(*) FILTER (WHERE status = 'failed') FROM {table} GROUP BY 1";
 const SHAPE: &str = "SELECT relkind = 'p', quote_ident(pg_get_userbyid(relowner)) \
@@ -36,11 +37,12 @@ const INDEXES: &str = "SELECT x.indexrelid::regclass::text FROM pg_index AS x \
     WHERE x.indrelid = to_regclass($1) AND NOT x.indisprimary ORDER BY 1";
 const PRIMARY_KEY: &str = "SELECT quote_ident(conname) FROM pg_constraint \
     WHERE conrelid = to_regclass($1) AND contype = 'p'";
-/// Beside the table, where a month would be made.
+/// Whether a table is in the way, beside the letters, where a month would be made.
 const IN_THE_WAY: &str = "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_class AS letters \
     USING (relnamespace) WHERE c.oid = to_regclass($1) AND letters.oid = to_regclass($2))";
-/// The first days of months, of UTC: those with letters, this one and some to come. A letter of
-/// a time that nobody means, which a name of a month cannot tell either, is of none.
+/// The first days of months, in UTC: the months with letters, this one and some to come. A letter
+/// with a time that nobody can mean, and that the name of a month cannot express, belongs to no
+/// month.
 const MONTHS: &str = "SELECT to_char(day, 'YYYY_MM'), to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', \
         to_char(day + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00' \
     FROM (SELECT DISTINCT date_trunc('month', failed_at AT TIME ZONE 'UTC') AS day FROM {default} \
@@ -64,7 +66,7 @@ impl PgDesk {
         self.names.qualified(&self.names.dlq_or_default())
     }
 
-    /// A table beside the letters, for those of a month or of none.
+    /// The name of a table beside the letters, for the letters of a month or of none.
     fn beside(&self, what: &str) -> (String, String) {
         let name = format!("{}_{what}", self.names.dlq_or_default());
         (self.names.qualified(&name), quoted(&name))
@@ -89,7 +91,7 @@ impl PgDesk {
         let mut counted: Vec<(i32, i64, i64)> = counted.map_err(failed(ACTION))?;
         let partition = |Month { name, from, until, .. }: Month| {
             let bucket = from.map_or(0, |from| 1 + bounds.partition_point(|bound| *bound < from));
-            // The last one has what is of no other.
+            // The default partition, the last one, has the letters that belong to no other.
             let own = |(of, ..): &mut (i32, i64, i64)| {
                 until.is_none() || usize::try_from(*of).is_ok_and(|of| of == bucket)
             };
@@ -208,7 +210,8 @@ impl PgDesk {
         Ok(())
     }
 
-    /// A new table has the default privileges, which were perhaps taken from the old one.
+    /// Revokes the default privileges that a new table has: they may have been revoked from the old
+    /// one.
     async fn take_back(&self, connection: &mut PgConnection, table: &str) -> Result<()> {
         let failed = failed(ACTION);
         let revokes = sqlx::query_scalar::<_, String>(include_str!("sql/letters_revokes.sql"))
@@ -223,7 +226,7 @@ impl PgDesk {
         Ok(())
     }
 
-    /// Behind every id that was ever given out, those of purged letters too.
+    /// Behind every id that was ever given out, also to letters that have been purged.
     async fn next_letter_id(&self, connection: &mut PgConnection) -> Result<i64> {
         let failed = failed(ACTION);
         let table = self.letters_table();
@@ -238,7 +241,7 @@ impl PgDesk {
         let ids = ids.bind(table).fetch_optional(&mut *connection).await.map_err(&failed)?;
         let Some(ids) = ids else { return Ok(most) };
         let sequence: String = ids.try_get(0).map_err(&failed)?;
-        // What whoever inserts may read.
+        // This may be read by whoever may insert.
         let next = "SELECT coalesce(pg_sequence_last_value($1::regclass), 0) + 1";
         let next =
             sqlx::query_scalar(next).persistent(false).bind(sequence).fetch_one(connection).await;
@@ -246,7 +249,7 @@ impl PgDesk {
         Ok(most.max(next))
     }
 
-    /// The months that are missing, and how many letters went into them.
+    /// Makes the months that are missing. Returns them, and how many letters went into them.
     async fn make_months(
         &self,
         connection: &mut PgConnection,
@@ -326,8 +329,8 @@ impl PgDesk {
             return Ok(Vec::new());
         }
         tx.execute(PLANS).await.map_err(&failed)?;
-        // The table, and then its months, as everybody does who reads letters. Whoever
-        // closes one of them comes before the count, or too late.
+        // First the table and then its months, as everybody does who reads letters. Whoever closes
+        // a letter of them comes before the count, or too late.
         let lock = self.names.sql_with(LOCK, &[("{table}", &self.letters_table())]);
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         let mut gone = Vec::new();

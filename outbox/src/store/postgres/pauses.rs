@@ -1,4 +1,5 @@
-//! Pausing queues.
+//! Pausing queues, and resuming them. A pause waits up to a second for claims that began before it,
+//! so that they do not take rows once it has returned.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::store::answers::{Columns as _, pause};
 use crate::store::statements;
 use crate::telemetry::TARGET;
 
-/// How long claims that began before a pause are waited for. They take milliseconds; a
-/// backup that reads the table as well takes hours, and claims nothing.
+/// How long to wait for claims that began before a pause. They take milliseconds. A backup that
+/// reads the table as well takes hours, and claims nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -36,7 +37,7 @@ impl PgDesk {
         tx.commit().await.map_err(failed("pause"))?;
         let paused = rows.iter().map(|row| pause(row, row.flag(3)?)).collect::<Result<_, _>>();
         let paused = paused.map_err(failed("pause"))?;
-        // They are paused by now.
+        // The queues are paused by now.
         if let Err(error) = self.outwait_claims().await {
             tracing::error!(
                 target: TARGET, %error,
@@ -63,7 +64,7 @@ impl PgDesk {
         }
     }
 
-    /// Those that were paused.
+    /// Returns the queues that were paused.
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
         let statement = once(&Sql::new(&self.names).resume);
         let statement = statement.bind(queues.to_vec()).bind(notified(&self.names).0);

@@ -1,4 +1,5 @@
-//! Statements that run in the caller's transaction.
+//! Publishing: statements that run in the caller's transaction, or in one that was lent. The
+//! statement that inserts a message also notifies the subscribers that sleep: see `sleepers`.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -34,9 +35,9 @@ pub(crate) struct PublishSql {
     sql: Sql,
     /// Where it notifies, if ever.
     channel: Option<String>,
-    /// What sleepers lock, if publishers ask.
+    /// The locks that sleepers hold, if publishers ask for them.
     locks: Option<Locks>,
-    /// Whether its statements have names, on whichever connection they come.
+    /// Whether its statements are named, on whichever connection they run.
     prepared: bool,
 }
 
@@ -50,8 +51,9 @@ impl PublishSql {
         query(text).persistent(self.prepared)
     }
 
-    /// One that looks for timers reads the table before it writes. A plan that was made for an empty
-    /// one reads all of a large one for each, and the caller's connection would keep it.
+    /// A statement. If it looks for timers, it reads the table before it writes, and is not kept: a
+    /// plan that was made for an empty table reads all of a large one for each timer, and the
+    /// caller's connection would keep that plan.
     fn query_for(&self, text: &Arc<str>, looks: bool) -> Statement {
         query(text).persistent(self.prepared && !looks)
     }
@@ -71,7 +73,7 @@ impl Due {
     }
 }
 
-/// In a transaction of the caller's, or one that was lent.
+/// Publishes in a transaction of the caller's, or in one that was lent.
 macro_rules! publishes {
     ($transaction:ty) => {
         impl sealed::Transaction for $transaction {
@@ -260,8 +262,7 @@ fn published(row: &PgRow, fresh: usize) -> Result<Published, sqlx::Error> {
     Ok(if fresh { Published::Inserted(id) } else { Published::Extended(id) })
 }
 
-/// The ids of so many messages without timers, in the order of the batch: that in which they
-/// were drawn.
+/// The ids of messages without timers, in the order of the batch. The ids were drawn in that order.
 fn inserted(mut ids: Vec<i64>, messages: usize) -> Result<Vec<Published>, StoreError> {
     if ids.len() < messages {
         return Err(left_out(BATCH));
@@ -270,8 +271,8 @@ fn inserted(mut ids: Vec<i64>, messages: usize) -> Result<Vec<Published>, StoreE
     Ok(ids.into_iter().map(Published::Inserted).collect())
 }
 
-/// Matches returned rows to messages: by name where there is a timer; by order
-/// where there is none, because ids are drawn in the order of the batch.
+/// Matches returned rows to messages: by name where there is a timer, and by order where there is
+/// none, because ids are drawn in the order of the batch.
 fn in_order(messages: &[Prepared], rows: &[PgRow]) -> Result<Vec<Published>, StoreError> {
     let failed = StoreError::of(BATCH);
     let mut plain = Vec::new();

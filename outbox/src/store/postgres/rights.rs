@@ -1,4 +1,6 @@
-//! Whether the role of a session may do all that handling takes.
+//! Whether the role of a session may do everything that handling messages takes. This is looked at
+//! before an app starts: a missing right would otherwise show when a handler has run and its result
+//! cannot be written.
 
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
@@ -7,7 +9,7 @@ use super::once;
 use crate::schema::{DLQ, OUTBOX, SchemaMismatch};
 use crate::store::names::TableNames;
 
-/// What claims, settlements and leases write.
+/// The columns that claims, settlements and leases write.
 const SETTLED: [&str; 7] = [
     "attempts_count",
     "deliveries_count",
@@ -17,15 +19,15 @@ const SETTLED: [&str; 7] = [
     "acquired_at",
     "acquired_token",
 ];
-/// What nobody writes who buries: a letter has it by itself, or later.
+/// The columns that a burial does not write: they have defaults, or are set later.
 const NOT_BURIED: [&str; 4] = ["id", "status", "resolved_at", "replayed_id"];
 
-/// Of a table that its mark names.
+/// Finds the sequence of the ids of a table, which its mark names.
 pub(super) const ID_SEQUENCE: &str = include_str!("sql/id_sequence.sql");
 
-/// Without one of them a handler would run again after each lease. To publish takes more, and
-/// is no part of it. A role that may not claim handles nothing: only where it `starts` to, it is
-/// told of that.
+/// Reports the rights that are missing for handling: without one of them a handler would run again
+/// after each lease. Publishing takes more rights, and is not looked at. A role that may not claim
+/// handles nothing, so that is reported only where the role `starts` to handle messages.
 pub(super) async fn rights(
     connection: &mut PgConnection,
     names: &TableNames,
@@ -95,7 +97,7 @@ impl Lacked {
         let mend = if matches!(&*right, "INSERT" | "UPDATE") {
             format!("GRANT {right} ({}) ON {table} TO {role}", columns.join(", "))
         } else {
-            // A claim reads more than columns.
+            // A claim reads more than single columns.
             format!("GRANT {right} ON {table} TO {role}")
         };
         found.add(true, format!("{role} lacks the right {right} on {table}: {why}"), mend);

@@ -1,11 +1,12 @@
 //! How every settlement names its rows: by their ids, and by runs of leases.
 //!
-//! Rows of one claim share its token, and most of them end alike. So a statement gets
-//! all ids in one array and, of each run of ids that share all the rest, the rest once,
-//! with the first of its ids. A row finds its run by `width_bucket`, a search in an array;
-//! a join with the runs would copy one for each row, and walk the index anew for each run.
+//! Rows of one claim share its token, and most of them end alike. So a statement gets all ids in
+//! one array. Ids that follow one another there and share everything else form a run; of each run
+//! the statement gets the rest once, with the first of its ids. A row finds its run by
+//! `width_bucket`, a search in an array. A join with the runs would copy one for each row, and walk
+//! the index anew for each run.
 //!
-//! So an id is of one run. A row may stand in a batch under two leases, one of which must be
+//! So an id belongs to one run. A row may stand in a batch under two leases, one of which must be
 //! lost: the second gets a statement of its own.
 
 use std::collections::HashSet;
@@ -18,21 +19,21 @@ use uuid::Uuid;
 use super::{Statement, query};
 use crate::store::{Landed, Lease};
 
-/// What one statement settles, in the order in which its rows are locked: by id. Every
+/// What one statement settles, in the order of ids. Its rows are locked in that order. Every
 /// statement keeps to it, so that no two wait for each other.
 pub(super) struct Runs<'a, T> {
     ids: Vec<i64>,
-    /// Of each id the place in the batch.
+    /// The place of each id in the batch.
     places: Vec<usize>,
     tokens: Vec<Uuid>,
     firsts: Vec<i64>,
-    /// The first of each run, which speaks for all of it.
+    /// The first item of each run, which speaks for all of it.
     pub(super) heads: Vec<&'a T>,
 }
 
 impl<'a, T> Runs<'a, T> {
-    /// Those of each statement: of one, unless a row stands in the batch twice. `alike` says
-    /// whether the same is to be written for both.
+    /// The runs of each statement. There is one statement, unless a row stands in the batch twice.
+    /// `alike` says whether the same is to be written for both items.
     pub(super) fn of(
         batch: &'a [T],
         lease: fn(&T) -> Lease,
@@ -81,7 +82,7 @@ impl<'a, T> Runs<'a, T> {
         query(sql).bind(&self.ids).bind(&self.tokens).bind(&self.firsts)
     }
 
-    /// Notes what the statement hit, of which it tells the ids.
+    /// Notes which rows the statement hit: its answer has their ids.
     pub(super) fn note(&self, row: &PgRow, landed: &mut Landed) -> Result<(), sqlx::Error> {
         let ids: Vec<i64> = row.try_get::<Option<_>, _>(0)?.unwrap_or_default();
         let all = ids.len() == self.ids.len();

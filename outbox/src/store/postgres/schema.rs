@@ -1,4 +1,6 @@
-//! Making the tables.
+//! Making the tables: the migrations, and the SQL for those who run it themselves. Migrations of
+//! several processes run one after the other. Apps go on meanwhile, so a migration that has to wait
+//! stands aside and tries again.
 
 use std::time::Duration;
 
@@ -14,14 +16,15 @@ use crate::ops::begun::begun;
 use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
 use crate::store::names::TableNames;
 
-/// In order; the first has the number 1.
+/// The migrations in order; the first has the number 1.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0001_outbox.sql"),
     include_str!("../../../migrations/postgres/0002_hot_claims.sql"),
     include_str!("../../../migrations/postgres/0003_operations.sql"),
 ];
 
-/// New tables go where those are that are there, not before them in the path.
+/// Puts the schema of the tables that are there first in the path, so that new tables go beside
+/// them.
 pub(super) const WHERE_THEY_ARE: &str = "SELECT set_config('search_path', \
         quote_ident(n.nspname) || ', ' || current_setting('search_path'), true) \
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
@@ -32,7 +35,7 @@ pub(crate) fn sql(names: &TableNames) -> String {
     names.sql(&MIGRATIONS.join("\n")).to_string()
 }
 
-/// Any number will do, as long as it is ours: serialises migrations.
+/// Serialises migrations. Any number will do, as long as it is ours.
 const MIGRATION_LOCK: i64 = 0x006f_7574_626f_7831;
 
 impl sealed::Pool for PgPool {
@@ -48,7 +51,7 @@ impl sealed::Pool for PgPool {
         const ACTION: &str = "look at the tables";
         let users = self.clone();
         let mut tx = begun(ACTION, async move { users.begin_with(BEGIN).await }).await?;
-        // What an index says of itself waits for whoever changes its table.
+        // To describe an index, the server waits for whoever changes its table.
         tx.execute(PATIENCE).await.map_err(StoreError::of(ACTION))?;
         let looks = async {
             let mut found = validate(&mut tx, names, vacuum, false).await?;
@@ -59,22 +62,24 @@ impl sealed::Pool for PgPool {
     }
 }
 
-/// A snapshot of the whole transaction, which the database's default may ask for, would be
-/// taken before the lock is waited for, and not see what the one before has made.
+/// READ COMMITTED, whatever the database's default is. A snapshot of the whole transaction would be
+/// taken before the lock is waited for, and would not see what the migration before has made.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// Apps go on meanwhile. A statement of theirs locks a table to read it, and then to write to
-/// it: in between it may wait for a migration that waits for it. The server ends one of them.
+/// How often a migration is tried when it meets a deadlock. Apps go on meanwhile. One of their
+/// statements locks a table to read it, and then to write to it. In between it may wait for a
+/// migration that waits for it, and the server ends one of them.
 const TRIES: usize = 5;
 
-/// Everybody who writes waits behind a migration that waits for a transaction which has
-/// written: it stands aside when its [`PATIENCE`] is over, and tries again. For whoever has to
-/// end one, or to see how another migration gets on.
+/// Finds transactions that a migration may wait for. Everybody who writes waits behind a migration
+/// that waits for a transaction which has written. So a migration stands aside when its
+/// [`PATIENCE`] is over, and tries again. This is for whoever has to end such a transaction, or to
+/// see how another migration gets on.
 const LONG: &str = "SELECT pid, query FROM pg_stat_activity \
     WHERE xact_start < now() - interval '1 minute'";
-/// About a minute.
+/// How often it waits: for about a minute in all.
 const WAITS: u32 = 12;
-/// Those who waited are through in less.
+/// How long it stands aside. Those who waited are through in less.
 const ASIDE: Duration = Duration::from_millis(500);
 
 async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
@@ -110,8 +115,8 @@ fn is(failed: &StoreError, code: &str) -> bool {
     failed.source.downcast_ref().is_some_and(|error| has_code(error, &[code]))
 }
 
-/// Begins a transaction that holds the lock until it ends: a session lock would outlive a
-/// cancelled call. New tables will lie beside the old ones. Notes when no other migration runs.
+/// Begins a transaction that holds the lock until it ends: a session lock would outlive a cancelled
+/// call. New tables will go beside the old ones. Notes that no other migration runs.
 async fn locked(
     pool: &PgPool,
     names: &TableNames,
@@ -134,7 +139,7 @@ async fn locked(
     Ok(tx)
 }
 
-/// Runs the migrations in one transaction, behind the one that changes an outbox that is there.
+/// Runs the migrations in one transaction. Before it, another one changes an outbox that is there.
 async fn try_to_migrate(
     pool: &PgPool,
     names: &TableNames,
@@ -160,8 +165,8 @@ async fn try_to_migrate(
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
     ran.map_err(not_migrated(names))?;
-    // Applied before, for other tables with the same record, or they were dropped
-    // since. The statements can be repeated.
+    // The migrations may have been recorded for other tables with the same record, or the tables
+    // were dropped since. The statements can be repeated.
     let tables = names.tables().map(|table| names.qualified(&table)).to_vec();
     let made: bool = sqlx::query_scalar(
         "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1) AS name",

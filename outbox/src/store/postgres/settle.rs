@@ -1,5 +1,5 @@
-//! What the engine asks of PostgreSQL. A settlement is one statement for a whole batch; claims
-//! and gauges have files of their own.
+//! [`Store`] for PostgreSQL. A settlement is one statement for a whole batch. Claims and gauges
+//! have files of their own.
 
 use std::sync::Arc;
 
@@ -83,7 +83,8 @@ impl Store for PgStore {
                 let text = |of: usize| heads.iter().map(|it| it.texts()[of]).collect::<Vec<_>>();
                 statement.bind(text(0)).bind(text(1)).bind(text(2)).bind(text(3)).bind(text(4))
             });
-            // Their table may lie on another disk. Whoever makes room there comes late.
+            // The dead-letter table may lie on another disk, and whoever makes room there comes
+            // late.
             moved.await.map_err(StoreError::lasting_if_full)
         };
         if planted("letter-in-two-steps") {
@@ -206,7 +207,7 @@ impl PgStore {
         self.write(action, &self.0.sql.ack, &all, |statement, _| statement).await
     }
 
-    /// Runs a statement over runs of leases, which returns those it hit.
+    /// Runs a statement over runs of leases. Its answer says which leases it hit.
     async fn write<T>(
         &self,
         action: &'static str,
@@ -232,8 +233,8 @@ impl PgStore {
             let row = self
                 .bounded(action, |connection| Box::pin(settle(connection, statement, waited)))
                 .await
-                // Of two statements the first has been done: whoever asks again may be told
-                // that its rows are gone, and the other is told again why it was refused.
+                // The statements before this one have been done. Whoever asks again may be told
+                // that their rows are gone, and is told again why this one was refused.
                 .map_err(|failed| StoreError {
                     transient: failed.transient || !rows.is_empty(),
                     perhaps_done: failed.perhaps_done || !rows.is_empty(),
@@ -246,7 +247,7 @@ impl PgStore {
     }
 }
 
-/// Told by two arrays: queues, and their rows.
+/// Reads two arrays: the queues, and how many rows each got.
 fn inserted(row: &PgRow) -> sqlx::Result<Inserted> {
     let queues: Vec<String> = row.try_get::<Option<_>, _>(1)?.unwrap_or_default();
     let rows: Vec<i64> = row.try_get::<Option<_>, _>(2)?.unwrap_or_default();
@@ -254,7 +255,7 @@ fn inserted(row: &PgRow) -> sqlx::Result<Inserted> {
     Ok(queues.into_iter().zip(rows).collect())
 }
 
-/// `waited`: on a connection whose commits are not.
+/// `waited`: waits for the commit, on a connection that does not do so by itself.
 async fn settle(
     connection: &mut PgConnection,
     statement: Statement,

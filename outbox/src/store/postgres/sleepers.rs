@@ -1,7 +1,7 @@
-//! Who has to be notified. The server handles one commit that notifies at a time, so a
-//! publisher does it only if somebody sleeps: whoever sleeps holds a lock in shared mode,
-//! and a publisher that cannot have it for itself, for a moment, notifies. The locks
-//! belong to the connection that listens: they end with it.
+//! Who has to be notified. The server handles one commit that notifies at a time, so a publisher
+//! notifies only if somebody sleeps. Whoever sleeps holds a lock in shared mode. A publisher that
+//! cannot have the lock for itself, for a moment, notifies. The locks belong to the connection that
+//! listens, and end with it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,26 +15,25 @@ use crate::store::names::{Notify, TableNames};
 const LOCK: &str = "SELECT pg_advisory_lock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
 const UNLOCK: &str =
     "SELECT pg_advisory_unlock_shared(lock) FROM unnest($1::bigint[]) AS given(lock)";
-/// Transactions that have written to the table and are not over: all of them, or those
-/// named. The number of one is never another's.
+/// Transactions that have written to the table and are not over: all of them, or those named. The
+/// number of a transaction is never given to another one.
 const WRITERS: &str = "SELECT DISTINCT virtualtransaction FROM pg_locks
     WHERE locktype = 'relation' AND relation = $1::regclass AND mode = 'RowExclusiveLock'
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND (virtualtransaction = ANY($2)) IS NOT FALSE";
 
-/// Between two looks for what was published unnoticed. In between, the time grows with
-/// that since the lock: a message is as late as a tenth of the time that its
-/// transaction took.
+/// Between two looks for what was published unnoticed. The time grows with the time since the lock
+/// was taken: a message is late by a tenth of the time that its transaction took.
 const LOOK_FIRST: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_secs(20);
 
-/// From one look to the next, at that age.
+/// The time from one look to the next, at this age.
 fn until_next_look(age: Duration) -> Duration {
     (age / 10).clamp(LOOK_FIRST, LOOK_LAST)
 }
 
-/// The names of the locks that belong to a channel. Its queues share 64 of them, because the
-/// server has room for a limited number.
+/// The names of the locks of a channel. The queues of a channel share 64 locks, because the server
+/// has room for a limited number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Locks {
     /// Without the last six bits, which tell the queue.
@@ -48,13 +47,14 @@ impl Locks {
         Self { start: first & !63 }
     }
 
-    /// A statement that learns of queues by its rows has the same in SQL.
+    /// The lock of a queue. Statements that learn of queues from their rows compute the same in
+    /// SQL.
     pub(super) fn of_queue(self, queue: &str) -> i64 {
         self.start | i64::from(Sha256::digest(queue)[0] & 63)
     }
 }
 
-/// Where a publish notifies, if ever; and the locks, if it asks for them.
+/// Where a publish notifies, if ever; and the locks, if a publish asks for them.
 pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<Locks>) {
     match names.notify() {
         Notify::Asleep => (Some(names.channel()), Some(Locks::of(names))),
@@ -63,7 +63,7 @@ pub(super) fn notified(names: &TableNames) -> (Option<String>, Option<Locks>) {
     }
 }
 
-/// The locks of one connection.
+/// The locks that one connection holds.
 pub(super) struct Sleepers {
     locks: Locks,
     table: String,
@@ -72,8 +72,8 @@ pub(super) struct Sleepers {
     unnoticed: Vec<Unnoticed>,
 }
 
-/// Transactions that may have asked for the sleepers of a queue before its lock was held, and are
-/// not over.
+/// Transactions that may have asked for the sleepers of a queue before its lock was held, and that
+/// are not over.
 struct Unnoticed {
     queue: String,
     writers: Vec<String>,
@@ -102,11 +102,11 @@ impl Sleepers {
         let fresh: Vec<i64> = wanted.difference(&held).copied().collect();
         let stale: Vec<i64> = held.difference(&wanted).copied().collect();
         if !fresh.is_empty() {
-            // A publisher holds one for less than a statement takes.
+            // A publisher holds such a lock for less time than a statement takes.
             sqlx::query(LOCK).bind(fresh).execute(&mut *connection).await?;
         }
-        // Also of those whose lock another queue has held so far: who asked before that may
-        // have written to this one.
+        // Also queues whose lock another queue has held so far: a publisher that asked before that
+        // may have written to this queue.
         let mut new = Vec::new();
         for &queue in queues {
             if !self.asleep.contains(queue) {
@@ -117,11 +117,12 @@ impl Sleepers {
             let all = self.writers(connection, None).await?;
             let since = Instant::now();
             for queue in new {
-                // Who falls asleep again and again, while one writer lives, knows it already.
+                // A queue that falls asleep again and again while one writer lives knows that
+                // writer already.
                 let known = self.unnoticed.iter().filter(|one| one.queue == queue);
                 let known: HashSet<_> = known.flat_map(|one| &one.writers).collect();
                 let writers = all.iter().filter(|one| !known.contains(one)).cloned().collect();
-                // The first time at once: some are over by now.
+                // The first look is at once: some transactions are over by now.
                 self.unnoticed.push(Unnoticed { queue, writers, since, look_at: since });
             }
         }
@@ -145,7 +146,8 @@ impl Sleepers {
         self.unnoticed.iter().map(|one| one.look_at).min()
     }
 
-    /// The queues in which there may be such messages: some of the transactions are over.
+    /// The queues in which there may be unnoticed messages, because some of the transactions are
+    /// over.
     ///
     /// # Cancel safety
     /// A dropped call is as if it had not been made.
@@ -188,7 +190,7 @@ mod tests {
         assert_eq!(waits, [5, 500, 15_000, 20_000]);
     }
 
-    /// Processes of several versions share them.
+    /// Processes of several versions share the locks.
     #[test]
     fn a_lock_keeps_its_name() {
         let locks = Locks::of(&TableNames::default());

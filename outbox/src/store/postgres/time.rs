@@ -1,4 +1,4 @@
-//! `timestamptz` on the wire: microseconds since 2000. Done here because a sqlx
+//! `timestamptz` on the wire: microseconds since 2000. It is read and written here, because sqlx's
 //! feature for a time crate would change what the user's own queries infer.
 
 use std::time::SystemTime;
@@ -15,12 +15,13 @@ use crate::message::row::{from_micros, to_micros};
 
 /// Microseconds from 1970 to 2000.
 const EPOCH_2000: i64 = 946_684_800_000_000;
-/// What the server can tell from its infinities, since 2000: 4713 BC, and the end of 294276.
+/// The range of times that the server can tell from its infinities, since 2000: from 4713 BC to the
+/// end of 294276.
 const EARLIEST: i64 = -211_813_488_000_000_000;
 const END: i64 = 9_223_371_331_200_000_000;
 
-/// Of the type and of arrays of it, on every server. By their names each connection
-/// would look them up.
+/// The type and its array, as they are numbered on every server. Each connection would have to look
+/// them up by their names.
 const OID: Oid = Oid(1184);
 const ARRAY_OID: Oid = Oid(1185);
 
@@ -62,7 +63,7 @@ fn since_1970(since_2000: i64) -> i64 {
 }
 
 fn since_2000(since_1970: i64) -> i64 {
-    // What was read as an infinity, or as a time that lies too far off to tell, is one again.
+    // What was read as an infinity, or as a time too far off to be told, becomes an infinity again.
     if since_1970 == i64::MAX {
         return i64::MAX;
     }

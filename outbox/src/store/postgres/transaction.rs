@@ -1,8 +1,9 @@
-//! A transaction that is lent, on a connection that goes back to its pool only when it has
+//! A transaction that is lent. Its connection goes back to its pool only when the transaction has
 //! ended.
 //!
-//! A pool waits without end for a sign of life of what comes back to it. Of one whose server
-//! does not answer, or is still at a statement that was given up, the place would be lost.
+//! A pool waits without end for a sign of life from a connection that comes back to it. If the
+//! server does not answer, or is still at a statement that was given up, the place of that
+//! connection in the pool would be lost.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
@@ -28,8 +29,8 @@ impl<DB: Database> Closing<DB> {
         let Ok(begun) = timeout(CONNECT_LIMIT, answer).await else {
             return Err(sqlx::Error::Io(ErrorKind::TimedOut.into()));
         };
-        // What refused to begin has begun nothing. What was refused behind the BEGIN, in the
-        // same message, has left a transaction that sqlx knows nothing of.
+        // A server that refused the BEGIN has begun nothing. If it refused what stands behind the
+        // BEGIN, in the same message, it has left a transaction that sqlx knows nothing of.
         if begun.as_ref().is_err_and(takes_no_writes) {
             tx.0.take();
         }
@@ -39,7 +40,7 @@ impl<DB: Database> Closing<DB> {
     pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         let committed = DB::TransactionManager::commit(&mut self).await;
         if let Err(sqlx::Error::Database(_)) = committed {
-            // It has answered, but sqlx goes on counting a transaction.
+            // The server has answered, but sqlx still counts a transaction.
             DB::TransactionManager::start_rollback(&mut self);
         } else if committed.is_err() {
             return committed;
@@ -55,8 +56,8 @@ impl<DB: Database> Closing<DB> {
     }
 }
 
-/// Whether the transaction has not ended. Of a savepoint whose begin was dropped half-way sqlx
-/// rolls all back, and what comes behind it stands alone.
+/// Whether the transaction has not ended. When the begin of a savepoint is dropped half-way, sqlx
+/// rolls everything back, and what comes after it stands alone.
 pub(super) fn is_open(connection: &PgConnection) -> bool {
     <Postgres as Database>::TransactionManager::get_transaction_depth(connection) > 0
 }

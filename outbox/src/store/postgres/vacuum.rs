@@ -1,6 +1,6 @@
-//! Vacuums the table while it is busy. Autovacuum looks once a minute, unless the server
-//! is told otherwise; by then a table that empties as fast as it is filled has grown by
-//! all the rows of a minute, and its indexes with it.
+//! Vacuums the table while it is busy. Autovacuum looks once a minute, unless the server is told
+//! otherwise. By then a table that empties as fast as it is filled has grown by all the rows of a
+//! minute, and its indexes with it.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,35 +15,35 @@ use crate::error::StoreError;
 use crate::telemetry::TARGET;
 use crate::unpoisoned::Locked as _;
 
-/// Claims that make it worth while, in a table of no more rows than twice that: each
-/// leaves an old version of its row, and sooner or later the row. Fewer are left to
+/// How many claims make a vacuum worth while, in a table of no more than twice as many rows. Each
+/// claim leaves an old version of its row, and sooner or later the row. Fewer claims are left to
 /// autovacuum.
 const CLAIMS: u64 = 25_000;
-/// More dead rows than these that a vacuum leaves are kept by somebody's snapshot: fewer may
-/// have died meanwhile.
+/// If a vacuum leaves more dead rows than these, somebody's snapshot keeps them. Fewer may have
+/// died meanwhile.
 const KEPT: u64 = 50_000;
-/// From then on, so that what is soon over is over.
+/// How long to wait when there are enough claims, so that what ends soon has ended.
 const REST: Duration = Duration::from_secs(2);
 
-/// Whether this role may, and what there is.
+/// Whether this role may vacuum the table, and how many rows there are.
 const TABLE: &str = "SELECT pg_has_role(relowner, 'USAGE'), greatest(reltuples, 0)::bigint,
         pg_stat_get_dead_tuples(oid)
     FROM pg_class WHERE oid = $1::regclass";
 
 const VACUUM: &str = "VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) \"outbox\"";
 
-/// When to do it next.
+/// Decides when to vacuum next.
 pub(super) struct Vacuum(Mutex<State>);
 
 struct State {
     claims: u64,
-    /// So many claims from the last time to the next.
+    /// How many claims there have to be from one vacuum to the next.
     enough: u64,
-    /// Dead rows that the last one could not clear away, because somebody holds a
-    /// snapshot: until autovacuum has done so, another one would only cost time.
+    /// Dead rows that the last vacuum could not clear away, because somebody holds a snapshot.
+    /// Until autovacuum has cleared them, another vacuum would only cost time.
     left: Option<u64>,
     running: Option<AbortHandle>,
-    /// This role may not, or the store is closed.
+    /// This role may not vacuum, or the store is closed.
     over: bool,
 }
 
@@ -62,7 +62,7 @@ impl Vacuum {
         self.0.locked()
     }
 
-    /// Stops one that runs: nobody waits for it.
+    /// Stops a vacuum that runs: nobody waits for it.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.over = true;
@@ -73,7 +73,7 @@ impl Vacuum {
 }
 
 impl PgStore {
-    /// Counts claimed rows, and vacuums in the background once they are enough.
+    /// Counts claimed rows, and vacuums in the background once there are enough.
     pub(super) fn claimed(&self, rows: usize) {
         let mut state = self.0.vacuum.state();
         state.claims += rows as u64;
@@ -98,7 +98,7 @@ impl PgStore {
         }
     }
 
-    /// False when only others may.
+    /// False when only other roles may vacuum.
     async fn vacuum_once(&self) -> Result<bool, StoreError> {
         let names = &self.0.names;
         let table = names.qualified(names.table());
@@ -108,11 +108,11 @@ impl PgStore {
             if state.left.is_some_and(|left| before.dead >= left) {
                 return Ok(true);
             }
-            // As long as nothing else is known.
+            // Until more is known.
             state.left = Some(before.dead.max(1));
         }
-        // Never in the way of another one, and with no other process's help. Rows come
-        // back, so the file keeps its size, which would need a lock to change.
+        // It never gets in the way of another vacuum, and takes no help from other processes. Rows
+        // come back, so the file keeps its size: changing it would need a lock.
         let vacuum = sqlx::raw_sql(AssertSqlSafe(names.sql(VACUUM)));
         self.bounded("vacuum", |connection| Box::pin(connection.execute(vacuum))).await?;
         let Some(after) = self.found(&table).await? else { return Ok(false) };

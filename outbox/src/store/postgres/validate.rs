@@ -1,4 +1,5 @@
-//! What is wrong with the tables, and the SQL against it.
+//! What is wrong with the tables, and the SQL that mends it. An app looks before it starts, and
+//! does not start on a difference that would make its statements fail.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,8 @@ use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, Schema
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
-/// Compares the tables with what the statements need. A table of dead letters that is locked is an
-/// error only where nobody `starts`: an app goes on beside one.
+/// Compares the tables with what the statements need. A dead-letter table that is locked is an
+/// error only where nobody `starts`: an app works beside a locked one.
 pub(super) async fn validate(
     connection: &mut PgConnection,
     names: &TableNames,
@@ -39,7 +40,7 @@ pub(super) async fn validate(
                 columns: &["queue", "timer_id"],
                 unique: true,
                 predicate: Some("timer_id IS NOT NULL"),
-                // ON CONFLICT finds no other.
+                // ON CONFLICT finds no other index.
                 fatal: true,
                 mend: names.sql("CREATE UNIQUE INDEX \"outbox_timer_id_uq\" ON \"outbox\" (queue, timer_id) WHERE timer_id IS NOT NULL").to_string(),
             },
@@ -95,8 +96,8 @@ pub(super) async fn validate(
     Ok(found)
 }
 
-/// What the server tells of dead letters' table only where nobody has locked it. None of it keeps
-/// an app from its work.
+/// What the server tells about the dead-letter table only while nobody has locked it. None of this
+/// keeps an app from its work.
 async fn letters(
     connection: &mut PgConnection,
     table: &str,
@@ -120,8 +121,8 @@ async fn letters(
     Ok(())
 }
 
-/// In another encoding not every text can be kept: a dead letter whose error has such a sign
-/// would fail each time, and its row run again after every lease.
+/// In another encoding not every text can be stored. A dead letter whose error contains such a
+/// character would fail each time, and its row would run again after every lease.
 async fn encoding(
     connection: &mut PgConnection,
     found: &mut SchemaMismatch,
@@ -152,7 +153,7 @@ async fn logged(
     Ok(())
 }
 
-/// Whether policies decide for this role: what they hide or refuse shows as nothing else does.
+/// Whether policies decide for this role. What they hide or refuse shows nowhere else.
 async fn row_security(
     connection: &mut PgConnection,
     table: &str,
@@ -172,8 +173,8 @@ async fn row_security(
     Ok(())
 }
 
-/// Whether a table is cut into several, as letters may be into months: the time of the failure
-/// is then part of their key.
+/// Whether a table is partitioned, as the dead-letter table may be by months: the time of the
+/// failure is then part of its key.
 async fn is_cut(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar(
         "SELECT relkind = 'p' OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) \
@@ -185,7 +186,7 @@ async fn is_cut(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx
     .await
 }
 
-/// A column as it is.
+/// A column as it is in the database.
 struct Actual {
     kind: String,
     not_null: bool,
@@ -263,7 +264,7 @@ fn compare(table: &str, column: &Column, actual: &Actual, found: &mut SchemaMism
         };
         let mut mend = alter(&format!("TYPE {kind} USING {using}"));
         if value && actual.has_default {
-            // A default of the old type stands in the way.
+            // A default of the old type would be in the way.
             mend = alter(&format!(
                 "DROP DEFAULT, ALTER COLUMN {name} TYPE {kind} USING {using}, \
                  ALTER COLUMN {name} SET DEFAULT {default}"
@@ -285,7 +286,7 @@ fn compare(table: &str, column: &Column, actual: &Actual, found: &mut SchemaMism
         let mend = if value {
             alter(&format!("SET DEFAULT {default}"))
         } else {
-            // The sequence starts behind the rows that are there.
+            // The sequence starts behind the ids of the rows that are there.
             format!(
                 "{}; SELECT setval(pg_get_serial_sequence('{}', '{name}'), \
                  coalesce(max({name}), 0) + 1, false) FROM {table}",
@@ -305,14 +306,15 @@ async fn lease_check(
 ) -> Result<(), sqlx::Error> {
     let lease = "CHECKacquired_tokenISNULL=acquired_atISNULL";
     if !checks(connection, table).await?.iter().any(|text| text == lease) {
-        // Rows with half a lease are in its way; no claim would ever take them.
+        // Rows with half a lease would be in its way; no claim would ever take them.
         let mend = names.sql("UPDATE \"outbox\" SET acquired_token = NULL, acquired_at = NULL WHERE (acquired_token IS NULL) <> (acquired_at IS NULL); ALTER TABLE \"outbox\" DROP CONSTRAINT IF EXISTS \"outbox_lease_ck\", ADD CONSTRAINT \"outbox_lease_ck\" CHECK ((acquired_token IS NULL) = (acquired_at IS NULL))");
         found.add(false, format!("{table} lacks the CHECK that a lease is set whole"), &*mend);
     }
     Ok(())
 }
 
-/// What closes a letter: another word would leave the indexes of open ones and never be found.
+/// The CHECK of what a status may be: a letter with another status would leave the indexes of open
+/// letters and never be found.
 async fn status_check(
     connection: &mut PgConnection,
     table: &str,
@@ -331,7 +333,8 @@ async fn status_check(
     Ok(())
 }
 
-/// The CHECKs of a table, as [`bare`] has them. One that was never tried on all rows says so.
+/// The CHECKs of a table, as [`bare`] has them. The text of one that was never tried on all rows
+/// says so.
 async fn checks(connection: &mut PgConnection, table: &str) -> Result<Vec<String>, sqlx::Error> {
     let definitions: Vec<String> = sqlx::query_scalar(
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint \
@@ -377,13 +380,13 @@ async fn vacuum_settings(
     Ok(())
 }
 
-/// As the server reads it: the setting is stored as it was written.
+/// As the server reads the setting, which is stored as it was written.
 fn is_off(set: &str) -> bool {
     let set = set.to_ascii_lowercase();
     ["false", "no"].iter().any(|word| word.starts_with(&set)) || matches!(&*set, "of" | "off" | "0")
 }
 
-/// Without blanks, parentheses and casts of texts, which the server places as it likes.
+/// Without blanks, parentheses and casts to text, which the server places as it likes.
 pub(super) fn bare(text: &str) -> String {
     let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')');
     text.chars().filter(kept).collect::<String>().replace("::text", "")

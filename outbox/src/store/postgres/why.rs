@@ -1,4 +1,5 @@
-//! Why a row is where it is: what the server knows of it.
+//! Why a row is where it is: what the server knows about it, about its locks and about who reads
+//! its queue. `ops::why` makes an answer of that.
 
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use crate::ops::failed::failed;
 use crate::ops::{FoundRow, Locks, Readers, Session};
 use crate::store::statements;
 
-/// Of locks that keep claims from the table.
+/// Modes of locks that keep claims from the table.
 const TABLE_MODES: &[&str] =
     &["ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];
-/// Of transactions that have used it.
+/// Modes of locks of all transactions that have used the table.
 #[cfg(feature = "cli")]
 const ALL_MODES: &[&str] = &[
     "AccessShareLock",
@@ -30,11 +31,11 @@ const ALL_MODES: &[&str] = &[
     "ExclusiveLock",
     "AccessExclusiveLock",
 ];
-/// Of transactions that have written to it.
+/// Modes of locks of transactions that have written to the table.
 const WRITERS: &[&str] = &["RowExclusiveLock"];
-/// Of transactions that may have locked a row of it.
+/// Modes of locks of transactions that may have locked a row of the table.
 const LOCKERS: &[&str] = &["RowShareLock", "RowExclusiveLock"];
-/// Statements of the engine are over by then.
+/// Statements of the engine are over by then, so what is still there lasts.
 const LASTING: Duration = Duration::from_millis(100);
 
 const ACTION: &str = "ask why";
@@ -45,7 +46,7 @@ statements! {
     }
 }
 
-/// A session with the name of its transaction.
+/// A session, with the name of its transaction.
 type Held = (String, Session);
 
 impl PgDesk {
@@ -94,7 +95,7 @@ impl PgDesk {
         Ok((!by.is_empty()).then_some(by))
     }
 
-    /// Those of our tables that somebody keeps locked, and who.
+    /// Which of our tables somebody keeps locked, and who.
     pub(crate) async fn locked_tables(&self) -> Result<Vec<(String, Vec<Session>)>, StoreError> {
         let mut locked = Vec::new();
         for table in self.names.tables() {
@@ -105,8 +106,8 @@ impl PgDesk {
         Ok(locked)
     }
 
-    /// The table of dead letters, and who uses it in transactions that go on: a change of the
-    /// table itself waits for these.
+    /// The name of the dead-letter table, and who uses it in transactions that go on: a change of
+    /// the table itself waits for these.
     #[cfg(feature = "cli")]
     pub(crate) async fn letters_in_use(&self) -> Result<(String, Vec<Session>), StoreError> {
         let table = self.names.dlq_or_default();
@@ -114,7 +115,7 @@ impl PgDesk {
         Ok((table, by))
     }
 
-    /// Transactions that have written to the table and go on, if it may be one of theirs.
+    /// Transactions that have written to the table and go on, if the row may be one of theirs.
     pub(crate) async fn why_uncommitted(
         &self,
         _: i64,
@@ -128,8 +129,9 @@ impl PgDesk {
         Ok((!writers.is_empty()).then_some(writers))
     }
 
-    /// The row says which transaction locked it last, without being asked for a lock:
-    /// that could make a claim pass it by. Where several did, it must be.
+    /// Who has locked the row. It says which transaction locked it last, without being asked for a
+    /// lock: such a request could make a claim pass the row by. Only if several transactions locked
+    /// it does it have to be asked.
     async fn row_locked(
         &self,
         found: &FoundRow,
@@ -148,7 +150,7 @@ impl PgDesk {
         Ok(Some((self.lasting(|| self.sessions(table, LOCKERS, false)).await?, false)))
     }
 
-    /// Where it cannot be tried, such as on a standby, it can.
+    /// Whether the row can be locked. Where that cannot be tried, such as on a standby, it can.
     async fn can_be_locked(&self, id: i64) -> Result<bool, StoreError> {
         let mut tx = self.writing(ACTION).await?;
         let probe = once(&Sql::new(&self.names).why_probe).bind(id);
@@ -170,7 +172,7 @@ impl PgDesk {
         self.read(ACTION, statement, session).await
     }
 
-    /// `waiting`: also those who wait for such a lock, and for whom.
+    /// `waiting`: also the sessions that wait for such a lock, and those that they wait for.
     async fn sessions(
         &self,
         table: &str,
@@ -184,7 +186,7 @@ impl PgDesk {
         self.read(ACTION, statement, session).await
     }
 
-    /// Those that are found now and a moment later.
+    /// The sessions that are found both now and a moment later.
     async fn lasting<F>(&self, look: impl Fn() -> F) -> Result<Vec<Session>, StoreError>
     where
         F: Future<Output = Result<Vec<Held>, StoreError>>,

@@ -1,4 +1,5 @@
-//! The SQL that makes a table anew.
+//! The SQL that makes a table anew, with its rows: SQLite alters no column in place. `validate`
+//! reports it where nothing smaller mends a difference.
 
 use std::fmt::Write as _;
 
@@ -11,12 +12,12 @@ use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
 impl Table<'_> {
-    /// SQL that makes the table anew with its rows: SQLite alters no column in
-    /// place. Columns beyond ours are kept and may be NULL; triggers and further indexes stay
-    /// with the table as it was, and the SQL names them. That is never dropped: a shell that goes on after an error, or
-    /// without the lock, would drop the messages with it.
+    /// SQL that makes the table anew with its rows. Columns beyond ours are kept and may be NULL.
+    /// Triggers and further indexes stay with the old table, and the SQL names them. The old table
+    /// is never dropped: a shell that goes on after an error, or without the lock, would drop the
+    /// messages with it.
     pub(super) fn anew(&self, names: &TableNames, template: &str, expected: &[Column]) -> String {
-        // None but this text knows the other two names.
+        // Nothing but this text knows the other two names.
         let mark = Uuid::new_v4().simple().to_string();
         let mark = &mark[..12];
         let old = format!("\"{template}\"");
@@ -32,7 +33,7 @@ impl Table<'_> {
         for sql in indexes.filter_map(|sql| sql.split_inclusive("\n\n").last()) {
             let made = sql.find("CREATE ").map_or("", |at| &sql[at..]);
             let (made, _) = made.split_once(&on).unwrap_or_default();
-            // With the name that it has, which the dead letters' own may begin.
+            // The name that the index has here. It may begin with the dead-letter table's own name.
             let begun = names.sql(&[made, &on].concat());
             let begun = begun.strip_suffix(&*names.sql(&on)).unwrap_or_default();
             let (_, name) = begun.split_once(" IF NOT EXISTS ").unwrap_or_default();
@@ -41,7 +42,7 @@ impl Table<'_> {
         }
         let create = names.sql(&format!("CREATE TABLE {new} ({create}) STRICT;\n"));
         let [old, new, kept] = [old, new, kept].map(|name| names.sql(&name));
-        // Ids of rows that are gone are not used again.
+        // Ids of rows that are gone must not be used again.
         let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
         let ids = format!(
             "INSERT INTO sqlite_sequence (name, seq) SELECT {}, seq FROM sqlite_sequence \
@@ -74,7 +75,7 @@ impl Table<'_> {
             let value = if self.strict && kind.eq_ignore_ascii_case(ours.sqlite) {
                 column.clone()
             } else if name == "acquired_at" {
-                // One that cannot be read is over.
+                // A lease whose time cannot be read is over.
                 format!("iif({column} IS NULL, NULL, ifnull({}, 0))", micros(&column))
             } else if name.ends_with("_at") {
                 micros(&column)
@@ -90,7 +91,7 @@ impl Table<'_> {
                     Some(other) => format!("iif({other} IS NULL, NULL, {value})"),
                     None => value,
                 },
-                // What cannot be read is refused, and is not taken for nothing.
+                // A value that cannot be read is refused, and not taken for a missing one.
                 NOW => format!("iif({column} IS NULL, {NOW_HERE}, {value})"),
                 default => format!("iif({column} IS NULL, {default}, {value})"),
             });
@@ -113,11 +114,11 @@ impl Table<'_> {
         )
     }
 
-    /// What stays with the table as it was, and is not made here: nothing but its owner knows
-    /// whether it is to go on.
+    /// Names what stays with the old table and is not made here: only its owner knows whether it is
+    /// to go on.
     fn left(&self, old: &str, ours: &[String]) -> String {
         let made = |name: &&String| {
-            // Those of a constraint have no SQL of their own.
+            // Indexes of a constraint have no SQL of their own.
             !name.starts_with("sqlite_") && !ours.contains(&quoted(name).to_lowercase())
         };
         let indexes = self.indexes.iter().map(|index| &index.name).filter(made);
@@ -131,8 +132,8 @@ impl Table<'_> {
     }
 }
 
-/// A time in a column of another type, as microseconds: a date as text, or a number of seconds,
-/// milliseconds or microseconds, which lie far apart.
+/// Converts a time in a column of another type to microseconds: a date as text, or a number of
+/// seconds, milliseconds or microseconds, which lie far apart.
 fn micros(column: &str) -> String {
     let number = format!("CAST({column} AS REAL)");
     format!(

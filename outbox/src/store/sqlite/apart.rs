@@ -1,5 +1,5 @@
-//! Transactions that the test broker lends. Its rows live in memory, so what is published in the
-//! transaction is taken out of its table again.
+//! Transactions that the test broker lends. The broker's rows live in memory, so what such a
+//! transaction publishes is taken out of the database's table again.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use crate::publish::{Due, Prepared, Publisher};
 use crate::store::Handled;
 use crate::store::names::TableNames;
 
-/// Where the rows of its transactions lie.
+/// Where the rows of such transactions lie.
 pub(super) struct Apart {
     names: TableNames,
     /// Set once its tables are made.
     made: OnceCell<()>,
-    /// As every transaction begins.
+    /// How every such transaction begins.
     elsewhere: Elsewhere,
 }
 
-/// One that was dropped comes back to its pool in a task of its own.
+/// A connection that was dropped comes back to its pool in a task of its own.
 const FREE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Whether there is anything to take.
 const ANY: &str = "SELECT 1 FROM \"outbox\" LIMIT 1";
-/// The last row that was there before.
+/// The id of the last row that was there before.
 const LAST: &str = "SELECT coalesce(max(id), 0) FROM \"outbox\"";
 
 impl SqliteLender {
@@ -41,8 +41,8 @@ impl SqliteLender {
         lender
     }
 
-    /// What the test's own transactions have published, no longer in its table. `None` if
-    /// no connection comes free: the test may hold the only one.
+    /// Takes what the test's own transactions have published out of its table. `None` if no
+    /// connection comes free: the test may hold the only one.
     pub(crate) async fn published_beside(&self) -> Result<Option<Vec<Prepared>>, StoreError> {
         let Some(Apart { names, elsewhere, .. }) = &self.apart else { return Ok(None) };
         let failed = StoreError::of("take what was published");
@@ -62,20 +62,20 @@ impl SqliteLender {
 }
 
 impl Apart {
-    /// Makes its tables, if it has not.
+    /// Makes its tables, if they are not made yet.
     pub(super) async fn make(&self, pool: &SqlitePool) -> Result<(), StoreError> {
         self.made.get_or_try_init(|| schema::migrate(pool, &self.names)).await.map(drop)
     }
 
-    /// A transaction has begun.
+    /// Notes what is there when a transaction has begun.
     pub(super) async fn begun(&self, tx: &mut SqliteConnection) -> Result<Elsewhere, StoreError> {
         let last = query(&self.names.sql(LAST)).fetch_one(tx).await;
         let last = last.and_then(|row| row.try_get(0)).map_err(StoreError::of("begin"))?;
         Ok(self.elsewhere.clone().after(last))
     }
 
-    /// Commits it, if its rows are still held. The acks, and what it published, are to be written
-    /// where the rows lie.
+    /// Commits a transaction, if its rows are still held. The acks, and what it published, are
+    /// still to be written where the rows lie.
     pub(super) async fn settle(
         mut tx: Begun<Sqlite>,
         mut elsewhere: Elsewhere,
@@ -99,7 +99,7 @@ impl Apart {
     }
 }
 
-/// What was published behind a row, no longer in its table.
+/// Takes what was published behind a row out of its table.
 async fn take(
     tx: &mut SqliteConnection,
     names: &TableNames,
@@ -111,7 +111,7 @@ async fn take(
         .and_then(|rows| rows.iter().map(read).collect())
         .map_err(StoreError::of("take what was published"))?;
     rows.sort_by_key(|row| row.id);
-    // The last first: of a timer that was moved, the message is that which moved it.
+    // The last first: if a timer was moved, the message is the one that moved it.
     let mut messages: Vec<_> = rows
         .into_iter()
         .rev()
@@ -127,7 +127,7 @@ fn is(row: &Row, message: &Prepared) -> bool {
         && row.timer_id == message.timer_id
 }
 
-/// A row of which nothing more is known, as a message.
+/// Makes a message of a row about which nothing more is known.
 fn again(row: Row) -> Prepared {
     let wait = row.next_attempt_at.duration_since(row.created_at).unwrap_or_default();
     Prepared {

@@ -1,17 +1,17 @@
 //! One statement for a whole batch.
 //!
-//! A write is quick when it names one row: SQLite looks `id = ?1` up by the primary
-//! key whatever it believes of the table. With a list of ids it reads the whole table
-//! if ANALYZE once saw it nearly empty. So every write is written for one row, and a
-//! trigger runs it for each element of an array: inside SQLite, because a statement
-//! of its own waits for the connection's thread, which takes longer than the write.
+//! A write is quick when it names one row: SQLite looks `id = ?1` up by the primary key, whatever
+//! it believes about the table. For a list of ids it reads the whole table if ANALYZE once saw it
+//! nearly empty. So every write is written for one row, and a trigger runs it for each element of
+//! an array. That happens inside SQLite: a statement for each row would wait for the connection's
+//! thread, which takes longer than the write.
 //!
-//! Most batches are a few runs of rows whose ids follow each other. For those there is a
-//! second trigger, which writes to a range of ids at once, in half the time; but of a
-//! table that it believes to have one row or two SQLite would read all for it. So its plan
-//! is asked for first.
+//! Most batches are a few runs of rows whose ids follow each other. For those there is a second
+//! trigger, which writes to a range of ids at once, in half the time. But in a table that SQLite
+//! believes to have one row or two, it would read all rows for a range. So its plan is asked for
+//! first.
 //!
-//! View, trigger and list are temporary: no other connection sees them.
+//! The views, the triggers and the list of lost rows are temporary: no other connection sees them.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,31 +40,31 @@ const EXTEND: &str = include_str!("sql/extend.sql");
 #[cfg(test)]
 pub(super) const WRITES: [&str; 6] = [TAKE, ACK, RETRY, BURY, RELEASE, EXTEND];
 
-/// What is written of a run, where there is more than one such: the elements of ?1 are arrays.
+/// The values that are written for a run, if there are several: the elements of ?1 are arrays then.
 const A: &str = "given.value ->> 0";
 const B: &str = "given.value ->> 1";
 const C: &str = "given.value ->> 2";
 const D: &str = "given.value ->> 3";
 const E: &str = "given.value ->> 4";
-/// A run: its first id, its token, and how many rows follow the first. [`Runs::names`] has
-/// them one after the other in the BLOB ?2.
+/// A run: its first id, its token, and how many rows follow the first. [`Runs::names`] writes one
+/// run after the other into the BLOB ?2.
 const ID: &str = "CAST(substr(?2, given.key * 40 + 17, 20) AS INTEGER)";
 const TOKEN: &str = "substr(?2, given.key * 40 + 1, 16)";
 const MORE: &str = "CAST(substr(?2, given.key * 40 + 37, 4) AS INTEGER)";
-/// How a write names its row, and how it names those of a run.
+/// How a write names its row, and how it names the rows of a run.
 pub(super) const ROW: &str = "id = ?1";
 pub(super) const RANGE: &str = "id BETWEEN ?1 AND ?1 + :more";
-/// To ask for ranges has to save so many rows.
+/// How many rows ranges have to save before asking for them is worth it.
 const WORTH: usize = 30;
 
-/// A statement over ?1, a JSON array with an element a run, and ?2.
+/// A statement over ?1, a JSON array with one element for each run, and ?2.
 pub(super) struct Batch {
-    /// Where each run is one row.
+    /// For runs that are one row each.
     rows: Arc<str>,
     ranges: Arc<str>,
-    /// Makes SQLite look whether a table is back: a trigger that names it does not. Not
-    /// part of those, of which sqlx resets the first statement before the one that failed,
-    /// finds no error any more, panics, and leaves the file locked.
+    /// Makes SQLite look whether a table is back: a trigger that names the table does not. It is no
+    /// part of the statements above. When one of those fails, sqlx resets the first statement
+    /// before it, finds no error any more, panics, and leaves the file locked.
     look: Arc<str>,
     failed: AtomicBool,
 }
@@ -72,9 +72,9 @@ pub(super) struct Batch {
 pub(super) struct Batches {
     /// What a connection runs first.
     pub(super) prepare: String,
-    /// Tells how SQLite would find a range.
+    /// Asks how SQLite would find a range.
     plan: Arc<str>,
-    /// What it told, and of which version of the schema. One connection writes.
+    /// The answer, and the version of the schema that it is for. Only one connection writes.
     searched: Mutex<Option<(i64, bool)>>,
     look: Arc<str>,
     pub(super) take: Batch,
@@ -87,12 +87,12 @@ pub(super) struct Batches {
 
 impl Batches {
     pub(super) fn new(names: &TableNames) -> Self {
-        // No table has such a name: it holds the names of both.
+        // No table has such a name, because it contains the names of both tables.
         let own = format!("{}/{}/", names.table(), names.dlq_or_default());
         let lost = quoted(&format!("{own}lost"));
         let mut prepare = format!("CREATE TEMP TABLE {lost} (place INTEGER);");
-        // The parameter ?n of a write is the value number n. What is written inside one
-        // transaction with its search hits all of its rows, and has nothing to tell.
+        // The parameter ?n of a write is value number n. A write that is in one transaction with
+        // its search hits all of its rows, and has nothing to report.
         let mut made = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
             let view = quoted(&format!("{own}{kind}"));
             let (mut columns, mut body) = (String::from("0 AS place, 0 AS more"), writes.join(";"));
@@ -145,7 +145,8 @@ impl Batches {
         }
     }
 
-    /// The rows of a batch, one by one or by ranges. `ranges`: if they may be.
+    /// Divides the rows of a batch into runs: single rows, or ranges if `ranges` allows them and
+    /// they are worth it.
     pub(super) async fn runs<'a, T: Serialize + PartialEq>(
         &self,
         action: &'static str,
@@ -165,15 +166,15 @@ impl Batches {
 
     /// Whether SQLite would look up the rows of a range, on this connection.
     async fn searches(&self, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-        // With the schema it reads what ANALYZE saw, and then only.
+        // SQLite reads what ANALYZE saw with the schema, and only then.
         let schema = sqlx::query_scalar("PRAGMA schema_version");
         let schema: i64 = schema.fetch_one(&mut *connection).await?;
         let known = *self.searched.locked();
         if let Some((_, searched)) = known.filter(|(of, _)| *of == schema) {
             return Ok(searched);
         }
-        // Another connection's schema is read by a statement that is run, as those of a
-        // trigger are.
+        // A schema that another connection has changed is read when a statement runs, as the
+        // statements of a trigger do.
         query(&self.look).fetch_all(&mut *connection).await?;
         let searched = searches(connection, &self.plan).await?;
         *self.searched.locked() = Some((schema, searched));
@@ -182,12 +183,12 @@ impl Batches {
 }
 
 impl Batch {
-    /// What does it for these runs.
+    /// The statement for these runs.
     pub(super) fn sql<T: Serialize + PartialEq>(&self, runs: &Runs<'_, T>) -> &Arc<str> {
         if runs.saved() == 0 { &self.rows } else { &self.ranges }
     }
 
-    /// Runs it for all rows. Says which runs it did not hit whole.
+    /// Runs the statement for all rows. Returns the runs of which it did not hit every row.
     pub(super) async fn run<T: Serialize + PartialEq>(
         &self,
         action: &'static str,
@@ -195,7 +196,7 @@ impl Batch {
         runs: &Runs<'_, T>,
     ) -> Result<Vec<usize>, StoreError> {
         let run = query(self.sql(runs)).bind(runs.heads()).bind(runs.names());
-        // Until it is known that it went well: this call may be dropped.
+        // Set until it is known that the statement went well: this call may be dropped.
         if self.failed.swap(true, Ordering::Relaxed) {
             let look = query(&self.look).fetch_all(&mut *connection).await;
             look.map_err(StoreError::of(action))?;
@@ -208,24 +209,24 @@ impl Batch {
     }
 }
 
-/// A question for [`searches`].
+/// A statement's question for [`searches`].
 pub(super) fn explained(text: &str) -> Arc<str> {
     format!("EXPLAIN QUERY PLAN {text}").into()
 }
 
-/// Whether SQLite looks up the first row that a statement is to find, by what this connection
-/// knows of the table. Otherwise it reads up to it from the start.
+/// Whether SQLite looks up the first row that a statement has to find, by what this connection
+/// knows about the table. Otherwise it reads the table from the start up to that row.
 pub(super) async fn searches(
     connection: &mut SqliteConnection,
     plan: &Arc<str>,
 ) -> Result<bool, sqlx::Error> {
-    // A plan that was kept would be told again as it was.
+    // A plan that was kept would be reported again as it was.
     let step = query(plan).persistent(false).fetch_one(connection).await?;
-    // It may have an index in it that somebody else named.
+    // The plan may contain the name of somebody else's index, in another encoding.
     Ok(text(&step, 3)?.starts_with("SEARCH"))
 }
 
-/// Makes the views of a connection.
+/// Makes the views and triggers of a connection.
 pub(super) async fn prepare(
     connection: &mut SqliteConnection,
     batches: &Batches,

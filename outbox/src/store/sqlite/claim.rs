@@ -1,4 +1,5 @@
-//! Taking rows, and when to look again.
+//! Claims: taking rows, and when to look again. A claim finds the places of due rows, leases these
+//! in the same transaction, and reads the rows when it has committed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use crate::store::{
 };
 use crate::telemetry::TARGET;
 
-/// After a look ahead that failed.
+/// When to look again after a look ahead that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl SqliteStore {
     pub(super) async fn claim_rows(&self, claim: &Claim) -> Result<Taken, StoreError> {
         if self.0.sql.looks_again() {
-            // One in vain is made again after as long.
+            // If this look fails, the next one comes after as long.
             let _ = self.validate(false).await;
         }
         let (rows, at, left) = if claim.limit > 0
@@ -45,7 +46,7 @@ impl SqliteStore {
         let next = match (left, looks) {
             (true, _) => Some(Duration::ZERO),
             (false, true) => match self.next_due(claim).await {
-                // Those that are leased are not lost for it.
+                // The rows that are leased must not be lost for it.
                 Err(failed) if !rows.is_empty() => {
                     warn!(target: TARGET, error = %failed, "looking ahead failed; looking again");
                     Some(AGAIN)
@@ -57,7 +58,8 @@ impl SqliteStore {
         Ok(Taken { rows, at, next, crowded: false })
     }
 
-    /// The rows, when it had them, and whether some were left for their size.
+    /// Takes rows. Returns them, when it had them, and whether some were left because of their
+    /// size.
     async fn take(
         &self,
         claim: &Claim,
@@ -81,17 +83,17 @@ impl SqliteStore {
         take.execute(&mut *tx).await.map_err(failed("claim"))?;
         tx.commit().await.map_err(|error| StoreError::new("claim", error, true))?;
         let left = places.len() < due;
-        // The first of each queue, and so on.
+        // Queue by queue, each in the order of its rows.
         places.sort_unstable_by_key(|place| (place.queue, place.due, place.id));
         let reads = places.chunk_by(|one, other| one.queue == other.queue);
         let reads = reads.flat_map(|places| self.reads(claim, places)).collect();
         let (queues, token) = (Arc::clone(&claim.queues), claim.token);
         let leased = Leased { places, queues, token, now };
-        // Beside the next write, and on a task of its own beside the next claim: to read the
-        // rows takes as long as to lease them.
+        // On a task of its own, beside the next write and the next claim: reading the rows takes as
+        // long as leasing them.
         let read = tokio::spawn(leased.read(self.0.reader.clone(), reads)).await;
         let read = read.map_err(|error| StoreError::new("claim", error, true))?;
-        // They are leased all the same.
+        // The rows are leased all the same.
         let unread = |error| StoreError {
             perhaps_done: true,
             transient: true,
@@ -100,7 +102,7 @@ impl SqliteStore {
         Ok((read.map_err(unread)?, at, left))
     }
 
-    /// The rows of all its queues that come first, and the time.
+    /// The due rows of all its queues that come first, and the time.
     async fn places(
         &self,
         claim: &Claim,
@@ -125,8 +127,8 @@ impl SqliteStore {
         Ok((places, now))
     }
 
-    /// Looks without the write lock: every commit to the file wakes every claim
-    /// loop, and those that have nothing to do must not keep writers waiting.
+    /// Whether anything is due. It looks without the write lock: every commit to the file wakes
+    /// every claim loop, and loops that have nothing to do must not keep writers waiting.
     async fn any_due(&self, claim: &Claim) -> Result<bool, StoreError> {
         for queue in claim.queues.iter() {
             let row = self.find(claim, queue, 1).fetch_one(&self.0.reader).await;
@@ -138,8 +140,8 @@ impl SqliteStore {
         Ok(false)
     }
 
-    /// What was taken of a queue, of which these are the places in order: the rows of one time,
-    /// and those of later ones.
+    /// The statements that read what was taken of one queue, given its places in order: one for the
+    /// rows of the first due time, and one for the later rows.
     fn reads(&self, claim: &Claim, places: &[DueRow]) -> impl Iterator<Item = Statement> {
         let (first, last) = (&places[0], &places[places.len() - 1]);
         let (soonest, later) =
@@ -157,7 +159,7 @@ impl SqliteStore {
         std::iter::once(read(&sql.claim_read, first.id, soonest)).chain(later)
     }
 
-    /// The due rows of a queue, so many at most.
+    /// A statement that finds the due rows of a queue, `most` of them at most.
     fn find(&self, claim: &Claim, queue: &str, most: usize) -> Statement {
         let (due, id) = begins(claim);
         query(&self.0.sql.claim_places)
@@ -190,7 +192,7 @@ fn begins(claim: &Claim) -> (i64, i64) {
 
 /// A row that is due.
 struct DueRow {
-    /// Its number among those of the claim.
+    /// The index of its queue among those of the claim.
     queue: usize,
     due: i64,
     id: i64,
@@ -224,7 +226,7 @@ impl Leased {
         for read in reads {
             rows.extend(read.fetch_all(&pool).await?);
         }
-        // Both in the same order. One that somebody deleted meanwhile is in none.
+        // Both are in the same order. A row that somebody deleted meanwhile was not read.
         let mut places = self.places.iter();
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
@@ -237,7 +239,7 @@ impl Leased {
         Ok(claimed)
     }
 
-    /// A row that claim_read read.
+    /// Makes a claimed row of what claim_read read.
     fn claimed(
         &self,
         row: &SqliteRow,
@@ -245,9 +247,9 @@ impl Leased {
         (id, attempts, deliveries, created, first, last, timer_id): Numbers,
     ) -> Result<Claimed, sqlx::Error> {
         let headers: Option<Vec<u8>> = row.try_get_unchecked(1)?;
-        // What other writers left there is not to stop the queue.
+        // What other writers left there must not stop the queue.
         let count = |number: i64| number.max(0).unsigned_abs();
-        // One of another writer may be no token of ours.
+        // The token of another writer may be none of ours.
         let previous = place.previous.as_deref();
         let previous = previous.map(|token| Uuid::try_parse(token).unwrap_or_default());
         let row = Row {
@@ -269,14 +271,14 @@ impl Leased {
     }
 }
 
-/// A column that holds JSON which the statement made, of texts that may not be UTF-8.
+/// Reads a column with JSON that the statement made of texts, which may not be UTF-8.
 fn parsed<T: DeserializeOwned>(row: &SqliteRow, column: usize) -> Result<T, sqlx::Error> {
     let text: &[u8] = row.try_get_unchecked(column)?;
     let text = String::from_utf8_lossy(text);
     serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Of numbers and texts, which can always be written.
+/// Writes numbers and texts as JSON, which always works.
 pub(super) fn json(rows: &impl Serialize) -> String {
     serde_json::to_string(rows).unwrap_or_default()
 }
@@ -286,7 +288,7 @@ pub(super) fn read(row: &SqliteRow) -> Result<Row, sqlx::Error> {
     let count = |index| row.try_get::<i64, _>(index).map(|count| count.max(0).unsigned_abs());
     let time = |index| row.try_get::<i64, _>(index).map(from_micros);
     let maybe = |index| row.try_get::<Option<i64>, _>(index).map(|at| at.map(from_micros));
-    // One of another writer may be no token of ours.
+    // The token of another writer may be none of ours.
     let token = |bytes: Vec<u8>| Uuid::from_slice(&bytes).unwrap_or_default();
     Ok(Row {
         id: row.try_get(0)?,

@@ -1,5 +1,6 @@
-//! Opening a file the way the outbox needs it, and beginning a transaction that
-//! may write.
+//! Opening a file the way the outbox needs it, and beginning a transaction that may write. Such a
+//! transaction takes the write lock when it begins, because one that has read cannot wait for other
+//! writers.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -11,17 +12,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::StoreError;
 
-/// With who else writes.
+/// How long to wait for others who write.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks.
 const AGAIN: Duration = Duration::from_millis(50);
-/// What is left of a write-ahead log that was written back: SQLite begins it anew, but keeps
-/// a file that has grown behind a reader as large as it was. Ordinary ones have 4 MiB.
+/// What may be left of a write-ahead log that was written back. SQLite begins the log anew, but
+/// leaves a file that has grown behind a reader as large as it was. Ordinary logs have 4 MiB.
 const LOG_BYTES: &str = "16777216";
 
-/// Opens a SQLite file, made if missing, with write-ahead log and a busy
-/// timeout of 5 s. The log is cut to 16 MiB when it was larger and is no longer needed.
-/// With `?mode=rw` in the URL a missing file is an error.
+/// Opens a SQLite file, and makes it if it is missing. It has a write-ahead log and a busy timeout
+/// of 5 s. A log that has grown beyond 16 MiB is cut to 16 MiB once it is no longer needed. With
+/// `?mode=rw` in the URL a missing file is an error.
 ///
 /// # Examples
 /// ```
@@ -41,15 +42,15 @@ const LOG_BYTES: &str = "16777216";
 /// ```
 ///
 /// # Errors
-/// When the URL does not begin with `sqlite:`, names no file (`sqlite:` alone, and `mode=memory`,
-/// is a database for each connection, which goes with it), names one as `file:shop.db` or cannot
-/// be read, or the file cannot be opened.
+/// When the URL does not begin with `sqlite:`, names no file, names one as `file:shop.db` or cannot
+/// be read, or when the file cannot be opened. `sqlite:` alone and `mode=memory` name no file: each
+/// connection would have a database of its own, which goes with the connection.
 ///
 /// # Cancel safety
 /// A dropped call may have made the file.
 pub async fn connect(url: &str) -> crate::Result<SqlitePool> {
     if !url.starts_with("sqlite:") {
-        // It may be that of a server, with a password.
+        // It may be the URL of a server, with a password.
         let why = "the URL does not start with `sqlite:`";
         return Err(StoreError::new("open SQLite", why, false).into());
     }
@@ -75,7 +76,7 @@ pub(crate) fn file_in(url: &str) -> Option<&str> {
     (!name.is_empty() && !in_memory).then_some(name)
 }
 
-/// What a URL says. To open a file so changes nothing of one that is there.
+/// The options of a URL. Opening a file with them changes nothing in a file that is there.
 pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
     let options = SqliteConnectOptions::from_str(url)?.busy_timeout(PATIENCE);
     let (_, parameters) = url.split_once('?').unwrap_or((url, ""));
@@ -84,12 +85,12 @@ pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, sqlx::Error> {
     Ok(if says { options } else { options.create_if_missing(true) })
 }
 
-/// For those that work with the file: it keeps the mode of its journal when they have gone.
+/// For programs that work with the file: it keeps the mode of its journal when they have gone.
 pub(crate) fn with_a_log(options: SqliteConnectOptions) -> SqliteConnectOptions {
     cutting_the_log(options.journal_mode(SqliteJournalMode::Wal))
 }
 
-/// SQLite would open such a name as a URI: nothing that looks for the file finds it.
+/// Whether SQLite would open the name as a URI. Nothing that looks for the file would find it then.
 pub(crate) fn names_a_uri(options: &SqliteConnectOptions) -> bool {
     let name = options.get_filename().to_string_lossy();
     name.starts_with("file:") && !name.starts_with(SHARED_IN_MEMORY)
@@ -98,7 +99,7 @@ pub(crate) fn names_a_uri(options: &SqliteConnectOptions) -> bool {
 /// How sqlx names the database in memory that a URL asks for.
 pub(super) const SHARED_IN_MEMORY: &str = "file:sqlx-in-memory-";
 
-/// Why no app works on the pool: its tables are another connection's.
+/// Why no app can work on the pool: the tables would be another connection's.
 pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
     let options = pool.connect_options();
     let name = options.get_filename();
@@ -107,13 +108,13 @@ pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
     })
 }
 
-/// Of a connection that writes: whoever begins the log anew cuts it.
+/// For connections that write: whoever begins the log anew cuts it.
 pub(super) fn cutting_the_log(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.pragma("journal_size_limit", LOG_BYTES)
 }
 
-/// Opens the file, or names it in the error. For the change to a write-ahead log SQLite does not
-/// wait by itself, as it does to write.
+/// Opens the file, or names it in the error. SQLite does not wait by itself to change to a
+/// write-ahead log, as it does to write.
 pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     let begun = Instant::now();
     let opened = loop {
@@ -132,7 +133,7 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     })?)
 }
 
-/// Why a file cannot be made, if it is for that: SQLite makes no folders.
+/// Why a file cannot be made, if its folder is missing: SQLite makes no folders.
 pub(super) fn no_folder(file: &Path) -> Option<String> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let why =
@@ -140,7 +141,7 @@ pub(super) fn no_folder(file: &Path) -> Option<String> {
     is_missing(folder).then(why)
 }
 
-/// Of what may not be looked at nobody knows.
+/// A file that nobody may look at does not count as missing.
 pub(super) fn is_missing(file: &Path) -> bool {
     matches!(file.try_exists(), Ok(false))
 }
@@ -148,19 +149,18 @@ pub(super) fn is_missing(file: &Path) -> bool {
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return false };
     let code = error.code().and_then(|code| code.parse::<u32>().ok());
-    // The rest tells why.
+    // The other bits tell why.
     code.is_some_and(|code| code & 0xff == 5)
 }
 
 /// Begins a transaction that may write: `BEGIN IMMEDIATE`.
 ///
-/// A plain `pool.begin()` takes the write lock at its first write; if another
-/// writer came in between, that write fails at once with "database is locked",
-/// whatever the busy timeout.
+/// A plain `pool.begin()` takes the write lock at its first write. If another writer came in
+/// between, that write fails at once with "database is locked", whatever the busy timeout.
 ///
-/// For a full disk, an I/O error or a conflict under `ON CONFLICT ROLLBACK` SQLite undoes the
-/// whole transaction, and what comes after it stands alone: an error of a statement is to end
-/// the transaction, not to be passed over.
+/// For a full disk, an I/O error or a conflict under `ON CONFLICT ROLLBACK`, SQLite undoes the
+/// whole transaction, and what comes after it stands alone. So an error of a statement must end the
+/// transaction, and must not be passed over.
 ///
 /// # Errors
 /// When another writer holds the lock for longer than the busy timeout.
@@ -173,8 +173,8 @@ pub async fn begin(pool: &SqlitePool) -> crate::Result<Transaction<'static, Sqli
 
 /// The same, for any pool.
 ///
-/// When SQLite has rolled a transaction back by itself, as on a full disk, sqlx 0.9.0 goes
-/// on counting it, and begins none on that connection any more: such a one is closed.
+/// When SQLite has rolled a transaction back by itself, as on a full disk, sqlx 0.9.0 still counts
+/// it, and begins no other one on that connection. Such a connection is closed.
 pub(super) async fn begin_writing(
     pool: &SqlitePool,
 ) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {

@@ -1,4 +1,5 @@
-//! What queues hold, and the ids given out.
+//! What queues hold, and which ids have been given out: for statistics, and to tell why a row is
+//! where it is.
 
 use std::time::SystemTime;
 
@@ -26,7 +27,7 @@ impl SqliteDesk {
         limit: Option<i64>,
     ) -> Result<Vec<Counted>, StoreError> {
         let sql = Sql::new(&self.names);
-        // One picture of all of them.
+        // One picture of all queues.
         let pool = self.pool().clone();
         let mut tx = begun("count", async move { pool.begin().await }).await?;
         let mut counts = Vec::with_capacity(queues.len());
@@ -38,8 +39,8 @@ impl SqliteDesk {
         Ok(counts)
     }
 
-    /// The database's time and the last id that was given out, if it is known: a table without
-    /// AUTOINCREMENT does not keep it, and gives ids of rows that are gone out again.
+    /// The database's time and the last id that was given out, if that is known. A table without
+    /// AUTOINCREMENT does not keep it, and gives the ids of rows that are gone out again.
     pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
         let failed = failed("read the last id");
         let asked = query(&Sql::new(&self.names).counts_up).bind(self.names.table().to_owned());

@@ -1,4 +1,5 @@
-//! What is in the queues, for gauges.
+//! What is in the queues, for gauges. The sampler asks for this at an interval, on the connection
+//! that reads, so no writer waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ impl SqliteStore {
                 dead_letters: None,
                 notify_usage: None,
             };
-            // Without their table the others are counted all the same.
+            // Where the dead-letter table cannot be read, the other counts are read all the same.
             if self.0.names.dlq().is_some()
                 && let Ok(row) = self.sampled(&self.0.sql.depth_dlq, queue, most).await
             {

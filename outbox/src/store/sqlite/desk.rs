@@ -18,7 +18,7 @@ use crate::store::names::TableNames;
 
 columns!(SqliteRow, from_micros, text);
 
-/// Of another writer one need be no UTF-8, which SQLite does not look at, or be a number.
+/// A text that another writer left may be a number, or no UTF-8, which SQLite does not check.
 pub(super) fn text(row: &SqliteRow, at: usize) -> sqlx::Result<String> {
     let bytes: &[u8] = row.try_get_unchecked(at)?;
     Ok(String::from_utf8_lossy(bytes).into_owned())
@@ -36,7 +36,7 @@ fn ids(ids: &[i64]) -> String {
     json(&ids)
 }
 
-/// There is none where it is negative.
+/// A negative number stands for no limit.
 pub(super) fn most(limit: Option<i64>) -> i64 {
     limit.unwrap_or(-1)
 }
@@ -44,7 +44,7 @@ pub(super) fn most(limit: Option<i64>) -> i64 {
 type Begun = Result<Transaction<'static, Sqlite>, StoreError>;
 
 /// What operators do, on SQLite. What is alike on both databases is in `store::desk`; each kind of
-/// other work stands in a file of its own.
+/// other work has a file of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct SqliteDesk {
     pool: SqlitePool,
@@ -60,7 +60,7 @@ impl SqliteDesk {
         &self.pool
     }
 
-    /// Every row that a statement answers with.
+    /// Reads every row of a statement's answer.
     pub(super) async fn read<T>(
         &self,
         action: &'static str,
@@ -77,7 +77,7 @@ impl SqliteDesk {
         begun(action, async move { begin_writing(&pool).await }).await
     }
 
-    /// The same: what is written goes by index.
+    /// The same: here writes go by index in any case.
     async fn begin(&self, action: &'static str) -> Begun {
         self.writing(action).await
     }

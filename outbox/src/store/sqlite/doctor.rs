@@ -1,4 +1,5 @@
-//! What a doctor asks the file.
+//! What a doctor asks the file: whether it is damaged, how it is set up, whether it can be written,
+//! and what messages it holds. `ops::doctor` judges the answers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,14 +53,14 @@ impl SqliteDesk {
         self.pool().connect_options().get_filename().to_owned()
     }
 
-    /// The first ten.
+    /// The first ten damages.
     pub(crate) async fn damages(&self) -> Result<Vec<String>> {
         let check = sqlx::query::<Sqlite>("PRAGMA quick_check(10)");
-        // With names of tables and columns that are not ours.
+        // The answer contains names of tables and columns that are not ours.
         let checked = check.try_map(|row: SqliteRow| row.text(0)).fetch_all(self.pool()).await;
         let mut told = match checked {
             Ok(told) => told,
-            // Too damaged for the check itself.
+            // The file is too damaged for the check itself.
             Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == "11") => {
                 vec![error.message().to_owned()]
             }
@@ -78,16 +79,16 @@ impl SqliteDesk {
         asked.map(|ms: i64| Duration::from_millis(ms.unsigned_abs())).map_err(failed)
     }
 
-    /// Takes the write lock, writes, and gives it back with nothing written.
+    /// Takes the write lock, writes, and gives the lock back with nothing written.
     pub(crate) async fn try_to_write(&self) -> Result<()> {
         let mut tx = self.writing("examine").await?;
-        // The lock alone is given to whoever may only read, too.
+        // The lock alone is also given to those who may only read.
         let written = sqlx::query("CREATE TABLE outbox_doctor (id INTEGER)").execute(&mut *tx);
         written.await.map_err(failed)?;
         tx.rollback().await.map_err(failed)
     }
 
-    /// Without dead letters where there is no table of them.
+    /// Without dead letters where there is no table for them.
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = Sql::new(&self.names);
         let read = |row: SqliteRow| Ok((row.text(0)?, row.count(1)?));
@@ -100,7 +101,7 @@ impl SqliteDesk {
         Ok(Waiting::of(rows.map_err(failed)?, letters))
     }
 
-    /// Of the rows and, if there is a table of them, of the dead letters.
+    /// The extents of the rows and, if there is a table for them, of the dead letters.
     pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
         let sql = Sql::new(&self.names);
         let read = |row: SqliteRow| Ok(Extent { rows: row.count(0)?, last: row.number(1)? });
@@ -120,7 +121,7 @@ impl SqliteDesk {
         there.fetch_one(self.pool()).await.map_err(failed)
     }
 
-    /// Hands each row of the page over as it comes. Says whether its first one was looked up: a
+    /// Hands each row of the page over as it comes. Returns whether its first row was looked up: a
     /// table that ANALYZE once saw nearly empty is read from the start for each page.
     pub(crate) async fn page(
         &self,

@@ -1,4 +1,6 @@
-//! Transactions that are lent to handlers.
+//! Transactions that are lent to handlers, from the user's pool. What a handler writes, its ack and
+//! what it publishes commit together. Nobody else can write while such a transaction is open, not
+//! even to extend a lease. So the leases begin anew when it ends.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +21,8 @@ use crate::store::{Handled, Lease};
 use crate::telemetry::TARGET;
 use crate::unpoisoned::Locked as _;
 
-/// SQLite has one writer at a time: those who wait for it wait in turn, and not
-/// inside the database, which gives up after a while.
+/// Lends transactions. SQLite has one writer at a time. Those who wait for it wait in turn here,
+/// and not inside the database, which gives up after a while.
 pub struct SqliteLender {
     pub(super) pool: SqlitePool,
     turn: Arc<Semaphore>,
@@ -30,7 +32,7 @@ pub struct SqliteLender {
     pub(super) apart: Option<Apart>,
 }
 
-/// Who waits for the file's lock looks every tenth of a second.
+/// Whoever waits for the lock of the file looks every tenth of a second.
 const GAP: Duration = Duration::from_millis(120);
 const GAP_AFTER: Duration = Duration::from_secs(1);
 
@@ -46,8 +48,8 @@ impl SqliteLender {
         }
     }
 
-    /// Waits for its turn. In a row of turns without an end nobody else would ever write, and
-    /// the leases of those who wait for theirs would run out.
+    /// Waits for its turn. If turns followed one another without end, nobody else would ever write,
+    /// and the leases of those who wait for their turn would run out. So there are gaps.
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(turn) = Arc::clone(&self.turn).try_acquire_owned() {
             *self.gap.locked() = Instant::now();
@@ -64,7 +66,7 @@ impl SqliteLender {
 }
 
 impl lends::Lends for Sqlite {
-    /// A statement that was given up goes on until it has ended.
+    /// A statement that was given up goes on until it has ended, and a rollback waits for it.
     const UNDO_LIMIT: Duration = Duration::from_secs(30);
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
@@ -116,14 +118,14 @@ impl lends::Lends for Sqlite {
         };
         match (&ended, pool) {
             (Ok(Ended::Committed), _) => publisher.told(tally),
-            // At once: a claim may wait for the lock, to take what has run out.
+            // At once: a claim may wait for the lock, to take rows whose leases have run out.
             (_, Some(pool)) => drop(in_another(&pool, publisher, leases).await),
             _ => {}
         }
         ended
     }
 
-    /// Deferred foreign keys are checked by nothing but a commit.
+    /// This does not check deferred foreign keys: only a commit does.
     async fn try_out(
         open: &mut Open<Self>,
         publisher: &Publisher,
@@ -134,8 +136,8 @@ impl lends::Lends for Sqlite {
         publisher.insert_returned(&mut open.tx, &messages, &mut Tally::begin()).await
     }
 
-    /// The leases may have run out, since nobody could extend them: they begin anew
-    /// before somebody else can write, so that the handler's error can be settled.
+    /// The leases may have run out, because nobody could extend them. They begin anew before
+    /// anybody else can write, so that the handler's error can be settled.
     async fn roll_back(
         open: Open<Self>,
         publisher: &Publisher,
@@ -189,7 +191,7 @@ async fn write(
     Ok(true)
 }
 
-/// How long the pool may take to lend a connection for that.
+/// How long the pool may take to lend a connection in which leases begin anew.
 const ANEW_WITHIN: Duration = Duration::from_secs(5);
 
 async fn in_another(
@@ -220,15 +222,16 @@ async fn begin_anew(
 
 /// Marks the beginning of a transaction.
 const BEGUN: &str = "SAVEPOINT outbox_begun";
-/// Undoes everything since.
+/// Undoes everything since then.
 const UNDO: &str = "ROLLBACK TO outbox_begun";
 
 /// Ends the mark, so that what comes next stays.
 const KEEP: &str = "RELEASE outbox_begun";
 
-/// For some errors, such as a full disk or a conflict under `ON CONFLICT ROLLBACK`, SQLite ends
-/// the whole transaction by itself. A handler may keep such an error to itself: an ack would
-/// stand alone, and what the handler did is undone.
+/// Ends the mark, and with that finds out whether the transaction goes on. For some errors, such as
+/// a full disk or a conflict under `ON CONFLICT ROLLBACK`, SQLite ends the whole transaction by
+/// itself. A handler may keep such an error to itself: then an ack would stand alone, and what the
+/// handler did would be undone.
 pub(super) async fn goes_on(tx: &mut SqliteConnection) -> Result<(), StoreError> {
     const OVER: &str = "a statement of the handler failed, for which SQLite has rolled back the \
         whole transaction: what came before it is undone";
@@ -250,8 +253,8 @@ mod tests {
     use crate::extract::lends::Lends as _;
     use crate::store::names::TableNames;
 
-    /// Or another claim would take the row before the failure is written, again and again, and
-    /// no attempt would be spent.
+    /// Otherwise another claim would take the row before the failure is written, again and again,
+    /// and no attempt would be spent.
     #[tokio::test]
     async fn a_lease_begins_anew_after_a_transaction_that_sqlite_has_ended() {
         let (path, lease) = (Uuid::new_v4(), Lease { id: 1, token: Uuid::new_v4() });

@@ -1,4 +1,5 @@
-//! Dead letters for operators: what is read of them.
+//! Dead letters for operators: what is read of them. Each statement has only the conditions that
+//! its filter needs, so that it can be read by the index which narrows most.
 
 use std::time::SystemTime;
 
@@ -16,12 +17,13 @@ use crate::store::answers::letter;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The conditions of a filter, for every statement over one. What is likelier narrows less:
-/// without this, SQLite takes any index for a good one where nobody ran ANALYZE.
+/// The conditions of a filter, for every statement over one. They say how likely they are, because
+/// a likely condition narrows less. Without that, SQLite takes any index for a good one where
+/// nobody ran ANALYZE.
 const WHERE: &str = include_str!("sql/letters_where.sql");
 
 impl SqliteDesk {
-    /// A statement over the letters of a filter, whose words are its first parameters.
+    /// A statement over the letters of a filter. The filter's words are its first parameters.
     pub(super) fn over(&self, text: &str, filter: &Filter, after: bool) -> Statement {
         let wants = |word: &str| if word == "after" { after } else { filter.wants(word) };
         query(&narrowed(&self.names, text, WHERE, wants))
@@ -50,7 +52,7 @@ impl SqliteDesk {
         self.read("list dead letters", page, letter).await
     }
 
-    /// Those of these rows that have become letters.
+    /// Which of these rows have become letters.
     pub(crate) async fn failed_again(&self, rows: &[i64], since: SystemTime) -> Result<Vec<i64>> {
         let failed = failed("look for letters of replayed rows");
         let text = self.names.sql(include_str!("sql/letters_again.sql"));

@@ -1,4 +1,5 @@
-//! Dead letters for operators: put back, and given fingerprints, each batch in one transaction.
+//! Dead letters for operators: replaying them and giving them fingerprints, each batch in one
+//! transaction.
 
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Row as _, Sqlite, Transaction};
@@ -14,7 +15,7 @@ use crate::store::answers::place;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// So much is put back in one transaction, and one letter more.
+/// How many bytes are put back in one transaction, and one letter more.
 const BATCH_BYTES: i64 = 8 << 20;
 
 impl SqliteDesk {
@@ -31,7 +32,7 @@ impl SqliteDesk {
         Ok(moved)
     }
 
-    /// All at once, in the caller's transaction.
+    /// Replays all of them at once, in the caller's transaction.
     async fn replay_on(
         &self,
         connection: &mut SqliteConnection,
@@ -47,7 +48,7 @@ impl SqliteDesk {
         })
     }
 
-    /// Letter by letter: a row tells its letter no other way.
+    /// Letter by letter: nothing else tells which letter a row was made of.
     async fn replay_some(
         &self,
         connection: &mut SqliteConnection,
@@ -66,7 +67,7 @@ impl SqliteDesk {
         let (mut moved, mut bytes) = (Vec::with_capacity(found.len()), 0);
         listen::published();
         for letter in found {
-            // Nobody else writes meanwhile.
+            // Nobody else can write meanwhile, so the transaction must not be long.
             if bytes > most_bytes {
                 break;
             }
@@ -82,7 +83,7 @@ impl SqliteDesk {
                 let link = query(&link).bind(place.id).bind(row);
                 let done = link.execute(&mut *connection).await.map_err(&failed)?;
                 if done.rows_affected() == 0 {
-                    // It would be put back again by the next replay.
+                    // The next replay would put the letter back again.
                     let why = "a letter was not closed: a trigger of its table keeps it open";
                     return Err(StoreError::new(ACTION, why, false));
                 }

@@ -16,14 +16,14 @@ use crate::store::{Wake, Wakes};
 
 /// How often the file is looked at; a look costs some 20 µs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often for a moment after this process published, when a commit is near.
+/// How often it is looked at for a moment after this process published, when a commit is near.
 const LOOK_SOON: Duration = Duration::from_millis(1);
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Counts the publishes of this process, committed or not.
 static PUBLISHED: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// Says that a commit of this process is probably near.
+/// Notes that a commit of this process is probably near.
 pub(super) fn published() {
     PUBLISHED.send_modify(|count| *count = count.wrapping_add(1));
 }

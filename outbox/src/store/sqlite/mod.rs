@@ -1,5 +1,6 @@
-//! SQLite: one connection that writes, one that watches and one that reads beside it. Of the
-//! user's pool, after the start, only what handlers take as `Tx`.
+//! SQLite. The engine has one connection that writes, one that watches the file, and one that reads
+//! beside them. From the user's pool it takes, after the start, only the connections that handlers
+//! use through `Tx`.
 
 mod anew;
 #[cfg(feature = "testing")]
@@ -49,10 +50,10 @@ statements! {
     }
 }
 
-/// What the connections may keep of the file, in KiB: the pages of a claim, and those on
-/// the way to a row. As SQLite is built here, one uses up what all may: with 2 MiB each, its
-/// default, a single large row fills eight, because what lies behind a payload is found by
-/// reading every page of it.
+/// How much of the file the connections may keep in memory, in KiB: the pages of a claim, and the
+/// pages on the way to a row. As SQLite is built here, one connection uses up what all of them may.
+/// With its default of 2 MiB each, a single large row fills eight MiB, because SQLite finds what
+/// lies behind a payload by reading every page of the payload.
 const WRITER_PAGES: &str = "-1024";
 const READER_PAGES: &str = "-256";
 
@@ -73,17 +74,16 @@ struct Inner {
 }
 
 impl SqliteStore {
-    /// A store on the file, and with the settings, of the user's pool. Connects
-    /// when first used.
+    /// A store on the file of the user's pool, with the settings of that pool. It connects when it
+    /// is first used.
     pub fn new(users: &SqlitePool, names: TableNames) -> Self {
         let options = (*users.connect_options()).clone();
         let pool = |connections| {
             SqlitePoolOptions::new()
                 .max_connections(connections)
                 .test_before_acquire(false)
-                // A call that is dropped inside a transaction would leave the
-                // connection in it, and the next write would wait for ever to be
-                // committed.
+                // If a call is dropped inside a transaction, the connection would stay in it, and
+                // the next write would wait for ever to be committed.
                 .after_release(|connection, _| {
                     Box::pin(async move { Ok(is_out_of_transactions(connection).await) })
                 })
@@ -100,7 +100,8 @@ impl SqliteStore {
         let writer = writer.connect_lazy_with(cutting.pragma("cache_size", WRITER_PAGES));
         let place = Place::of(&options);
         let opened = place.clone();
-        // As many rows as a claim has: with fewer, SQLite's thread waits for them to be read.
+        // As many rows as a claim has: with a smaller buffer, SQLite's thread waits for rows to be
+        // read.
         let buffered = options.row_buffer_size(1000).pragma("cache_size", READER_PAGES);
         let reader = pool(2).after_connect(move |_, _| {
             opened.opened();
@@ -118,13 +119,13 @@ impl SqliteStore {
     }
 }
 
-/// Rolls back what is open. SQLite may have done that by itself, and told it by the error of the
-/// statement: such a connection begins no transaction any more.
+/// Rolls back an open transaction. SQLite may have rolled it back by itself, and reported that by
+/// the error of the statement. Then the connection can begin no transaction any more.
 async fn is_out_of_transactions(connection: &mut SqliteConnection) -> bool {
     !connection.is_in_transaction() || connection.execute("ROLLBACK").await.is_ok()
 }
 
-/// For what begins with the writer's connection: where that was not to be had, nothing was sent.
+/// For what begins by taking the writer's connection: if that was not to be had, nothing was sent.
 fn unless_sent(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| {
         let unsent = matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed);
@@ -133,7 +134,7 @@ fn unless_sent(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     }
 }
 
-/// A statement of ours, whose text was made from a file and checked names.
+/// A statement of ours: its text was made from a file and checked names.
 fn query(sql: &Arc<str>) -> sqlx::query::Query<'static, Sqlite, SqliteArguments> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }

@@ -1,4 +1,5 @@
-//! Pausing queues.
+//! Pausing queues, and resuming them. A claim holds the write lock, as a pause does, so no claim
+//! from before a pause is under way once the pause has committed.
 
 use sqlx::Row as _;
 
@@ -34,7 +35,7 @@ impl SqliteDesk {
         Ok(pauses)
     }
 
-    /// Those that were paused.
+    /// Returns the queues that were paused.
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
         let sql = Sql::new(&self.names);
         let mut tx = self.writing("resume").await?;

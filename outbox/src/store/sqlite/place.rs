@@ -1,4 +1,5 @@
-//! Whether the file that is open is still the one of its name.
+//! Whether the file that is open is still the one that its name leads to. If somebody has replaced
+//! or deleted it, the app would go on with a file that nobody else sees.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,15 +7,15 @@ use std::sync::{Arc, OnceLock};
 
 use sqlx::sqlite::SqliteConnectOptions;
 
-/// Where the file was when the first connection was made, and which one. `None` of a database
-/// in memory, and where files have no numbers.
+/// Where the file was when the first connection was made, and which file it was. `None` for a
+/// database in memory, and where files have no numbers.
 #[derive(Clone)]
 pub(super) struct Place {
     name: PathBuf,
     first: Arc<OnceLock<Option<(PathBuf, Numbers)>>>,
 }
 
-/// Of a device and of a file on it.
+/// The numbers of a device and of a file on it.
 type Numbers = (u64, u64);
 
 impl Place {
@@ -22,19 +23,19 @@ impl Place {
         Self { name: options.get_filename().to_owned(), first: Arc::default() }
     }
 
-    /// For the first connection; later ones do nothing.
+    /// Notes the file at the first connection; later calls do nothing.
     pub(super) fn opened(&self) {
         self.first.get_or_init(|| {
-            // The program may change its folder.
+            // Absolute, because the program may change its folder.
             let name = std::path::absolute(&self.name).ok()?;
             let numbers = numbers(&name).ok()?;
             Some((name, numbers))
         });
     }
 
-    /// An app goes on with a file that has no name any more, and nobody sees what it does there.
-    /// Where one may not look any more nothing is known. The look itself is short: whoever asks has
-    /// just read the file.
+    /// Whether the file has gone or is another one. An app goes on with a file that has no name any
+    /// more, and nobody sees what it does there. Where one may not look any more nothing is known,
+    /// so that is no loss. The look itself is short: whoever asks has just read the file.
     pub(super) fn is_lost(&self) -> bool {
         let first = self.first.get().and_then(Option::as_ref);
         first.is_some_and(|(name, first)| match numbers(name) {
@@ -74,7 +75,7 @@ mod tests {
 
         fs::rename(&folder, &away).unwrap();
         assert!(place.is_lost(), "it has gone");
-        // Another error than that: a test may run as somebody who may look everywhere.
+        // Any other error than that. A test may run as a user who may look everywhere.
         fs::write(&folder, "").unwrap();
         assert!(!place.is_lost(), "a file stands in the way");
 

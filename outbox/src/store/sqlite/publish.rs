@@ -1,4 +1,5 @@
-//! Statements that run in the caller's transaction.
+//! Publishing: statements that run in the caller's transaction, or in one that was lent. Each
+//! publish also tells the watchers of this process that a commit is probably near: see `listen`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,17 +44,18 @@ fn due(due: Due) -> (Option<i64>, i64) {
     }
 }
 
-/// Makes SQLite look whether the tables are still what this connection knows of them.
+/// Makes SQLite look whether the tables are still as this connection knows them.
 const LOOK: &str = "SELECT 0 FROM sqlite_schema WHERE 0";
 
-/// The index of timer names is not there, or was made by another connection since this one
-/// looked: after most errors SQLite looks again by itself, but not after this one.
+/// Whether the index of timer names is missing, or another connection made it since this one
+/// looked. After most errors SQLite looks again by itself, but not after this one.
 fn misses_an_index(error: &sqlx::Error) -> bool {
     let database = error.as_database_error();
     database.is_some_and(|error| error.message().starts_with("ON CONFLICT clause does not match"))
 }
 
-/// For `map_err` on a statement in the caller's transaction, which may have been begun to read.
+/// For `map_err` on a statement in the caller's transaction, which may have begun as one that
+/// reads.
 pub(super) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     const BEGUN: &str = "a transaction that writes is begun with `outbox::sqlite::begin(&pool)`, \
         which waits for other writers, as one that has read cannot";
@@ -65,7 +67,7 @@ pub(super) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError
     }
 }
 
-/// Publishes one message in a transaction, the caller's or an ack's.
+/// Publishes one message in a transaction: the caller's, or that of an ack.
 pub(super) async fn insert(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
@@ -98,7 +100,7 @@ pub(super) async fn insert(
     Ok(row.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
 }
 
-/// Publishes many messages in a transaction, the caller's or an ack's.
+/// Publishes many messages in a transaction: the caller's, or that of an ack.
 pub(super) async fn insert_many(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
@@ -121,7 +123,7 @@ pub(super) async fn insert_many(
         rows = bound().fetch_all(&mut *connection).await;
     }
     let rows = rows.map_err(failed("publish a batch"))?;
-    // Ids without a timer name come in the order of the batch.
+    // The ids of messages without a timer name come in the order of the batch.
     let mut plain: Vec<i64> = Vec::new();
     let mut timers: HashMap<(String, String), i64> = HashMap::new();
     for row in &rows {
@@ -151,8 +153,9 @@ pub(super) async fn insert_many(
     Ok(published)
 }
 
-/// Publishes what handlers returned. They are not told of a duplicate, so it has to be one: a timer
-/// that is not written, and whose name nobody holds, would be lost with the row it is returned for.
+/// Publishes what handlers returned. They are not told of a duplicate, so it has to be a real one.
+/// A timer that is not written, and whose name nobody holds, would be lost with the row that
+/// returned it.
 pub(super) async fn insert_returned(
     connection: &mut SqliteConnection,
     sql: &PublishSql,
@@ -180,7 +183,7 @@ async fn holds_timer(
     Ok(held.is_some())
 }
 
-/// In a transaction of the caller's, or one that was lent.
+/// Publishes in a transaction of the caller's, or in one that was lent.
 macro_rules! publishes {
     ($transaction:ty) => {
         impl sealed::Transaction for $transaction {

@@ -1,5 +1,5 @@
-//! How a batch names its rows: by runs of ids that follow each other, under one token and
-//! with the same to be written.
+//! How a batch names its rows: by runs of ids that follow each other, share a token, and have the
+//! same values to be written. A run can be written as one range of ids: see `batch`.
 
 use std::io::Write as _;
 
@@ -12,19 +12,19 @@ use crate::store::{Landed, Lease};
 pub(super) struct Runs<'a, T> {
     /// Places in the batch, run by run.
     places: Vec<usize>,
-    /// Of each run where its places begin.
+    /// Where the places of each run begin.
     starts: Vec<usize>,
-    /// Of each run what is written of its rows.
+    /// What is written to the rows of each run.
     heads: Vec<&'a T>,
-    /// Of each run its lease, the first of its rows.
+    /// The lease of the first row of each run.
     leases: Vec<Lease>,
 }
 
-/// A run has no more rows, so that its length has four digits.
+/// The most rows of a run: four digits are enough for its length.
 pub(super) const LONGEST: usize = 1000;
 
 impl<'a, T: Serialize + PartialEq> Runs<'a, T> {
-    /// `longest`: of 1 where each row has to tell what became of it.
+    /// `longest` is 1 where each row has to tell what became of it.
     pub(super) fn of(batch: &'a [(Lease, T)], longest: usize) -> Self {
         let mut places: Vec<usize> = (0..batch.len()).collect();
         places.sort_by_key(|&place| batch[place].0.id);
@@ -43,7 +43,7 @@ impl<'a, T: Serialize + PartialEq> Runs<'a, T> {
         Self { places, starts, heads, leases }
     }
 
-    /// How many rows a run has beside its first, of all runs.
+    /// How many rows all runs have beside their first ones.
     pub(super) fn saved(&self) -> usize {
         self.places.len() - self.starts.len()
     }
@@ -54,25 +54,25 @@ impl<'a, T: Serialize + PartialEq> Runs<'a, T> {
         self.starts.iter().zip(ends).map(|(&start, end)| &self.places[start..end])
     }
 
-    /// A JSON array of what is written of each run.
+    /// A JSON array of what is written to each run.
     pub(super) fn heads(&self) -> String {
         json(&self.heads)
     }
 
-    /// Of each run, forty bytes: its token, its first id in twenty digits, and in four how
-    /// many rows follow that.
+    /// Forty bytes for each run: its token, its first id in twenty digits, and in four digits how
+    /// many rows follow.
     pub(super) fn names(&self) -> Vec<u8> {
         let mut names = Vec::with_capacity(40 * self.leases.len());
         for (Lease { id, token }, places) in self.leases.iter().zip(self.each()) {
             names.extend_from_slice(token.as_bytes());
-            // Nothing fails that writes to memory.
+            // A write to memory does not fail.
             let _ = write!(names, "{id:020}{:04}", places.len() - 1);
         }
         names
     }
 
-    /// What became of each row of the batch, if these runs were not hit whole. `None` if
-    /// that leaves open which row of a run it was.
+    /// What became of each row of the batch, if the runs in `lost` were not hit whole. `None` if
+    /// that leaves open which row of a run was lost.
     pub(super) fn landed(&self, lost: &[usize]) -> Option<Landed> {
         let mut landed = vec![true; self.places.len()];
         let runs: Vec<_> = self.each().collect();

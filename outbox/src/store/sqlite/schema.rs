@@ -1,4 +1,6 @@
-//! Making the tables.
+//! Making the tables: the migrations, and the SQL for those who run it themselves. The migrations
+//! run in one transaction that holds the write lock. Where nothing is left to do, they do not wait
+//! for that lock.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +15,13 @@ use crate::error::StoreError;
 use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
 use crate::store::names::TableNames;
 
-/// In order; the first has the number 1.
+/// The migrations in order; the first has the number 1.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_outbox.sql"),
     include_str!("../../../migrations/sqlite/0002_hot_claims.sql"),
     include_str!("../../../migrations/sqlite/0003_operations.sql"),
 ];
-/// Of the statements, the one that cannot be repeated: SQLite has no ADD COLUMN IF NOT
+/// The one statement of the migrations that cannot be repeated: SQLite has no ADD COLUMN IF NOT
 /// EXISTS. It is left out for a table that has the column.
 const LINK: &str = "ALTER TABLE \"outbox_dlq\" ADD COLUMN replayed_id INTEGER;\n";
 
@@ -45,9 +47,9 @@ impl sealed::Pool for SqlitePool {
     }
 }
 
-/// So long it waits for whoever writes.
+/// How long a migration waits for others who write.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between tries, beside what the pool's connections wait by themselves.
+/// Between tries, in addition to what the pool's connections wait by themselves.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs the migrations in one transaction that has the write lock.
@@ -78,8 +80,8 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
     // is not general enough"); sqlx offers this against it.
     let ran = migrator.run_direct(None, &mut *tx, false).await;
     ran.map_err(not_migrated(names))?;
-    // Applied before, for other tables with the same record, or they were dropped
-    // since. The statements can be repeated.
+    // The migrations may have been recorded for other tables with the same record, or the tables
+    // were dropped since. The statements can be repeated.
     if !are_made(&mut tx, names).await.map_err(failed("migrate"))? {
         sqlx::raw_sql(AssertSqlSafe(sql(names)))
             .execute(&mut *tx)
@@ -89,7 +91,7 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
     tx.commit().await.map_err(failed("migrate"))
 }
 
-/// Whether nothing is left to do: a start is not to wait for whoever writes.
+/// Whether nothing is left to do: a start must not wait for others who write.
 async fn is_done(pool: &SqlitePool, names: &TableNames) -> bool {
     let looks = async {
         let mut connection = pool.acquire().await?;
@@ -101,7 +103,7 @@ async fn is_done(pool: &SqlitePool, names: &TableNames) -> bool {
         });
         Ok::<_, MigrateError>(known && are_made(&mut connection, names).await?)
     };
-    // Why not, it is told when it is done.
+    // If this look fails, the migration itself says why.
     looks.await.unwrap_or(false)
 }
 

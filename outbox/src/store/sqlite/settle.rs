@@ -1,5 +1,5 @@
-//! What the engine asks of SQLite. A batch of settlements is one BEGIN IMMEDIATE transaction; a
-//! claim and gauges have files of their own.
+//! [`Store`] for SQLite. A batch of settlements is one BEGIN IMMEDIATE transaction. Claims and
+//! gauges have files of their own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::store::{
 };
 use crate::telemetry::TARGET;
 
-/// When a claim that failed beside others is made again.
+/// When a claim is made again that failed beside others.
 const AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) type Statement = Query<'static, Sqlite, SqliteArguments>;
@@ -39,8 +39,8 @@ impl Store for SqliteStore {
         for claim in claims {
             match self.claim_rows(claim).await {
                 Ok(rows) => taken.push(rows),
-                // What was taken before it is taken: each claim is a transaction. The next
-                // one fails again, or it has passed.
+                // What was taken before this stays taken: each claim is a transaction. The next
+                // claim fails again, or the failure has passed.
                 Err(failed)
                     if !failed.perhaps_done && taken.iter().any(|one| !one.rows.is_empty()) =>
                 {
@@ -174,13 +174,13 @@ impl SqliteStore {
         rows: &[(Lease, T)],
     ) -> Result<Landed> {
         let (tx, landed) = self.written(action, batch, rows).await?;
-        // A failed COMMIT rolls back here, but says "busy" when it may be tried
-        // again; either way the caller may repeat the batch.
+        // A COMMIT that fails rolls back here, but says "busy" when it may be tried again. Either
+        // way the caller may repeat the batch.
         tx.commit().await.map_err(|error| StoreError::new(action, error, true))?;
         Ok(landed)
     }
 
-    /// Runs a batch in a transaction that is to be committed.
+    /// Runs a batch in a transaction that is still to be committed.
     async fn written<T: Serialize + PartialEq>(
         &self,
         action: &'static str,
@@ -195,7 +195,7 @@ impl SqliteStore {
             if let Some(landed) = runs.landed(&lost) {
                 return Ok((tx, landed));
             }
-            // Some lease of a range is lost: which, each row by itself tells.
+            // Some lease of a range is lost. Each row by itself will tell which one.
             tx.rollback().await.map_err(StoreError::of(action))?;
             ranges = false;
         }

@@ -1,4 +1,5 @@
-//! What is wrong with the tables, and the SQL against it.
+//! What is wrong with the tables, and the SQL that mends it. An app looks before it starts, and
+//! does not start on a difference that would make its statements fail.
 
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 
@@ -8,7 +9,7 @@ use crate::store::answers::Columns as _;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
-/// The default of times, in SQLite's words.
+/// The default of columns that hold times, in SQLite's words.
 pub(super) const NOW_HERE: &str = "(CAST(unixepoch('subsec') * 1000000 AS INTEGER))";
 
 /// Compares the tables with what the statements need.
@@ -28,7 +29,7 @@ pub(super) async fn validate(
         .await
         .map_err(StoreError::of("read the schema"))?;
     if encoding != "UTF-8" {
-        // The ids of a batch come as bytes: each would be read as 0.
+        // The ids of a batch come as bytes: in another encoding each would be read as 0.
         let what = format!("the file holds its texts in {encoding}, and has to in UTF-8");
         found.add(true, what, "take a file of its own: SQLite never changes the encoding of one");
         return Ok(found);
@@ -43,7 +44,7 @@ pub(super) async fn validate(
         table.index(false, &name, "queue,next_attempt_at,id", &sql);
         let sql = names.sql("CREATE UNIQUE INDEX \"outbox_timer_id_uq\" ON \"outbox\" (queue, timer_id) WHERE timer_id IS NOT NULL");
         let name = format!("{}_timer_id_uq", names.table());
-        // ON CONFLICT finds no other, and every publish has one.
+        // ON CONFLICT finds no other index, and every publish has such a clause.
         table.index(true, &name, "queue,timer_id", &sql);
         if !bare(&table.sql).contains("checkacquired_tokenisnull=acquired_atisnull") {
             table.add(false, "lacks the CHECK that a lease is set whole".into(), None);
@@ -78,7 +79,7 @@ pub(super) async fn validate(
             );
             let (index, sql) = (format!("{dlq}_{name}_idx"), names.sql(&sql));
             table.index(false, &index, columns, &sql);
-            // Statements for operators ask for it: INDEXED BY.
+            // Statements for operators ask for this index by its name: INDEXED BY.
             if name == "open" {
                 table.named(&index, &sql);
             }
@@ -96,10 +97,10 @@ pub(super) struct Table<'a> {
     pub(super) strict: bool,
     pub(super) columns: Vec<Actual>,
     pub(super) indexes: Vec<Index>,
-    /// Their names.
+    /// The names of its triggers.
     pub(super) triggers: Vec<String>,
-    /// Whether it is fatal, what it is, and the SQL against it; without such the
-    /// table is made anew.
+    /// Of each difference, whether it is fatal, what it is, and the SQL that mends it. Without such
+    /// SQL the table is made anew.
     wrong: Vec<(bool, String, Option<String>)>,
 }
 
@@ -119,8 +120,8 @@ pub(super) struct Index {
     predicate: String,
 }
 
-/// Whoever made the table wrote the texts, which need be no UTF-8: a comment, or the name of a
-/// trigger.
+/// Whoever made the table wrote these texts, which may not be UTF-8: there may be a comment, or the
+/// name of a trigger.
 impl Actual {
     fn read(row: &SqliteRow) -> sqlx::Result<Self> {
         Ok(Self {
@@ -205,7 +206,7 @@ impl<'a> Table<'a> {
     fn compare(&mut self, expected: &[Column]) {
         for Column { name, sqlite: kind, not_null, claimed, default, .. } in expected {
             let Some(actual) = self.columns.iter().find(|actual| actual.name == *name) else {
-                // SQLite adds no other column to a table that has rows.
+                // SQLite can add no other column to a table that has rows.
                 let addable = !not_null || !matches!(*default, "" | IDENTITY | NOW);
                 let null =
                     if *not_null { format!(" NOT NULL DEFAULT {default}") } else { String::new() };
@@ -239,7 +240,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// What tools leave out that make a table anew for a column of their own.
+    /// The words of a definition that tools leave out when they make a table anew for a column of
+    /// their own.
     fn words(&mut self, claimed: bool) {
         if !self.strict {
             let what = "is not STRICT: a value of another type in a row would stop its queue";
@@ -263,7 +265,7 @@ impl<'a> Table<'a> {
         if serving.clone().any(|index| index.predicate == predicate) {
             return;
         }
-        // One over all rows serves ON CONFLICT too.
+        // An index over all rows serves ON CONFLICT too.
         let fatal = fatal && !serving.any(|index| index.predicate.is_empty());
         let taken = self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name));
         let kind = if unique { "unique index" } else { "index" };
@@ -277,7 +279,8 @@ impl<'a> Table<'a> {
         self.add(fatal, what, Some(mend));
     }
 
-    /// One that does as much under another name is missed by statements that ask for this one.
+    /// Looks for an index of this name. Statements that ask for the name do not find an index that
+    /// does as much under another one.
     fn named(&mut self, name: &str, sql: &str) {
         let missing = self.wrong.iter().any(|(.., mend)| mend.as_deref() == Some(sql));
         if !missing && !self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name)) {
@@ -286,8 +289,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Hands over what is wrong. If one difference needs the table anew, that
-    /// mends all the others.
+    /// Hands over what is wrong. If one difference needs the table to be made anew, that mends all
+    /// the others.
     fn report(
         self,
         names: &TableNames,
@@ -304,12 +307,12 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Whether a table that was made so gives no id out twice.
+/// Whether a table with this definition gives no id out twice.
 pub(super) fn counts_up(made: &str) -> bool {
     bare(made).contains("autoincrement")
 }
 
-/// In small letters, without blanks, quotes and parentheses.
+/// In lower case, without blanks, quotes and parentheses.
 fn bare(text: &str) -> String {
     let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')' | '"');
     text.to_lowercase().chars().filter(kept).collect()
@@ -323,8 +326,8 @@ mod tests {
     use super::*;
     use crate::{App, Subscriber};
 
-    /// As a tool wrote them that knows Latin-1 only: a comment and a column's name and default in
-    /// the definition of each table, and the names of an index and a trigger.
+    /// The work of a tool that knows only Latin-1: a comment and a column's name and default in the
+    /// definition of each table, and the names of an index and a trigger.
     const SPOILT: &str = "
         ALTER TABLE outbox ADD COLUMN \"caf~\" TEXT DEFAULT 'th~';
         CREATE INDEX \"zz~\" ON outbox (acquired_token, id) WHERE payload <> '~';

@@ -1,4 +1,5 @@
-//! Why a row is where it is: what the file tells of it.
+//! Why a row is where it is: what the file tells about it, about its lock and about who reads its
+//! queue. `ops::why` makes an answer of that.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::ops::{FoundRow, Locks, Readers, Session};
 use crate::store::answers::Columns as _;
 use crate::store::statements;
 
-/// Transactions of the engine are over by then.
+/// Transactions of the engine are over by then, so what is still there lasts.
 const LASTING: Duration = Duration::from_millis(100);
 
 const ACTION: &str = "ask why";
@@ -60,13 +61,13 @@ impl SqliteDesk {
         Ok(Locks { table: self.why_table_locked().await?, row: None })
     }
 
-    /// By whom, SQLite does not tell.
+    /// SQLite does not say by whom.
     pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
         Ok(self.is_written().await?.then(Vec::new))
     }
 
-    /// Ids are given out by the transaction that writes the row: one that is not over
-    /// hides them as well.
+    /// The transaction that writes a row gives out its id. So one that is not over hides the id as
+    /// well.
     pub(crate) async fn why_uncommitted(
         &self,
         id: i64,
@@ -75,8 +76,8 @@ impl SqliteDesk {
         Ok((!given_out && id > 0 && self.is_written().await?).then(Vec::new))
     }
 
-    /// Whether somebody has the write lock, now and a moment later. It is asked for on a
-    /// connection of its own, which waits for nobody, and given back at once.
+    /// Whether somebody has the write lock, both now and a moment later. The lock is asked for on a
+    /// connection of its own, which waits for nobody, and is given back at once.
     async fn is_written(&self) -> Result<bool, StoreError> {
         let options = (*self.pool().connect_options()).clone();
         let options = options.create_if_missing(false).busy_timeout(Duration::ZERO);
@@ -86,7 +87,7 @@ impl SqliteDesk {
         let mut written = is_busy(&mut connection).await?;
         if written {
             sleep(LASTING).await;
-            // Where others have committed meanwhile, it is not one that lasts.
+            // If others have committed meanwhile, nobody has held it all the time.
             written = is_busy(&mut connection).await? && commits(&mut connection).await == before;
         }
         connection.close().await.map_err(failed(ACTION))?;
@@ -94,7 +95,7 @@ impl SqliteDesk {
     }
 }
 
-/// Changes when others commit; `None` where it cannot be read now.
+/// Changes when others commit; `None` if it cannot be read now.
 async fn commits(connection: &mut SqliteConnection) -> Option<i64> {
     sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await.ok()
 }
@@ -110,7 +111,7 @@ async fn is_busy(connection: &mut SqliteConnection) -> Result<bool, StoreError> 
         {
             Ok(true)
         }
-        // A file that is read-only is written by nobody here.
+        // Nobody here writes a file that is read-only.
         Err(sqlx::Error::Database(_)) => Ok(false),
         Err(error) => Err(failed(ACTION)(error)),
     }

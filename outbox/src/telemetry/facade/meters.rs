@@ -44,7 +44,8 @@ struct OfQueue {
     letters: [Counter; 4],
     /// In the order of [`OUTCOMES`].
     durations: [Histogram; 6],
-    /// By the kind of the error, once there was one: at most as many as have a series.
+    /// By the kind of the error, from its first occurrence on. There are no more than have a
+    /// series.
     exceptions: Mutex<BTreeMap<String, Counter>>,
 }
 
@@ -119,7 +120,7 @@ impl Meters {
         safely(|| of.exception(self.subscriber, exception_type));
     }
 
-    /// `started`: it was dispatched before.
+    /// A delivery is closed. `started` says whether it was dispatched before.
     pub(in crate::telemetry) fn closed(
         &self,
         queue: usize,
@@ -138,10 +139,10 @@ impl Meters {
                 of.durations[outcome].record(ran.as_secs_f64());
             }
             let failed = |kind: &&str| match how {
-                // The handler had said so before it failed.
+                // The handler had acked before it failed.
                 Close::Acked => false,
-                // An error that puts its message off is no failure, but nothing else tells of
-                // a database that begins no transactions.
+                // An error that puts its message off is no failure. But no other metric tells of a
+                // database that begins no transactions.
                 Close::Snoozed { .. } => *kind == HandlerError::TRANSACTION,
                 _ => true,
             };
@@ -159,7 +160,8 @@ impl OfQueue {
         let by_reason = |metric: &Metric| {
             REASONS.map(|reason| counter(metric, &with("reason", reason.as_str())))
         };
-        // Counted where no subscriber is at hand, and known from the start all the same.
+        // It is counted elsewhere, where there is no subscriber at hand. It has a value from the
+        // start all the same.
         counter(&LEASE_EXTENSION_FAILURES, &labels).increment(0);
         Self {
             name: Arc::clone(name),
@@ -191,7 +193,7 @@ impl OfQueue {
         known.entry(kind.to_owned()).or_insert_with(first).increment(1);
     }
 
-    /// Returns the place of the outcome.
+    /// Counts an outcome, and returns its place in [`OUTCOMES`].
     fn count(&self, how: Close) -> usize {
         let (counter, outcome) = match how {
             Close::Acked => (&self.acked, 0),

@@ -1,7 +1,7 @@
-//! The metrics, for whatever exporter the program has installed for the `metrics` crate.
+//! The metrics, for whatever exporter of the `metrics` crate the program has installed.
 //!
-//! The counters and histograms of a subscriber are looked up once, when it starts: to
-//! count is an addition then. An exporter that is installed later sees none of them.
+//! The counters and histograms of a subscriber are looked up once, when it starts. After that,
+//! counting is an addition. An exporter that is installed later sees none of them.
 
 mod meters;
 mod publish;
@@ -26,9 +26,9 @@ pub(super) use meters::Meters;
 pub use publish::name_queues;
 pub(super) use publish::published;
 
-/// In the place of what would make too many series.
+/// Replaces labels that would make too many series.
 const OTHER: &str = "other";
-/// Kinds of errors that have a series of their own.
+/// How many kinds of errors have a series of their own.
 const KINDS: usize = 50;
 
 const METADATA: Metadata<'static> = Metadata::new(TARGET, Level::INFO, None);
@@ -65,12 +65,12 @@ fn histogram_of(key: &Key) -> Histogram {
     with_recorder(|recorder| recorder.register_histogram(key, &METADATA))
 }
 
-/// Calls what the program has installed; its panics end here.
+/// Calls what the program has installed. Its panics end here.
 fn safely(call: impl FnOnce()) {
     static PANICKED: AtomicU64 = AtomicU64::new(0);
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         let panicked = PANICKED.fetch_add(1, Ordering::Relaxed) + 1;
-        // Less often the more there are: it is called for each message.
+        // The more there are, the less often: it is called for each message.
         if panicked.is_power_of_two() {
             error!(target: TARGET, panicked, "the exporter of metrics panicked");
         }
@@ -90,7 +90,7 @@ fn describe() {
     }
 }
 
-/// The kind of an error as a label: a program may make up kinds without end.
+/// The kind of an error as a label. A program may make up kinds without end, so they are limited.
 fn bounded_kind(kind: &str) -> &str {
     static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut seen = SEEN.locked();
@@ -104,7 +104,7 @@ fn admits(seen: &mut BTreeSet<String>, kind: &str) -> bool {
     seen.contains(kind)
 }
 
-/// Makes what belongs to no queue known, with a value, from the start.
+/// Gives the metrics that belong to no queue a value from the start.
 pub(super) fn process() {
     safely(|| {
         for metric in [RECORDER_DROPPED, RECORDER_PANICS] {

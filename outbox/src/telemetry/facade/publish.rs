@@ -1,4 +1,4 @@
-//! What is counted of publishing.
+//! The metrics of publishing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, RwLock};
@@ -12,7 +12,7 @@ use super::super::names::metric::{
 use super::{OTHER, counter, counter_of, describe, histogram_of, key, safely};
 use crate::unpoisoned::Shared as _;
 
-/// Queues by name; those of the subscribers, and those that were named.
+/// Queues by name: those of the subscribers, and those that were named.
 static NAMED: LazyLock<RwLock<HashMap<Arc<str>, OfQueue>>> = LazyLock::new(RwLock::default);
 
 #[derive(Clone)]
@@ -24,7 +24,7 @@ struct OfQueue {
     size: Histogram,
 }
 
-/// The labels of all other queues. A look for what has them makes nothing.
+/// The labels of all other queues. Looking up their metrics allocates nothing.
 static OTHERS: [[Label; 2]; 2] = [
     [Label::from_static_parts("queue", OTHER), Label::from_static_parts("status", "error")],
     [Label::from_static_parts("queue", OTHER), Label::from_static_parts("status", "success")],
@@ -54,11 +54,11 @@ impl OfQueue {
     }
 }
 
-/// Gives these queues series of their own in the metrics of publishing. The queues that
-/// this process reads have them once the app starts; all others are counted as `other`, so
-/// that queue names made from data do not make series without end.
+/// Gives these queues series of their own in the metrics of publishing. Call it after the
+/// exporter is installed.
 ///
-/// Call it after the exporter is installed.
+/// The queues that this process reads have series of their own once the app starts. All others
+/// are counted as `other`, so queue names made from data do not make series without end.
 ///
 /// # Examples
 /// ```
@@ -85,7 +85,7 @@ pub(in crate::telemetry) fn published(
     safely(|| {
         let named = NAMED.reading().get(queue).cloned();
         let name = if named.is_some() { queue } else { OTHER };
-        // Not kept: an exporter may be installed later.
+        // They are not kept, because an exporter may be installed later.
         let meters = named.unwrap_or_else(OfQueue::other);
         meters.messages.increment(count as u64);
         meters.calls[usize::from(exception_type.is_none())].increment(1);

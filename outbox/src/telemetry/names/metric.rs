@@ -1,18 +1,21 @@
-//! Every metric: name, kind, unit, labels, and what it says.
+//! Every metric: its name, kind, unit and labels, and what it says.
 
 /// A metric of this crate, as an exporter of the `metrics` crate gets it.
 ///
-/// The values of its labels are few: queues that this process reads or that
-/// [`name_queues`](crate::telemetry::name_queues) was told of (others are `other`), the
-/// names of subscribers, words of this crate, and the first fifty kinds of errors.
+/// Its labels have few values:
+/// - queues that this process reads, or that were given to
+///   [`name_queues`](crate::telemetry::name_queues); all others are `other`
+/// - the names of subscribers
+/// - words of this crate
+/// - the first fifty kinds of errors
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// As Prometheus has it.
+    /// The name, as Prometheus has it.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of metric.
     pub kind: MetricKind,
-    /// `seconds`, `bytes` or `count`.
+    /// The unit: `seconds`, `bytes` or `count`.
     pub unit: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
@@ -20,7 +23,7 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
@@ -28,7 +31,7 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// How often values were how large.
+    /// Counts values by their size.
     Histogram,
 }
 
@@ -42,7 +45,7 @@ macro_rules! metrics {
             help: $help,
         };)*
 
-        /// All of them.
+        /// All metrics of this crate.
         pub const METRICS: &[Metric] = &[$($constant),*];
     };
 }

@@ -8,7 +8,8 @@ use fastrand::Rng;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-/// The dice of a simulation: one for everything, so that their order is its schedule.
+/// The dice of a simulation. There is one generator for everything, so the order of its throws is
+/// the schedule.
 pub(super) struct Dice(Mutex<Rng>);
 
 impl Dice {
@@ -20,12 +21,12 @@ impl Dice {
         throw(&mut self.0.locked())
     }
 
-    /// True so often.
+    /// True with this probability.
     pub(super) fn hits(&self, share: f64) -> bool {
         self.with(|dice| dice.f64() < share)
     }
 
-    /// One of so many.
+    /// A number below `end`.
     pub(super) fn below(&self, end: usize) -> usize {
         self.with(|dice| dice.usize(..end))
     }
@@ -34,13 +35,13 @@ impl Dice {
         self.with(Rng::f64) * most
     }
 
-    /// In whole milliseconds, as tokio's clock goes.
+    /// A time up to the longest, in whole milliseconds like tokio's clock.
     pub(super) fn up_to(&self, longest: Duration) -> Duration {
         let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX - 1);
         Duration::from_millis(self.with(|dice| dice.u64(..=longest)))
     }
 
-    /// A moment in which others may go first, mostly without that time passes.
+    /// A moment in which others may go first. Mostly no time passes.
     pub(super) fn moment(&self, longest: Duration) -> Moment {
         match self.below(4) {
             0 => Moment::Turns(0),

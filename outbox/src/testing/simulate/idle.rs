@@ -1,4 +1,4 @@
-//! Whether there is anything left to do.
+//! Whether a simulation has anything left to do.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -9,12 +9,12 @@ use super::world::World;
 use crate::message::Row;
 use crate::subscriber::Subscriber;
 
-/// Longer than any wait of the engine between two tries, but for its polls.
+/// Longer than any wait of the engine between two tries, except for its polls.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// More statements than any finite test takes.
 const MAX_STATEMENTS: usize = 30_000;
 
-/// Longer than a message is left due whose wake was lost.
+/// Longer than a message stays due if its wake was lost.
 pub(super) fn patience(subscribers: &[Subscriber]) -> Duration {
     let longest = subscribers.iter().map(|one| one.options.max_poll).max();
     PATIENCE.saturating_add(longest.unwrap_or_default())
@@ -32,7 +32,7 @@ impl World {
     /// Waits until no row is left in a queue that is read, and no handler runs.
     ///
     /// # Panics
-    /// When that does not come.
+    /// If that does not happen.
     async fn idle(&self) {
         let patience = self.patience;
         loop {

@@ -1,4 +1,4 @@
-//! The runs of handlers, for `TestBroker::calls`, with what the store says came of them.
+//! The runs of handlers, for `TestBroker::calls`. The store says what came of each.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,9 +24,9 @@ pub(super) struct Ledger {
 
 #[derive(Default)]
 struct Leases {
-    /// Where the call of a lease stands.
+    /// The place of the call that runs under a lease.
     calls: HashMap<Lease, usize>,
-    /// Leases that went on under another token, and how their handlers name them.
+    /// Leases that went on under another token, with the token that their handlers know.
     renamed: HashMap<Lease, Uuid>,
 }
 
@@ -44,7 +44,7 @@ impl Ledger {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Around every handler.
+    /// The layer around every handler. It notes the call.
     pub(super) fn layer(self: &Arc<Self>, store: &MemoryStore) -> Layer {
         let (ledger, store) = (Arc::clone(self), store.clone());
         layer(move |context, next| {
@@ -65,7 +65,7 @@ impl Ledger {
         self.calls.locked()
     }
 
-    /// Where its call stands from now on.
+    /// Adds a call, and returns its place.
     fn begins(&self, context: &Context, store: &MemoryStore) -> usize {
         let delivery = context.delivery();
         let row = &delivery.row;
@@ -93,7 +93,8 @@ impl Ledger {
         self.leases.locked()
     }
 
-    /// A lease goes on under another token, as it may have before: its call has the first.
+    /// A lease goes on under another token. It may have done so before: its call has the first
+    /// token.
     pub(super) fn renamed(&self, old: Lease, token: Uuid) {
         if old.token != token {
             let mut leases = self.leases();
@@ -102,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// What was written for the leases that it landed for.
+    /// Notes what was written, for the leases for which the write landed.
     pub(super) fn settled(&self, landed: &[bool], endings: impl Iterator<Item = (Lease, Ending)>) {
         let mut calls = self.calls();
         let mut leases = self.leases();
@@ -116,7 +117,7 @@ impl Ledger {
     }
 }
 
-/// A handler that runs, until it is dropped.
+/// A handler that runs until this is dropped.
 pub(super) struct Running(Arc<Ledger>);
 
 impl Running {
@@ -137,7 +138,7 @@ impl Drop for Running {
 mod tests {
     use super::*;
 
-    /// As that of a row that ran alone, and then beside others.
+    /// As the lease of a row that ran alone, and then beside others.
     #[tokio::test]
     async fn a_call_whose_lease_went_on_under_two_other_tokens_is_told_of() {
         let calls = Arc::<Mutex<Vec<Call>>>::default();

@@ -1,5 +1,5 @@
-//! Simulation: the loops of several processes over one table in memory, with the
-//! schedule and the faults that a seed decides.
+//! Simulation: the loops of several processes over one table in memory. A seed decides the
+//! schedule and the faults.
 
 mod chance;
 mod idle;
@@ -23,7 +23,7 @@ use crate::error::BoxError;
 use crate::redacted::debug_only;
 use world::Watch;
 
-/// A run of the real engine that its seed decides; see [`TestBroker::simulate`].
+/// A run of the real engine, decided by a seed. See [`TestBroker::simulate`].
 #[must_use = "nothing is simulated before `run`"]
 pub struct Simulation {
     seed: u64,
@@ -38,13 +38,15 @@ impl TestBroker {
 }
 
 impl Simulation {
-    /// Runs `test` with the broker, whose handlers run in the simulated processes. When
-    /// it is over, faults stop and the processes drain.
+    /// Runs `test` with the broker. Its handlers run in the simulated processes. When the test is
+    /// over, the faults stop and the processes drain.
     ///
     /// # Panics
-    /// When the test panics or returns an error, when a loop of the engine has ended,
-    /// when the broker has published before or lends transactions, or within another
-    /// runtime: the simulation has its own. The seed is printed.
+    /// Prints the seed and panics if:
+    /// - The test panics or returns an error.
+    /// - A loop of the engine has ended.
+    /// - The broker has published before, or lends transactions.
+    /// - It is called within another runtime: the simulation has its own.
     pub fn run<T, E>(self, broker: TestBroker, test: T)
     where
         T: AsyncFnOnce(TestBroker) -> Result<(), E>,
@@ -52,7 +54,7 @@ impl Simulation {
     {
         let seed = self.seed;
         let _told = Seed(seed);
-        // Waits and jitters of the engine; it is this thread's.
+        // For the waits and jitters of the engine. The generator belongs to this thread.
         fastrand::seed(seed);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -70,7 +72,7 @@ impl Simulation {
         });
     }
 
-    /// Tells everything that happens, for the tests of the engine. Not public API.
+    /// Tells `watch` everything that happens, for the tests of the engine. Not public API.
     #[doc(hidden)]
     pub fn watch(self, watch: impl Fn(&Told<'_>) + Send + Sync + 'static) -> Self {
         Self { watch: Some(Arc::new(watch)), ..self }

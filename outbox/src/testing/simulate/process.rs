@@ -13,13 +13,13 @@ use crate::engine::{Engine, Settings, Shared, Vital};
 use crate::telemetry::Sinks;
 use crate::unpoisoned::Locked as _;
 
-/// From a start to the next stop.
+/// One life of a process, from a start to the next stop.
 pub(super) struct Process {
     pub(super) session: u32,
     dead: AtomicBool,
     died: Notify,
     vitals: OnceLock<Weak<dyn Vital>>,
-    /// Its statements are held up until then.
+    /// Until when its statements hang, if they do.
     held_up: Mutex<Option<Instant>>,
 }
 
@@ -38,7 +38,7 @@ impl Process {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// The end, here and now: no task of its engine takes another step.
+    /// Ends the process here and now: no task of its engine takes another step.
     pub(super) fn die(&self, world: &World, place: Place) {
         if self.dead.swap(true, Ordering::Relaxed) {
             return;
@@ -50,7 +50,7 @@ impl Process {
         self.died.notify_one();
     }
 
-    /// Until when a statement with this fault waits, and its answer.
+    /// Until when a statement with this fault hangs, and until when its answer does.
     pub(super) fn waits(&self, world: &World, fault: Option<Fault>) -> Waits {
         let mut held_up = self.held_up.locked();
         let end = || Some(Instant::now() + world.dice.up_to(world.weather.stall));
@@ -65,7 +65,7 @@ impl Process {
     }
 }
 
-/// How long something is under way that is held up.
+/// Until when a statement and its answer hang; `None` if they do not.
 pub(super) struct Waits {
     pub(super) sent: Option<Instant>,
     pub(super) answered: Option<Instant>,
@@ -77,10 +77,10 @@ pub(super) async fn wait(until: Option<Instant>) {
     }
 }
 
-/// Lives again and again until the simulation is over.
+/// Starts and stops a process again and again until the simulation is over.
 ///
 /// # Panics
-/// When a loop of its engine has ended by itself.
+/// If a loop of its engine has ended by itself.
 pub(super) async fn live(world: Arc<World>, cast: Arc<Cast>) {
     loop {
         let process = Process::new(world.next_session());
@@ -125,7 +125,7 @@ fn start(world: &Arc<World>, cast: &Cast, process: &Arc<Process>) -> Engine<Faul
     let render = Arc::clone(&cast.render);
     let shared = Shared::new(store, render, cast.publisher.clone(), Sinks::default());
     let settings = Settings { drain_timeout: world.weather.drain_timeout, sample_every: None };
-    // No thread looks after leases: it would go by another clock.
+    // No thread watches the leases: it would run on another clock.
     let engine = Engine::start(
         shared,
         cast.subscribers.clone(),

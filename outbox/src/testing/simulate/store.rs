@@ -1,5 +1,5 @@
-//! The store of one simulated process: the tables that all share, behind a connection
-//! on which statements wait, fail and go unanswered.
+//! The store of one simulated process. It has the tables that all processes share, behind a
+//! connection on which statements hang, fail and go unanswered.
 
 use std::future::{Future, pending};
 use std::panic::resume_unwind;
@@ -59,7 +59,7 @@ impl FaultyStore {
         }
         let waits = process.waits(world, fault);
         let store = world.store.session(session);
-        // On the server: it goes on when nobody waits for it any more.
+        // On the server: the statement goes on when nobody waits for it any more.
         let done = tokio::spawn(async move {
             wait(waits.sent).await;
             statement(store).await
@@ -94,7 +94,7 @@ impl Store for FaultyStore {
 
     async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
         let (leases, ledger) = (leases.to_vec(), Arc::clone(&self.world.ledger));
-        // Under `AckFirst` the handler begins when this is answered, and no row is left by then.
+        // Under `AckFirst` the handler begins when this is answered. By then there is no row left.
         let _running = Running::begin(Arc::clone(&ledger));
         let statement = move |store: MemoryStore| async move {
             let landed = store.ack(&leases).await?;

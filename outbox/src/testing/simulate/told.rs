@@ -1,4 +1,4 @@
-//! What a simulation tells the tests of the engine. Hidden: it changes with both.
+//! What a simulation tells the tests of the engine. Hidden, because it changes with both.
 #![allow(missing_docs)]
 
 use crate::store::memory::Statement;
@@ -18,12 +18,12 @@ pub enum Told<'a> {
         action: &'static str,
         fault: Fault,
     },
-    /// A message was published, and so many processes were woken for it.
+    /// A message was published, and this many processes were woken for it.
     Woke {
         queue: &'a str,
         processes: usize,
     },
-    /// A process hears of nothing any more until it listens again; it was to be woken for this.
+    /// A process was to be woken for this queue, but it hears nothing until it listens again.
     Deafened {
         queue: &'a str,
     },
@@ -41,32 +41,32 @@ pub enum Told<'a> {
         session: u32,
         clean: bool,
     },
-    /// From here on there are no faults.
+    /// There are no faults from here on.
     Calm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// It waited long.
+    /// The statement hung.
     Stalled,
-    /// So did everything of the process.
+    /// All statements of the process hung.
     CutOff,
-    /// The database refused it.
+    /// The database refused the statement.
     Refused,
-    /// It failed and was not done.
+    /// The statement failed, and was not done.
     Undone,
-    /// It failed, and was done.
+    /// The statement failed, and was done.
     Unanswered,
-    /// It failed, and was done later.
+    /// The statement failed, and was done later.
     Late,
 }
 
 /// Where a process was when it crashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// About to send this.
+    /// It was about to send this statement.
     Before(&'static str),
-    /// It was done, and not answered yet.
+    /// This statement was done, and not answered yet.
     After(&'static str),
     /// Anywhere.
     Between,

@@ -20,7 +20,7 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 struct State {
     wakes: VecDeque<Wake>,
-    /// Who is to be woken, if not everybody.
+    /// The queues whose subscribers sleep. Without it, everybody is woken.
     asleep: Option<Vec<String>>,
     broken: bool,
 }
@@ -30,7 +30,7 @@ impl Mailbox {
         change(&mut self.state.locked())
     }
 
-    /// Whether anybody here is to be woken for this queue.
+    /// Whether anybody in this process is to be woken for the queue.
     pub(super) fn wants(&self, queue: &str) -> bool {
         self.with(|state| {
             state.asleep.as_ref().is_none_or(|them| them.iter().any(|it| it == queue))
@@ -74,7 +74,7 @@ impl Wakes for FaultyWakes {
         if self.world.weather.wakes_only_sleepers {
             let asleep = queues.iter().map(ToString::to_string).collect();
             self.mailbox.with(|state| state.asleep = Some(asleep));
-            // Of what was published in between.
+            // For what was published in between.
             self.mailbox.put(Wake::All);
         }
         Ok(())

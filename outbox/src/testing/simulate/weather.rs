@@ -1,6 +1,6 @@
-//! What a seed decides once: how many processes there are, which faults come, how often
-//! and how long. Of each kind some seeds have none: a fault that always comes hides what
-//! happens without it.
+//! What a seed decides once: how many processes there are, and which faults come, how often and
+//! for how long. Some seeds have no fault of a kind: a fault that always comes hides what happens
+//! without it.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::subscriber::Subscriber;
 
 pub(super) struct Weather {
     pub(super) processes: usize,
-    /// How long faults come.
+    /// For how long faults come.
     pub(super) storm: Duration,
-    /// The longest that a statement or its answer takes, if nothing is wrong.
+    /// The longest time that a statement or its answer takes if nothing is wrong.
     pub(super) delay: Duration,
-    /// The longest that one takes, or all of a process do, when something is.
+    /// The longest time that one statement, or all statements of a process, hang.
     pub(super) stall: Duration,
     pub(super) stalls: f64,
-    /// Of those, how many hold up the whole process.
+    /// The share of stalls that hold up the whole process.
     pub(super) cut_off: f64,
     pub(super) refused: f64,
     pub(super) undone: f64,
@@ -25,14 +25,14 @@ pub(super) struct Weather {
     pub(super) lost_wakes: f64,
     pub(super) broken_wakes: f64,
     pub(super) broken_letters: f64,
-    /// Crashes at statements.
+    /// The share of statements at which the process crashes.
     pub(super) crashes: f64,
-    /// The longest that a process lives before it is stopped, if it is.
+    /// The longest time that a process lives before it is stopped, if it is.
     pub(super) life: Option<Duration>,
-    /// Of the stops, how many are drains.
+    /// The share of stops that are drains.
     pub(super) drains: f64,
     pub(super) drain_timeout: Duration,
-    /// The longest that a process is away.
+    /// The longest time that a process is away.
     pub(super) away: Duration,
     pub(super) wakes_only_sleepers: bool,
 }

@@ -25,7 +25,7 @@ use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::Stats;
 use crate::unpoisoned::Locked as _;
 
-/// Hears of everything.
+/// Is told everything that happens.
 pub(super) type Watch = Arc<dyn Fn(&Told<'_>) + Send + Sync>;
 
 pub(in crate::testing) struct World {
@@ -34,9 +34,9 @@ pub(in crate::testing) struct World {
     pub(super) store: MemoryStore,
     pub(super) ledger: Arc<Ledger>,
     pub(super) closing: CancellationToken,
-    /// Those that some subscriber reads.
+    /// The queues that some subscriber reads.
     pub(super) queues: BTreeSet<String>,
-    /// How long a message may be due with nobody at it.
+    /// How long a message may be due without being claimed.
     pub(super) patience: Duration,
     pub(super) statements: AtomicUsize,
     watch: Option<Watch>,
@@ -139,7 +139,7 @@ impl World {
         share > 0.0 && self.storms() && self.dice.hits(share)
     }
 
-    /// Others may go first.
+    /// A moment in which others may go first.
     pub(super) fn moment(&self) -> Moment {
         self.dice.moment(self.weather.delay)
     }
@@ -149,7 +149,7 @@ impl World {
         self.moment().pass().await;
     }
 
-    /// What goes wrong with a statement.
+    /// What goes wrong with a statement, if anything.
     pub(super) fn fault(&self, action: &'static str) -> Option<Fault> {
         let weather = &self.weather;
         if self.strikes(weather.stalls) {
@@ -168,9 +168,9 @@ impl World {
         .map(|(_, fault)| fault)
     }
 
-    /// Whether the process crashes at a statement.
+    /// Where the process crashes at a statement, if it does.
     pub(super) fn crash(&self, action: &'static str) -> Option<Place> {
-        // Claims come often, and what a handler has done is worth the most.
+        // Claims are frequent. Crashes after a handler has done its work are worth the most.
         let worth = if ["claim", "abandon", "listen"].contains(&action) { 1.0 } else { 4.0 };
         let crashes = self.strikes(self.weather.crashes * worth);
         crashes.then(
@@ -180,7 +180,7 @@ impl World {
         )
     }
 
-    /// Waits for a stop, if there is to be one: true if it is a drain.
+    /// Waits for a stop, if there is to be one. True if it is a drain.
     pub(super) async fn stop(&self) -> bool {
         if let Some(life) = self.weather.life {
             sleep(self.dice.up_to(life)).await;
@@ -199,7 +199,7 @@ impl World {
         mailbox
     }
 
-    /// Called with the tables locked.
+    /// The tables have changed. Called while they are locked.
     fn written(&self, statement: &Statement) {
         self.statements.fetch_add(1, Ordering::Relaxed);
         self.tell(&Told::Written(statement));

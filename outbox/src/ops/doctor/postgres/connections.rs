@@ -5,7 +5,7 @@ use crate::ops::doctor::Limits;
 use crate::ops::doctor::report::Found;
 use crate::store::postgres::PgDesk;
 
-/// Of one engine: four that work, one that listens.
+/// The connections of one engine: four that work, one that listens.
 const ENGINE: i64 = 5;
 
 /// What the server allows and has.
@@ -14,7 +14,7 @@ pub(crate) struct Connections {
     /// For ordinary roles, on the whole server.
     pub(crate) allowed: i64,
     pub(crate) used: i64,
-    /// Of this role and of this database, if they are limited.
+    /// For this role and this database, if they are limited.
     pub(crate) limit: Option<i64>,
     /// What the pool of this program may open.
     pub(crate) pool: i64,

@@ -1,4 +1,4 @@
-//! Whether strangers may put functions of theirs where statements look for them.
+//! Whether strangers may create functions where statements look for them.
 
 use crate::error::Result;
 use crate::ops::doctor::names::count;

@@ -1,4 +1,4 @@
-//! Who keeps dead rows from being cleared away.
+//! Whether somebody keeps dead rows from being cleared away.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::ops::doctor::Limits;
 use crate::ops::doctor::report::Found;
 use crate::store::postgres::PgDesk;
 
-/// Transactions since: from so many on, a slot that is read counts as old.
+/// A slot that somebody reads counts as old when it is more transactions behind than this.
 const OLD_SLOT: i64 = 1_000_000;
 
 /// What holds back the clearing away of dead rows, the oldest first.

@@ -1,4 +1,4 @@
-//! How long a writer of this program waits for another one: no setting of the file.
+//! How long a writer of this program waits for another one. The file has no such setting.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::store::sqlite::SqliteDesk;
 #[allow(clippy::unused_async)]
 pub(super) async fn check(desk: &SqliteDesk, limits: &Limits, found: &mut Found) -> Result<String> {
     let file = desk.file();
-    // SQLite has it beside the file that a link leads to.
+    // If the file is a link, SQLite keeps the log beside the file that it leads to.
     let mut log = std::fs::canonicalize(&file).unwrap_or(file).into_os_string();
     log.push("-wal");
     let bytes = std::fs::metadata(&log).map_or(0, |found| found.len());

@@ -1,4 +1,4 @@
-//! What becomes of connections. Beside it, what SQLite makes of the statements.
+//! Tests of what becomes of connections. Beside them, tests of what SQLite makes of the statements.
 
 mod plans;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::store::{Claim, Expects, Lease, Store as _, new_token};
 
-/// The pool would warn of an error.
+/// For an error, the pool would log a warning.
 #[tokio::test]
 async fn a_connection_whose_transaction_sqlite_has_ended_is_given_up_without_an_error() {
     let table = "CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t VALUES (1)";
@@ -18,7 +18,7 @@ async fn a_connection_whose_transaction_sqlite_has_ended_is_given_up_without_an_
         connection.execute(table).await.unwrap();
         let mut tx = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
         tx.execute(insert).await.unwrap_err();
-        // As one is left whose call was dropped.
+        // As a connection is left when a call is dropped.
         std::mem::forget(tx);
         assert!(connection.is_in_transaction(), "{insert}");
         assert_eq!(is_out_of_transactions(&mut connection).await, goes_on, "{insert}");

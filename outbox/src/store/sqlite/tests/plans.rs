@@ -1,4 +1,5 @@
-//! What operators ask reads by index, and what is written goes by ids, whatever ANALYZE saw.
+//! Tests that the questions of operators read by index, and that writes go by ids, whatever ANALYZE
+//! saw.
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row as _};
@@ -23,7 +24,7 @@ const QUESTIONS: [(&str, &str); 11] = [
     ("doctor/letters", include_str!("../sql/doctor/letters.sql")),
 ];
 
-/// What is asked of the letters of a filter.
+/// Statements over the letters of a filter.
 const OVER_LETTERS: [(&str, &str); 5] = [
     ("letters_find", include_str!("../sql/letters_find.sql")),
     ("letters_page", include_str!("../sql/letters_page.sql")),
@@ -67,16 +68,16 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '_']))
             });
             let by_design = match name {
-                // The letters from the end, no further than is asked for.
+                // It reads the letters from the end, and no further than it is asked for.
                 "why_letters" | "why_more_letters" => step.starts_with("SCAN outbox_dlq"),
-                // The first of each queue; and the pauses, of which there are few.
+                // It reads the first row of each queue; and the pauses, which are few.
                 "queues" => step.contains("INDEX") || step == "SCAN outbox_paused",
-                // Who asks finds that out, and asks for more at once.
+                // The caller finds that out, and asks for more at once.
                 "doctor/rows" | "doctor/letters" => when == "known to have a row",
                 _ => false,
             };
             let whole = scans && !by_design;
-            // By their status all open letters of all queues are read.
+            // By their status, all open letters of all queues would be read.
             let by_status = step.contains("outbox_dlq_status_idx");
             if whole
                 || by_status
@@ -90,7 +91,8 @@ async fn faults(pool: &SqlitePool, when: &str) -> Vec<String> {
     faults
 }
 
-/// The steps that read letters, of a statement over those of a filter; and its sorts.
+/// The steps that read letters, in the plan of a statement over the letters of a filter; and its
+/// sorts.
 async fn over(pool: &SqlitePool, text: &str, words: &str) -> Vec<String> {
     let wants = |word: &str| words.split(' ').any(|wanted| wanted == word);
     let conditions = include_str!("../sql/letters_where.sql");
@@ -102,7 +104,7 @@ async fn over(pool: &SqlitePool, text: &str, words: &str) -> Vec<String> {
     steps.filter(of_letters).collect()
 }
 
-/// Statements over letters that go another way than by the index of their filter.
+/// Statements over letters that do not go by the index of their filter.
 async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
     let mut astray = Vec::new();
     for (name, text) in OVER_LETTERS {
@@ -110,7 +112,7 @@ async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
             for words in [words.to_owned(), format!("{words} after")] {
                 let steps = over(pool, text, &words).await;
                 let by = format!("INDEX outbox_dlq_{index}_idx (");
-                // Of two that are as good for a letter it takes the shorter one.
+                // Of two indexes that are as good for a letter, SQLite takes the shorter one.
                 let or = if when == "known to have a row" && index == "open" {
                     "INDEX outbox_dlq_queue_failed_idx ("
                 } else {
@@ -122,7 +124,7 @@ async fn astray(pool: &SqlitePool, when: &str) -> Vec<String> {
             }
         }
     }
-    // Of letters that are named, no others; but where ANALYZE says that there are few.
+    // If letters are named, no others are read, except where ANALYZE says that there are few.
     if when == "never analysed" {
         for (name, text) in OVER_LETTERS {
             let steps = over(pool, text, "failed ids").await;
@@ -160,11 +162,11 @@ async fn goes_by_ranges(batches: &Batches, connection: &mut SqliteConnection) ->
     batches.runs("ack", connection, &rows, true).await.unwrap().saved() > 0
 }
 
-/// The same, of a table with our indexes only.
+/// The same, for a table that has only our indexes.
 async fn by_ranges(batches: &Batches, pool: &SqlitePool) -> bool {
     let mut connection = pool.acquire().await.unwrap();
     let ranges = goes_by_ranges(batches, &mut connection).await;
-    // It asks for one of them.
+    // The batches ask for the plan of one write. The others have to be alike.
     for write in WRITES {
         let explain = format!("EXPLAIN QUERY PLAN {}", write.replace(ROW, RANGE));
         let explain = sqlx::query(AssertSqlSafe(explain)).persistent(false);
