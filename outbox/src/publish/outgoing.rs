@@ -242,10 +242,10 @@ impl Outgoing {
     /// made it, or else through [`Publisher::from_env`].
     ///
     /// # Errors
-    /// As [`publish`](crate::publish).
+    /// As [`publish`](crate::publish()).
     ///
     /// # Cancel safety
-    /// As [`publish`](crate::publish).
+    /// As [`publish`](crate::publish()).
     pub async fn publish<T: Transaction + ?Sized>(
         mut self,
         tx: &mut T,

@@ -191,7 +191,7 @@ impl Publisher {
     /// Publishes a value as JSON in the caller's transaction.
     ///
     /// # Errors
-    /// As [`publish`](crate::publish).
+    /// As [`publish`](crate::publish()).
     pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
         &self,
         tx: &mut T,
@@ -204,7 +204,7 @@ impl Publisher {
     /// Publishes a message with options in the caller's transaction.
     ///
     /// # Errors
-    /// As [`publish`](crate::publish).
+    /// As [`publish`](crate::publish()).
     pub async fn send<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,
@@ -240,7 +240,7 @@ impl Publisher {
     /// order.
     ///
     /// # Errors
-    /// As [`publish`](crate::publish). One refused message refuses the batch before the
+    /// As [`publish`](crate::publish()). One refused message refuses the batch before the
     /// statement. A batch may name a timer of a queue only once.
     pub async fn publish_batch<T: Transaction + ?Sized>(
         &self,
@@ -328,7 +328,7 @@ impl Publisher {
     /// and a row whose process died and that no claim has taken since.
     ///
     /// # Errors
-    /// As [`publish`](crate::publish).
+    /// As [`publish`](crate::publish()).
     pub async fn cancel_timer<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,

@@ -6,7 +6,7 @@
 //!
 //! What the statements see (rows, tokens, times, counts) and what is true (which claim
 //! a lease is of, which handler ran) stand apart in a [`State`]. [`Rules::step`] is what
-//! the system does; [`judge`] looks only at what lay there before and after, and says
+//! the system does; [`judge()`] looks only at what lay there before and after, and says
 //! which promises that broke. A [`Mutant`] is a mistake in the rules, never in the judge.
 //!
 //! Ids of properties are those of the reliability notes: P1, M1, D1 and so on.

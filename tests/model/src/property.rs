@@ -1,6 +1,6 @@
 //! What is promised.
 
-/// A promise that [`judge`](crate::judge) knows, or (Z1) the drain of a
+/// A promise that [`judge`](crate::judge()) knows, or (Z1) the drain of a
 /// [`Scenario`](crate::Scenario).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Property {
