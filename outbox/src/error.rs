@@ -223,20 +223,20 @@ fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'stat
         // A prepared statement exists already, or does not: the session is another one.
         "42P05" | "26000" => {
             "the connections go through a pooler in transaction mode: connect to the server \
-             itself, or to a pool in session mode; who only publishes may set OUTBOX_PREPARED=false \
-             (`TableNames::unprepared`)"
+             itself, or to a pool in session mode; a program that only publishes may set \
+             OUTBOX_PREPARED=false (`TableNames::unprepared`)"
         }
         "42P01" => MIGRATE,
         // SQLite has one code for all of these.
         "1" if refused.message().starts_with("no such table") => MIGRATE,
-        "3F000" => "`CREATE SCHEMA` makes it; a migration makes tables alone",
+        "3F000" => "`CREATE SCHEMA` makes it; a migration makes only tables",
         "42501" if is_from(refused, "42501", "ExecWithCheckOptions") => {
             "a policy of row-level security refuses it (see docs/operations.md); `outbox check` \
              as the same role names the table"
         }
         "42501" if OWNERS.contains(&action) || refused.message().starts_with("must be owner") => {
-            "it takes the owner of the tables, who may `CREATE` in their schema too; run it as \
-             that role"
+            "only the owner of the tables can do this, and needs CREATE on their schema too; \
+             run it as that role"
         }
         "42501" => "`outbox migrate --print-grants` prints what each role needs",
         _ => return None,

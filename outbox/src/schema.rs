@@ -256,7 +256,7 @@ pub(crate) fn lines<'a>(
     let mut last = "";
     differences.into_iter().map(move |one| {
         let same = std::mem::replace(&mut last, &one.mend) == one.mend;
-        if same { format!("{}; the same mends it", one.what) } else { one.to_string() }
+        if same { format!("{}; the same SQL mends it", one.what) } else { one.to_string() }
     })
 }
 

@@ -141,7 +141,10 @@ async fn a_pool_whose_database_goes_with_each_connection_is_refused_and_a_shared
         let refused = App::sqlite(pool).only([it()]).start().await.unwrap_err();
         let Error::Launch(reasons) = refused else { panic!("{refused}") };
         assert_eq!(reasons.len(), 1, "{reasons:#?}");
-        assert!(reasons[0].contains("goes with each connection"), "{reasons:#?}");
+        assert!(
+            reasons[0].contains("each connection of the pool has its own database"),
+            "{reasons:#?}"
+        );
     }
     let pool = outbox::sqlite::connect("sqlite::memory:").await.unwrap();
     outbox::migrate(&pool).await.unwrap();

@@ -25,7 +25,7 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
 /// The arms of the two methods, as far as they are known.
 fn check(input: &DeriveInput, errors: &mut Errors) -> Vec<Arm> {
     let Data::Enum(data) = &input.data else {
-        let why = "`Failure` says of each variant of an enum what it means; this is no enum";
+        let why = "`Failure` says what each variant of an enum means; this is not an enum";
         errors.at(&input.ident, why);
         return Vec::new();
     };

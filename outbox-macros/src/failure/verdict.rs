@@ -23,7 +23,7 @@ pub(super) fn read(variant: &Variant, errors: &mut Errors) -> Option<TokenStream
         return None;
     };
     if let Some(second) = given.next() {
-        errors.at(second, "a failure has one verdict; remove this or the other");
+        errors.at(second, "a variant has one verdict; remove this one or the other");
         return None;
     }
     let name = verdict.path().get_ident()?;
@@ -41,7 +41,7 @@ pub(super) fn read(variant: &Variant, errors: &mut Errors) -> Option<TokenStream
 
 fn example(name: &Ident) -> &'static str {
     match name.to_string().as_str() {
-        "reject" => "`#[reject]`; its text is the error's own",
+        "reject" => "`#[reject]` alone; the text comes from the error itself",
         "snooze" => "`#[snooze(\"1m\")]`, with the time until the message is due again",
         _ => "`#[retry]`, or `#[retry(after = \"5m\")]`",
     }

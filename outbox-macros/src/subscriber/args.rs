@@ -23,8 +23,8 @@ pub(super) struct Setting {
 }
 
 /// The generated paths begin with `::outbox`.
-const RENAMED: &str = "there is no option `crate`; the root of your crate says which one is `outbox`: \
-                       `extern crate its_other_name as outbox;`";
+const RENAMED: &str = "there is no option `crate`; if `outbox` has another name in your Cargo.toml, write \
+                       `extern crate its_other_name as outbox;` in the root of your crate";
 
 pub(super) fn parse(tokens: TokenStream, errors: &mut Errors) -> Args {
     let mut args = Args::default();
@@ -74,7 +74,10 @@ fn argument(input: ParseStream<'_>, args: &mut Args, errors: &mut Errors) -> syn
     }
     let value = input.parse()?;
     if name == "queue" || name == "queues" {
-        errors.at(name, "the queue has no name; write it first, as in `#[subscriber(\"orders\")]`");
+        errors.at(
+            name,
+            "the queue is not a named option; write it first, as in `#[subscriber(\"orders\")]`",
+        );
     } else {
         args.settings.push(Setting { name, value });
     }
@@ -89,9 +92,9 @@ fn positional(value: Expr, args: &mut Args, errors: &mut Errors) {
         errors.at(
             &value,
             if text || matches!(value, Expr::Array(_)) {
-                "the queue is given already; several go into one array, as in `[\"a\", \"b\"]`"
+                "the queue is already given; several go into one array, as in `[\"a\", \"b\"]`"
             } else {
-                "what follows the queue has a name, as in `max_workers = 5`"
+                "the options after the queue are named, as in `max_workers = 5`"
             },
         );
     } else if args.settings.is_empty() {

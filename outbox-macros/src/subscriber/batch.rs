@@ -13,8 +13,8 @@ use crate::errors::Errors;
 /// Extractors that are about one delivery.
 const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
 
-const OF_RUN: &str = "this is made from one message, and of a batch only once: take `Batch<T>`, \
-    where each item has a `context`, or say by `FromContext::SAME_FOR_ALL` that it is the same for all";
+const OF_RUN: &str = "this is made from one message, but only once for a whole batch: take `Batch<T>`, \
+    where each item has a `context`, or set `FromContext::SAME_FOR_ALL` if it is the same for all";
 
 /// The parameters of a handler whose first one is `Vec<T>` or `Batch<T>`.
 pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Param<'a>> {

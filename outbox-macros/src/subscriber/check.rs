@@ -20,7 +20,10 @@ pub(super) fn function<'a>(
     }
     let sig = &function.sig;
     if sig.inputs.is_empty() {
-        errors.at(&sig.ident, "a handler takes the payload; add a parameter, if only `_: &[u8]`");
+        errors.at(
+            &sig.ident,
+            "a handler takes the payload; add a parameter for it, such as `_: &[u8]`",
+        );
     }
     for cfg in sig.inputs.iter().filter_map(cfg) {
         errors.at(cfg, "a parameter of a handler cannot have a `cfg`; put it on the fn");

@@ -72,7 +72,7 @@ const TRIES: [&str; 4] = ["max_retries", "max_attempts", "retries", "attempts"];
 pub(super) fn unknown(name: &Ident) -> String {
     if TRIES.iter().any(|tries| name == tries) {
         return format!(
-            "unknown option `{name}`; how often a message is tried is the strategy's: `retry = \
+            "unknown option `{name}`; the retry strategy says how often a message is tried: `retry = \
              Exponential(initial = \"1s\", max_attempts = 5)`"
         );
     }

@@ -22,7 +22,7 @@ pub(super) enum Param<'a> {
 
 const CONCRETE: &str = "a handler is one concrete fn; name the type instead of `impl`";
 /// A macro sees nothing but names.
-pub(super) const YOURS: &str = "; a type of your own with this name is imported `as` another";
+pub(super) const YOURS: &str = "; if this is a type of your own, import it `as` another name";
 /// Types of this crate that have parameters. Without them they are other types.
 const GENERIC: [&str; 3] = ["Batch", "State", "Tx"];
 const EXTRACTORS: [&str; 5] = ["State", "Context", "Headers", "Publisher", "Tx"];
@@ -40,7 +40,7 @@ pub(super) fn payload<'a>(ty: &'a Type, alone: bool, errors: &mut Errors) -> Par
         errors.at(ty, format!("{moved}{end}{YOURS}"));
         Param::Extractor(ty)
     } else if name.as_deref() == Some("Batch") {
-        let add = "a `Batch` is what the option `batch` gives; add `batch = 100`";
+        let add = "a `Batch` needs the option `batch`; add `batch = 100`";
         errors.at(ty, format!("{add}{YOURS}"));
         Param::Payload(ty)
     } else if let Some(borrowed) = borrowed(ty) {

@@ -37,8 +37,10 @@ pub(super) fn check(queue: &Expr, errors: &mut Errors) -> TokenStream {
 pub(super) fn one(queue: &Expr, errors: &mut Errors) -> TokenStream {
     match literal::peel(queue) {
         Expr::Array(array) => {
-            errors
-                .at(array, "what a handler returns goes to one queue; for more return `Outgoing`");
+            errors.at(
+                array,
+                "what a handler returns goes to one queue; for several, return `Outgoing`",
+            );
         }
         single => {
             name(single, errors);

@@ -16,15 +16,15 @@ const NOTHING: &str =
 
 /// If one lease of a batch is lost, the other messages are settled all the same. So what is
 /// published for the batch as a whole would be lost, or come twice.
-const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with what each message publishes, in turn; \
-     what belongs to the whole batch is published in a `Tx`: `outbox::publish(&mut tx, ..)`";
+const EACH: &str = "with `batch` and `publish` a handler returns a `Vec` with one element for each message, in order; \
+     publish what belongs to the whole batch in a `Tx`: `outbox::publish(&mut tx, ..)`";
 
 /// These are serialisable under any name: an `Err` would be published, and its message acked.
-const RENAMED: &str = "`publish` knows `Result`, `Option` and `Vec` by their names, and this is one under \
-     another; write its own name";
+const RENAMED: &str = "`publish` knows `Result`, `Option` and `Vec` by their names, but this is one under \
+     another name; write its own name";
 
 /// A handler that takes bytes takes them as one message.
-const BYTES: &str = "with `publish` each element of a `Vec` is a message, and here that is each byte; \
+const BYTES: &str = "with `publish` each element of a `Vec` is a message, so here each byte would be one; \
      return `Outgoing::raw(queue, bytes)`";
 
 const RAW: &str =

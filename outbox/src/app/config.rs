@@ -18,19 +18,19 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
         match crate::duration::parse(&text) {
             Ok(limit) => app.drain_timeout = limit,
             Err(error) => mistakes.push(format!(
-                "`OUTBOX_DRAIN_TIMEOUT` is {text:?}, which is no duration ({error}); write `15s`"
+                "`OUTBOX_DRAIN_TIMEOUT` is {text:?}, which is not a duration ({error}); write `15s`"
             )),
         }
     }
     if let Some(text) = get("OUTBOX_QUEUE_GAUGES") {
         match crate::duration::parse(&text) {
             Ok(every) if every < Duration::from_secs(1) => mistakes.push(format!(
-                "`OUTBOX_QUEUE_GAUGES` is {text:?}, and queues are looked at every second at most; \
+                "`OUTBOX_QUEUE_GAUGES` is {text:?}, but queues are looked at once a second at most; \
                  write `60s`"
             )),
             Ok(every) => app.sample_every = Some(every),
             Err(error) => mistakes.push(format!(
-                "`OUTBOX_QUEUE_GAUGES` is {text:?}, which is no duration ({error}); write `60s`"
+                "`OUTBOX_QUEUE_GAUGES` is {text:?}, which is not a duration ({error}); write `60s`"
             )),
         }
     }
@@ -55,8 +55,8 @@ fn database(url: &str, mistakes: &mut Vec<String>) -> Database {
         Some("postgres" | "postgresql") => postgres(url),
         Some("sqlite") => sqlite(url),
         Some(scheme) if scheme.contains('+') => {
-            Err("`DATABASE_URL` names a driver of another language: leave out the `+` and what is \
-             behind it, up to the colon"
+            Err("`DATABASE_URL` names a driver of another language: leave out the `+` and what \
+             follows it, up to the colon"
                 .into())
         }
         _ => Err("`DATABASE_URL` starts with neither `postgres://` nor `sqlite:`".into()),
@@ -90,15 +90,15 @@ fn postgres(_: &str) -> Result<Database, String> {
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Database, String> {
     if is_spoilt(url) {
-        return Err("`DATABASE_URL` names a file of SQLite and ends in white space, or has a line \
-             break, another control character or one that is not of UTF-8 in it: that would be \
-             another file than the one that is meant; write `%20` for a space at the end of its name"
+        return Err("`DATABASE_URL` names a SQLite file, but ends in white space, or contains a \
+             line break, another control character or a character that is not UTF-8: that would \
+             name another file than you mean; write `%20` for a space at the end of the name"
             .into());
     }
     match crate::store::sqlite::options(url) {
         Ok(_) if matches!(crate::store::sqlite::file_in(url), None | Some(":memory:")) => {
-            Err("`DATABASE_URL` names no file, and other processes find no other database of \
-                 SQLite; write `sqlite:file.db`"
+            Err("`DATABASE_URL` names no file, but other processes can find a SQLite database \
+                 only by its file; write `sqlite:file.db`"
                 .into())
         }
         Ok(options) if crate::store::sqlite::names_a_uri(&options) => {
@@ -107,7 +107,7 @@ fn sqlite(url: &str) -> Result<Database, String> {
         }
         Ok(options) => Ok(Database::SqliteUrl(Box::new(options))),
         Err(error) => Err(format!(
-            "`DATABASE_URL` is no SQLite URL: {}; write `sqlite:file.db`",
+            "`DATABASE_URL` is not a SQLite URL: {}; write `sqlite:file.db`",
             cause(&error)
         )),
     }

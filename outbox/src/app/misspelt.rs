@@ -28,7 +28,7 @@ pub(super) fn warn() {
         if let Some(meant) = meant(&name) {
             tracing::warn!(
                 target: crate::telemetry::TARGET,
-                "`{name}` is set, and nothing reads it; is `{meant}` meant?"
+                "`{name}` is set, but nothing reads it; did you mean `{meant}`?"
             );
         }
     }
@@ -40,8 +40,8 @@ pub(super) fn warn_of_names(names: &TableNames) {
     if let Some(other) = unheeded(names, TableNames::from_lookup(variable)) {
         tracing::warn!(
             target: crate::telemetry::TARGET,
-            "the environment names the table {other}, where `outbox::publish` writes; this app reads \
-             {}: `.names(TableNames::from_env()?)` takes the environment's",
+            "the environment names the table {other}, to which `outbox::publish` writes, but this \
+             app reads {}: `.names(TableNames::from_env()?)` makes it read the environment's table",
             names.qualified(names.table())
         );
     }
@@ -52,7 +52,7 @@ pub(super) fn warn_of_settings(app: &App) {
     for (name, call) in unread(app, variable) {
         tracing::warn!(
             target: crate::telemetry::TARGET,
-            "`{name}` is set, and an app that is given its pool does not read it: call `{call}`"
+            "`{name}` is set, but an app that is given its pool does not read it: call `{call}`"
         );
     }
 }

@@ -18,8 +18,8 @@ use crate::telemetry::{Sinks, Stats};
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Without this check sqlx panics.
-const NO_RUNTIME: &str = "there is no tokio runtime here, and the pool that is made of the URL of \
-    the database needs one: call this inside of a runtime, as in an `async fn`";
+const NO_RUNTIME: &str = "there is no tokio runtime here, but the pool that is made from the URL of \
+    the database needs one: call this inside a runtime, for example in an `async fn`";
 
 impl App {
     /// Reasons why nobody can look at its tables.
@@ -105,12 +105,12 @@ mod tests {
             ];
             for refused in refused {
                 let told = refused.unwrap_err().to_string();
-                assert!(told.contains("inside of a runtime"), "{told}");
+                assert!(told.contains("inside a runtime"), "{told}");
             }
         }
         // It is for a file in this folder, unless the tests have a URL.
         let told = Operator::from_env().unwrap_err().to_string();
-        assert!(told.contains("inside of a runtime"), "{told}");
+        assert!(told.contains("inside a runtime"), "{told}");
         let told = App::new(Database::None).operator().unwrap_err().to_string();
         assert!(!told.contains("runtime"), "it needs no pool: {told}");
     }

@@ -25,7 +25,7 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 const RECORDERS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The loops of a started app. Dropping it stops them without waiting.
-#[must_use = "dropped, it stops the app at once"]
+#[must_use = "dropping it stops the app at once"]
 pub struct RunningApp {
     rest: Mutex<Rest>,
     /// Ends the claims and the pings under way: the connection of a ping without an answer

@@ -14,11 +14,11 @@ const MODE: [&str; 2] = ["sslmode", "ssl-mode"];
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
     let parts = Parts::of(url);
     if parts.cut_a_password() {
-        return Err(no_url("an `@` stands behind what was read as its host"));
+        return Err(no_url("an `@` follows what was read as its host"));
     }
     if parts.hosts().any(are_several) {
-        return Err("`DATABASE_URL` names several hosts, and the driver knows one; name the one \
-             that takes writes"
+        return Err("`DATABASE_URL` names several hosts, but the driver takes only one; name \
+             the one that takes writes"
             .into());
     }
     // The driver would ignore the wrong value, and connect without TLS where the server has none.
@@ -34,7 +34,7 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
 
 fn no_url(why: &str) -> String {
     format!(
-        "`DATABASE_URL` is no PostgreSQL URL: {why}; write \
+        "`DATABASE_URL` is not a PostgreSQL URL: {why}; write \
          `postgres://user:password@host/database`, and in a password `%2F` for `/`, \
          `%3F` for `?`, `%23` for `#`, `%40` for `@` and `%25` for `%`"
     )
@@ -137,9 +137,9 @@ fn wrong_parameter(url: &str) -> Option<String> {
     const CHECKED: [(&str, &str); 5] = [
         (MODE[0], MODES),
         (MODE[1], MODES),
-        ("hostaddr", "no IP address"),
-        ("port", "no number of a port"),
-        ("statement-cache-capacity", "no number"),
+        ("hostaddr", "not an IP address"),
+        ("port", "not a port number"),
+        ("statement-cache-capacity", "not a number"),
     ];
     let (_, parameters) = url.split('#').next()?.split_once('?')?;
     parameters.split('&').find_map(|parameter| {

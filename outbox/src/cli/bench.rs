@@ -70,7 +70,7 @@ impl Bench {
                 [
                     "published".into(),
                     measured.published_per_second.map_or_else(
-                        || "not known of so few messages".into(),
+                        || "not known for so few messages".into(),
                         |rate| format!("{rate:.0} messages a second"),
                     ),
                 ],

@@ -36,8 +36,8 @@ impl Check {
                         format!("the tables {table} and {dlq} in {place} are as they have to be")
                     }
                     None => format!(
-                        "the table {table} in {place} is as it has to be; one of dead letters is \
-                         not configured (`OUTBOX_DLQ_TABLE`), and was not looked at"
+                        "the table {table} in {place} is as it has to be; a dead-letter table is \
+                         not configured (`OUTBOX_DLQ_TABLE`), so none was looked at"
                     ),
                 };
             }
@@ -68,7 +68,7 @@ impl Context {
                 "{}: {}\n  {}\n",
                 self.out.strong(weight),
                 printable_lines(&one.what),
-                if same { "the same mends it" } else { &mend }
+                if same { "the same SQL mends it" } else { &mend }
             )
         });
         lines.collect()

@@ -90,7 +90,7 @@ fn as_text(context: &Context, place: &str, report: &Report) -> String {
         let mut mend: Vec<_> = one.mend.trim().lines().map(printable).collect();
         let same = std::mem::replace(&mut last, &one.mend) == one.mend;
         if same && mend.len() > 1 {
-            mend = vec!["the same mends it".into()];
+            mend = vec!["the same SQL mends it".into()];
         }
         let _ = write!(
             text,

@@ -16,7 +16,8 @@ pub(super) async fn explain(app: &App, error: &BoxError) -> String {
             Some("55P03") => match locks(app, changes_table(error)).await {
                 Some(locks) => format!("{told}; {locks}"),
                 None => format!(
-                    "{told}; whoever held it has not locked a whole table, or let go by now: try again"
+                    "{told}; whoever held the lock has not locked a whole table, or is done by now: \
+                     try again"
                 ),
             },
             // SQLite: cannot open.

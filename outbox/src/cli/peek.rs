@@ -23,7 +23,7 @@ pub(super) struct Peek {
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
-    /// Show payloads and headers to their ends; otherwise only 4 KiB of a payload are read.
+    /// Show payloads and headers in full; otherwise only 4 KiB of a payload are read.
     #[arg(long)]
     full: bool,
 }

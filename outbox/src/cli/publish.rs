@@ -77,8 +77,8 @@ impl Publish {
         context.out.result(&value, || match published {
             Published::Inserted(id) => format!("published row {id} to the queue {queue}"),
             Published::Extended(id) => format!(
-                "the timer was there: row {id} has the new time and payload, unless it was due \
-                 then or later already"
+                "the timer was there: row {id} has the new time and payload, unless it was \
+                 already due at that time or later"
             ),
             Published::Duplicate => "nothing was published: a live row has the timer name \
                                      (`--extend` moves one that no claim holds)"
@@ -139,12 +139,12 @@ impl Publish {
 /// Refuses a payload that is no JSON document.
 pub(super) fn json_document(payload: &[u8]) -> Result<(), Trouble> {
     if payload.is_empty() {
-        let told = "the payload is empty, which is no JSON document; `--raw` takes it";
+        let told = "the payload is empty, which is not a JSON document; `--raw` takes it";
         return Err(Trouble::Usage(told.into()));
     }
     serde_json::from_slice::<serde::de::IgnoredAny>(payload).map(drop).map_err(|error| {
         Trouble::Usage(format!(
-            "the payload is no JSON document: {error}; a JSON text has quotes of its own \
+            "the payload is not a JSON document: {error}; a JSON text has quotes of its own \
              ('\"hello\"'), and `--raw` takes bytes as they are"
         ))
     })

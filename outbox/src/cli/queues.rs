@@ -79,7 +79,7 @@ pub(super) async fn doubt(context: &Context, operator: &Operator, names: &[Strin
         Ok(found) => found,
         Err(error) => {
             let error = super::output::printable_lines(&error.to_string());
-            context.out.note(&format!("note: whether the names are right is not known: {error}"));
+            context.out.note(&format!("note: cannot tell whether the names are right: {error}"));
             return;
         }
     };

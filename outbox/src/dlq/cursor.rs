@@ -27,7 +27,7 @@ pub struct Cursor(pub(crate) LetterPosition);
 
 /// A text that is no [`Cursor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is none that a page ended with; begin without one")]
+#[error("the cursor is not one that a page ended with; begin without a cursor")]
 pub struct CursorError(());
 
 impl fmt::Display for Cursor {

@@ -137,7 +137,7 @@ impl App {
         if !undone && error.is_none() {
             tracing::warn!(
                 target: crate::telemetry::TARGET, subscriber = name,
-                "a handler on trial did not use its transaction; what it did is done"
+                "a handler in a dry run did not use its transaction; what it did was not rolled back"
             );
         }
         let would_be = messages.into_iter().map(|message| WouldBe::of(message, now)).collect();

@@ -47,7 +47,7 @@ impl fmt::Display for Status {
 
 /// A text that names no [`Status`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no status of a dead letter; there are `failed`, `resolved` and `ignored`")]
+#[error("{0:?} is not a status of a dead letter; there are `failed`, `resolved` and `ignored`")]
 pub struct StatusError(String);
 
 impl FromStr for Status {

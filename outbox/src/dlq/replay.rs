@@ -77,7 +77,7 @@ pub enum Kept {
     Done(Status),
     /// Its id was named, but another condition of the filter leaves it out: for example, it is
     /// of another queue.
-    #[error("it is there, but other words of the filter leave it out")]
+    #[error("it is there, but another condition of the filter leaves it out")]
     LeftOut,
     /// There is no letter with this id.
     #[error("there is no such letter")]
@@ -159,7 +159,7 @@ impl Replay {
         }
         let one = filter.ids.as_ref().is_some_and(|ids| ids.len() == 1);
         if self.payload.is_some() && !one {
-            wrong.push("another payload is for one letter: name one id".into());
+            wrong.push("a new payload is for one letter only: name one id".into());
         }
         if let Some(bytes) = self.payload.as_ref().map(Bytes::len).filter(|it| *it > MAX_PAYLOAD) {
             let larger = PublishError::PayloadTooLarge { bytes, max: MAX_PAYLOAD };

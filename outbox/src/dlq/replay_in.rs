@@ -20,7 +20,7 @@ pub(crate) mod sealed {
     pub(crate) type Moved = Vec<(LetterPosition, Option<i64>)>;
 
     #[diagnostic::on_unimplemented(
-        message = "letters are replayed in a transaction, and `{Self}` is none",
+        message = "letters are replayed in a transaction, and `{Self}` is not one",
         label = "not a transaction",
         note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`"
     )]
@@ -108,7 +108,7 @@ impl DeadLetters {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let put: Put = how.put();
         let Some(done) = tx.replay(self, &filter, &put, limit).await else {
-            let why = "the transaction is of another database than the tables";
+            let why = "the transaction belongs to another database than the tables";
             return Err(Error::Config(vec![why.into()]));
         };
         Ok(replayed(&done?))

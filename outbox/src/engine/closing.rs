@@ -35,7 +35,7 @@ impl Settling {
                 warn!(
                     target: TARGET, subscriber = teller.name(), row_id, reason = %cause.reason,
                     queue = teller.queue(self.report.queue),
-                    "a message that was not to run may be gone: the database did not say so"
+                    "a message that was not to run may be gone: the database did not confirm it"
                 );
                 self.reader.signal.wake();
             }

@@ -57,7 +57,7 @@ impl<S: Store> Engine<S> {
         };
         if timeout(LAST_WRITES, written).await.is_err() {
             let why = if results.iter().all(|one| one.is_done()) {
-                "a claim has no answer; what it has taken, if anything, comes back after its lease"
+                "a claim was not answered; if it has taken rows, they come back after their leases"
             } else {
                 "results could not be written in time; their messages come back"
             };

@@ -111,22 +111,58 @@ fn patience(left: Duration) -> Duration {
 const WAITED: Duration = Duration::from_secs(1);
 /// What a live database may take for an answer.
 const SLOW: Duration = Duration::from_secs(3);
+/// The most leases of one statement.
+const BATCH: usize = 1000;
 
 /// Extends the leases of a kind that are due. Returns the kind, and whether there was an answer:
 /// without one it is time to look again at once.
 async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind, bool) {
-    let now = Instant::now();
-    let (due, first_deadline) = leases.to_extend(kind, now);
-    if due.is_empty() {
-        return (kind, true);
-    }
-    let extends: Vec<Extend> = due.iter().flat_map(Due::tries).collect();
+    let (due, first_deadline) = leases.to_extend(kind, Instant::now());
+    let mut parts: Vec<&[Due]> = due.chunks(BATCH).rev().collect();
     let mut answered = true;
+    while let Some(part) = parts.pop() {
+        let extended = extend_part(leases, store, part, first_deadline).await;
+        leases.lose_expired(Instant::now());
+        match extended {
+            Extended::All => {}
+            Extended::None { answered: at_once } => {
+                // The others would fare no better: the next look is for all of them.
+                answered = at_once;
+                break;
+            }
+            Extended::TookTooLong => {
+                let (one, other) = part.split_at(part.len() / 2);
+                parts.extend([other, one]);
+            }
+        }
+    }
+    (kind, answered)
+}
+
+/// What a statement that extends leases came to.
+enum Extended {
+    /// All that can be: the others are locked or lost.
+    All,
+    None {
+        answered: bool,
+    },
+    /// The server ended it: it may never have enough time for so many leases.
+    TookTooLong,
+}
+
+async fn extend_part<S: Store>(
+    leases: &Leases,
+    store: &S,
+    part: &[Due],
+    first_deadline: Instant,
+) -> Extended {
+    let now = Instant::now();
+    let extends: Vec<Extend> = part.iter().flat_map(Due::tries).collect();
     let deadline = now + patience(first_deadline.saturating_duration_since(now));
     match timeout_at(deadline, store.extend(&extends)).await {
         Ok(Ok(landed)) => {
             let (mut landed, mut left) = (landed.into_iter(), Vec::new());
-            for one in &due {
+            for one in part {
                 if one.any(&mut landed) {
                     leases.extended(one, now);
                 } else {
@@ -134,24 +170,24 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
                 }
             }
             give_up(leases, store, &left, first_deadline).await;
+            Extended::All
         }
+        Ok(Err(error)) if error.took_too_long && part.len() > 1 => Extended::TookTooLong,
         Ok(Err(error)) => {
-            warn!(target: TARGET, %error, leases = due.len(), "leases could not be extended");
-            tell_of_failed(leases, &due);
+            warn!(target: TARGET, %error, leases = part.len(), "leases could not be extended");
+            tell_of_failed(leases, part);
             // SQLite has waited for its lock, and would otherwise miss the moment when it is free.
-            answered = now.elapsed() < WAITED;
+            Extended::None { answered: now.elapsed() < WAITED }
         }
         Err(_) => {
             warn!(
-                target: TARGET, leases = due.len(),
+                target: TARGET, leases = part.len(),
                 "the database does not answer; leases are not extended"
             );
-            tell_of_failed(leases, &due);
-            answered = false;
+            tell_of_failed(leases, part);
+            Extended::None { answered: false }
         }
     }
-    leases.lose_expired(Instant::now());
-    (kind, answered)
 }
 
 /// Gives up leases that were not extended, except those whose rows are locked. These are reported,
@@ -188,6 +224,7 @@ mod tests {
     use tokio::time::{sleep, sleep_until};
 
     use super::*;
+    use crate::engine::inbox::Job;
     use crate::engine::tests::unanswered::{Claims, Unanswered, claimed, holding, reader};
     use crate::extract::Context;
     use crate::telemetry::Event;
@@ -325,6 +362,27 @@ mod tests {
             seen = looks => seen,
         };
         assert_eq!(seen, [0, 1, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_for_which_the_server_has_no_time_at_once_are_extended_in_parts() {
+        let store = holding(5).await;
+        let (leases, jobs) = (Leases::default(), claimed(&store, 5).await);
+        let contexts: Vec<_> = jobs.iter().map(|_| Context::of_test("{}")).collect();
+        let hold = |(job, context): (&Job, _)| {
+            let row = &job.claimed.row;
+            let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+            leases.hold(lease, Instant::now(), TTL, context)
+        };
+        let _holding: Vec<_> = jobs.iter().zip(&contexts).map(hold).collect();
+        let store = Unanswered::new(&store, Claims::Answered);
+        store.asked.locked.store(-1, Ordering::SeqCst);
+        store.asked.most.store(1, Ordering::SeqCst);
+        tokio::select! {
+            () = keep(&leases, &store, TTL) => {}
+            () = sleep(2 * TTL) => {}
+        }
+        assert!(contexts.iter().all(|one| !one.delivery().watch.is_lost()));
     }
 
     /// As on a dead connection, while the other connections are alive.

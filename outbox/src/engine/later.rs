@@ -92,13 +92,14 @@ impl Later {
     }
 
     /// Writes the rows that are free by now, and returns how many landed. The others wait on until
-    /// their leases are over.
+    /// their leases are over. To ask whether a row is free extends its lease, so only a row that
+    /// somebody has locked, or a letter, comes to that end.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
         let to_give_back = give_up_late(&mut waiting, self.is_over());
         waiting.extend(to_give_back);
         let mut free_ones = VecDeque::with_capacity(waiting.len());
-        for some in waiting.chunks(BATCH) {
+        for some in waiting.chunks_mut(BATCH) {
             let free = self.unless_over(free(store, some)).await.flatten();
             // Where the database does not tell, rows that had no answer are tried all the same.
             free_ones

@@ -37,7 +37,7 @@ pub(super) async fn run<S: Store>(
             }
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
-                    warn!(target: TARGET, %error, "the gauges of the queues stand still");
+                    warn!(target: TARGET, %error, "the gauges of the queues are not updated");
                 }
                 continue;
             }
@@ -49,7 +49,7 @@ pub(super) async fn run<S: Store>(
         if lacks && !was {
             warn!(
                 target: TARGET,
-                "the gauge of dead letters stands still: their table cannot be read"
+                "the gauge of dead letters is not updated: their table cannot be read"
             );
         }
     }

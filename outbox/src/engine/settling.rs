@@ -148,6 +148,15 @@ impl Settling {
         self.deadline = deadline;
     }
 
+    /// Its lease was extended by a statement that was sent then, so it is repeated for as long: were
+    /// it given up before its lease is over, the message would run again, and one whose process
+    /// died too often would look guilty. A dead letter is not: it is tried once a lease.
+    pub(super) fn extended(&mut self, sent: Instant) {
+        if !self.is_letter() {
+            self.deadline = self.deadline.max(sent + self.lease_ttl());
+        }
+    }
+
     /// Notes that it was acked in a transaction that may have committed.
     pub(super) fn unanswered(&mut self) {
         self.unanswered = true;

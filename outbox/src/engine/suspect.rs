@@ -157,7 +157,7 @@ impl Ending {
             }
             warn!(
                 target: TARGET, subscriber = self.subscriber, row_id = self.context.id(),
-                "a row that runs alone, because its deliveries ended without a word, takes long; \
+                "a row that runs alone, because its deliveries ended without a result, takes long; \
                  others start beside it"
             );
             drop(alone);

@@ -42,8 +42,8 @@ pub(super) async fn place(reader: &Reader, rows: usize) -> Option<ThreadSlot> {
         warn!(
             target: TARGET, subscriber = reader.subscriber.name(), rows,
             "a claimed message found no thread for as long as a lease and is given back: runs that \
-             were given up hold all of them, because their fns have not returned; no more is claimed \
-             until one has"
+             were given up hold all threads, because their fns have not returned; nothing more is \
+             claimed until one of them returns"
         );
         reader.signal.hold_until_free(threads);
         return None;

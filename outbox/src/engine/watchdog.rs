@@ -71,8 +71,8 @@ impl Watchdog {
                     if running.is_empty() && shared.quiet.begun() == 0 {
                         warn!(
                             target: TARGET,
-                            "something blocks the runtime, so that nothing else runs, and it is no handler; \
-                             leases are extended from another thread"
+                            "something blocks the runtime, so that nothing else runs, and it is not a \
+                             handler; leases are extended from another thread"
                         );
                     } else {
                         warn!(

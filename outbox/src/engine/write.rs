@@ -170,7 +170,7 @@ async fn try_once<S: Store>(store: &S, mut part: Part, later: &mut Later) -> The
         Err(refused) => {
             error!(
                 target: TARGET, error = %refused, row_id = part.rows[0].lease.id,
-                "a settlement was refused; if nothing else of it can be written, the row \
+                "a settlement was refused; if no other one can be written, the row \
                  stays and comes back after its lease"
             );
             let one = &mut part.rows[0];
@@ -202,7 +202,7 @@ async fn divide<S: Store>(
 ) -> Vec<Part> {
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
-    let free = if whole { later.unless_over(free(store, &rows)).await.flatten() } else { None };
+    let free = if whole { later.unless_over(free(store, &mut rows)).await.flatten() } else { None };
     // A server that took too long may never have enough time for so many rows.
     whole &= free.is_some() || !failed.took_too_long;
     if let Some(free) = free {
@@ -232,9 +232,13 @@ async fn divide<S: Store>(
 /// Which rows nobody else has locked; `None` where the database does not tell. It tells by
 /// extending their leases, because a locked row is not extended. A row that is gone counts as free:
 /// the next try finds out.
-pub(super) async fn free<S: Store>(store: &S, rows: &[Settling]) -> Option<Landed> {
+pub(super) async fn free<S: Store>(store: &S, rows: &mut [Settling]) -> Option<Landed> {
     let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
+    let sent = Instant::now();
     let mut free = store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await.ok()?;
+    for (one, _) in rows.iter_mut().zip(&free).filter(|(_, extended)| **extended) {
+        one.extended(sent);
+    }
     if free.contains(&false) {
         let leases: Vec<Lease> = rows.iter().map(|one| one.lease).collect();
         let held = store.held(&leases).await.ok()?;

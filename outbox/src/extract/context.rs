@@ -264,16 +264,16 @@ impl Context {
     fn say(&self, outcome: Outcome) -> bool {
         let Common { ack, subscriber, .. } = *self.delivery.common;
         let deaf = match ack {
-            AckPolicy::AckFirst => Some("under `AckFirst` the message is settled before it"),
+            AckPolicy::AckFirst => Some("under `AckFirst` the message is settled before it runs"),
             AckPolicy::Manual => None,
             // What the handler does after it may fail.
-            _ if outcome == Outcome::Ack => Some("an ack does under `ack = Manual` only"),
+            _ if outcome == Outcome::Ack => Some("an ack counts only under `ack = Manual`"),
             _ => None,
         };
         if let Some(why) = deaf {
             warn!(
                 target: TARGET, subscriber, row_id = self.id(),
-                "a handler's word on its delivery does not count: {why}"
+                "what a handler says about its delivery does not count: {why}"
             );
             return false;
         }

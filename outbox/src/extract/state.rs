@@ -48,7 +48,8 @@ impl<T: Clone + Send + Sync + 'static> FromContext for State<T> {
 
 fn missing<T>() -> String {
     format!(
-        "it wants `State<{0}>`, which nobody gave; add `.state(..)` with a value of type `{0}`",
+        "it takes `State<{0}>`, but the app was given no such value; add `.state(..)` with a value \
+         of type `{0}`",
         type_name::<T>()
     )
 }

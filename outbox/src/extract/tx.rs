@@ -238,15 +238,17 @@ impl<DB: Lends> FromContext for Tx<DB> {
         let wanted = if sqlite { "`Tx<sqlx::Sqlite>`" } else { "`Tx<sqlx::Postgres>`" };
         match states.lender().map(Lender::database) {
             Some(there) if there == DB::NAME => Ok(()),
-            Some(there) => Err(format!("it wants {wanted}, but transactions are lent of {there}")),
+            Some(there) => {
+                Err(format!("it takes {wanted}, but only transactions of {there} are lent"))
+            }
             None if states.is_deprived() => Ok(()),
             None if sqlite => Err(format!(
-                "it wants {wanted}, and there is no database: a `TestBroker` takes one with \
+                "it takes {wanted}, but there is no database: a `TestBroker` takes one with \
                  `.transactions(pool)`"
             )),
             None => Err(format!(
-                "it wants {wanted}, and there is no database: in a test run it by \
-                 `App::postgres(pool)`, because a `TestBroker` lends transactions of SQLite; \
+                "it takes {wanted}, but there is no database: test it with `App::postgres(pool)`, \
+                 because a `TestBroker` lends only transactions of SQLite; \
                  `TestBroker::with([..])` takes the handlers to test, without this one"
             )),
         }

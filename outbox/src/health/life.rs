@@ -143,7 +143,7 @@ impl Life {
         let failed = |why| Some(Err(StoreError::new("ping", why, false)));
         match timeout_at(end, AbortOnDropHandle::new(asked)).await {
             Ok(Ok(answer)) => Some(answer),
-            Ok(Err(ended)) if ended.is_panic() => failed("to ask for it panicked; see the log"),
+            Ok(Err(ended)) if ended.is_panic() => failed("asking for it panicked; see the log"),
             Ok(Err(_)) => failed("the app's runtime has ended"),
             Err(_) if begun.load(Ordering::Relaxed) => None,
             Err(_) => failed("handlers block the app's runtime: the database was not asked"),
@@ -163,7 +163,7 @@ impl Life {
             match found {
                 Ok(Ok(wrong)) => *schema = Schema { at: Some(Instant::now()), wrong, failed: None },
                 Ok(Err(failed)) => schema.failed = Some(failed.to_string()),
-                Err(_) => schema.failed = Some("to look at the tables panicked".into()),
+                Err(_) => schema.failed = Some("looking at the tables panicked".into()),
             }
             drop((schema, looking));
         });

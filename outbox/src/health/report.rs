@@ -117,7 +117,7 @@ impl Report {
             self.live = self.reasons.is_empty();
             if self.claims_fail {
                 let whose = self.refused.join(", ");
-                self.reasons.push(format!("claims are refused, of {whose}; see the log"));
+                self.reasons.push(format!("claims are refused for {whose}; see the log"));
             }
         }
     }

@@ -15,7 +15,8 @@ use super::{Health, Report};
 /// | `/live` | every loop lives, or the app has not started yet or is stopping or stopped | a loop has ended, or `run` or `run_until` has failed to start: restart the process |
 /// | `/ready` | the app works | the app does not work: `reasons` says why |
 ///
-/// `/live` does not ask the database: a restart would not mend its failure. `/ready` answers
+/// `/live` does not ask the database: a restart would not mend its failure. Its `ready` is
+/// therefore always false, and its `reasons` are empty. `/ready` answers
 /// within the [limit](Health::limit) of the check, which is 2 s by default. Give the probe 3 s.
 ///
 /// # Examples

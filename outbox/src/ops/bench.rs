@@ -260,8 +260,8 @@ impl Runs {
 
 fn stalled() -> Error {
     let told = format!(
-        "no message was handled for {STALLED:?}; the log says why: to claim takes the rights of a \
-         consumer"
+        "no message was handled for {STALLED:?}; see the log for the reason: claiming needs the \
+         rights of a consumer"
     );
     crate::error::StoreError::new("measure", told, false).into()
 }

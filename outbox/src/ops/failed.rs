@@ -15,8 +15,8 @@ pub(crate) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError
         });
         if missing {
             let why = format!(
-                "{}; make or upgrade the tables with `outbox migrate`; what is still missing \
-                 then, `outbox check` tells",
+                "{}; make or upgrade the tables with `outbox migrate`; `outbox check` tells \
+                 what is still missing then",
                 Told(&error)
             );
             return StoreError::new(action, why, false);

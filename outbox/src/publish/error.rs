@@ -65,7 +65,7 @@ pub enum PublishError {
     /// The message would expire before it could run.
     #[error(
         "the message would expire after {limit:?} and be due after {delay:?}: both are counted from \
-         now, so give it longer"
+         now, so let it expire later"
     )]
     ExpiresUndue {
         /// When it is due.
@@ -79,14 +79,14 @@ pub enum PublishError {
     /// A header contradicts the option of the same meaning, or names another content
     /// type for the JSON of [`Outgoing::new`](crate::Outgoing::new).
     #[error(
-        "the header `{0}` contradicts the option of that name, or JSON of `Outgoing::new`; leave it out"
+        "the header `{0}` contradicts the option of that name, or the JSON of `Outgoing::new`; leave it out"
     )]
     HeaderConflict(&'static str),
     /// The content type of an encoded value is read in another way than the value was
     /// written.
     #[error(
-        "the payload was written as `{written}`, and `{named}` is read otherwise: leave the content \
-         type out, or give `Outgoing::raw` the bytes"
+        "the payload was written as `{written}`, but the content type `{named}` is read in another way: \
+         leave the content type out, or give `Outgoing::raw` the bytes"
     )]
     ContentType {
         /// The content type that was written.
@@ -95,7 +95,7 @@ pub enum PublishError {
         named: String,
     },
     /// A header that is read as text has a value that is no string.
-    #[error("the header `{0}` is no text, so nobody could read it; give a string")]
+    #[error("the header `{0}` is not text, so nobody could read it; give a string")]
     HeaderNotText(&'static str),
     /// A conflict rule without a timer name.
     #[error("`TimerConflict` needs a timer name")]
@@ -122,7 +122,7 @@ pub enum PublishError {
     },
     /// Messages can be collected only for the ack of a delivery.
     #[error(
-        "a message can be collected only by the `Publisher` of a handler that has not ended, and whose \
+        "a message can be collected only by the `Publisher` of a handler that has not ended and whose \
          row is not acked yet"
     )]
     NoDelivery,

@@ -107,7 +107,7 @@ pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
 /// or SQLite, or the [`Tx`](crate::Tx) that a handler was given. On SQLite, begin it
 /// with `outbox::sqlite::begin`.
 #[diagnostic::on_unimplemented(
-    message = "a message is published in a transaction, and `{Self}` is none",
+    message = "a message is published in a transaction, and `{Self}` is not one",
     label = "not a transaction",
     note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`, not `&mut *tx`"
 )]
@@ -136,7 +136,7 @@ pub(crate) mod sealed {
     }
 
     #[diagnostic::on_unimplemented(
-        message = "a message is published in a transaction, and `{Self}` is none",
+        message = "a message is published in a transaction, and `{Self}` is not one",
         label = "not a transaction",
         note = "begin one with `pool.begin().await?`, on SQLite with `outbox::sqlite::begin(&pool).await?`, and pass `&mut tx`, not `&mut *tx`"
     )]

@@ -160,7 +160,7 @@ impl<P: ?Sized, Q: IntoQueues + Clone> QueueOf<P> for Q {
 /// What names a queue: a string of any kind, or a [`Queue`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` names no queue",
-    label = "no string and no `Queue`",
+    label = "neither a string nor a `Queue`",
     note = "a queue is a string, or a `Queue<T>`"
 )]
 pub trait QueueName {
@@ -190,7 +190,7 @@ impl<Q: AsRef<str>> QueueName for Q {
 /// Where a `T` can be published: a string of any kind, or a [`Queue<T>`].
 #[diagnostic::on_unimplemented(
     message = "`{T}` cannot be published to the queue `{Self}`",
-    label = "`{Self}` is no string and no `Queue<{T}>`",
+    label = "`{Self}` is neither a string nor a `Queue<{T}>`",
     note = "a queue is a string, or a `Queue<T>` of the type that is published"
 )]
 pub trait QueueFor<T: ?Sized>: QueueName {}

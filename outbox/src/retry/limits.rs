@@ -48,7 +48,7 @@ impl Limits {
         }
         if let Some(total) = self.max_total_delay.filter(|total| *total < first) {
             return Err(format!(
-                "`max_total_delay` is {total:?}, and the first retry comes after {first:?}: there \
+                "`max_total_delay` is {total:?}, but the first retry comes after {first:?}: there \
                  would be none; raise it, or use `NoRetry`"
             ));
         }

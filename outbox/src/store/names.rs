@@ -126,7 +126,7 @@ impl TableNames {
         letters.push(format!("_{dlq}_migrations"));
         let taken =
             own.into_iter().find(|one| letters.iter().any(|it| it.eq_ignore_ascii_case(one)));
-        taken.map(|name| format!("would make {name:?} twice, beside one table and the other"))
+        taken.map(|name| format!("would make {name:?} twice, once beside each table"))
     }
 
     /// Notifies of every message. Use it for a table on which others listen, such as a
@@ -313,12 +313,12 @@ fn check_kept(what: &'static str, name: &str) -> Result<(), NameError> {
     const KEPT: &[u8] = b"sqlite_";
     if name.contains('.') {
         // Quoted, it would be a table beside the one that is meant.
-        let why = "has a dot: a schema is named by `OUTBOX_SCHEMA` or `in_schema`".into();
+        let why = "has a dot: name a schema with `OUTBOX_SCHEMA` or `in_schema`".into();
         return Err(NameError { what, name: name.to_owned(), why });
     }
     if name.eq_ignore_ascii_case("sqlx") {
         let why = "would keep its record of migrations in `_sqlx_migrations`, where sqlx keeps \
-                   that of your own";
+                   the one of your own migrations";
         return Err(NameError { what, name: name.to_owned(), why: why.into() });
     }
     let begin = name.as_bytes().get(..KEPT.len());

@@ -262,7 +262,9 @@ pub type ErrorRenderer = dyn Fn(&(dyn Error + 'static)) -> Option<String> + Send
 #[allow(clippy::unnecessary_wraps, reason = "it is an `ErrorRenderer`")]
 pub(crate) fn debug_chain(error: &(dyn Error + 'static)) -> Option<String> {
     let mut text = format!("{error:?}");
-    let mut cause = error.source();
+    // `anyhow` and `eyre` have written their causes already. A backtrace may follow these, and
+    // what came after it would be taken for a part of it: see `fingerprint`.
+    let mut cause = error.source().filter(|_| !text.contains("\n\nCaused by:"));
     while let Some(source) = cause {
         if text.len() > MAX_EXCEPTION_BYTES {
             break;
@@ -345,5 +347,34 @@ mod tests {
     fn the_kind_is_the_type_name_without_path_or_generics() {
         assert_eq!(HandlerError::of(std::fmt::Error).kind(), "fmt::Error");
         assert_eq!(HandlerError::of(String::from("x")).kind(), "String");
+    }
+
+    /// As `anyhow` does, with a backtrace behind them where the environment asks for it.
+    struct TellsItsCauses(NoAccounts);
+
+    impl fmt::Debug for TellsItsCauses {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "outer\n\nCaused by:\n    {}", self.0)
+        }
+    }
+
+    impl fmt::Display for TellsItsCauses {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("outer")
+        }
+    }
+
+    impl Error for TellsItsCauses {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn causes_that_an_error_tells_itself_are_not_told_again() {
+        let error = TellsItsCauses(NoAccounts("none".into()));
+        assert_eq!(debug_chain(&error).as_deref(), Some("outer\n\nCaused by:\n    no accounts"));
+        let told = debug_chain(&NoAccounts("none".into())).unwrap();
+        assert_eq!(told, "NoAccounts(\"none\")\ncaused by: \"none\"");
     }
 }

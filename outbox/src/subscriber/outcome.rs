@@ -10,7 +10,7 @@ use crate::extract::Context;
 /// What a handler says about its delivery, as a return value.
 ///
 /// Most handlers never name this type: `()` is an ack, and an `Err` asks the retry strategy.
-#[must_use = "return it: dropped, it is no word, and the message is acked (under `Manual` rejected)"]
+#[must_use = "return it: if it is dropped, it has no effect, and the message is acked (under `Manual` rejected)"]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -30,8 +30,8 @@ impl Subscriber {
         }
         if self.transactions > 1 {
             wrong.push(format!(
-                "{} of its parameters take `Tx`, and a run has one transaction, lent once; make them \
-                 one: an extractor of yours that holds the `Tx` for all of them",
+                "{} of its parameters take `Tx`, but a run has one transaction, which is lent once; make \
+                 them one extractor of yours that holds the `Tx` for all of them",
                 self.transactions
             ));
         }

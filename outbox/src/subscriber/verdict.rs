@@ -26,7 +26,7 @@ pub enum Verdict {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not derive `Failure`",
     label = "its verdict would not be found",
-    note = "an error is boxed when it comes to be judged: `#[derive(Failure)]` on an enum has its type looked for; elsewhere use `.or_reject()` or `.or_snooze(..)`"
+    note = "an error is boxed before it is judged, and only the types of enums with `#[derive(Failure)]` are looked for; elsewhere use `.or_reject()` or `.or_snooze(..)`"
 )]
 pub trait Derived {}
 

@@ -13,8 +13,8 @@ use super::recorder::Sinks;
 use crate::message::FailureReason;
 use crate::publish::PublishError;
 
-const LOST: &str =
-    "the lease was over before the result was written, or it was refused; the message runs again";
+const LOST: &str = "the lease was over before the result was written, or the result was refused; \
+                    the message runs again";
 const UNKNOWN: &str =
     "no answer tells whether the result was written; if it was not, the message runs again";
 

@@ -97,7 +97,7 @@ impl Sinks {
         let run = move || record(&recorder, &items, &of_thread);
         let started = std::thread::Builder::new().name("outbox-recorder".into()).spawn(run);
         if let Err(error) = started {
-            error!(target: TARGET, %error, "no thread for a recorder: it gets no events");
+            error!(target: TARGET, %error, "a thread for a recorder did not start: it gets no events");
         }
         let others = self.0.iter().flat_map(|all| all.iter().cloned());
         self.0 = Some(others.chain([Sink { sender, losses }]).collect());

@@ -133,7 +133,7 @@ impl TestBroker {
         let begun = setup.drive.is_some();
         if begun {
             drop(setup);
-            panic!("`.{call}(..)` comes before the first message");
+            panic!("`.{call}(..)` must come before the first message");
         }
         setup
     }
@@ -226,7 +226,7 @@ impl TestBroker {
     /// Lets simulated processes run the handlers.
     pub(super) fn simulated(&self, world: &Arc<World>) {
         let mut setup = self.setup();
-        assert!(setup.drive.is_none(), "a simulation comes before the first message");
+        assert!(setup.drive.is_none(), "a simulation must come before the first message");
         // A database answers on another thread, and virtual time would not wait for it.
         assert!(setup.states.lender().is_none(), "a simulation lends no transactions");
         setup.world = Some(Arc::clone(world));

@@ -214,7 +214,7 @@ async fn an_extractor_around_a_transaction_is_checked_as_the_transaction_is(db: 
         (asking::<sqlx::Sqlite>(), asking::<sqlx::Postgres>())
     };
     let text = refusal(&db.app().only(elsewhere)).await;
-    assert_eq!(text.matches("it wants `Tx<").count(), 3, "{text}");
+    assert_eq!(text.matches("it takes `Tx<").count(), 3, "{text}");
     let acked_first = there.clone().map(|one| one.ack(AckPolicy::AckFirst));
     let text = refusal(&db.app().only(acked_first)).await;
     assert_eq!(text.matches("it takes `Tx`, but under `AckFirst`").count(), 3, "{text}");
@@ -230,7 +230,7 @@ async fn a_second_parameter_that_takes_the_transaction_is_refused(db: &Db) {
     };
     let [reason] = &reasons[..] else { panic!("{reasons:?}") };
     assert!(
-        reason.contains("subscriber `twice`") && reason.contains("an extractor of yours"),
+        reason.contains("subscriber `twice`") && reason.contains("one extractor of yours"),
         "{reason}"
     );
 }

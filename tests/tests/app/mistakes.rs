@@ -74,12 +74,15 @@ async fn the_part_of_a_url_that_is_wrong_is_named_and_the_password_is_not() {
         (format!("{server}/db?ssl-mode="), "`ssl-mode` of `DATABASE_URL` is none of"),
         (
             format!("{server}/db?user=u&port=hunter2"),
-            "`port` of `DATABASE_URL` is no number of a port",
+            "`port` of `DATABASE_URL` is not a port number",
         ),
-        (format!("{server}/db?hostaddr=hunter2"), "`hostaddr` of `DATABASE_URL` is no IP address"),
+        (
+            format!("{server}/db?hostaddr=hunter2"),
+            "`hostaddr` of `DATABASE_URL` is not an IP address",
+        ),
         (
             format!("{server}/db?statement-cache-capacity=hunter2"),
-            "`statement-cache-capacity` of `DATABASE_URL` is no number",
+            "`statement-cache-capacity` of `DATABASE_URL` is not a number",
         ),
         ("postgres://u:k?hunter2=2@127.0.0.1:5/t1".to_owned(), "`%3F` for `?`"),
         ("postgres://u:1?host=hunter2@127.0.0.1:5/t1".to_owned(), "`%3F` for `?`"),
@@ -132,7 +135,7 @@ async fn several_hosts_in_a_url_are_refused_as_such() {
         "u:hunter2@h/db?hostaddr=127.0.0.1,127.0.0.2",
     ] {
         let log = child::refused(&[("DATABASE_URL", &format!("postgres://{rest}"))]).await;
-        let why = "`DATABASE_URL` names several hosts, and the driver knows one";
+        let why = "`DATABASE_URL` names several hosts, but the driver takes only one";
         assert!(log.contains(why), "{rest}: {log}");
         assert!(!log.contains("hunter2"), "{rest}: {log}");
     }

@@ -142,7 +142,7 @@ async fn the_last_state_of_a_type_counts() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "comes before the first message")]
+#[should_panic(expected = "must come before the first message")]
 async fn a_state_after_the_first_message_is_refused() {
     let broker = TestBroker::with([it(|| ())]);
     broker.publish("q", &7).await.unwrap();

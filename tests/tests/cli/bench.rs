@@ -18,7 +18,7 @@ async fn messages_go_through_and_none_is_left(db: &Db) {
     assert_eq!((db.rows().await, db.letters().await), (1, 0));
     let told = run(db, &["bench", "--messages", "1", "--yes"]).await.good();
     assert!(told.contains("handled") && told.contains("messages a second"), "{told}");
-    assert!(told.contains("not known of so few messages"), "{told}");
+    assert!(told.contains("not known for so few messages"), "{told}");
 }
 
 async fn handlers_of_the_program_do_not_run(db: &Db) {

@@ -14,7 +14,7 @@ async fn letters_ahead_of_the_clock_are_not_passed_over_in_silence(db: &Db) {
     };
     db.exec(format!("UPDATE outbox_dlq SET failed_at = {later}")).await;
     let ahead = id_of(db, 1).await.to_string();
-    let told = "1 letter failed later than it is by the database's clock";
+    let told = "1 letter failed at a time ahead of the database's clock";
     let of_queue = ["--queue", "orders", "--yes"];
     for (verb, more, code) in [
         ("replay", &[][..], 1),

@@ -310,7 +310,7 @@ async fn an_unknown_letter_is_an_error(db: &Db) {
 
 /// Those of two letters, of which nobody had asked before.
 const FINGERPRINTS: &str =
-    "no letter was changed but for fingerprints that were missing, because nobody agreed";
+    "no letter was changed, except that missing fingerprints were written, because nobody agreed";
 
 /// Not letters that fail later, and those of a problem that have no fingerprint yet.
 async fn a_question_counts_what_will_be_changed(db: &Db) {

@@ -40,7 +40,11 @@ async fn months_are_made_and_dropped_only_when_somebody_agrees(db: &Db) {
     db.exec("UPDATE outbox_dlq SET failed_at = now() - interval '100 days'").await;
     let refused = run(db, &["dlq", "partition"]).await;
     assert_eq!(refused.code, 3);
-    assert!(refused.err.contains("1 letter of no month into new months"), "{}", refused.err);
+    assert!(
+        refused.err.contains("1 letter that no month holds into new months"),
+        "{}",
+        refused.err
+    );
     let text = run(db, &["dlq", "partition", "--yes"]).await.good();
     assert!(text.starts_with("1 letter moved; made outbox_dlq_2"), "{text}");
     let kept = run(db, &["dlq", "drop-partitions", "--older-than", "60d", "--yes"]).await;
@@ -130,7 +134,7 @@ async fn a_trial_needs_ids_consent_and_a_handler(db: &Db) {
     assert_eq!(run(db, &["dlq", "replay", "--dry-run", "--queue", "orders"]).await.code, 2);
     let refused = run(db, &["dlq", "replay", "--dry-run", &id]).await;
     assert_eq!(refused.code, 3);
-    assert!(refused.err.contains("what else they do is done"), "{}", refused.err);
+    assert!(refused.err.contains("everything else they do stays done"), "{}", refused.err);
     // The program has no handlers.
     let refused = run(db, &["dlq", "replay", "--dry-run", "--yes", &id]).await;
     assert_eq!(refused.code, 1);

@@ -107,7 +107,7 @@ async fn a_replay_may_change_what_is_put_back(db: &Db) {
     let one = id_of(db, 1).await.to_string();
     for slip in ["", "{\"id\":2", "@fixed.json"] {
         let refused = run(db, &["dlq", "replay", &one, "--payload", slip]).await;
-        assert!(refused.code == 2 && refused.err.contains("no JSON document"), "{refused:?}");
+        assert!(refused.code == 2 && refused.err.contains("not a JSON document"), "{refused:?}");
     }
     assert_eq!(db.rows().await, 0);
     run(db, &["dlq", "replay", &one, "--payload", "{\"id\":2}", "--to-queue", "fixed"])

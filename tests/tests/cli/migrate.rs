@@ -18,7 +18,7 @@ async fn tables_are_made_and_checked(db: &Db) {
     for command in ["check", "doctor"] {
         let told = run(db, &[command]).await.ended(1);
         let making = told.matches("CREATE TABLE IF NOT EXISTS \"outbox_dlq\" (").count();
-        assert_eq!((making, told.matches("the same mends it").count()), (1, 1), "{told}");
+        assert_eq!((making, told.matches("the same SQL mends it").count()), (1, 1), "{told}");
         assert!(told.contains("the command `migrate`") && !told.contains("be paused"), "{told}");
     }
 
@@ -68,8 +68,8 @@ async fn what_was_not_looked_at_is_told(db: &Db) {
     let mut command = command(db, &["check"]);
     command.env_remove("OUTBOX_DLQ_TABLE").env("OUTBOX_DLQ", "outbox_dlq");
     let ran = ended(command).await;
-    assert!(ran.code == 0 && ran.out.contains("`OUTBOX_DLQ_TABLE`), and was not"), "{ran:?}");
-    assert!(ran.err.contains("`OUTBOX_DLQ` is set, and nothing reads it"), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.contains("`OUTBOX_DLQ_TABLE`), so none was"), "{ran:?}");
+    assert!(ran.err.contains("`OUTBOX_DLQ` is set, but nothing reads it"), "{ran:?}");
     let mut command = crate::program::command(db, &["check", "--json"]);
     command.env("OUTBOX_TABEL", "outbox");
     let silent = ended(command).await;

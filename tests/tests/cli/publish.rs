@@ -51,7 +51,7 @@ async fn a_json_document_is_published_as_it_is_written(db: &Db) {
 async fn what_is_no_json_is_refused_unless_it_is_raw(db: &Db) {
     let refused = run(db, &["publish", "q", "hello"]).await;
     assert!(
-        refused.err.contains("no JSON document") && refused.err.contains("--raw"),
+        refused.err.contains("not a JSON document") && refused.err.contains("--raw"),
         "{refused:?}"
     );
     assert_eq!((refused.code, db.rows().await), (2, 0));
@@ -142,7 +142,7 @@ async fn a_timer_that_is_taken_is_told_and_can_be_moved(db: &Db) {
     assert_eq!(rows(db).await[0].payload, document("2"));
     // An earlier time moves nothing.
     let told = run(db, &["publish", "q", "3", "--timer", "t", "--extend"]).await.good();
-    assert!(told.contains("unless it was due then or later already"), "{told}");
+    assert!(told.contains("unless it was already due at that time or later"), "{told}");
     assert_eq!(rows(db).await[0].payload, document("2"));
 }
 

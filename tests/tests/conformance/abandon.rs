@@ -1,6 +1,7 @@
 //! A claim whose answer was lost is given back by its token.
 
-use outbox::testing::store::{Claim, Extend, Store, new_token};
+use outbox::Outgoing;
+use outbox::testing::store::{Claim, Extend, Position, Store, new_token};
 
 use crate::bench::{Bench, Steps, TTL, lease, retry};
 
@@ -63,6 +64,22 @@ async fn abandoning_twice_is_abandoning_once<B: Bench>(b: B) {
     assert_eq!(b.row(id).await.deliveries, 0);
 }
 
+/// Leased rows keep their places: those that others have in hand lie before its own.
+async fn a_claim_behind_ten_thousand_leased_rows_is_given_back<B: Bench>(b: B) {
+    for _ in 0..11 {
+        b.send_batch((0..1000).map(|n| Outgoing::new("q", &n)).collect()).await;
+    }
+    let mut after = None;
+    for limit in [5000, 5000, 100] {
+        let claimed = b.claim_by(&Claim { after, ..b.claim_of(&["q"], limit) }).await;
+        assert_eq!(claimed.len(), limit);
+        after = claimed.iter().map(|one| Position::of(&one.row)).max();
+    }
+    let lost = Claim { after, ..b.claim_of(&["q"], 10) };
+    assert_eq!(b.claim_by(&lost).await.len(), 10);
+    assert_eq!(b.store().abandon(&lost).await.unwrap(), 10);
+}
+
 async fn a_row_taken_over_is_not_given_back<B: Bench>(b: B) {
     b.put("q").await;
     let lost = b.claim_of(&["q"], 10);
@@ -121,6 +138,7 @@ cases! {
     abandoning_gives_nothing_else_back,
     rows_of_every_queue_of_the_claim_are_given_back,
     a_claim_that_took_nothing_gives_nothing_back,
+    a_claim_behind_ten_thousand_leased_rows_is_given_back,
     abandoning_twice_is_abandoning_once,
     a_row_taken_over_is_not_given_back,
     settled_rows_of_the_claim_stay_settled,

@@ -162,7 +162,7 @@ async fn many_differences_are_mended_together(b: Sqlite) {
     assert!(found.iter().all(|one| one.mend == found[0].mend));
     let text = b.store_mismatch().await;
     assert_eq!(text.matches("BEGIN IMMEDIATE").count(), 1, "{text}");
-    assert_eq!(text.matches("the same mends it").count(), 2, "{text}");
+    assert_eq!(text.matches("the same SQL mends it").count(), 2, "{text}");
     mend(&b, &found).await;
     assert_eq!(b.rows().await.len(), 3);
 }
@@ -185,7 +185,7 @@ async fn a_file_with_another_encoding_is_refused(b: Sqlite) {
     sqlx::raw_sql("CREATE TABLE orders (id INTEGER)").execute(&pool).await.unwrap();
     let names = b.names().clone();
     let error = validate_schema(&pool, &names, false).await.unwrap_err();
-    assert!(error.to_string().contains("in UTF-16le, and has to in UTF-8"), "{error}");
+    assert!(error.to_string().contains("in UTF-16le, but they have to be in UTF-8"), "{error}");
     pool.close().await;
     std::fs::remove_file(file).unwrap();
 }

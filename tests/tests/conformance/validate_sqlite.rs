@@ -337,7 +337,7 @@ async fn an_index_that_another_connection_made_serves_the_next_publish(b: Sqlite
 async fn an_index_of_open_letters_has_its_name(b: Sqlite) {
     let other = "DROP INDEX outbox_dlq_open_idx; \
         CREATE INDEX mine ON outbox_dlq (queue, failed_at, id) WHERE status = 'failed'";
-    mended(&b, other, &[("no index of the name outbox_dlq_open_idx", false)]).await;
+    mended(&b, other, &[("no index named outbox_dlq_open_idx", false)]).await;
 }
 
 async fn a_schema_is_refused(b: Sqlite) {

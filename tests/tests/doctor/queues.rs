@@ -17,14 +17,14 @@ async fn a_queue_that_nobody_reads_is_told(db: &Db) {
     let report = of(db).await;
     let found = one(&report, "queues", Severity::Warning);
     assert!(found.what.contains("the queue `invoices`, which has 1 row"), "{found:?}");
-    assert!(!found.what.contains("meant"), "{found:?}");
+    assert!(!found.what.contains("did you mean"), "{found:?}");
 }
 
 async fn a_name_that_is_nearly_that_of_a_queue_with_a_reader_is_a_likely_typo(db: &Db) {
     db.publish("order", 1).await;
     let report = of(db).await;
     let found = one(&report, "queues", Severity::Warning);
-    assert!(found.what.contains("was `orders` meant, which the subscriber `confirm` reads?"));
+    assert!(found.what.contains("did you mean `orders`, which the subscriber `confirm` reads?"));
 }
 
 async fn queues_that_are_read_and_those_without_rows_are_no_finding(db: &Db) {

@@ -82,6 +82,6 @@ async fn a_standby_without_a_slot_and_a_server_that_counts_nothing_are_told() {
     let report = of(&db).await;
     let found = one(&report, "snapshots", Severity::Warning);
     assert!(found.what.contains("the standby walreceiver at 127.0.0.1"), "{found:?}");
-    assert!(found.mend.contains("end the query there"), "{found:?}");
+    assert!(found.mend.contains("end the long query on that standby"), "{found:?}");
     db.close().await;
 }

@@ -15,6 +15,7 @@ use super::{SECOND, gated};
 on_postgres!(
     a_row_that_is_locked_keeps_no_other_result_of_its_batch_from_being_written,
     acks_that_set_a_timer_which_somebody_holds_keep_no_other_waiting,
+    an_ack_that_waits_for_a_timer_for_several_leases_is_not_made_anew,
     a_suspect_that_is_locked_keeps_no_other_row_from_starting,
     a_suspect_that_is_locked_keeps_no_stop_waiting,
 );
@@ -84,6 +85,29 @@ async fn acks_that_set_a_timer_which_somebody_holds_keep_no_other_waiting(db: &D
     eventually("all are acked", async || left("sets").await == 0).await;
     running.stop().await.unwrap();
     assert_eq!((left("timers").await, db.letters().await), (1, 0));
+}
+
+/// For as many leases as it would take to run it too often.
+async fn an_ack_that_waits_for_a_timer_for_several_leases_is_not_made_anew(db: &Db) {
+    let timer = || Outgoing::new("timers", &1).timer_id("t");
+    let sets = Subscriber::new("sets", "sets", move |ctx: Context| async move {
+        ctx.publisher().collect(timer())
+    });
+    let app = db.app().only([sets.lease_ttl(SECOND).max_poll(SECOND).max_deliveries(1)]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    let mut theirs = db.pg().begin().await.unwrap();
+    Publisher::new(db.names.clone()).send(&mut theirs, timer()).await.unwrap();
+    db.publish("sets", 0).await;
+    eventually("it runs", async || stats.subscribers()[0].dispatched == 1).await;
+    sleep(8 * SECOND).await;
+    assert_eq!(db.int("SELECT deliveries_count FROM outbox WHERE queue = 'sets'").await, 1);
+    theirs.rollback().await.unwrap();
+    let left = "SELECT count(*) FROM outbox WHERE queue = 'sets'";
+    eventually("it is acked", async || db.int(left).await == 0).await;
+    running.stop().await.unwrap();
+    let of_it = &stats.subscribers()[0];
+    assert_eq!((of_it.dispatched, of_it.acked, db.letters().await), (1, 1, 0));
 }
 
 /// A suspect that waits to be alone is locked, and then could be alone: the other handler

@@ -306,6 +306,10 @@ fn web_answers_requests_and_handles_what_they_publish() {
 fn library_handlers_are_linked_by_name() {
     let story = Example::new("library_handlers", "").story();
     assert!(story.starts_with("the app cannot start:\n"), "{story}");
-    assert!(story.contains("it wants `State<alloc::string::String>`, which nobody gave"));
+    assert!(
+        story.contains(
+            "it takes `State<alloc::string::String>`, but the app was given no such value"
+        )
+    );
     assert_lines(&story, &["Welcome, Ann!", "left: 0"]);
 }

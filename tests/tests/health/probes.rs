@@ -154,11 +154,11 @@ async fn claims_of_one_subscriber_that_are_refused_are_not_hidden_by_those_of_ot
     let running = db.app().only(both).start().await.unwrap();
     let health = running.health();
     let told = async || health.check().await.reasons.join("; ");
-    eventually("it is told", async || told().await.contains("refused, of it;")).await;
+    eventually("it is told", async || told().await.contains("refused for it;")).await;
     for n in 0..20 {
         db.publish("busy", n).await;
         let reasons = told().await;
-        assert!(reasons.contains("refused, of it;"), "{n}: {reasons}");
+        assert!(reasons.contains("refused for it;"), "{n}: {reasons}");
     }
     db.exec(if db.is_postgres() {
         "DROP TRIGGER refused ON outbox"

@@ -87,7 +87,7 @@ async fn a_transaction_that_no_broker_lends_is_refused_with_what_to_do() {
     let with = TestBroker::with([elsewhere::subscriber()]).transactions(pool().await);
     for (broker, hints) in [
         (without, &["`App::postgres(pool)`", "`TestBroker::with([..])`"][..]),
-        (with, &["lent of SQLite"]),
+        (with, &["only transactions of SQLite are lent"]),
     ] {
         let Err(Error::Launch(reasons)) = broker.publish("elsewhere", &7).await else {
             panic!("it was published")

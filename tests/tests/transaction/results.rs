@@ -148,7 +148,7 @@ async fn a_transaction_of_another_database_is_refused_at_the_start(db: &Db) {
     let Err(Error::Launch(reasons)) = db.app().only([wrong]).start().await else {
         panic!("it started")
     };
-    assert!(reasons[0].contains(wanted) && reasons[0].contains("lent of"), "{reasons:?}");
+    assert!(reasons[0].contains(wanted) && reasons[0].contains("are lent"), "{reasons:?}");
 }
 
 async fn many_at_once_all_commit(db: &Db) {

@@ -73,7 +73,7 @@ impl Reading<'_> {
             return Some((Ident::new(name, Span::mixed_site()), arg));
         }
         let Strategy { name, example, .. } = self.strategy;
-        self.errors.at(arg, format!("the parameters of `{name}` have names, as in `{example}`"));
+        self.errors.at(arg, format!("the parameters of `{name}` are named, as in `{example}`"));
         None
     }
 
@@ -89,7 +89,7 @@ impl Reading<'_> {
         let names: Vec<_> = self.params().map(|&(name, _)| name).collect();
         let kind = format!("parameter of `{}`:", self.strategy.name);
         let message = if param == "max_retries" || param == "retries" {
-            format!("unknown {kind} `{param}`; did you mean `max_attempts`, all runs counted?")
+            format!("unknown {kind} `{param}`; did you mean `max_attempts`, which counts all runs?")
         } else {
             suggest::unknown((&kind, "parameters"), &param.to_string(), &names)
         };

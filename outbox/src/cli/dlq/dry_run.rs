@@ -17,12 +17,13 @@ pub(super) async fn run(
     consent: &Consent,
 ) -> Result<Done, Trouble> {
     if ids.is_empty() {
-        return Err(Trouble::Usage("`--dry-run` is for letters by their ids: name some".into()));
+        return Err(Trouble::Usage(
+            "`--dry-run` is only for letters that are named by id: name some".into(),
+        ));
     }
-    consent.to(
-        "run the handlers for real: what they write in their transactions is rolled back, what \
-         else they do is done",
-    )?;
+    let what = "run the handlers for real: what they write in their transactions is rolled back, \
+                but everything else they do stays done";
+    consent.to(what)?;
     let bar = context.out.progress(ids.len() as u64, "letters");
     let mut trials = Vec::new();
     let work = async {

@@ -55,7 +55,7 @@ pub(super) async fn ahead(
     let ahead = letters.ahead(filters).await?;
     if ahead > 0 {
         context.out.note(&format!(
-            "note: {} failed later than it is by the database's clock, which was perhaps set \
+            "note: {} failed at a time ahead of the database's clock, which was perhaps set \
              back: left alone unless named by id",
             shown::letters(ahead)
         ));

@@ -13,8 +13,8 @@ use crate::dlq::{Cursor, Status};
 pub(super) struct List {
     #[command(flatten)]
     selection: Selection,
-    /// Only letters with this status. With --queue, resolved and ignored ones are searched for: no
-    /// index has those of a queue.
+    /// Only letters with this status. With --queue, resolved and ignored ones have to be searched
+    /// for: no index covers those of a queue.
     #[arg(long, value_enum, default_value_t)]
     status: Lives,
     /// List at most this many.

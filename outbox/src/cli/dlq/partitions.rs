@@ -17,7 +17,7 @@ use crate::dlq::{Dropped, Filter};
 /// `dlq drop-partitions`.
 #[derive(Debug, Args)]
 pub(super) struct Cut {
-    /// How many months to make before they begin.
+    /// How many months to make in advance.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=120))]
     months_ahead: u32,
     #[command(flatten)]
@@ -46,7 +46,7 @@ impl Cut {
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
         let there = letters.partitions().await?;
-        let moved = "while they are moved nobody else reads or writes letters, and messages that \
+        let moved = "while they are moved, nobody else reads or writes letters, and messages that \
                      fail wait in the outbox";
         if there.is_empty() && context.operator()?.database().has_partitions() {
             let all = Filter::new();
@@ -59,7 +59,8 @@ impl Cut {
         let left: u64 = left.map(|default| default.letters).sum();
         if left > 0 {
             let many = shown::letters(left);
-            self.consent.to(&format!("move {many} of no month into new months; {moved}"))?;
+            self.consent
+                .to(&format!("move {many} that no month holds into new months; {moved}"))?;
         }
         let done = letters.partition(self.months_ahead);
         let done = context.out.waiting("moving letters", done).await?;

@@ -38,13 +38,13 @@ pub(super) struct ReplayLetters {
     /// Put the messages into another queue.
     #[arg(long, value_name = "QUEUE")]
     to_queue: Option<String>,
-    /// Replace the payload by this text; for one id. It has to be JSON if the letter's is.
+    /// Replace the payload with this text; only for one id. It has to be JSON if the letter's is.
     #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
     payload: Option<String>,
-    /// Replace the payload by the bytes of a file; for one id.
+    /// Replace the payload with the bytes of a file; only for one id.
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// Take the other payload whether or not it is JSON.
+    /// Take the new payload whether or not it is JSON.
     #[arg(long)]
     raw: bool,
     /// Replay at most this many letters a second.
@@ -148,7 +148,7 @@ impl ReplayLetters {
             // It may have ended during the wait for the canary.
             let all = report.replayed >= most || report.replayed + report.kept >= open;
             let done = trouble.is_none() || all;
-            if done { told } else { told + "and then it ended: others are left\n" }
+            if done { told } else { told + "the replay ended early: others are left\n" }
         });
         if let Some(trouble) = trouble {
             return Err(trouble);

@@ -20,10 +20,10 @@ pub(super) struct Selection {
     #[arg(long)]
     queue: Option<String>,
     /// Only letters with this reason: retry_terminal, rejected, max_deliveries, expired. No index
-    /// has it: letters are searched for it.
+    /// covers the reason: the letters have to be searched for it.
     #[arg(long)]
     reason: Option<String>,
-    /// Only letters with an error of this kind; searched for, as a reason is.
+    /// Only letters with an error of this kind. No index covers the kind, either.
     #[arg(long)]
     error_kind: Option<String>,
     /// Only letters of this problem, as `dlq groups` names it.
@@ -49,8 +49,9 @@ impl FromStr for When {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("{text:?} is neither a time as `2026-11-22T04:20:00Z` nor an age as `2h`");
+        let wrong = || {
+            format!("{text:?} is neither a time like `2026-11-22T04:20:00Z` nor an age like `2h`")
+        };
         if let Ok(time) = humantime::parse_rfc3339_weak(text) {
             return Ok(Self::At(time));
         }
@@ -106,9 +107,11 @@ impl Selection {
         let filter = self.filter(letters).await?;
         match (filter == Filter::new(), all) {
             (true, false) => {
-                Err(Trouble::Usage("which letters? Name ids or a filter, or say `--all`".into()))
+                Err(Trouble::Usage("which letters? Name ids or a filter, or give `--all`".into()))
             }
-            (false, true) => Err(Trouble::Usage("`--all` and a filter contradict".into())),
+            (false, true) => {
+                Err(Trouble::Usage("`--all` and a filter contradict each other".into()))
+            }
             _ => Ok(filter),
         }
     }
@@ -117,7 +120,7 @@ impl Selection {
 /// What was done before anybody was asked. To find letters of a problem, fingerprints are written.
 pub(super) fn so_far(filter: &Filter) -> &'static str {
     if filter.fingerprint.is_some() {
-        "no letter was changed but for fingerprints that were missing"
+        "no letter was changed, except that missing fingerprints were written"
     } else {
         "nothing was done"
     }

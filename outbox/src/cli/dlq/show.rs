@@ -90,7 +90,7 @@ impl Show {
                     };
                     all.iter().map(line).collect::<Vec<_>>().join("\n")
                 }
-                None => format!("no JSON object: {json}"),
+                None => format!("not a JSON object: {json}"),
             });
             block(&mut text, "headers", &headers.unwrap_or_default());
             let title = format!("payload, {} bytes", one.payload_bytes);

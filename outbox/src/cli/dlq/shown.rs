@@ -21,14 +21,14 @@ pub(super) fn letters(number: u64) -> String {
 
 /// Tells of letters that were counted before and are as they were.
 pub(super) fn locked(number: u64) -> String {
-    let is = if number == 1 { "is" } else { "are" };
-    format!("{} {is} not: somebody else is at them, try again", letters(number))
+    let (is, it) = if number == 1 { ("is", "it") } else { ("are", "them") };
+    format!("{} {is} not: somebody else has {it} locked, try again", letters(number))
 }
 
 /// Tells of work that ended before it was over.
 pub(super) fn half_way(done: u64, what: &str, of: u64) -> String {
     let left = letters(of.saturating_sub(done));
-    format!("{} {what}, and then it ended: {left} left", letters(done))
+    format!("{} {what}, then the command ended early: {left} left", letters(done))
 }
 
 /// The beginning of a text, in one line.

@@ -190,8 +190,8 @@ fn assumed() -> Found {
     found.warning(
         "`DATABASE_URL` is not set: what was examined is the SQLite file `outbox.db` in the \
          current folder",
-        "the database of the program may be another one, of which nothing is known",
-        "set `DATABASE_URL`; if it is this file, to `sqlite:outbox.db`",
+        "the program may use another database, and nothing is known about that one",
+        "set `DATABASE_URL`; for this file, set it to `sqlite:outbox.db`",
     );
     found
 }

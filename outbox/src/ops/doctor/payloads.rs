@@ -152,7 +152,7 @@ fn note(trial: &Trial, kept: StoredMessage, groups: &mut Groups) {
     let Some((subscriber, why)) = trial.fails(kept) else { return };
     let mut key = (queue, subscriber, why);
     if groups.len() >= GROUPS && !groups.contains_key(&key) {
-        key.2 = "of other reasons".into();
+        key.2 = "other reasons".into();
     }
     let group = groups.entry(key).or_default();
     group.rows += 1;
@@ -184,8 +184,8 @@ fn tell(tried: &Tried, letters: bool, there: u64, found: &mut Found) -> String {
             found.error(
                 what,
                 "this program would fail them until their retries are spent: do not deploy it",
-                "make it read them, as by `#[serde(default)]` or `Option` on the field, or deploy \
-                 it when they are handled",
+                "make it read them, for example with `#[serde(default)]` or `Option` on the \
+                 field, or deploy it after they are handled",
             );
         }
     }

@@ -41,10 +41,10 @@ pub(super) async fn check(
     let waiting = on_desk!(operator, desk => desk.waiting().await)?;
     if subscribers.is_empty() {
         found.warning(
-            "this program has no handlers: it cannot tell which queues somebody reads, nor \
-             whether their messages decode",
+            "this program has no handlers: it cannot tell which queues are read, nor whether \
+             their messages decode",
             "these are the checks that keep a deploy from failing",
-            "mount `outbox::cli::run(app)` in the program that has the handlers, and ask there",
+            "mount `outbox::cli::run(app)` in the program with the handlers, and run `doctor` there",
         );
         return Ok(seen(&waiting));
     }
@@ -80,12 +80,12 @@ fn idle(waiting: &[Waiting], paused: &[&str], readers: &Readers<'_>, found: &mut
     if !told.is_empty() && traces().next().is_some() {
         found.note(
             format!(
-                "no row waits, no failed dead letter lies and no pause stands in {} of this \
-                 program: {}",
+                "there are no rows, no failed dead letters and no pause in {} of this program: {}",
                 count(told.len() as u64, "queue"),
                 told.join(", ")
             ),
-            "so it is where all is handled, and where nobody publishes to a queue of that name",
+            "this is so where everything is handled, and where nobody publishes to a queue of \
+             that name",
             "compare the names with those that are published to",
         );
     }
@@ -98,7 +98,7 @@ fn loses(subscribers: &[Subscriber], found: &mut Found) {
     if !names.is_empty() {
         found.warning(
             format!(
-                "no dead-letter table is configured: what fails for good is deleted, of {}",
+                "no dead-letter table is configured: messages of {} that fail for good are deleted",
                 names.join(", ")
             ),
             "nobody can look at such a message, or replay it",
@@ -121,11 +121,13 @@ fn judge(waiting: &[Waiting], readers: &Readers<'_>, found: &mut Found) -> Strin
         let why = "unless another program reads it, its messages wait for ever";
         if let Some((other, subscriber)) = meant {
             found.warning(
-                format!("{what}; was `{other}` meant, which the subscriber `{subscriber}` reads?"),
+                format!(
+                    "{what}; did you mean `{other}`, which the subscriber `{subscriber}` reads?"
+                ),
                 why,
                 format!(
-                    "if `{other}` and `{queue}` are meant to be one, name it alike where messages \
-                     are published and where they are read"
+                    "if `{other}` and `{queue}` are meant to be one queue, use the same name where \
+                     messages are published and where they are read"
                 ),
             );
         } else if *rows > 0 {

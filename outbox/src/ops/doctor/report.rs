@@ -79,7 +79,7 @@ impl Report {
             found.error(
                 format!("the check could not be made: {error}"),
                 "what it looks for may be there or not",
-                "mend what the error names, and ask again",
+                "mend what the error names, and run `doctor` again",
             );
         }
         self.findings.append(&mut found.findings);

@@ -39,35 +39,36 @@ impl Answer {
                                          settled the row: its handler is running"
                         .into(),
                     Extension::NotYetDue { by } => format!(
-                        "its handler runs or is about to; whether its process still lives shows \
-                         by {}",
+                        "its handler runs or is about to; by {} it is clear whether its process \
+                         still lives",
                         rfc3339(*by)
                     ),
                     Extension::Overdue { since } => format!(
                         "its process should have extended the lease {} ago: it is dead, cut off \
                          or stuck, or the row waits in its memory; or it is a Python service, \
-                         which extends none",
+                         which extends no lease",
                         age(*since)
                     ),
                 };
                 if *alone {
-                    means += ". The row runs alone, because a process died that had it in hand";
+                    means += ". The row runs alone, because a process that had it in hand died";
                 }
                 let next = match extension {
                     Extension::Alive => "nothing; if the handler hangs, see its log for this id",
                     Extension::NotYetDue { .. } => {
-                        "ask again then, or let it be watched with --watch-lease"
+                        "ask again then, or watch it with --watch-lease"
                     }
                     Extension::Overdue { .. } => {
-                        "nothing, if the time of the lease may pass: another claim takes the row \
-                         then. See whether its process is alive"
+                        "nothing, if you can wait until the lease is over: another claim takes the \
+                         row then. Otherwise see whether its process is alive"
                     }
                 };
                 Told { what, means, next: next.into() }
             }
             Self::LeaseRanOut { over_for, subscriber, token, .. } => Told {
                 what: format!(
-                    "a claim holds it whose time is over for {} (token {token}, {})",
+                    "a claim whose time has been over for {} holds it (token {token}; time of \
+                     its lease: {})",
                     age(*over_for),
                     whose(subscriber.as_deref())
                 ),
@@ -82,7 +83,7 @@ impl Answer {
                 means: "no claim takes it, because the time of such a lease is never over; \
                         somebody else's SQL wrote it, and the table lacks the CHECK against that"
                     .into(),
-                next: "`outbox check` has the SQL that sets all such rows free, and lets none come again"
+                next: "`outbox check` has the SQL that sets all such rows free and refuses new ones"
                     .into(),
             },
             Self::Paused { since, note } => {
@@ -107,7 +108,9 @@ impl Answer {
                              waits for the next try",
                             rfc3339(*last)
                         ),
-                        next: "if the handler logs its errors, see there; a dead letter would have the text; wait".into(),
+                        next: "wait; if the handler logs its errors, its log has the text: only a dead \
+                               letter stores it"
+                            .into(),
                     },
                     None => Told {
                         what,
@@ -120,7 +123,7 @@ impl Answer {
             }
             Self::Locked { by, certain } => Told {
                 what: format!(
-                    "a transaction that is open {}: {}",
+                    "an open transaction {}: {}",
                     if *certain { "has locked or deleted it" } else { "has locked it" },
                     sessions(by)
                 ),
@@ -134,13 +137,13 @@ impl Answer {
             },
             Self::NobodyReads { sure, program_would } => {
                 let program = match program_would {
-                    None => "this program has no handlers that would tell",
-                    Some(true) => "this program would, but none seems to run",
+                    None => "this program has no handlers, and cannot tell",
+                    Some(true) => "this program would, but no process of it seems to run",
                     Some(false) => "this program does not",
                 };
                 let (seems, trace) = match sure {
                     Sureness::Likely => (
-                        "nobody reads its queue, very likely",
+                        "very likely nobody reads its queue",
                         "no connection of a subscriber sleeps on the queue, and none of its other \
                          rows is under a lease that still holds; a process that is very busy, or \
                          a Python service, would not show",
@@ -160,9 +163,9 @@ impl Answer {
                 }
             }
             Self::Expired { at } => Told {
-                what: format!("it was to be started until {}", rfc3339(*at)),
+                what: format!("it was to be started by {}", rfc3339(*at)),
                 means: "the next claim ends it as `expired`, without its handler".into(),
-                next: "publish it anew without `expires_in`, if it is still wanted".into(),
+                next: "publish it again without `expires_in`, if it is still wanted".into(),
             },
             Self::Ready { due_for, before, before_bounded } => {
                 let more = if *before_bounded { " or more" } else { "" };
@@ -172,7 +175,7 @@ impl Answer {
                 };
                 Told {
                     what: format!(
-                        "it is due for {}, free, and nothing is in its way",
+                        "it has been due for {}, is free, and nothing is in its way",
                         age(*due_for)
                     ),
                     means,
@@ -184,10 +187,10 @@ impl Answer {
             Self::DeadLetter(letter) => dead(letter),
             Self::ReplayOf(letter) => Told {
                 what: format!(
-                    "a replay of the dead letter {} made it (row {} before)",
+                    "a replay of the dead letter {} made it (it was row {} before)",
                     letter.letter_id, letter.original_id
                 ),
-                means: format!("that had failed as {}", reason(letter)),
+                means: format!("the letter had failed as {}", reason(letter)),
                 next: format!("`outbox dlq show {}` shows what failed then", letter.letter_id),
             },
             Self::Uncommitted { writers } => Told {
@@ -207,8 +210,8 @@ impl Answer {
                         write!(what, " (of the dead letters, the newest {read} were looked at)");
                 }
                 let means = if last_id.is_some() {
-                    "its id was given out: it was handled, a timer that was cancelled, a failure \
-                     for good where no dead letters are kept, or its transaction rolled back"
+                    "its id was given out: it was handled, it was a timer that was cancelled, it \
+                     failed for good where no dead letters are kept, or its transaction was rolled back"
                 } else {
                     "it was handled, cancelled, rolled back, or never published: which ids were \
                      given out cannot be read"
@@ -223,7 +226,7 @@ impl Answer {
             }
             Self::NeverGivenOut { last_id } => Told {
                 what: format!("no message has had this id; the last one given out is {last_id}"),
-                means: "it is wrong, or of another table or database (on SQLite it may also \
+                means: "the id is wrong, or belongs to another table or database (on SQLite it may also \
                         belong to a transaction that was rolled back or is open)"
                     .into(),
                 next: "compare DATABASE_URL, OUTBOX_TABLE and OUTBOX_SCHEMA with those of the \
@@ -239,7 +242,7 @@ impl Answer {
 pub(crate) fn locked(table: &str, by: &[Session]) -> Told {
     Told {
         what: format!("the table {table} is locked: {}", sessions(by)),
-        means: "what others want of it, apps too, waits until that is over".into(),
+        means: "whoever else needs the table, apps included, waits until that is over".into(),
         next: next_for(by),
     }
 }
@@ -280,8 +283,8 @@ fn reason(letter: &Letter) -> String {
 
 fn whose(subscriber: Option<&str>) -> String {
     match subscriber {
-        Some(name) => format!("those of the subscriber `{name}`"),
-        None => "the default: this program has no subscriber of the queue".into(),
+        Some(name) => format!("as set by the subscriber `{name}`"),
+        None => "the default, as this program has no subscriber of the queue".into(),
     }
 }
 

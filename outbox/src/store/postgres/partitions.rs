@@ -153,7 +153,7 @@ impl PgDesk {
             .await
             .map_err(&failed)?;
         let Some((whole, owner)) = shape.map(|(partitioned, owner)| (!partitioned, owner)) else {
-            return Err(refused(format!("{table} is no table that can be cut")));
+            return Err(refused(format!("{table} is not a table that can be cut into months")));
         };
         if whole {
             self.convert(&mut tx, &owner).await?;
@@ -286,7 +286,7 @@ impl PgDesk {
             let taken = sqlx::query_scalar(IN_THE_WAY).persistent(false).bind(&month).bind(&table);
             if taken.fetch_one(&mut *connection).await.map_err(&failed)? {
                 return Err(refused(format!(
-                    "{month}, which is no partition of {table}, is in the way: attach or rename it"
+                    "{month}, which is not a partition of {table}, is in the way: attach or rename it"
                 )));
             }
             let values = [

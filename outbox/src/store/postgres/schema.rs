@@ -95,7 +95,7 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
                 let (why, table) = (Told(&*failed.source), names.table());
                 let text = if was_alone {
                     format!(
-                        "{why}; a transaction that has used a table of `{table}` is not over: end \
+                        "{why}; a transaction that has used a table of `{table}` is still open: end \
                          it, and migrate again (`{LONG}` finds it)"
                     )
                 } else {

@@ -125,7 +125,9 @@ impl Store for PgStore {
         let statement = query(&self.0.sql.abandon)
             .bind(claim.queues.to_vec())
             .bind(claim.token)
-            .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX));
+            .bind(i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX))
+            .bind(claim.after.map(|after| PgTime(after.due)))
+            .bind(claim.after.map(|after| after.id));
         let done = self.bounded("abandon", |connection| Box::pin(statement.execute(connection)));
         Ok(done.await?.rows_affected())
     }

@@ -51,7 +51,7 @@ pub(super) async fn validate(
         if is_cut(connection, &table).await? {
             let what = format!(
                 "{table} is cut into partitions or inherited from: a claim finds its rows by their \
-                 places, which the parts have in common"
+                 places, and rows in different parts can have the same place"
             );
             let mend = "-- move its rows into a table of one piece, which `outbox migrate` makes";
             found.add(true, what, mend);
@@ -308,7 +308,7 @@ async fn lease_check(
     if !checks(connection, table).await?.iter().any(|text| text == lease) {
         // Rows with half a lease would be in its way; no claim would ever take them.
         let mend = names.sql("UPDATE \"outbox\" SET acquired_token = NULL, acquired_at = NULL WHERE (acquired_token IS NULL) <> (acquired_at IS NULL); ALTER TABLE \"outbox\" DROP CONSTRAINT IF EXISTS \"outbox_lease_ck\", ADD CONSTRAINT \"outbox_lease_ck\" CHECK ((acquired_token IS NULL) = (acquired_at IS NULL))");
-        found.add(false, format!("{table} lacks the CHECK that a lease is set whole"), &*mend);
+        found.add(false, format!("{table} lacks the CHECK that a lease is complete"), &*mend);
     }
     Ok(())
 }

@@ -186,7 +186,7 @@ impl SqliteStore {
 }
 
 /// The place behind which a claim begins.
-fn begins(claim: &Claim) -> (i64, i64) {
+pub(super) fn begins(claim: &Claim) -> (i64, i64) {
     claim.after.map_or((i64::MIN, i64::MIN), |after| (to_micros(after.due), after.id))
 }
 

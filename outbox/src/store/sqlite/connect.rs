@@ -104,7 +104,7 @@ pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
     let options = pool.connect_options();
     let name = options.get_filename();
     (name == Path::new("") || name == Path::new(":memory:")).then(|| {
-        "the pool's database goes with each connection: open a file, or `sqlite::memory:`".into()
+        "each connection of the pool has its own database: open a file, or `sqlite::memory:`".into()
     })
 }
 

@@ -154,7 +154,7 @@ impl lends::Lends for Sqlite {
             warn!(
                 target: TARGET, error = %over, row_id = leases.first().map(|one| one.id),
                 "a transaction could not be rolled back, because SQLite has ended it by itself or \
-                 its connection is gone; its leases begin anew in another one"
+                 its connection is gone; its leases begin anew in another transaction"
             );
             drop(tx.rollback().await);
             return in_another(pool, publisher, leases).await;

@@ -57,8 +57,8 @@ fn misses_an_index(error: &sqlx::Error) -> bool {
 /// For `map_err` on a statement in the caller's transaction, which may have begun as one that
 /// reads.
 pub(super) fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    const BEGUN: &str = "a transaction that writes is begun with `outbox::sqlite::begin(&pool)`, \
-        which waits for other writers, as one that has read cannot";
+    const BEGUN: &str = "begin a transaction that writes with `outbox::sqlite::begin(&pool)`: it \
+        waits for other writers, which a transaction that has read cannot do";
     move |error| {
         if is_busy(&error) {
             return StoreError::explained(action, error, Some(BEGUN));

@@ -11,6 +11,7 @@ use sqlx::{Executor as _, Sqlite, Transaction};
 use tracing::warn;
 
 use super::batch::Batch;
+use super::claim::begins;
 use super::listen::SqliteWakes;
 use super::publish::insert_returned;
 use super::validate::validate;
@@ -115,6 +116,8 @@ impl Store for SqliteStore {
             let most = i64::try_from(claim.most_deliveries()).unwrap_or(i64::MAX);
             let statement = query(&self.0.sql.abandon);
             let statement = statement.bind(queue.clone()).bind(claim.token).bind(most);
+            let (due, id) = begins(claim);
+            let statement = statement.bind(due).bind(id);
             let done = statement.execute(&mut *writer).await;
             released += done.map_err(StoreError::of("abandon"))?.rows_affected();
         }

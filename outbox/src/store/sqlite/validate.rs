@@ -30,8 +30,8 @@ pub(super) async fn validate(
         .map_err(StoreError::of("read the schema"))?;
     if encoding != "UTF-8" {
         // The ids of a batch come as bytes: in another encoding each would be read as 0.
-        let what = format!("the file holds its texts in {encoding}, and has to in UTF-8");
-        found.add(true, what, "take a file of its own: SQLite never changes the encoding of one");
+        let what = format!("the file stores its texts in {encoding}, but they have to be in UTF-8");
+        found.add(true, what, "use a new file: SQLite never changes the encoding of an old one");
         return Ok(found);
     }
     let mut table = Table::read(&mut connection, names.table()).await?;
@@ -47,7 +47,7 @@ pub(super) async fn validate(
         // ON CONFLICT finds no other index, and every publish has such a clause.
         table.index(true, &name, "queue,timer_id", &sql);
         if !bare(&table.sql).contains("checkacquired_tokenisnull=acquired_atisnull") {
-            table.add(false, "lacks the CHECK that a lease is set whole".into(), None);
+            table.add(false, "lacks the CHECK that a lease is complete".into(), None);
         }
         table.report(names, "outbox", &OUTBOX, &mut found);
     }
@@ -284,7 +284,8 @@ impl<'a> Table<'a> {
     fn named(&mut self, name: &str, sql: &str) {
         let missing = self.wrong.iter().any(|(.., mend)| mend.as_deref() == Some(sql));
         if !missing && !self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name)) {
-            let what = format!("has no index of the name {name}: operators' statements ask for it");
+            let what =
+                format!("has no index named {name}: operators' statements ask for it by name");
             self.add(false, what, Some(sql.to_owned()));
         }
     }

@@ -17,7 +17,7 @@ fn judge(usage: f64, most: f64, found: &mut Found) -> String {
             severity,
             &shown,
             "when it is full, commits that notify fail: publishes to queues whose consumers sleep, \
-             until the apps notice; all of them with `OUTBOX_NOTIFY=always`",
+             until the apps notice, and all publishes with `OUTBOX_NOTIFY=always`",
             "a session that listens is in a transaction that does not end: the check `snapshots` \
              names old ones, the server's log names its pid; end it by `SELECT pg_terminate_backend(pid)`",
         );

@@ -10,8 +10,8 @@ pub(super) async fn check(desk: &PgDesk, found: &mut Found) -> Result<String> {
     for schema in &open {
         found.warning(
             format!("every role may create functions and operators in the schema {schema}"),
-            "PostgreSQL takes one whose arguments fit better than its own: the next statement of \
-             this role, or `migrate` of the owner, runs it with the rights of that role",
+            "PostgreSQL prefers one whose arguments fit better than those of its own: the next \
+             statement of this role, or the owner's `migrate`, runs it with the rights of that role",
             format!("REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"),
         );
     }

@@ -10,8 +10,8 @@ pub(super) async fn check(desk: &PgDesk, found: &mut Found) -> Result<String> {
         if desk.shares_sessions().await? {
             found.error(
                 "the connections go through a pooler in transaction mode",
-                "settings of a session, prepared statements and LISTEN do not hold: statements \
-                 fail now and then, plans are others, and nobody is woken",
+                "session settings, prepared statements and LISTEN do not last: statements fail \
+                 now and then, plans differ, and nobody is woken",
                 "connect to the server itself, or to a pool in session mode (PgBouncer: \
                  `pool_mode = session`); the engine needs five connections a process and no pooler",
             );

@@ -66,7 +66,7 @@ fn judge(snapshots: &Snapshots, most: Duration, found: &mut Found) -> String {
                 "if nobody needs it any more: `SELECT pg_drop_replication_slot('{literal}')`; \
                  otherwise start what reads it"
             ),
-            Kind::Standby => "end the query there that takes so long, or set \
+            Kind::Standby => "end the long query on that standby, or set \
                  `hot_standby_feedback` to off there"
                 .into(),
             Kind::Prepared => format!(
@@ -75,8 +75,8 @@ fn judge(snapshots: &Snapshots, most: Duration, found: &mut Found) -> String {
             ),
         };
         found.warning(
-            format!("{who} has held back the clearing away of dead rows for {since}"),
-            "the table and its indexes grow by every row that is handled, and claims get slower",
+            format!("{who} has kept dead rows from being cleared away for {since}"),
+            "the table and its indexes grow with every row that is handled, and claims get slower",
             mend,
         );
     }

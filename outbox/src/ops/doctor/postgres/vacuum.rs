@@ -41,7 +41,7 @@ fn judge(vacuum: &Vacuum, most: u64, found: &mut Found) -> String {
             format!("this role cannot vacuum the table, which `{owner}` owns"),
             "the engine leaves that to autovacuum, which looks once a minute: a busy table grows \
              by what is handled in between",
-            "let `autovacuum_naptime` be short, or `GRANT` the owner's role to the consumer's",
+            "set a short `autovacuum_naptime`, or `GRANT` the owner's role to the consumer's",
         );
     }
     if u64::try_from(*dead).is_ok_and(|dead| dead > most) {

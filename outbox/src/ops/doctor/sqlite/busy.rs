@@ -16,7 +16,7 @@ pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String
         found.warning(
             &shown,
             "publishing and settling fail with \"database is locked\" as soon as two write at once",
-            "`SqliteConnectOptions::busy_timeout` of 5 s, as `outbox::sqlite::connect` has it",
+            "set `SqliteConnectOptions::busy_timeout` to 5 s, as `outbox::sqlite::connect` does",
         );
     }
     Ok(shown)

@@ -11,7 +11,7 @@ pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String
     }
     found.error(
         format!("the file is damaged: {}", damages.join("; ")),
-        "messages may be lost already, and more are with every write",
+        "messages may be lost already, and every write may lose more",
         "stop what writes to it, keep a copy, and restore a backup or run `.recover` of the \
          program `sqlite3` on the copy",
     );

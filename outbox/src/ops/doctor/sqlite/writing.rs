@@ -10,7 +10,7 @@ pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String
     };
     if refused.transient {
         found.warning(
-            "another writer has had the file locked for all of the busy timeout",
+            "another writer has had the file locked for the whole busy timeout",
             "nothing is published or handled while it does",
             "end its transaction: `fuser` on the file names the processes that have it open",
         );
