@@ -92,8 +92,8 @@ impl Later {
     }
 
     /// Writes the rows that are free by now, and returns how many landed. The others wait on until
-    /// their leases are over. To ask whether a row is free extends its lease, so only a row that
-    /// somebody has locked, or a letter, comes to that end.
+    /// their leases are over. To ask whether a row is free extends its lease; an ack that sets timers
+    /// waits for as long as that goes on.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
         let to_give_back = give_up_late(&mut waiting, self.is_over());

@@ -148,11 +148,12 @@ impl Settling {
         self.deadline = deadline;
     }
 
-    /// Its lease was extended by a statement that was sent then, so it is repeated for as long: were
-    /// it given up before its lease is over, the message would run again, and one whose process
-    /// died too often would look guilty. A dead letter is not: it is tried once a lease.
+    /// Its lease was extended by a statement that was sent then. An ack that sets timers is repeated
+    /// for as long as its lease goes on: somebody's open transaction may have such a timer for many
+    /// leases. Were it given up, the message would run again each time, and in the end look as if it
+    /// brought its process down. Any other result is given up when its first lease is over.
     pub(super) fn extended(&mut self, sent: Instant) {
-        if !self.is_letter() {
+        if self.sets_timers() {
             self.deadline = self.deadline.max(sent + self.lease_ttl());
         }
     }

@@ -13,7 +13,7 @@ use outbox_tests::probe::free;
 use outbox_tests::wait::{eventually, eventually_within};
 use outbox_tests::{capture, on_both};
 
-use sqlx::{ConnectOptions as _, Executor as _};
+use sqlx::ConnectOptions as _;
 
 use super::MINUTE;
 
@@ -48,8 +48,7 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each was delivered once");
     assert_eq!(db.letters().await, 0);
     if let Some(watched) = watched {
-        let told = "one connection extends them, although a statement of it was cancelled";
-        assert_eq!(watched.join().unwrap(), 1, "{told}");
+        assert_eq!(watched.join().unwrap(), 1, "one connection extends them");
     }
     let warned = capture::count(|line| {
         line.says("message", "handlers block the runtime") && line.says("running", "\"blocking\"")
@@ -58,8 +57,7 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
 }
 
 /// The most of the engine's connections at once that were opened after so many runs had begun
-/// and before the first has ended. The runtime of the test can ask for nothing meanwhile. The
-/// first statement on such a connection is cancelled.
+/// and before the first has ended. The runtime of the test can ask for nothing meanwhile.
 fn opened_between(
     db: &Db,
     all: usize,
@@ -73,17 +71,6 @@ fn opened_between(
         eventually_within(MINUTE, "they run", async || runs.load(Ordering::SeqCst) == all).await;
         let since = "SELECT clock_timestamp()::text";
         let since: String = sqlx::query_scalar(since).fetch_one(&mut asks).await.unwrap();
-        let mut lock = options.connect().await.unwrap();
-        lock.execute("BEGIN; LOCK TABLE outbox IN SHARE MODE").await.unwrap();
-        let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name = 'engine'
-            AND backend_start > $1::timestamptz AND wait_event_type = 'Lock'";
-        eventually_within(MINUTE, "an extension waits", async || {
-            let cancelled = sqlx::query(cancel).bind(&since).fetch_optional(&mut asks);
-            cancelled.await.unwrap().is_some()
-        })
-        .await;
-        lock.execute("ROLLBACK").await.unwrap();
         let opened = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
             AND application_name = 'engine' AND backend_start > $1::timestamptz";
         let mut most = 0;
