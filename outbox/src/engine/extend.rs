@@ -119,24 +119,20 @@ const BATCH: usize = 1000;
 async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind, bool) {
     let (due, first_deadline) = leases.to_extend(kind, Instant::now());
     let mut parts: Vec<&[Due]> = due.chunks(BATCH).rev().collect();
-    let mut answered = true;
     while let Some(part) = parts.pop() {
         let extended = extend_part(leases, store, part, first_deadline).await;
         leases.lose_expired(Instant::now());
         match extended {
             Extended::All => {}
-            Extended::None { answered: at_once } => {
-                // The others would fare no better: the next look is for all of them.
-                answered = at_once;
-                break;
-            }
+            // The others would fare no better: the next look is for all of them.
+            Extended::None { answered } => return (kind, answered),
             Extended::TookTooLong => {
                 let (one, other) = part.split_at(part.len() / 2);
                 parts.extend([other, one]);
             }
         }
     }
-    (kind, answered)
+    (kind, true)
 }
 
 /// What a statement that extends leases came to.
@@ -232,11 +228,15 @@ mod tests {
     const TTL: Duration = Duration::from_secs(60);
     const NEVER: u64 = 3_600_000;
 
+    fn of(job: &Job) -> Lease {
+        let row = &job.claimed.row;
+        Lease { id: row.id, token: row.acquired_token.expect("it is claimed") }
+    }
+
     /// Whether a lease is lost if the database answers nothing for this long.
     async fn is_lost(silence: Duration) -> bool {
         let store = holding(1).await;
-        let row = &claimed(&store, 1).await[0].claimed.row;
-        let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+        let lease = of(&claimed(&store, 1).await[0]);
         let (leases, context) = (Leases::default(), Context::of_test("{}"));
         let _holding = leases.hold(lease, Instant::now(), TTL, &context);
         let store = Unanswered::new(&store, Claims::Answered);
@@ -258,8 +258,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_whose_row_is_locked_is_told_of_while_it_lasts() {
         let store = holding(1).await;
-        let row = &claimed(&store, 1).await[0].claimed.row;
-        let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+        let lease = of(&claimed(&store, 1).await[0]);
         let (told, listens) = std::sync::mpsc::channel();
         let mut leases = Leases::default();
         let record = move |event: &Event| {
@@ -269,7 +268,7 @@ mod tests {
         let context = Context::of_test("{}");
         let _holding = leases.hold(lease, Instant::now(), TTL, &context);
         let store = Unanswered::new(&store, Claims::Answered);
-        store.asked.locked.store(row.id, Ordering::SeqCst);
+        store.asked.locked.store(lease.id, Ordering::SeqCst);
         tokio::select! {
             () = keep(&leases, &store, TTL) => {}
             () = sleep(TTL / 2) => {}
@@ -343,8 +342,7 @@ mod tests {
         let log = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
         let _logged = tracing::subscriber::set_default(log);
         let store = holding(1).await;
-        let row = &claimed(&store, 1).await[0].claimed.row;
-        let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
+        let lease = of(&claimed(&store, 1).await[0]);
         let (leases, context, begun) = (Leases::default(), Context::of_test("{}"), Instant::now());
         context.delivery().began.set(begun).expect("it has not begun");
         let _holding = leases.hold(lease, begun, TTL, &context);
@@ -369,11 +367,7 @@ mod tests {
         let store = holding(5).await;
         let (leases, jobs) = (Leases::default(), claimed(&store, 5).await);
         let contexts: Vec<_> = jobs.iter().map(|_| Context::of_test("{}")).collect();
-        let hold = |(job, context): (&Job, _)| {
-            let row = &job.claimed.row;
-            let lease = Lease { id: row.id, token: row.acquired_token.expect("it is claimed") };
-            leases.hold(lease, Instant::now(), TTL, context)
-        };
+        let hold = |(job, context)| leases.hold(of(job), Instant::now(), TTL, context);
         let _holding: Vec<_> = jobs.iter().zip(&contexts).map(hold).collect();
         let store = Unanswered::new(&store, Claims::Answered);
         store.asked.locked.store(-1, Ordering::SeqCst);
