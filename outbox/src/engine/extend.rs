@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 use tracing::warn;
 
 use super::Shared;
@@ -111,6 +111,8 @@ fn patience(left: Duration) -> Duration {
 const WAITED: Duration = Duration::from_secs(1);
 /// What a live database may take for an answer.
 const SLOW: Duration = Duration::from_secs(3);
+/// Before a smaller statement follows one that took too long.
+const REST: Duration = Duration::from_millis(20);
 /// The most leases of one statement.
 const BATCH: usize = 1000;
 
@@ -127,6 +129,9 @@ async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind,
             // The others would fare no better: the next look is for all of them.
             Extended::None { answered } => return (kind, answered),
             Extended::TookTooLong => {
+                // Its connection is on the way back to the pool: at once, another one would be
+                // opened.
+                sleep(REST).await;
                 let (one, other) = part.split_at(part.len() / 2);
                 parts.extend([other, one]);
             }
@@ -217,7 +222,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;
-    use tokio::time::{sleep, sleep_until};
+    use tokio::time::sleep_until;
 
     use super::*;
     use crate::engine::inbox::Job;
