@@ -57,6 +57,9 @@ async fn main() -> anyhow::Result<()> {
             }
         }
     }
+    // What a connection writes and flushes when it is closed is part of every run.
+    other.pool.close().await;
+    pool.close().await;
     Ok(())
 }
 

@@ -60,7 +60,10 @@ impl Stopped {
     ) -> Self {
         let (subscriber, probe) = often(gated("in trouble", QUEUE));
         publish(db, QUEUE, 0..5).await;
-        let app = app.only([subscriber.max_workers(1)]).drain_timeout(LIMIT);
+        // Rows that wait for a worker for two thirds of their lease are given back, and no others
+        // are claimed for them. By then a busy machine is to have seen all of them claimed.
+        let subscriber = subscriber.lease_ttl(6 * SECOND).max_workers(1);
+        let app = app.only([subscriber]).drain_timeout(LIMIT);
         let running = app.start().await.unwrap();
         let first = probe.start().await.n;
         let claimed = of_queue("outbox", "AND acquired_token IS NOT NULL");
