@@ -29,6 +29,14 @@ impl App {
         if has_url && Handle::try_current().is_err() {
             mistakes.push(NO_RUNTIME.into());
         }
+        #[cfg(feature = "sqlite")]
+        if let Database::Sqlite(_) | Database::SqliteUrl(_) = &self.database
+            && let Some(schema) = self.names.schema()
+        {
+            mistakes.push(format!(
+                "SQLite has no schema {schema:?}; name none (`OUTBOX_SCHEMA`, `TableNames::in_schema`)"
+            ));
+        }
         mistakes
     }
 

@@ -137,10 +137,16 @@ async fn a_replay_may_change_what_is_put_back(db: &Db) {
 async fn a_queue_without_letters_of_which_nothing_is_known_is_doubted(db: &Db) {
     plant(db, "orders", 1).await;
     let ran = run(db, &["dlq", "replay", "--queue", "ordres", "--yes"]).await;
-    assert_eq!((ran.code, &*ran.out), (0, "0 letters replayed\n"), "{ran:?}");
+    let none = "0 letters replayed: no letter of queue ordres is open\n";
+    assert_eq!((ran.code, &*ran.out), (0, none), "{ran:?}");
     assert!(ran.err.contains("the queue ordres has no rows") && ran.err.contains("name right?"));
     let ran = run(db, &["dlq", "replay", "--queue", "orders", "--yes"]).await;
     assert!(ran.code == 0 && ran.err.is_empty(), "{ran:?}");
+    for (verb, done) in [("replay", "replayed"), ("resolve", "resolved"), ("ignore", "ignored")] {
+        let none = format!("0 letters {done}: no letter of problem 4bad is open\n");
+        let ran = run(db, &["dlq", verb, "--fingerprint", "4bad", "--yes"]).await;
+        assert_eq!((ran.code, &*ran.out, &*ran.err), (0, &*none, ""));
+    }
 }
 
 async fn arguments_that_make_no_sense_are_refused_before_anybody_is_asked(db: &Db) {

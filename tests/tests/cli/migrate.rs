@@ -63,6 +63,17 @@ async fn what_a_migration_fails_with_is_told_in_words(db: &Db) {
     assert!(ran.code == 1 && !ran.err.contains(" at line "), "{ran:?}");
 }
 
+/// Before a statement looks for it.
+async fn a_schema_on_sqlite_is_refused_with_the_variable_that_names_it(db: &Db) {
+    for args in [&["migrate"][..], &["check"], &["stats"], &["dlq", "list"]] {
+        let mut command = command(db, args);
+        command.env("OUTBOX_SCHEMA", "shop");
+        let ran = ended(command).await;
+        assert!(ran.code == 1 && ran.err.contains("SQLite has no schema \"shop\""), "{ran:?}");
+        assert!(ran.err.contains("`OUTBOX_SCHEMA`"), "{ran:?}");
+    }
+}
+
 /// A pipeline may have lost its variables.
 async fn what_was_not_looked_at_is_told(db: &Db) {
     let mut command = command(db, &["check"]);
@@ -122,6 +133,10 @@ async fn a_migration_behind_another_one_does_not_wait_for_ever_and_says_so(db: &
 outbox_tests::on_postgres!(
     a_migration_behind_another_one_does_not_wait_for_ever_and_says_so,
     what_a_migration_fails_with_is_told_in_words,
+);
+
+outbox_tests::cases!(sqlite in sqlite_only:
+    a_schema_on_sqlite_is_refused_with_the_variable_that_names_it
 );
 
 outbox_tests::on_both!(

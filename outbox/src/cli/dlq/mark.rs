@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
 use super::left::{Left, ahead};
-use super::selection::{Selection, so_far, told};
+use super::selection::{Selection, none_open, so_far, told};
 use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::Status;
 
@@ -76,6 +76,7 @@ impl Mark {
             return Err(trouble);
         }
         let named = self.selection.ids().len() as u64;
+        let nothing = none_open(&which, &filter, open, ahead);
         let value = json!({
             status.as_str(): marked, "whole": true, "ahead": ahead, "letters": left.value(),
         });
@@ -83,7 +84,7 @@ impl Mark {
             let many = shown::letters(marked);
             left.behind(match open.checked_sub(marked) {
                 Some(locked @ 1..) => format!("{many} {status}; {}", shown::locked(locked)),
-                _ => format!("{many} {status}"),
+                _ => format!("{many} {status}{nothing}"),
             })
         });
         let missed = open == 0 && ahead > 0;

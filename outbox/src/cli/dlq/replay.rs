@@ -99,6 +99,7 @@ impl ReplayLetters {
         let filter = letters.open_letters(&filter).await?;
         let open = context.out.waiting("counting", letters.count(&filter)).await?;
         let ahead = ahead(context, letters, &[asked]).await?;
+        let none = selection::none_open(&which, &filter, open, ahead);
         if let Some(queue) = &self.to_queue {
             queues::doubt(context, &context.operator()?, std::slice::from_ref(queue)).await;
         }
@@ -144,7 +145,7 @@ impl ReplayLetters {
             "listed_all": told.len() as u64 == report.replayed + report.kept,
         });
         context.out.result(&value, || {
-            let told = text(&report, &told);
+            let told = text(&report, &told, &none);
             // It may have ended during the wait for the canary.
             let all = report.replayed >= most || report.replayed + report.kept >= open;
             let done = trouble.is_none() || all;
@@ -220,8 +221,8 @@ fn outcome(one: &Replayed) -> Value {
     }
 }
 
-fn text(report: &ReplayReport, told: &[Replayed]) -> String {
-    let mut text = format!("{} replayed", shown::letters(report.replayed));
+fn text(report: &ReplayReport, told: &[Replayed], none: &str) -> String {
+    let mut text = format!("{} replayed{none}", shown::letters(report.replayed));
     if report.kept > 0 {
         let _ = write!(text, ", {} kept", shown::count(report.kept));
     }

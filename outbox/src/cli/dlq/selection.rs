@@ -142,6 +142,15 @@ pub(super) fn told(filter: &Filter) -> String {
     told.collect()
 }
 
+/// Behind `0 letters replayed`: there is nothing to do, or a word of the filter is misspelt.
+/// Letters that were named by their ids are told of one by one.
+pub(super) fn none_open(which: &str, filter: &Filter, open: u64, ahead: u64) -> String {
+    if filter.ids.is_some() || open + ahead > 0 {
+        return String::new();
+    }
+    format!(": no letter{which} is open")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
