@@ -112,6 +112,8 @@ pub struct StoreError {
     pub(crate) unsent: bool,
     /// The server cancelled the statement, as with a `statement_timeout`.
     pub(crate) took_too_long: bool,
+    /// Somebody else has a lock that the statement waited for.
+    pub(crate) locked: bool,
 }
 
 impl fmt::Debug for StoreError {
@@ -129,6 +131,7 @@ impl StoreError {
             perhaps_done: true,
             unsent: false,
             took_too_long: false,
+            locked: false,
         }
     }
 }
@@ -153,11 +156,12 @@ impl StoreError {
         let transient = code.as_deref().is_none_or(passes) || wakes_no_more(&error);
         let perhaps_done = code.as_deref().is_none_or(|code| !is_refused(code));
         let took_too_long = code.as_deref() == Some("57014");
+        let locked = matches!(code.as_deref(), Some("55P03" | "40P01"));
         let failed = match cause {
             Some(cause) => Self::new(action, Explained { source: error, cause }, transient),
             None => Self::new(action, error, transient),
         };
-        Self { perhaps_done, took_too_long, ..failed }
+        Self { perhaps_done, took_too_long, locked, ..failed }
     }
 }
 

@@ -24,12 +24,12 @@ pub(super) async fn run<S: Store>(
     reader: &Arc<Reader>,
     runs: Few<Run<'_>>,
 ) -> Few<Box<Settling>> {
-    let mut left = Few::new();
-    let mut begun = Vec::with_capacity(runs.len());
+    let (mut left, rows) = (Few::new(), runs.len());
+    let mut begun = Vec::with_capacity(rows);
     // A crash of the server may undo an ack that was not waited for, and the message would run
     // twice.
     let store = shared.store.durable();
-    let (acking, not_yet) = (shared.quiet.acks(runs.len()), reader.inbox.ended(runs.len()));
+    let not_yet = reader.inbox.ended(rows);
     for mut run in runs {
         if shared.stop.is_cancelled() {
             left.push(run.given_back());
@@ -48,7 +48,8 @@ pub(super) async fn run<S: Store>(
             begun.push(context);
         }
     }
-    drop((acking, not_yet));
+    drop(not_yet);
+    let _others = reader.inbox.all_but(rows, begun.len());
     if begun.is_empty() {
         return left;
     }

@@ -27,14 +27,10 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// When handlers had to be dropped; their rows are given back.
     pub(crate) async fn drain(&mut self) -> Result<()> {
-        self.stop.cancel();
+        self.shared.stop.cancel();
         if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
-            let running = self.shared.quiet.begun();
-            self.dropped = self.dropped.max(running);
             // A drain that goes on after being dropped has reported them.
-            if running > 0 && !self.shared.cut_off.is_cancelled() {
-                self.tell_of_running();
-            }
+            self.count_running(!self.shared.cut_off.is_cancelled());
             self.shared.cut_off.cancel();
             // Also bounds a claim that still waits for its answer.
             let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
@@ -87,13 +83,16 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S> Engine<S> {
-    fn tell_of_running(&self) {
+    fn count_running(&mut self, tell: bool) {
+        let mut running = 0;
         for reader in &self.readers {
             let handlers = reader.inbox.running();
-            if handlers > 0 {
+            running += handlers;
+            if tell && handlers > 0 {
                 reader.teller.drain_timeout(handlers, self.drain_timeout);
             }
         }
+        self.dropped = self.dropped.max(running);
     }
 
     /// Waits for the settlers to end. They are taken off one by one, so that a drain which is
@@ -116,7 +115,7 @@ impl<S> Drop for Engine<S> {
     /// An engine that is dropped without a drain claims no more and drops its handlers. The
     /// settlers still give their rows back.
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.shared.stop.cancel();
         self.shared.cut_off.cancel();
         self.services_stop.cancel();
         self.is_deaf();

@@ -119,10 +119,10 @@ const BATCH: usize = 1000;
 /// Extends the leases of a kind that are due. Returns the kind, and whether there was an answer:
 /// without one it is time to look again at once.
 async fn extend_kind<S: Store>(leases: &Leases, store: &S, kind: Kind) -> (Kind, bool) {
-    let (due, first_deadline) = leases.to_extend(kind, Instant::now());
+    let due = leases.to_extend(kind, Instant::now());
     let mut parts: Vec<&[Due]> = due.chunks(BATCH).rev().collect();
     while let Some(part) = parts.pop() {
-        let extended = extend_part(leases, store, part, first_deadline).await;
+        let extended = extend_part(leases, store, part).await;
         leases.lose_expired(Instant::now());
         match extended {
             Extended::All => {}
@@ -151,13 +151,9 @@ enum Extended {
     TookTooLong,
 }
 
-async fn extend_part<S: Store>(
-    leases: &Leases,
-    store: &S,
-    part: &[Due],
-    first_deadline: Instant,
-) -> Extended {
+async fn extend_part<S: Store>(leases: &Leases, store: &S, part: &[Due]) -> Extended {
     let now = Instant::now();
+    let first_deadline = part.iter().map(|one| one.until).min().unwrap_or(now);
     let extends: Vec<Extend> = part.iter().flat_map(Due::tries).collect();
     let deadline = now + patience(first_deadline.saturating_duration_since(now));
     match timeout_at(deadline, store.extend(&extends)).await {
@@ -365,23 +361,6 @@ mod tests {
             seen = looks => seen,
         };
         assert_eq!(seen, [0, 1, 1]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn leases_for_which_the_server_has_no_time_at_once_are_extended_in_parts() {
-        let store = holding(5).await;
-        let (leases, jobs) = (Leases::default(), claimed(&store, 5).await);
-        let contexts: Vec<_> = jobs.iter().map(|_| Context::of_test("{}")).collect();
-        let hold = |(job, context)| leases.hold(of(job), Instant::now(), TTL, context);
-        let _holding: Vec<_> = jobs.iter().zip(&contexts).map(hold).collect();
-        let store = Unanswered::new(&store, Claims::Answered);
-        store.asked.locked.store(-1, Ordering::SeqCst);
-        store.asked.most.store(1, Ordering::SeqCst);
-        tokio::select! {
-            () = keep(&leases, &store, TTL) => {}
-            () = sleep(2 * TTL) => {}
-        }
-        assert!(contexts.iter().all(|one| !one.delivery().watch.is_lost()));
     }
 
     /// As on a dead connection, while the other connections are alive.

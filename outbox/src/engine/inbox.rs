@@ -225,11 +225,14 @@ impl Inbox {
 
     async fn complete(&self, jobs: &mut Few<Job>, batch: Batching) {
         let begun = Instant::now();
+        let mut not_yet = self.ended(jobs.len());
         let mut end = self.gathers_until(jobs, begun).min(begun + batch.wait);
         while jobs.len() < batch.size {
             match timeout_at(end, self.some(batch.size - jobs.len())).await {
                 Ok(Some(more)) => {
                     end = end.min(self.gathers_until(&more, begun));
+                    self.state().ended += more.len();
+                    not_yet.rows += more.len();
                     jobs.extend(more);
                 }
                 // Closed, or out of time: the rows that are here run, or are given back.
@@ -323,6 +326,11 @@ impl Inbox {
     pub(super) fn ended(&self, rows: usize) -> Ended<'_> {
         self.state().ended += rows;
         Ended { inbox: self, rows }
+    }
+
+    /// Of a worker's `rows` only `these` run as long as the guard lives.
+    pub(super) fn all_but(&self, rows: usize, these: usize) -> Option<Ended<'_>> {
+        (rows > these).then(|| self.ended(rows - these))
     }
 
     /// Closes the inbox, and returns the rows that no worker has taken.

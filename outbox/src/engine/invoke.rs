@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::handle::handle;
-use super::inbox::{Ended, Job};
+use super::inbox::Job;
 use super::judge::{Case, is_too_often};
 use super::lease;
 use super::quiet::Running;
@@ -53,7 +53,7 @@ pub(crate) async fn deliver<S: Store>(
     }
     if !runs.is_empty() {
         let late = hand_over(early, reader, rows, &mut settled).await;
-        let _others = all_but(reader, rows, runs.len());
+        let _others = reader.inbox.all_but(rows, runs.len());
         let admitted = (!late).then_some(now);
         let ended = pin!(together(shared, reader, runs, loan, admitted, early)).await;
         if settled.is_empty() {
@@ -70,15 +70,10 @@ pub(crate) async fn deliver<S: Store>(
             settled.push(suspect.given_back());
             continue;
         }
-        let _others = all_but(reader, rows, 1);
+        let _others = reader.inbox.all_but(rows, 1);
         settled.extend(Box::pin(suspect::alone(shared, reader, suspect)).await);
     }
     settled
-}
-
-/// As long as the guard lives, of a worker's `rows` only `these` run.
-fn all_but(reader: &Reader, rows: usize, these: usize) -> Option<Ended<'_>> {
-    (rows > these).then(|| reader.inbox.ended(rows - these))
 }
 
 /// Runs these rows beside others. `admitted` is the time of their admission, or `None` if they have
@@ -104,14 +99,10 @@ async fn together<S: Store>(
         if runs.is_empty() {
             return settled;
         }
-        // Counted, but not begun: there may be no room for results for a while.
-        let _not_yet = shared.quiet.acks(rows);
         waited = hand_over(early, reader, rows, &mut settled).await;
         now = Instant::now();
     }
-    // Rows that do not run after all count as running neither in the inbox nor in `quiet`.
-    let _others = all_but(reader, rows, runs.len());
-    let _not_run = (rows > runs.len()).then(|| shared.quiet.acks(rows - runs.len()));
+    let _others = reader.inbox.all_but(rows, runs.len());
     if let Some(loan) = loan {
         loan.share(runs.iter().map(|run| &*run.context.delivery().row));
     }
@@ -139,6 +130,7 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
         return Some(Turn { place, running, waited: false });
     }
     let waits = async {
+        let _not_yet = reader.inbox.ended(these);
         let place = threads::place(reader, these).await?;
         let running = shared.quiet.beside_others(these).await;
         Some(Turn { place, running, waited: true })

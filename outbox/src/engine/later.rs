@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::settle::settle_some;
-use super::settling::Settling;
-use super::write::{free, give_up_late};
+use super::settling::{Settling, Waits};
+use super::timers::Held;
+use super::write::{free, give_up_late, write};
 use crate::store::{CLAIM_BYTES, Store};
 
 /// The most rows of one statement.
@@ -19,6 +20,8 @@ const BATCH: usize = 1000;
 
 /// Waiting settlements are not looked at more often than this.
 const PACE: Duration = Duration::from_millis(100);
+/// How long acks are tried one by one: new results wait meanwhile.
+const ONE_BY_ONE: Duration = Duration::from_secs(1);
 
 pub(super) struct Later {
     waiting: Vec<Settling>,
@@ -27,6 +30,8 @@ pub(super) struct Later {
     at: Instant,
     /// Some of them are being written: what comes back now does not come for the first time.
     trying: bool,
+    /// Acks that set timers are tried one by one the next time, and not together.
+    one_by_one: bool,
     /// Cancelled when nothing is written any more.
     over: CancellationToken,
 }
@@ -34,7 +39,7 @@ pub(super) struct Later {
 impl Later {
     pub(super) fn new(over: CancellationToken) -> Self {
         let (backoff, at) = (Backoff::of_errors(), Instant::now());
-        Self { waiting: Vec::new(), backoff, at, trying: false, over }
+        Self { waiting: Vec::new(), backoff, at, trying: false, one_by_one: false, over }
     }
 
     /// Whether nothing is written any more.
@@ -82,9 +87,8 @@ impl Later {
     /// left for the most urgent of them.
     fn rest(&mut self) {
         let now = Instant::now();
-        let left = self.waiting.iter().map(|one| one.late_at().saturating_duration_since(now));
-        let half = left.min().unwrap_or_default() / 2;
-        self.at = now + self.backoff.after(true).min(half.max(PACE));
+        let half = half_left(&self.waiting, now).max(PACE);
+        self.at = now + self.backoff.after(true).min(half);
     }
 
     pub(super) async fn is_due(&self) {
@@ -99,17 +103,28 @@ impl Later {
         let to_give_back = give_up_late(&mut waiting, self.is_over());
         waiting.extend(to_give_back);
         let mut free_ones = VecDeque::with_capacity(waiting.len());
-        for some in waiting.chunks_mut(BATCH) {
-            let free = self.unless_over(free(store, some)).await.flatten();
-            // Where the database does not tell, rows that had no answer are tried all the same.
-            free_ones
-                .extend(free.unwrap_or_else(|| some.iter().map(|one| one.unanswered).collect()));
+        let mut parts: Vec<_> = waiting.chunks_mut(BATCH).rev().collect();
+        while let Some(some) = parts.pop() {
+            match self.unless_over(free(store, some)).await {
+                Some(Ok(free)) => free_ones.extend(free),
+                Some(Err(failed)) if failed.took_too_long && some.len() > 1 => {
+                    let (one, other) = some.split_at_mut(some.len() / 2);
+                    parts.extend([other, one]);
+                }
+                // Where the database does not tell, rows that had no answer are tried all the same.
+                _ => free_ones.extend(some.iter().map(|one| one.unanswered)),
+            }
         }
         let is_free = |_: &mut Settling| free_ones.pop_front().unwrap_or_default();
         let mut now: Vec<_> = waiting.extract_if(.., is_free).collect();
         self.waiting = waiting;
         self.trying = true;
-        let mut landed = 0;
+        // A timer that somebody holds keeps all acks of a statement from being written. By itself,
+        // each takes a statement, and those that wait a while.
+        let one_by_one = |one: &mut Settling| self.one_by_one && one.sets_timers();
+        let each: Vec<_> = now.extract_if(.., one_by_one).collect();
+        self.one_by_one = !self.one_by_one;
+        let mut landed = self.try_each(store, each).await;
         while !now.is_empty() {
             let rest = now.split_off(now.len().min(BATCH));
             landed += settle_some(store, std::mem::replace(&mut now, rest), self).await;
@@ -118,6 +133,33 @@ impl Later {
         self.rest();
         landed
     }
+
+    /// Tries acks one by one, for a while. Those that are left are the first the next time, but
+    /// behind new ones.
+    async fn try_each<S: Store>(&mut self, store: &S, mut acks: Vec<Settling>) -> usize {
+        let (now, first) = (Instant::now(), self.waiting.len());
+        acks.sort_by_key(|one| one.waits);
+        let until = now + half_left(&acks, now).min(ONE_BY_ONE);
+        let (mut acks, mut held, mut landed) = (acks.into_iter(), Held::default(), 0);
+        while Instant::now() < until
+            && let Some(mut one) = acks.next()
+        {
+            one.waits = Waits::Long;
+            let group = held.behind(vec![one], self);
+            if !group.is_empty() {
+                landed += write(store, group, self).await;
+            }
+        }
+        let left = held.behind(acks.collect(), self);
+        self.waiting.splice(first..first, left);
+        landed
+    }
+}
+
+/// Half of the time that is left for the most urgent of them.
+fn half_left(waiting: &[Settling], now: Instant) -> Duration {
+    let left = waiting.iter().map(|one| one.late_at().saturating_duration_since(now));
+    left.min().unwrap_or_default() / 2
 }
 
 /// Writes a batch until its leases are over.

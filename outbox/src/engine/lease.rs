@@ -53,6 +53,8 @@ pub(super) struct Due {
     pub(super) key: usize,
     pub(super) lease: Lease,
     token: Uuid,
+    /// When it runs out, or a while from now.
+    pub(super) until: Instant,
     /// Whose it is. Copied, because its run may be over before the answer comes.
     pub(super) subscriber: &'static str,
     pub(super) queue: String,
@@ -168,19 +170,18 @@ impl Leases {
         due.map(|(_, one)| kind(one.ttl)).collect()
     }
 
-    /// The leases of a kind that are due, and when the first of them runs out.
-    pub(super) fn to_extend(&self, of: Kind, now: Instant) -> (Vec<Due>, Instant) {
+    /// The leases of a kind that are due.
+    pub(super) fn to_extend(&self, of: Kind, now: Instant) -> Vec<Due> {
         let held = self.held();
-        let mut first = now + LONGEST_WAIT;
         let mut due = Vec::new();
         for (key, one) in held.iter().filter(|(_, one)| kind(one.ttl) == of && one.is_due(now)) {
             let token = one.ending().map_or(one.lease.token, |solitude| solitude.token);
             let (subscriber, queue) = (one.context.subscriber(), one.context.queue().to_owned());
-            due.push(Due { key, lease: one.lease, token, subscriber, queue });
-            first = first.min(one.since + one.ttl);
+            let until = (one.since + one.ttl).min(now + LONGEST_WAIT);
+            due.push(Due { key, lease: one.lease, token, until, subscriber, queue });
         }
         due.sort_by_key(|one| one.lease.id);
-        (due, first)
+        due
     }
 
     /// The subscribers whose handlers run.
@@ -331,7 +332,7 @@ mod tests {
         let [one, other] = [1, 2].map(lease);
         let contexts = [(); 2].map(|()| Context::of_test("{}"));
         let holding = leases.hold(one, begun, ttl, &contexts[0]);
-        let (due, _) = leases.to_extend(kind(ttl), begun + 3 * second);
+        let due = leases.to_extend(kind(ttl), begun + 3 * second);
         drop(holding);
         let _holding = leases.hold(other, begun + 3 * second, ttl, &contexts[1]);
         assert!(leases.held().contains(due[0].key), "it has the same place");
@@ -339,7 +340,7 @@ mod tests {
         leases.lose(due[0].key, one);
         let watch = &contexts[1].delivery().watch;
         assert!(!watch.is_lost() && watch.deadline() < begun + 10 * second);
-        let (due, _) = leases.to_extend(kind(ttl), begun + 7 * second);
+        let due = leases.to_extend(kind(ttl), begun + 7 * second);
         assert_eq!((due[0].lease, due[0].token), (other, other.token));
     }
 
@@ -352,7 +353,7 @@ mod tests {
         let (ttl, second) = (Duration::from_secs(6), Duration::from_secs(1));
         let context = Context::of_test("{}");
         let _holding = leases.hold(lease, begun, ttl, &context);
-        let (due, _) = leases.to_extend(kind(ttl), begun + 3 * second);
+        let due = leases.to_extend(kind(ttl), begun + 3 * second);
         leases.extended(&due[0], begun + 7 * second);
         leases.extended(&due[0], begun + 3 * second);
         leases.lose_expired(begun + 10 * second);

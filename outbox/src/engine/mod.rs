@@ -30,11 +30,10 @@
 //! | wait: rows between a claim and a worker; wakes | `reader`, `inbox`, `signal`, `wake` |
 //! | run: from a row to a ruling on it | `invoke`, `run`, `handle`, `guard`, `threads`, `judge`, `transaction`, `at_most_once`, `rehearse` |
 //! | run alone: what may have brought its process down | `suspect`, `quiet`, `solitude` |
-//! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `apart`, `write`, `send`, `later`, `closing` |
+//! | settle: from a ruling to the database | `settlement`, `settling`, `results`, `settle`, `timers`, `write`, `send`, `later`, `closing` |
 //! | hold: leases of what runs | `lease`, `extend`, `watchdog` |
 //! | end, and tell | `drain`, `pulse`, `vitals`, `sample` |
 
-mod apart;
 mod at_most_once;
 mod backoff;
 mod claimer;
@@ -70,6 +69,7 @@ mod solitude;
 mod suspect;
 mod sweep;
 mod threads;
+mod timers;
 mod transaction;
 mod vitals;
 mod wake;
@@ -169,8 +169,6 @@ impl<S: Store> Shared<S> {
 pub(crate) struct Engine<S> {
     shared: Arc<Shared<S>>,
     readers: Vec<Arc<Reader>>,
-    /// Cancelled to stop claiming; the same token as in [`Shared`].
-    stop: CancellationToken,
     /// The claimer and the workers. They end by themselves after `stop`.
     subscribers: TaskTracker,
     /// The lease task, which is needed until the last handler has ended. The watcher of wakes and
@@ -232,7 +230,6 @@ impl<S: Store> Engine<S> {
 
         let shortest = subscribers.iter().map(|one| one.options.lease_ttl).min();
         let shortest = shortest.unwrap_or(Duration::from_secs(60));
-        let watchdog = anew.map(|anew| Watchdog::start(&shared, shortest, anew));
         let leases = extend::run(Arc::clone(&shared), shortest);
         let leases = services.spawn(services_stop.clone().run_until_cancelled_owned(leases));
         loops.add(LEASES, &leases);
@@ -240,6 +237,7 @@ impl<S: Store> Engine<S> {
         let changed = Arc::new(Notify::new());
         let reader = |one| Arc::new(Reader::new(one, &shared, states, counts, &changed));
         let readers: Vec<Arc<Reader>> = subscribers.into_iter().map(reader).collect();
+        let watchdog = anew.map(|anew| Watchdog::start(&shared, &readers, shortest, anew));
         let watcher = wake::watch(Arc::clone(&shared), readers.clone());
         loops.add(WAKES, &services.spawn(stop.clone().run_until_cancelled_owned(watcher)));
         if let Some(every) = settings.sample_every {
@@ -254,8 +252,7 @@ impl<S: Store> Engine<S> {
                 loops.add(WORKERS, &tracker.spawn(worker));
             }
         }
-        let claims =
-            claimer::run(Arc::clone(&shared), readers.clone(), changed, sender, stop.clone());
+        let claims = claimer::run(Arc::clone(&shared), readers.clone(), changed, sender, stop);
         let claimer = tracker.spawn(claims);
         loops.add(CLAIMS, &claimer);
         tracker.close();
@@ -264,7 +261,6 @@ impl<S: Store> Engine<S> {
         Self {
             shared,
             readers,
-            stop,
             subscribers: tracker,
             services,
             services_stop,
@@ -280,7 +276,7 @@ impl<S: Store> Engine<S> {
 
     /// This token ends the claims when it is cancelled; the rest is for [`Engine::drain`].
     pub(crate) fn claims(&self) -> CancellationToken {
-        self.stop.clone()
+        self.shared.stop.clone()
     }
 
     /// What health checks look at, for as long as the engine exists.
@@ -318,6 +314,7 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
     let mut turn = 0..TURN;
     loop {
         if turn.next().is_none() {
+            let _ended = last.as_ref().map(|(rows, _)| reader.inbox.ended(*rows));
             tokio::task::yield_now().await;
             (now, turn) = (Instant::now(), 0..TURN);
         }

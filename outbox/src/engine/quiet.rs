@@ -39,9 +39,6 @@ const SHORTEST: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(crate) struct Quiet {
     running: AtomicUsize,
-    /// Of these, those that do not run yet or any more: for example, their rows are still being
-    /// acked.
-    acking: AtomicUsize,
     /// How many rows wait to be alone, or are alone. Nobody else starts meanwhile.
     wanted: AtomicUsize,
     /// Only one row is alone at a time.
@@ -62,12 +59,6 @@ pub(super) struct Running<'a> {
     these: usize,
 }
 
-/// Counts handlers that do not run, among those that are counted as running.
-pub(super) struct Acking<'a> {
-    quiet: &'a Quiet,
-    these: usize,
-}
-
 /// No other handler starts as long as this exists.
 pub(super) struct Alone {
     quiet: Arc<Quiet>,
@@ -75,21 +66,6 @@ pub(super) struct Alone {
 }
 
 impl Quiet {
-    pub(super) fn running(&self) -> usize {
-        self.running.load(Ordering::SeqCst)
-    }
-
-    /// The handlers that have begun.
-    pub(super) fn begun(&self) -> usize {
-        self.running().saturating_sub(self.acking.load(Ordering::SeqCst))
-    }
-
-    /// These handlers are counted as running, but do not run as long as the guard exists.
-    pub(super) fn acks(&self, these: usize) -> Acking<'_> {
-        self.acking.fetch_add(these, Ordering::SeqCst);
-        Acking { quiet: self, these }
-    }
-
     /// Counts them, even if somebody wants to be alone.
     pub(super) fn count(&self, these: usize) -> Running<'_> {
         self.running.fetch_add(these, Ordering::SeqCst);
@@ -134,7 +110,7 @@ impl Quiet {
         let quiet = async {
             loop {
                 let ended = self.ended.notified();
-                if self.running() == 0 {
+                if self.running.load(Ordering::SeqCst) == 0 {
                     return;
                 }
                 ended.await;
@@ -157,12 +133,6 @@ impl Drop for Running<'_> {
         if self.quiet.wanted.load(Ordering::SeqCst) > 0 {
             self.quiet.ended.notify_waiters();
         }
-    }
-}
-
-impl Drop for Acking<'_> {
-    fn drop(&mut self) {
-        self.quiet.acking.fetch_sub(self.these, Ordering::SeqCst);
     }
 }
 

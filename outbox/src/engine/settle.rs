@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::apart::Held;
 use super::closing::Written;
 use super::later::{Later, settle_rest};
 use super::results::Results;
 use super::settlement::Settlement;
 use super::settling::Settling;
+use super::timers::Held;
 use super::write::write;
 use crate::publish::apart;
 use crate::store::Store;

@@ -31,6 +31,8 @@ pub(crate) struct Settling {
     pub(super) unanswered: bool,
     /// It is a timer.
     pub(super) timer: bool,
+    /// Whether it waits for somebody's lock: if it sets timers, that of one of these.
+    pub(super) waits: Waits,
     /// Set for an ack that publishes.
     refusal: Option<Box<Refusal>>,
     /// It must not run; merely given back, it would. See [`is_guilty`].
@@ -40,6 +42,16 @@ pub(crate) struct Settling {
     /// Until then a failing write is repeated. Afterwards another claim may take the row.
     pub(super) deadline: Instant,
     pub(super) reader: Arc<Reader>,
+}
+
+/// Whether a settlement waits for somebody's lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Waits {
+    Not,
+    /// Others that were in its statement may be the ones that wait.
+    New,
+    /// It was tried by itself, or has to wait behind one that was.
+    Long,
 }
 
 /// What it takes to make a failure of an ack, if the database refuses for good what the ack
@@ -69,6 +81,7 @@ impl Settling {
             },
             unanswered: false,
             timer: row.timer_id.is_some(),
+            waits: Waits::Not,
             refusal: None,
             guilty: is_guilty(&reader.subscriber.options, &job.claimed),
             claimed_at: row.acquired_at,
@@ -148,14 +161,19 @@ impl Settling {
         self.deadline = deadline;
     }
 
-    /// Its lease was extended by a statement that was sent then. An ack that sets timers is repeated
-    /// for as long as its lease goes on: somebody's open transaction may have such a timer for many
-    /// leases. Were it given up, the message would run again each time, and in the end look as if it
-    /// brought its process down. Any other result is given up when its first lease is over.
+    /// Its lease was extended by a statement that was sent then. An ack that waits for a timer is
+    /// repeated for as long as its lease goes on: somebody's open transaction may have the timer for
+    /// many leases. Were it given up, the message would run again each time, and in the end look as
+    /// if it brought its process down. Any other result is given up when its first lease is over.
     pub(super) fn extended(&mut self, sent: Instant) {
-        if self.sets_timers() {
+        if self.waits != Waits::Not && self.sets_timers() {
             self.deadline = self.deadline.max(sent + self.lease_ttl());
         }
+    }
+
+    /// A statement for it has failed, perhaps because somebody has a lock.
+    pub(super) fn failed(&mut self, locked: bool) {
+        self.waits = if locked { self.waits.max(Waits::New) } else { Waits::Not };
     }
 
     /// Notes that it was acked in a transaction that may have committed.

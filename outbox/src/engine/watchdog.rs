@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{Shared, extend, lease};
+use super::{Reader, Shared, extend, lease};
 use crate::store::Store;
 use crate::telemetry::TARGET;
 
@@ -28,11 +28,17 @@ impl Watchdog {
     /// lease task.
     pub(super) fn start<S: Store>(
         shared: &Arc<Shared<S>>,
+        readers: &[Arc<Reader>],
         shortest: Duration,
         anew: impl Fn() -> S + Send + 'static,
     ) -> Self {
         let stop = CancellationToken::new();
         let (watched, stopped) = (Arc::downgrade(shared), stop.clone());
+        let readers: Vec<_> = readers.iter().map(Arc::downgrade).collect();
+        // Rows that are acked first have no lease.
+        let runs = |reader: &Weak<Reader>| {
+            reader.upgrade().is_some_and(|reader| reader.inbox.running() > 0)
+        };
         let living = Arc::new(());
         let life = Arc::downgrade(&living);
         let watch = move || {
@@ -68,7 +74,7 @@ impl Watchdog {
                 }
                 if own.is_none() {
                     let running = shared.leases.running();
-                    if running.is_empty() && shared.quiet.begun() == 0 {
+                    if running.is_empty() && !readers.iter().any(runs) {
                         warn!(
                             target: TARGET,
                             "something blocks the runtime, so that nothing else runs, and it is not a \

@@ -78,7 +78,8 @@ enum Then {
 /// | has no answer | its halves: there may never be an answer to so large a statement |
 /// | the same: one row, once more | it goes to `later`: its lease may be long |
 /// | is refused for now: some rows are locked | they go to `later`; the others are tried again |
-/// | the same: no row is locked | the whole once more, then its halves; one row goes to `later` |
+/// | the same: no row is locked | acks that set timers go to `later`: somebody may hold one |
+/// | the same: the others | the whole once more, then its halves; one row goes to `later` |
 /// | the same: nobody knows | the whole again; its halves, if the server had no time for it |
 /// | is cut off, because nothing is written any more | each is reported as lost, perhaps written |
 ///
@@ -202,7 +203,11 @@ async fn divide<S: Store>(
 ) -> Vec<Part> {
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
-    let free = if whole { later.unless_over(free(store, &mut rows)).await.flatten() } else { None };
+    for one in &mut rows {
+        one.failed(failed.locked);
+    }
+    let free = if whole { later.unless_over(free(store, &mut rows)).await } else { None };
+    let free = free.and_then(Result::ok);
     // A server that took too long may never have enough time for so many rows.
     whole &= free.is_some() || !failed.took_too_long;
     if let Some(free) = free {
@@ -213,10 +218,13 @@ async fn divide<S: Store>(
             later.add(locked);
             return vec![Part::of(free)];
         }
-        rows = free;
+        // Somebody holds one of their timers. It takes a wait of each to find out which.
+        let (waiting, others) = free.into_iter().partition(Settling::sets_timers);
+        later.add(waiting);
+        rows = others;
         // It may have been a deadlock, or a lock that is gone by now, or a lock that is not a
         // row's.
-        if rows.len() == 1 && (refused || rows[0].sets_timers()) {
+        if rows.len() == 1 && refused {
             later.add(std::mem::take(&mut rows));
         }
         whole = !refused;
@@ -229,22 +237,21 @@ async fn divide<S: Store>(
     vec![Part { rows, refused }, Part { rows: rest, refused }]
 }
 
-/// Which rows nobody else has locked; `None` where the database does not tell. It tells by
-/// extending their leases, because a locked row is not extended. A row that is gone counts as free:
-/// the next try finds out.
-pub(super) async fn free<S: Store>(store: &S, rows: &mut [Settling]) -> Option<Landed> {
+/// Which rows nobody else has locked. The database tells by extending their leases, because a locked
+/// row is not extended. A row that is gone counts as free: the next try finds out.
+pub(super) async fn free<S: Store>(store: &S, rows: &mut [Settling]) -> Result<Landed, StoreError> {
     let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
     let sent = Instant::now();
-    let mut free = store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await.ok()?;
+    let mut free = store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await?;
     for (one, _) in rows.iter_mut().zip(&free).filter(|(_, extended)| **extended) {
         one.extended(sent);
     }
     if free.contains(&false) {
         let leases: Vec<Lease> = rows.iter().map(|one| one.lease).collect();
-        let held = store.held(&leases).await.ok()?;
+        let held = store.held(&leases).await?;
         free.iter_mut().zip(held).for_each(|(free, held)| *free |= !held);
     }
-    Some(free)
+    Ok(free)
 }
 
 /// Reports what became of each row. Returns how many were written, not counting those that were

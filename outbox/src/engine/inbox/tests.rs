@@ -112,6 +112,26 @@ async fn rows_that_waited_for_a_worker_wait_for_their_batch_until_half_of_their_
     }
 }
 
+/// A drain whose time is over would report handlers that nobody has started.
+#[tokio::test(start_paused = true)]
+async fn rows_that_wait_for_their_batch_do_not_run() {
+    let second = Duration::from_secs(1);
+    let inbox = Inbox::new(5, 4000, 5, 60 * second, &Arc::default());
+    let batch = Batching { size: 5, wait: 10 * second };
+    let gathered = async {
+        let mut running = Vec::new();
+        for _ in 0..2 {
+            let places = inbox.reserve(2).unwrap();
+            inbox.fill(places, std::iter::repeat_n(Bytes::new(), places).map(job));
+            tokio::time::sleep(second).await;
+            running.push(inbox.running());
+        }
+        running
+    };
+    let (jobs, running) = tokio::join!(inbox.next(batch), gathered);
+    assert_eq!((jobs.map(|jobs| jobs.len()), running, inbox.running()), (Some(4), vec![0, 0], 4));
+}
+
 #[test]
 fn as_many_rows_wait_as_there_is_memory_for() {
     assert_eq!(room_after(100), Some(CLAIM));

@@ -24,6 +24,25 @@ async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
     assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
 }
 
+/// Otherwise nobody would see that they are not locked any more.
+#[tokio::test(start_paused = true)]
+async fn rows_that_are_locked_and_for_which_the_server_has_no_time_at_once_are_looked_at_in_parts()
+{
+    let store = holding(30).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = claimed_for_long(&store, 30).await;
+    let last = jobs.iter().map(|job| job.claimed.row.id).max();
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.locked_to.store(last.unwrap_or_default(), Ordering::SeqCst);
+    shared.store.asked.most.store(10, Ordering::SeqCst);
+    let batch = acked(&jobs, &reader(&shared, "q", &Arc::default()));
+    let (landed, ()) = tokio::join!(settle(&shared.store, batch), async {
+        sleep(20 * TTL).await;
+        shared.store.asked.locked_to.store(0, Ordering::SeqCst);
+    });
+    assert_eq!(landed, 30);
+}
+
 /// Not even the look at what is locked has an answer then.
 #[tokio::test(start_paused = true)]
 async fn a_batch_for_which_the_server_has_no_time_is_written_in_parts() {

@@ -15,7 +15,6 @@ use crate::engine::later::settle;
 use crate::engine::lease::margin;
 use crate::engine::results::{Results, Sender};
 use crate::engine::settle::run;
-use crate::engine::settlement::Settlement;
 use crate::engine::settling::Settling;
 use crate::engine::{Reader, Shared, deliver};
 use crate::extract::States;
@@ -105,44 +104,6 @@ async fn thousands_of_rows_that_are_locked_keep_none_of_another_queue_from_being
     for settler in settlers {
         settler.await.unwrap();
     }
-}
-
-/// Their rows are free, and there is no end of them. Each of them would be written anew whenever
-/// one of them is tried, and handled again when its lease is over.
-#[tokio::test(start_paused = true)]
-async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
-    const ROWS: usize = 7_000;
-    let store = holding(ROWS).await;
-    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-    let jobs = claimed_for_long(&store, ROWS).await;
-    shared.store.asked.locked.store(-1, Ordering::SeqCst);
-    shared.store.asked.timers.store(true, Ordering::SeqCst);
-    let timers = Arc::<Results>::default();
-    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
-    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
-    let mut acks = publishing(&jobs, &reader(&shared, "q", &Arc::default()), &vec![1; ROWS]);
-    for ack in &mut acks {
-        let Settlement::Ack { messages } = &mut ack.settlement else { unreachable!("it acks") };
-        messages[0].timer_id = Some("t".into());
-    }
-    let sent = AtomicUsize::new(0);
-    let sending = async {
-        for ack in acks {
-            sender.send(Box::new(ack)).await;
-            sent.fetch_add(1, Ordering::SeqCst);
-        }
-    };
-    let held = async {
-        sleep(10 * TTL).await;
-        shared.store.asked.timers.store(false, Ordering::SeqCst);
-        (sent.load(Ordering::SeqCst), shared.store.asked.publishing.load(Ordering::SeqCst))
-    };
-    let (sent, tries) = tokio::join!(sending, held).1;
-    assert!(sent < ROWS, "{sent} were taken on");
-    assert!(tries < 40, "{tries}: not only the first of them was tried");
-    drop(sender);
-    settler.await.unwrap();
-    assert_eq!(store.rows().len(), 1, "the timer");
 }
 
 /// Otherwise its loss would be reported only when its lease is over.

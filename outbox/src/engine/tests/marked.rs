@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::{Instant, sleep};
 
 use super::locked::{ANSWERED, claimed_for_long};
-use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader, taken};
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
 use crate::engine::settling::Settling;
@@ -14,7 +14,7 @@ use crate::engine::{Reader, deliver};
 use crate::extract::States;
 use crate::store::memory::MemoryStore;
 use crate::store::{Extend, Store, new_alone_token};
-use crate::subscriber::Subscriber;
+use crate::subscriber::{AckPolicy, Subscriber};
 use crate::telemetry::Stats;
 
 /// The process that claimed it first has died.
@@ -93,10 +93,11 @@ async fn a_mark_that_arrives_when_its_row_was_given_back_is_in_vain() {
                 while shared.store.asked.releases.load(Ordering::SeqCst) == 0 {
                     sleep(TTL / 100).await;
                 }
-                assert_eq!(shared.quiet.begun(), 0, "nothing runs");
+                assert_eq!(reader.inbox.running(), 0, "nothing runs");
             }
         };
-        let delivery = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None);
+        let jobs = taken(&reader, vec![job]).await;
+        let delivery = deliver(&shared, &reader, jobs, claimed_at, None);
         let (settled, ()) = tokio::join!(delivery, other);
         settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
         let mark = Extend { lease, token: new_alone_token() };
@@ -195,21 +196,19 @@ async fn of_a_batch_with_a_suspect_what_has_ended_or_not_begun_does_not_run() {
     let subscriber = Subscriber::batches("s", "q", 3, handler).max_deliveries(1).lease_ttl(HOUR);
     let (states, counts) = (States::default(), Stats::default());
     let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
-    let places = reader.inbox.reserve(3).unwrap();
-    reader.inbox.fill(places, jobs.into_iter());
-    let jobs = reader.inbox.next(reader.subscriber.options.batch).await.unwrap();
+    let jobs = taken(&reader, jobs).await;
     let running = async {
         let mut running = Vec::new();
         // While the others run, while it is marked, and while it runs.
         for wait in [TTL / 2, TTL / 2 + TTL / 8, TTL / 2] {
             sleep(wait).await;
-            running.push((reader.inbox.running(), shared.quiet.begun()));
+            running.push(reader.inbox.running());
         }
         running
     };
     let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
     let (settled, running) = tokio::join!(delivery, running);
-    assert_eq!((settled.len(), running), (3, vec![(2, 2), (0, 0), (1, 1)]));
+    assert_eq!((settled.len(), running), (3, vec![2, 0, 1]));
 }
 
 /// Nor do rows run that were sorted out of a batch that had to wait.
@@ -223,18 +222,44 @@ async fn of_a_batch_that_waited_what_was_given_back_does_not_run() {
     let subscriber = Subscriber::batches("s", "q", 3, handler).lease_ttl(TTL);
     let (states, counts) = (States::default(), Stats::default());
     let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
-    let places = reader.inbox.reserve(3).unwrap();
-    reader.inbox.fill(places, jobs.into_iter());
-    let jobs = reader.inbox.next(reader.subscriber.options.batch).await.unwrap();
+    let jobs = taken(&reader, jobs).await;
     // Somebody runs alone for a while.
     let alone = shared.quiet.alone().await.unwrap();
     let running = async {
         sleep(2 * TTL).await;
+        let before = reader.inbox.running();
         drop(alone);
         sleep(TTL / 2).await;
-        (reader.inbox.running(), shared.quiet.begun())
+        (before, reader.inbox.running())
     };
     let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
     let (settled, running) = tokio::join!(delivery, running);
-    assert_eq!((settled.len(), running), (3, (2, 2)));
+    assert_eq!((settled.len(), running), (3, (0, 2)));
+}
+
+/// Nor does what is still being acked, or was not.
+#[tokio::test(start_paused = true)]
+async fn of_a_batch_that_is_acked_first_what_is_not_acked_does_not_run() {
+    let store = holding(3).await;
+    let mut jobs = claimed_for_long(&store, 3).await;
+    jobs[0].deadline = Instant::now() + TTL;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
+    let handler = |_: Vec<crate::Context>| sleep(TTL);
+    let subscriber = Subscriber::batches("s", "q", 3, handler).lease_ttl(TTL);
+    let subscriber = subscriber.ack(AckPolicy::AckFirst);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let jobs = taken(&reader, jobs).await;
+    let running = async {
+        let mut running = Vec::new();
+        for _ in 0..2 {
+            sleep(TTL * 3 / 4).await;
+            running.push(reader.inbox.running());
+        }
+        running
+    };
+    let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
+    let (settled, running) = tokio::join!(delivery, running);
+    assert_eq!((settled.len(), running), (0, vec![0, 2]));
 }

@@ -1,10 +1,12 @@
 //! Tests of what a worker does between its runs. The other modules here test the engine with stores
 //! that misbehave.
 
+mod extend;
 mod halves;
 pub(crate) mod locked;
 mod marked;
 mod stopped;
+mod timers;
 pub(crate) mod unanswered;
 
 use std::sync::Mutex;
@@ -36,11 +38,12 @@ async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
     let reserved = reader.inbox.reserve(ROWS).unwrap();
     reader.inbox.fill(reserved, claimed(&store, ROWS).await.into_iter());
     let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
-    let worker = tokio::spawn(work(shared, Arc::new(reader), results));
+    let reader = Arc::new(reader);
+    let worker = tokio::spawn(work(shared, Arc::clone(&reader), results));
     while runs.load(Ordering::Relaxed) == 0 {
         yield_now().await;
     }
-    assert_eq!(runs.load(Ordering::Relaxed), TURN as usize);
+    assert_eq!((runs.load(Ordering::Relaxed), reader.inbox.running()), (TURN as usize, 0));
     while runs.load(Ordering::Relaxed) < ROWS {
         yield_now().await;
     }

@@ -91,7 +91,6 @@ async fn what_is_acked_first_when_the_drain_is_over_is_neither_gone_nor_started(
     shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
     let drain = async {
         sleep(TTL).await;
-        assert_eq!((shared.quiet.running(), shared.quiet.begun()), (1, 0));
         shared.cut_off.cancel();
         sleep(TTL).await;
         shared.store.asked.locked.store(-1, Ordering::SeqCst);

@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::stopped::claimed_for;
 use crate::engine::inbox::Job;
-use crate::engine::lease::Leases;
 use crate::engine::lost::Lost;
 use crate::engine::settlement::Settlement;
 use crate::engine::settling::Settling;
-use crate::engine::{Reader, Shared, keep_leases};
+use crate::engine::{Reader, Shared};
 use crate::error::StoreError;
 use crate::extract::States;
 use crate::publish::{Due, Prepared};
@@ -27,7 +25,7 @@ use crate::store::{
     Claim, Claimed, Connections, Death, Depth, Expects, Extend, Handled, Inserted, Landed, Lease,
     Release, Result, Retry, Store, Taken, new_token,
 };
-use crate::subscriber::{Subscriber, debug_chain};
+use crate::subscriber::{Few, Subscriber, debug_chain};
 use crate::telemetry::Sinks;
 
 /// Leases are extended without an answer, and the first two times nothing is given back. A
@@ -59,8 +57,10 @@ pub(crate) struct Asked {
     pub(crate) abandons: AtomicUsize,
     /// Acks that publish.
     pub(crate) publishing: AtomicUsize,
-    /// Somebody holds every timer. A statement that waits for one is refused after a while.
+    /// Somebody holds every timer but `free`. A statement that waits for one is refused after a while.
     pub(crate) timers: AtomicBool,
+    /// The server has no time for that.
+    pub(crate) impatient: AtomicBool,
     connection: Mutex<()>,
     /// No lost claim is answered any more.
     pub(crate) hangs: AtomicBool,
@@ -94,10 +94,7 @@ impl Asked {
     /// Refuses a statement for more leases than the server has time for.
     fn in_time(&self, leases: usize) -> Result<()> {
         let most = self.most.load(Ordering::SeqCst);
-        let (why, took_too_long) = ("canceling statement due to statement timeout", true);
-        let failed = StoreError::new("ask", why, true);
-        let failed = StoreError { perhaps_done: false, took_too_long, ..failed };
-        if most > 0 && leases > most { Err(failed) } else { Ok(()) }
+        if most > 0 && leases > most { Err(took_too_long()) } else { Ok(()) }
     }
 }
 
@@ -117,7 +114,13 @@ fn away<T>() -> Result<T> {
 }
 
 fn refused<T>() -> Result<T> {
-    Err(StoreError { perhaps_done: false, ..StoreError::new("ask", "deadlock detected", true) })
+    let failed = StoreError::new("ask", "deadlock detected", true);
+    Err(StoreError { perhaps_done: false, locked: true, ..failed })
+}
+
+fn took_too_long() -> StoreError {
+    let failed = StoreError::new("ask", "canceling statement due to statement timeout", true);
+    StoreError { perhaps_done: false, took_too_long: true, ..failed }
 }
 
 impl Store for Unanswered {
@@ -153,10 +156,12 @@ impl Store for Unanswered {
 
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
         self.asked.publishing.fetch_add(1, Ordering::SeqCst);
-        let mut messages = acks.iter().flat_map(|handled| handled.messages);
-        if self.asked.timers.load(Ordering::SeqCst) && messages.any(|one| one.timer_id.is_some()) {
+        let messages = acks.iter().flat_map(|handled| handled.messages);
+        let mut timers = messages.filter_map(|one| one.timer_id.as_deref());
+        if self.asked.timers.load(Ordering::SeqCst) && timers.any(|name| name != "free") {
             sleep(TTL / 10).await;
-            return refused();
+            let impatient = self.asked.impatient.load(Ordering::SeqCst);
+            return if impatient { Err(took_too_long()) } else { refused() };
         }
         let messages = acks.iter().flat_map(|handled| handled.messages);
         match messages.map(Prepared::bytes).sum::<usize>() {
@@ -287,6 +292,13 @@ pub(crate) async fn claimed(store: &MemoryStore, limit: usize) -> Vec<Job> {
     rows.into_iter().map(job).collect()
 }
 
+/// As a worker takes them out of its inbox.
+pub(crate) async fn taken(reader: &Reader, jobs: Vec<Job>) -> Few<Job> {
+    let places = reader.inbox.reserve(jobs.len()).expect("it is empty");
+    reader.inbox.fill(places, jobs.into_iter());
+    reader.inbox.next(reader.subscriber.options.batch).await.expect("it is open")
+}
+
 /// An ack of each.
 pub(crate) fn acked(jobs: &[Job], reader: &Arc<Reader>) -> Vec<Settling> {
     let ack = || Settlement::Ack { messages: Vec::new() };
@@ -358,36 +370,4 @@ async fn a_claim_that_the_database_has_refused_is_not_given_back() {
     claimed_for(HOUR / 60, &Arc::new(refusing.shared())).await;
     assert!(asked.claims.load(Ordering::SeqCst) > 5, "it is tried again");
     assert_eq!(asked.abandons.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_short_lease_that_cannot_wait_for_the_answer_costs_no_long_one() {
-    let store = holding(2).await;
-    let jobs = claimed(&store, 2).await;
-    let slow = Unanswered::new(&store, Claims::Answered);
-    // Extensions are answered, and nobody has locked a row.
-    slow.asked.locked.store(-1, Ordering::SeqCst);
-    slow.asked.slow.store(700, Ordering::SeqCst);
-    let (leases, begun, second) = (Leases::default(), Instant::now(), Duration::from_secs(1));
-    let lease = |job: &Job| {
-        let row = &job.claimed.row;
-        Lease { id: row.id, token: row.acquired_token.unwrap() }
-    };
-    let context = crate::Context::of_test("{}");
-    let _long = leases.hold(lease(&jobs[0]), begun, 60 * second, &context);
-    // One of them is always about to run out.
-    let short = (0..5).map(async |n| {
-        sleep(second / 5 * n).await;
-        loop {
-            let context = crate::Context::of_test("{}");
-            let _short = leases.hold(lease(&jobs[1]), Instant::now(), second, &context);
-            context.delivery().watch.lost().await;
-        }
-    });
-    tokio::select! {
-        () = keep_leases(&leases, &slow, second) => {}
-        () = async { drop(join_all(short).await) } => {}
-        () = sleep(300 * second) => {}
-    }
-    assert!(!context.delivery().watch.is_lost());
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::later::Later;
-use super::settling::Settling;
+use super::settling::{Settling, Waits};
 
 /// The timers for which acks wait in `later`.
 #[derive(Default)]
@@ -30,7 +30,11 @@ impl Held {
             held.extend(timers.into_iter().filter(|_| waits));
             waits
         };
-        later.add(group.extract_if(.., waits).collect());
+        let mut waiting: Vec<_> = group.extract_if(.., waits).collect();
+        for one in &mut waiting {
+            one.waits = Waits::Long;
+        }
+        later.add(waiting);
         *seen = later.waiting().len();
         group
     }

@@ -1,0 +1,87 @@
+//! Tests of leases that are extended by several statements.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::unanswered::{Claims, Unanswered, claimed, holding};
+use crate::engine::extend::{extend, keep};
+use crate::engine::inbox::Job;
+use crate::engine::lease::Leases;
+use crate::extract::Context;
+use crate::store::Lease;
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn lease_of(job: &Job) -> Lease {
+    let row = &job.claimed.row;
+    Lease { id: row.id, token: row.acquired_token.expect("it is claimed") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_for_which_the_server_has_no_time_at_once_are_extended_in_parts() {
+    let store = holding(5).await;
+    let (leases, jobs) = (Leases::default(), claimed(&store, 5).await);
+    let contexts: Vec<_> = jobs.iter().map(|_| Context::of_test("{}")).collect();
+    let hold = |(job, context)| leases.hold(lease_of(job), Instant::now(), TTL, context);
+    let _holding: Vec<_> = jobs.iter().zip(&contexts).map(hold).collect();
+    let store = Unanswered::new(&store, Claims::Answered);
+    store.asked.locked.store(-1, Ordering::SeqCst);
+    store.asked.most.store(1, Ordering::SeqCst);
+    tokio::select! {
+        () = keep(&leases, &store, TTL) => {}
+        () = sleep(2 * TTL) => {}
+    }
+    assert!(contexts.iter().all(|one| !one.delivery().watch.is_lost()));
+}
+
+/// The time for an answer is that of the leases of the statement.
+#[tokio::test(start_paused = true)]
+async fn a_lease_with_little_time_leaves_those_of_other_statements_theirs() {
+    let store = Unanswered::new(&holding(0).await, Claims::Answered);
+    store.asked.locked.store(-1, Ordering::SeqCst);
+    store.asked.slow.store(2_800, Ordering::SeqCst);
+    let (leases, mut holding) = (Leases::default(), Vec::new());
+    let contexts: Vec<_> = (0..=1_000).map(|_| Context::of_test("{}")).collect();
+    let begun = Instant::now();
+    sleep(Duration::from_secs(57)).await;
+    for (id, context) in (1..).zip(&contexts) {
+        // Nobody has these rows: an answer that comes says that their leases are lost.
+        let since = if id == 1 { begun } else { Instant::now() - TTL / 2 };
+        holding.push(leases.hold(Lease { id, token: Uuid::nil() }, since, TTL, context));
+    }
+    extend(&leases, &store).await;
+    let answered = contexts.iter().filter(|one| one.delivery().watch.is_lost()).count();
+    assert_eq!(answered, contexts.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_that_cannot_wait_for_the_answer_costs_no_long_one() {
+    let store = holding(2).await;
+    let jobs = claimed(&store, 2).await;
+    let slow = Unanswered::new(&store, Claims::Answered);
+    // Extensions are answered, and nobody has locked a row.
+    slow.asked.locked.store(-1, Ordering::SeqCst);
+    slow.asked.slow.store(700, Ordering::SeqCst);
+    let (leases, begun, second) = (Leases::default(), Instant::now(), Duration::from_secs(1));
+    let context = Context::of_test("{}");
+    let _long = leases.hold(lease_of(&jobs[0]), begun, 60 * second, &context);
+    // One of them is always about to run out.
+    let short = (0..5).map(async |n| {
+        sleep(second / 5 * n).await;
+        loop {
+            let context = Context::of_test("{}");
+            let _short = leases.hold(lease_of(&jobs[1]), Instant::now(), second, &context);
+            context.delivery().watch.lost().await;
+        }
+    });
+    tokio::select! {
+        () = keep(&leases, &slow, second) => {}
+        () = async { drop(join_all(short).await) } => {}
+        () = sleep(300 * second) => {}
+    }
+    assert!(!context.delivery().watch.is_lost());
+}

@@ -1,0 +1,122 @@
+//! Tests with acks that set timers which somebody else holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::locked::claimed_for_long;
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, publishing, reader};
+use crate::engine::Shared;
+use crate::engine::later::settle;
+use crate::engine::results::{Results, Sender};
+use crate::engine::settle::run;
+use crate::engine::settlement::Settlement;
+use crate::engine::settling::Settling;
+use crate::store::memory::MemoryStore;
+
+/// Acks of so many messages, each of which sets a timer of its own.
+async fn setting_timers(
+    shared: &Shared<Unanswered>,
+    store: &MemoryStore,
+    limit: usize,
+) -> Vec<Settling> {
+    let (jobs, reader) = (claimed(store, limit).await, reader(shared, "q", &Arc::default()));
+    let mut acks = publishing(&jobs, &reader, &vec![1; limit]);
+    for ack in &mut acks {
+        let name = format!("timer {}", ack.lease.id);
+        set(ack, &name);
+    }
+    acks
+}
+
+fn set(ack: &mut Settling, name: &str) {
+    let Settlement::Ack { messages } = &mut ack.settlement else { unreachable!("it acks") };
+    messages[0].timer_id = Some(name.into());
+}
+
+/// Their rows are free, and there is no end of them. Each of them would be written anew whenever
+/// one of them is tried, and handled again when its lease is over.
+#[tokio::test(start_paused = true)]
+async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
+    const ROWS: usize = 7_000;
+    let store = holding(ROWS).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let jobs = claimed_for_long(&store, ROWS).await;
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.timers.store(true, Ordering::SeqCst);
+    let timers = Arc::<Results>::default();
+    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
+    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    let mut acks = publishing(&jobs, &reader(&shared, "q", &Arc::default()), &vec![1; ROWS]);
+    for ack in &mut acks {
+        set(ack, "t");
+    }
+    let sent = AtomicUsize::new(0);
+    let sending = async {
+        for ack in acks {
+            sender.send(Box::new(ack)).await;
+            sent.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let held = async {
+        sleep(10 * TTL).await;
+        shared.store.asked.timers.store(false, Ordering::SeqCst);
+        (sent.load(Ordering::SeqCst), shared.store.asked.publishing.load(Ordering::SeqCst))
+    };
+    let (sent, tries) = tokio::join!(sending, held).1;
+    assert!(sent < ROWS, "{sent} were taken on");
+    assert!(tries < 40, "{tries}: not only the first of them was tried");
+    drop(sender);
+    settler.await.unwrap();
+    assert_eq!(store.rows().len(), 1, "the timer");
+}
+
+/// To find out which timers somebody holds takes a wait of each. The others wait for few of them.
+#[tokio::test(start_paused = true)]
+async fn an_ack_that_sets_a_timer_waits_for_few_that_somebody_else_holds() {
+    let store = holding(101).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.timers.store(true, Ordering::SeqCst);
+    let timers = Arc::<Results>::default();
+    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
+    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    for ack in setting_timers(&shared, &store, 90).await {
+        sender.send(Box::new(ack)).await;
+    }
+    sleep(50 * TTL).await;
+    // It comes with some that nobody has tried before.
+    let mut new = setting_timers(&shared, &store, 11).await;
+    set(&mut new[10], "free");
+    for ack in new {
+        sender.send(Box::new(ack)).await;
+    }
+    let sent = Instant::now();
+    let written = || store.rows().iter().filter(|row| row.queue == "copies").count();
+    while written() == 0 {
+        assert!(sent.elapsed() < 5 * TTL, "it waits for all of the others");
+        sleep(TTL / 10).await;
+    }
+    sleep(10 * TTL).await;
+    assert_eq!(written(), 1);
+    shared.store.asked.timers.store(false, Ordering::SeqCst);
+    drop(sender);
+    settler.await.unwrap();
+    assert_eq!(written(), 101, "none was given up");
+}
+
+/// Its lease goes on only as long as somebody has the timer.
+#[tokio::test(start_paused = true)]
+async fn an_ack_for_whose_timer_the_server_has_no_time_is_given_up_with_its_lease() {
+    let store = holding(1).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.timers.store(true, Ordering::SeqCst);
+    shared.store.asked.impatient.store(true, Ordering::SeqCst);
+    let acks = setting_timers(&shared, &store, 1).await;
+    let begun = Instant::now();
+    let landed = timeout(HOUR, settle(&shared.store, acks)).await;
+    assert_eq!((landed, store.rows().len()), (Ok(0), 1));
+    assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+}
