@@ -52,7 +52,7 @@ pub enum Error {
     /// dropped. Their rows come back, except rows that
     /// [`AckFirst`](crate::AckPolicy) had acked. Each message of a batch counts.
     #[error(
-        "{0} handlers were still running when the drain timeout passed; their messages come back, \
+        "handlers still running when the drain timeout passed: {0}; their messages come back, \
          unless they were acked first"
     )]
     DrainTimeout(usize),

@@ -81,6 +81,13 @@ async fn a_file_that_cannot_be_opened_is_named() {
     assert!(error.to_string().contains("the folder no/such/folder of"), "{error}");
 }
 
+#[tokio::test]
+async fn a_folder_in_the_place_of_a_file_is_named() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let error = outbox::sqlite::connect(&format!("sqlite:{folder}")).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("{folder}, which is a folder")), "{error}");
+}
+
 /// Each connection would have tables of its own.
 #[tokio::test]
 async fn a_url_that_names_no_file_is_refused() {

@@ -60,7 +60,7 @@ impl Peek {
         let mut text = context.out.strong(&format!("row {id}"));
         let published = ago(*created_at);
         let _ = write!(text, ": {due}, published {published} ago");
-        let _ = write!(text, ", {deliveries} deliveries, {attempts} failed");
+        let _ = write!(text, ", deliveries: {deliveries}, failed: {attempts}");
         if let Some(at) = row.leased_at {
             let _ = write!(text, ", leased for {}", ago(at));
         }

@@ -48,8 +48,8 @@ fn text(context: &Context, why: &Answered) -> String {
         Some(WhyRow { queue, created_at, attempts, deliveries, timer_id }) => {
             let timer = timer_id.as_ref().map(|name| format!(", timer {}", printable(name)));
             format!(
-                "row {} of the queue {}{}, published at {}, {deliveries} deliveries, {attempts} \
-                 failed:\n",
+                "row {} of the queue {}{}, published at {}, deliveries: {deliveries}, failed: \
+                 {attempts}:\n",
                 why.id,
                 printable(queue),
                 timer.unwrap_or_default(),

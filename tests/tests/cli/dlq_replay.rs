@@ -185,6 +185,7 @@ async fn a_canary_keeps_the_others_back(db: &Db) {
     assert_eq!(told["canary"]["waiting"], 2);
     let text = run(db, &args).await.ended(1);
     assert!(text.contains("2 still in the outbox") && text.contains("stopped there"), "{text}");
+    assert!(text.contains("does a consumer of their queue run?"), "{text}");
     assert_eq!(db.rows().await, 4);
 }
 

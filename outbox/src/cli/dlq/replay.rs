@@ -244,6 +244,11 @@ fn text(report: &ReplayReport, told: &[Replayed], none: &str) -> String {
             text,
             "canary: {handled} handled, {failed} failed again, {waiting} still in the outbox"
         );
+        if *waiting > 0 && handled + failed == 0 {
+            text.push_str(
+                "  nobody has handled any of them: does a consumer of their queue run?\n",
+            );
+        }
     }
     if report.stopped() {
         text.push_str("stopped there: the others were not replayed\n");

@@ -126,7 +126,11 @@ pub(crate) async fn open(pool: &SqlitePool) -> crate::Result<()> {
     Ok(opened.map_err(|error| {
         let options = pool.connect_options();
         let file = options.get_filename();
-        let missing = if is_missing(file) { ", which does not exist" } else { "" };
+        let missing = match file {
+            _ if file.is_dir() => ", which is a folder",
+            _ if is_missing(file) => ", which does not exist",
+            _ => "",
+        };
         let named =
             no_folder(file).unwrap_or_else(|| format!("{}{missing}: {error}", file.display()));
         StoreError { source: named.into(), ..StoreError::of("open SQLite")(error) }
