@@ -112,7 +112,7 @@ const WAITED: Duration = Duration::from_secs(1);
 /// What a live database may take for an answer.
 const SLOW: Duration = Duration::from_secs(3);
 /// Before a smaller statement follows one that took too long.
-const REST: Duration = Duration::from_millis(20);
+pub(super) const REST: Duration = Duration::from_millis(20);
 /// The most leases of one statement.
 const BATCH: usize = 1000;
 

@@ -3,12 +3,14 @@
 //! no other row with it.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
+use super::extend::REST;
 use super::settle::settle_some;
 use super::settling::{Settling, Waits};
 use super::timers::Held;
@@ -20,7 +22,7 @@ const BATCH: usize = 1000;
 
 /// Waiting settlements are not looked at more often than this.
 const PACE: Duration = Duration::from_millis(100);
-/// How long acks are tried one by one: new results wait meanwhile.
+/// For how long acks are tried one by one: new results wait meanwhile, and for the last of them.
 const ONE_BY_ONE: Duration = Duration::from_secs(1);
 
 pub(super) struct Later {
@@ -96,8 +98,8 @@ impl Later {
     }
 
     /// Writes the rows that are free by now, and returns how many landed. The others wait on until
-    /// their leases are over. To ask whether a row is free extends its lease; an ack that sets timers
-    /// waits for as long as that goes on.
+    /// their leases are over. To ask whether a row is free extends its lease; an ack that waits for a
+    /// timer waits for as long as that goes on.
     pub(super) async fn again<S: Store>(&mut self, store: &S) -> usize {
         let mut waiting = std::mem::take(&mut self.waiting);
         let to_give_back = give_up_late(&mut waiting, self.is_over());
@@ -108,11 +110,16 @@ impl Later {
             match self.unless_over(free(store, some)).await {
                 Some(Ok(free)) => free_ones.extend(free),
                 Some(Err(failed)) if failed.took_too_long && some.len() > 1 => {
+                    self.unless_over(sleep(REST)).await;
                     let (one, other) = some.split_at_mut(some.len() / 2);
                     parts.extend([other, one]);
                 }
                 // Where the database does not tell, rows that had no answer are tried all the same.
-                _ => free_ones.extend(some.iter().map(|one| one.unanswered)),
+                // It would not tell of the others either.
+                _ => {
+                    let left = iter::once(some).chain(parts.drain(..).rev()).flatten();
+                    free_ones.extend(left.map(|one| one.unanswered));
+                }
             }
         }
         let is_free = |_: &mut Settling| free_ones.pop_front().unwrap_or_default();
@@ -124,11 +131,12 @@ impl Later {
         let one_by_one = |one: &mut Settling| self.one_by_one && one.sets_timers();
         let each: Vec<_> = now.extract_if(.., one_by_one).collect();
         self.one_by_one = !self.one_by_one;
-        let mut landed = self.try_each(store, each).await;
+        let mut landed = 0;
         while !now.is_empty() {
             let rest = now.split_off(now.len().min(BATCH));
             landed += settle_some(store, std::mem::replace(&mut now, rest), self).await;
         }
+        landed += self.try_each(store, each).await;
         self.trying = false;
         self.rest();
         landed
@@ -138,16 +146,15 @@ impl Later {
     /// behind new ones.
     async fn try_each<S: Store>(&mut self, store: &S, mut acks: Vec<Settling>) -> usize {
         let (now, first) = (Instant::now(), self.waiting.len());
-        acks.sort_by_key(|one| one.waits);
+        acks.sort_by_key(|one| (!one.acks_timer(), one.waits));
         let until = now + half_left(&acks, now).min(ONE_BY_ONE);
         let (mut acks, mut held, mut landed) = (acks.into_iter(), Held::default(), 0);
         while Instant::now() < until
-            && let Some(mut one) = acks.next()
+            && let Some(one) = acks.next()
         {
-            one.waits = Waits::Long;
-            let group = held.behind(vec![one], self);
-            if !group.is_empty() {
-                landed += write(store, group, self).await;
+            if let Some(mut one) = held.behind(vec![one], self).pop() {
+                one.waits = Waits::Long;
+                landed += write(store, vec![one], self).await;
             }
         }
         let left = held.behind(acks.collect(), self);

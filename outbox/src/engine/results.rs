@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::closing::Written;
 use super::leave_to_others;
 use super::settling::Settling;
-use crate::store::CLAIM_BYTES;
+use crate::store::{CLAIM_BYTES, Extend, Store};
 use crate::unpoisoned::Locked as _;
 
 /// The most results of one batch.
@@ -137,6 +137,26 @@ impl Results {
                 filled.await;
             } else if timeout(STALLED, filled).await.is_err() {
                 patience = Duration::ZERO;
+            }
+        }
+    }
+
+    /// Extends the leases of acks that have to do with timers and wait until their settler takes more
+    /// of them: somebody may hold a timer for longer than a lease.
+    pub(super) async fn extend<S: Store>(&self, store: &S) {
+        let now = Instant::now();
+        let waits = |one: &&Settling| one.is_due(now) && (one.sets_timers() || one.acks_timer());
+        let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
+        let due: Vec<Extend> = self.state().waiting.iter().filter(waits).map(same).collect();
+        for part in due.chunks(BATCH) {
+            let sent = Instant::now();
+            let Ok(extended) = store.extend(part).await else { return };
+            let mut part = part.iter().zip(extended).filter(|(_, extended)| *extended).peekable();
+            // Others may have come behind them.
+            for one in &mut self.state().waiting {
+                if part.next_if(|(extend, _)| extend.lease == one.lease).is_some() {
+                    one.goes_on(sent);
+                }
             }
         }
     }

@@ -24,6 +24,9 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
             biased;
             () = later.is_due(), if !later.is_empty() => {
                 later.again(store).await;
+                if later.is_full() {
+                    results.extend(store).await;
+                }
                 results.put_off(&mut put_off, later.waiting().len());
                 continue;
             }

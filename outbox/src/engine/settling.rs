@@ -50,7 +50,7 @@ pub(super) enum Waits {
     Not,
     /// Others that were in its statement may be the ones that wait.
     New,
-    /// It was tried by itself, or has to wait behind one that was.
+    /// It was tried by itself, or waits behind another for the same timer.
     Long,
 }
 
@@ -156,6 +156,16 @@ impl Settling {
         }
     }
 
+    /// Its lease was extended before it was tried.
+    pub(super) fn goes_on(&mut self, sent: Instant) {
+        self.deadline = self.deadline.max(sent + self.lease_ttl());
+    }
+
+    /// Whether more than a sixth of its lease is over.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.deadline.saturating_duration_since(now) < self.lease_ttl() * 5 / 6
+    }
+
     /// Failing writes are repeated until then.
     pub(super) fn until(&mut self, deadline: Instant) {
         self.deadline = deadline;
@@ -167,13 +177,14 @@ impl Settling {
     /// if it brought its process down. Any other result is given up when its first lease is over.
     pub(super) fn extended(&mut self, sent: Instant) {
         if self.waits != Waits::Not && self.sets_timers() {
-            self.deadline = self.deadline.max(sent + self.lease_ttl());
+            self.goes_on(sent);
         }
     }
 
-    /// A statement for it has failed, perhaps because somebody has a lock.
-    pub(super) fn failed(&mut self, locked: bool) {
-        self.waits = if locked { self.waits.max(Waits::New) } else { Waits::Not };
+    /// Notes that a statement for it has failed, and may be repeated.
+    pub(super) fn failed(&mut self, failed: &StoreError) {
+        self.unanswered |= failed.perhaps_done;
+        self.waits = if failed.locked { self.waits.max(Waits::New) } else { Waits::Not };
     }
 
     /// Notes that it was acked in a transaction that may have committed.

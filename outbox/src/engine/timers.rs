@@ -1,7 +1,7 @@
 //! Acks that set timers: which of them are tried now. An ack waits behind another that waits for
 //! the same timer.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::later::Later;
 use super::settling::{Settling, Waits};
@@ -10,7 +10,7 @@ use super::settling::{Settling, Waits};
 #[derive(Default)]
 pub(super) struct Held {
     /// By queue and name.
-    timers: HashSet<(String, String)>,
+    timers: HashMap<(String, String), Waits>,
     /// How many of the waiting acks they come from.
     seen: usize,
 }
@@ -23,18 +23,20 @@ impl Held {
             return group;
         }
         let Self { timers: held, seen } = self;
-        held.extend(later.waiting()[*seen..].iter().flat_map(Settling::timers));
-        let waits = |one: &mut Settling| {
-            let timers = one.timers();
-            let waits = timers.iter().any(|name| held.contains(name));
-            held.extend(timers.into_iter().filter(|_| waits));
-            waits
+        let names = |one: &Settling| {
+            let waits = one.waits;
+            one.timers().into_iter().map(move |name| (name, waits))
         };
-        let mut waiting: Vec<_> = group.extract_if(.., waits).collect();
-        for one in &mut waiting {
-            one.waits = Waits::Long;
-        }
-        later.add(waiting);
+        held.extend(later.waiting()[*seen..].iter().flat_map(names));
+        let waits = |one: &mut Settling| {
+            let behind = one.timers().iter().filter_map(|name| held.get(name)).max().copied();
+            if behind.is_some_and(|waits| waits != Waits::Not) {
+                one.waits = Waits::Long;
+            }
+            held.extend(names(one).filter(|_| behind.is_some()));
+            behind.is_some()
+        };
+        later.add(group.extract_if(.., waits).collect());
         *seen = later.waiting().len();
         group
     }

@@ -78,7 +78,7 @@ enum Then {
 /// | has no answer | its halves: there may never be an answer to so large a statement |
 /// | the same: one row, once more | it goes to `later`: its lease may be long |
 /// | is refused for now: some rows are locked | they go to `later`; the others are tried again |
-/// | the same: no row is locked | acks that set timers go to `later`: somebody may hold one |
+/// | the same: no row is locked, but something is | acks that set timers go to `later` |
 /// | the same: the others | the whole once more, then its halves; one row goes to `later` |
 /// | the same: nobody knows | the whole again; its halves, if the server had no time for it |
 /// | is cut off, because nothing is written any more | each is reported as lost, perhaps written |
@@ -149,7 +149,7 @@ async fn try_once<S: Store>(store: &S, mut part: Part, later: &mut Later) -> The
             let subscriber = part.rows[0].reader.subscriber.name();
             let again = rows == 1 && part.rows[0].unanswered && failed.perhaps_done;
             for one in &mut part.rows {
-                one.unanswered |= failed.perhaps_done;
+                one.failed(&failed);
             }
             let late = give_up_late(&mut part.rows, false);
             warn!(
@@ -203,9 +203,6 @@ async fn divide<S: Store>(
 ) -> Vec<Part> {
     let Part { mut rows, refused } = part;
     let mut whole = !failed.perhaps_done;
-    for one in &mut rows {
-        one.failed(failed.locked);
-    }
     let free = if whole { later.unless_over(free(store, &mut rows)).await } else { None };
     let free = free.and_then(Result::ok);
     // A server that took too long may never have enough time for so many rows.
@@ -219,7 +216,8 @@ async fn divide<S: Store>(
             return vec![Part::of(free)];
         }
         // Somebody holds one of their timers. It takes a wait of each to find out which.
-        let (waiting, others) = free.into_iter().partition(Settling::sets_timers);
+        let waits = |one: &Settling| failed.locked && one.sets_timers();
+        let (waiting, others) = free.into_iter().partition(waits);
         later.add(waiting);
         rows = others;
         // It may have been a deadlock, or a lock that is gone by now, or a lock that is not a

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::locked::claimed_for_long;
 use super::unanswered::{
@@ -22,6 +23,19 @@ async fn a_batch_that_is_too_large_to_be_answered_is_written_in_parts() {
     assert_eq!(settle(&shared.store, batch).await, 9);
     let rows = store.rows();
     assert_eq!((rows.len(), rows.iter().filter(|row| row.queue == "copies").count()), (9, 9));
+}
+
+/// As where a table is locked: each of the others would take a statement, too.
+#[tokio::test(start_paused = true)]
+async fn a_look_at_what_is_locked_ends_with_the_first_row_for_which_the_server_has_no_time() {
+    let shared = Unanswered::new(&holding(0).await, Claims::Answered).shared();
+    shared.store.asked.most.store(0, Ordering::SeqCst);
+    let mut later = Later::new(CancellationToken::new());
+    later.add(acks(&[0; 1000]));
+    let begun = Instant::now();
+    later.again(&shared.store).await;
+    assert_eq!(later.waiting().len(), 1000);
+    assert!(begun.elapsed() < TTL / 4, "{:?}", begun.elapsed());
 }
 
 /// Otherwise nobody would see that they are not locked any more.

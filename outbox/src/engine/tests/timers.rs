@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::locked::claimed_for_long;
-use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, publishing, reader};
+use super::unanswered::{
+    Claims, HOUR, LARGE, TTL, Unanswered, acked, claimed, holding, publishing, reader,
+};
+use crate::Outgoing;
 use crate::engine::Shared;
-use crate::engine::later::settle;
+use crate::engine::later::{Later, settle};
 use crate::engine::results::{Results, Sender};
 use crate::engine::settle::run;
 use crate::engine::settlement::Settlement;
@@ -72,6 +76,31 @@ async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
     assert_eq!(store.rows().len(), 1, "the timer");
 }
 
+/// Also of those that their settler has not taken yet.
+#[tokio::test(start_paused = true)]
+async fn the_leases_of_acks_that_wait_for_a_timer_go_on_however_many_there_are() {
+    const ROWS: usize = 3_000;
+    let store = holding(ROWS).await;
+    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.timers.store(true, Ordering::SeqCst);
+    let timers = Arc::<Results>::default();
+    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
+    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    for mut ack in setting_timers(&shared, &store, ROWS).await {
+        set(&mut ack, "t");
+        sender.send(Box::new(ack)).await;
+    }
+    for _ in 0..20 {
+        sleep(TTL / 2).await;
+        assert_eq!(claimed(&store, ROWS).await.len(), 0, "nobody else gets them");
+    }
+    shared.store.asked.timers.store(false, Ordering::SeqCst);
+    drop(sender);
+    settler.await.unwrap();
+    assert_eq!(store.rows().len(), 1, "the timer");
+}
+
 /// To find out which timers somebody holds takes a wait of each. The others wait for few of them.
 #[tokio::test(start_paused = true)]
 async fn an_ack_that_sets_a_timer_waits_for_few_that_somebody_else_holds() {
@@ -108,15 +137,60 @@ async fn an_ack_that_sets_a_timer_waits_for_few_that_somebody_else_holds() {
 
 /// Its lease goes on only as long as somebody has the timer.
 #[tokio::test(start_paused = true)]
-async fn an_ack_for_whose_timer_the_server_has_no_time_is_given_up_with_its_lease() {
-    let store = holding(1).await;
+async fn an_ack_that_sets_a_timer_and_waits_for_nobody_is_given_up_with_its_lease() {
+    for unanswered in [false, true] {
+        let store = holding(1).await;
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+        shared.store.asked.most_timers.store(unanswered.into(), Ordering::SeqCst);
+        let mut acks = setting_timers(&shared, &store, 1).await;
+        if unanswered {
+            let Settlement::Ack { messages } = &mut acks[0].settlement else { unreachable!() };
+            messages[0].payload = vec![0; LARGE + 1].into();
+        }
+        let begun = Instant::now();
+        let landed = timeout(HOUR, settle(&shared.store, acks)).await;
+        assert_eq!((landed, store.rows().len()), (Ok(0), 1));
+        assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+    }
+}
+
+/// One by one, each would take a statement of its own.
+#[tokio::test(start_paused = true)]
+async fn acks_that_set_timers_and_for_which_the_server_has_no_time_at_once_are_written_in_parts() {
+    let store = holding(100).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     shared.store.asked.locked.store(-1, Ordering::SeqCst);
-    shared.store.asked.timers.store(true, Ordering::SeqCst);
-    shared.store.asked.impatient.store(true, Ordering::SeqCst);
-    let acks = setting_timers(&shared, &store, 1).await;
-    let begun = Instant::now();
-    let landed = timeout(HOUR, settle(&shared.store, acks)).await;
-    assert_eq!((landed, store.rows().len()), (Ok(0), 1));
-    assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+    shared.store.asked.most_timers.store(10, Ordering::SeqCst);
+    let mut acks = setting_timers(&shared, &store, 100).await;
+    for ack in &mut acks {
+        ack.until(Instant::now() + HOUR);
+    }
+    assert_eq!(settle(&shared.store, acks).await, 100);
+    let tries = shared.store.asked.publishing.load(Ordering::SeqCst);
+    assert!(tries < 60, "{tries} statements");
+}
+
+/// The other one would find it still there, and set none.
+#[tokio::test(start_paused = true)]
+async fn of_acks_that_waited_that_of_a_timer_comes_before_the_one_that_sets_it_again() {
+    let store = MemoryStore::new(true);
+    let mut tx = store.begin();
+    for message in [Outgoing::new("q", &1), Outgoing::new("q", &1).timer_id("t")] {
+        crate::Publisher::default().send(&mut tx, message).await.unwrap();
+    }
+    tx.commit();
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    let (jobs, reader) = (claimed(&store, 2).await, reader(&shared, "q", &Arc::default()));
+    let mut sets = publishing(&jobs[..1], &reader, &[1]);
+    let Settlement::Ack { messages } = &mut sets[0].settlement else { unreachable!() };
+    (messages[0].queue, messages[0].timer_id) = ("q".into(), Some("t".into()));
+    let mut later = Later::new(CancellationToken::new());
+    // The next time acks are tried one by one.
+    later.again(&shared.store).await;
+    later.add(sets);
+    later.add(acked(&jobs[1..], &reader));
+    assert_eq!(later.again(&shared.store).await, 2);
+    assert_eq!(store.rows().len(), 1, "the timer is set again");
 }

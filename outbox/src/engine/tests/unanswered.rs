@@ -59,8 +59,8 @@ pub(crate) struct Asked {
     pub(crate) publishing: AtomicUsize,
     /// Somebody holds every timer but `free`. A statement that waits for one is refused after a while.
     pub(crate) timers: AtomicBool,
-    /// The server has no time for that.
-    pub(crate) impatient: AtomicBool,
+    /// The server has no time for more acks at once that set timers.
+    pub(crate) most_timers: AtomicUsize,
     connection: Mutex<()>,
     /// No lost claim is answered any more.
     pub(crate) hangs: AtomicBool,
@@ -71,7 +71,7 @@ pub(crate) struct Asked {
     pub(crate) locked_to: AtomicI64,
     /// How many more marks and extensions are done but never answered.
     pub(crate) silent: AtomicUsize,
-    /// The server has no time for more acks or extensions at once than these, unless it is 0.
+    /// The server has no time for more acks or extensions at once than these.
     pub(crate) most: AtomicUsize,
     /// Marks and extensions have not arrived.
     pub(crate) on_its_way: AtomicBool,
@@ -94,13 +94,15 @@ impl Asked {
     /// Refuses a statement for more leases than the server has time for.
     fn in_time(&self, leases: usize) -> Result<()> {
         let most = self.most.load(Ordering::SeqCst);
-        if most > 0 && leases > most { Err(took_too_long()) } else { Ok(()) }
+        if leases > most { Err(took_too_long()) } else { Ok(()) }
     }
 }
 
 impl Unanswered {
     pub(crate) fn new(rows: &MemoryStore, claims: Claims) -> Self {
-        Self { rows: rows.clone(), claims, asked: Arc::default() }
+        let (most, most_timers) = (usize::MAX.into(), usize::MAX.into());
+        let asked = Asked { most_timers, most, ..Asked::default() };
+        Self { rows: rows.clone(), claims, asked: asked.into() }
     }
 
     pub(crate) fn shared(self) -> Shared<Self> {
@@ -157,11 +159,13 @@ impl Store for Unanswered {
     async fn ack_publishing(&self, acks: &[Handled<'_>]) -> Result<(Landed, Inserted)> {
         self.asked.publishing.fetch_add(1, Ordering::SeqCst);
         let messages = acks.iter().flat_map(|handled| handled.messages);
-        let mut timers = messages.filter_map(|one| one.timer_id.as_deref());
-        if self.asked.timers.load(Ordering::SeqCst) && timers.any(|name| name != "free") {
+        let timers: Vec<_> = messages.filter_map(|one| one.timer_id.as_deref()).collect();
+        let held = self.asked.timers.load(Ordering::SeqCst);
+        let held = held && timers.iter().any(|name| *name != "free");
+        let too_many = timers.len() > self.asked.most_timers.load(Ordering::SeqCst);
+        if held || too_many {
             sleep(TTL / 10).await;
-            let impatient = self.asked.impatient.load(Ordering::SeqCst);
-            return if impatient { Err(took_too_long()) } else { refused() };
+            return if too_many { Err(took_too_long()) } else { refused() };
         }
         let messages = acks.iter().flat_map(|handled| handled.messages);
         match messages.map(Prepared::bytes).sum::<usize>() {

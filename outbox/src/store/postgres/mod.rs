@@ -82,7 +82,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 ///   keeps the others of its batch waiting no longer either. The timeout is half of the time after
 ///   which a waiting session looks for a deadlock: of two that wait for each other the engine gives
 ///   way, and not the transaction of a user. (The user's transaction gives way if it has waited for
-///   the other half before, as where a batch waits for several rows, one after the other.)
+///   the other half before, as where a batch waits for several rows, one after the other.) It is
+///   shorter than a `statement_timeout` of the role, so that the error tells of the lock.
 /// - A limit for what the server has sent and nobody takes, as when the process was stopped or its
 ///   machine is gone. It ends the session after half a minute, unless another limit was set. A
 ///   claim whose rows are on their way has locked them, and commits only when they have all been
@@ -91,8 +92,8 @@ const SESSION: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVE
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
     SELECT set_config('lock_timeout', extract(epoch FROM half) * 1000 || 'ms', false)
-    FROM (SELECT greatest(least(current_setting('deadlock_timeout')::interval / 2, '5s'), '1ms')
-        AS half) AS patience
+    FROM (SELECT greatest('1ms', least('5s', current_setting('deadlock_timeout')::interval / 2,
+        nullif(current_setting('statement_timeout')::interval, '0') / 2)) AS half) AS patience
     WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND half;
     SELECT set_config('tcp_user_timeout', '30s', false)
     WHERE current_setting('tcp_user_timeout') = '0'";
