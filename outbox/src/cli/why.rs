@@ -49,7 +49,7 @@ fn text(context: &Context, why: &Answered) -> String {
             let timer = timer_id.as_ref().map(|name| format!(", timer {}", printable(name)));
             format!(
                 "row {} of the queue {}{}, published at {}, deliveries: {deliveries}, failed: \
-                 {attempts}:\n",
+                 {attempts}\n",
                 why.id,
                 printable(queue),
                 timer.unwrap_or_default(),

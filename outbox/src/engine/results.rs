@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::closing::Written;
+use super::extend::REST;
 use super::leave_to_others;
 use super::settling::Settling;
 use crate::store::{CLAIM_BYTES, Extend, Store};
@@ -148,9 +149,19 @@ impl Results {
         let waits = |one: &&Settling| one.is_due(now) && (one.sets_timers() || one.acks_timer());
         let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
         let due: Vec<Extend> = self.state().waiting.iter().filter(waits).map(same).collect();
-        for part in due.chunks(BATCH) {
+        let mut parts: Vec<_> = due.chunks(BATCH).rev().collect();
+        while let Some(part) = parts.pop() {
             let sent = Instant::now();
-            let Ok(extended) = store.extend(part).await else { return };
+            let extended = match store.extend(part).await {
+                Ok(extended) => extended,
+                Err(failed) if failed.took_too_long && part.len() > 1 => {
+                    sleep(REST).await;
+                    let (one, other) = part.split_at(part.len() / 2);
+                    parts.extend([other, one]);
+                    continue;
+                }
+                Err(_) => return,
+            };
             let mut part = part.iter().zip(extended).filter(|(_, extended)| *extended).peekable();
             // Others may have come behind them.
             for one in &mut self.state().waiting {

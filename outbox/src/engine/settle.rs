@@ -25,7 +25,7 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
             () = later.is_due(), if !later.is_empty() => {
                 later.again(store).await;
                 if later.is_full() {
-                    results.extend(store).await;
+                    later.unless_over(results.extend(store)).await;
                 }
                 results.put_off(&mut put_off, later.waiting().len());
                 continue;

@@ -1,7 +1,7 @@
 //! Acks that set timers: which of them are tried now. An ack waits behind another that waits for
-//! the same timer.
+//! the same timer. One that waits for something else holds up no other.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::later::Later;
 use super::settling::{Settling, Waits};
@@ -10,7 +10,7 @@ use super::settling::{Settling, Waits};
 #[derive(Default)]
 pub(super) struct Held {
     /// By queue and name.
-    timers: HashMap<(String, String), Waits>,
+    timers: HashSet<(String, String)>,
     /// How many of the waiting acks they come from.
     seen: usize,
 }
@@ -23,18 +23,16 @@ impl Held {
             return group;
         }
         let Self { timers: held, seen } = self;
-        let names = |one: &Settling| {
-            let waits = one.waits;
-            one.timers().into_iter().map(move |name| (name, waits))
-        };
-        held.extend(later.waiting()[*seen..].iter().flat_map(names));
+        let waiting = later.waiting()[*seen..].iter().filter(|one| one.waits != Waits::Not);
+        held.extend(waiting.flat_map(Settling::timers));
         let waits = |one: &mut Settling| {
-            let behind = one.timers().iter().filter_map(|name| held.get(name)).max().copied();
-            if behind.is_some_and(|waits| waits != Waits::Not) {
+            let timers = one.timers();
+            let waits = timers.iter().any(|name| held.contains(name));
+            if waits {
                 one.waits = Waits::Long;
+                held.extend(timers);
             }
-            held.extend(names(one).filter(|_| behind.is_some()));
-            behind.is_some()
+            waits
         };
         later.add(group.extract_if(.., waits).collect());
         *seen = later.waiting().len();

@@ -91,6 +91,8 @@ async fn the_leases_of_acks_that_wait_for_a_timer_go_on_however_many_there_are()
         set(&mut ack, "t");
         sender.send(Box::new(ack)).await;
     }
+    // The server has no time for so many extensions.
+    shared.store.asked.most.store(900, Ordering::SeqCst);
     for _ in 0..20 {
         sleep(TTL / 2).await;
         assert_eq!(claimed(&store, ROWS).await.len(), 0, "nobody else gets them");
@@ -153,6 +155,27 @@ async fn an_ack_that_sets_a_timer_and_waits_for_nobody_is_given_up_with_its_leas
         assert_eq!((landed, store.rows().len()), (Ok(0), 1));
         assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
     }
+}
+
+/// The first waits for an answer, and not for the timer.
+#[tokio::test(start_paused = true)]
+async fn an_ack_that_waits_for_no_timer_holds_up_no_other_that_sets_the_same() {
+    let store = holding(2).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    let mut acks = setting_timers(&shared, &store, 2).await;
+    for ack in &mut acks {
+        set(ack, "t");
+    }
+    let Settlement::Ack { messages } = &mut acks[0].settlement else { unreachable!() };
+    messages[0].payload = vec![0; LARGE + 1].into();
+    acks[0].until(Instant::now() + HOUR);
+    let written = async {
+        sleep(2 * TTL).await;
+        store.rows().iter().filter(|row| row.queue == "copies").count()
+    };
+    let (settled, written) = tokio::join!(timeout(3 * TTL, settle(&shared.store, acks)), written);
+    assert!(settled.is_err() && written == 1, "{settled:?}, {written}");
 }
 
 /// One by one, each would take a statement of its own.

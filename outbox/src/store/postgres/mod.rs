@@ -83,7 +83,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 ///   which a waiting session looks for a deadlock: of two that wait for each other the engine gives
 ///   way, and not the transaction of a user. (The user's transaction gives way if it has waited for
 ///   the other half before, as where a batch waits for several rows, one after the other.) It is
-///   shorter than a `statement_timeout` of the role, so that the error tells of the lock.
+///   half of a `statement_timeout` of the role at most: then the error mostly tells of the lock.
 /// - A limit for what the server has sent and nobody takes, as when the process was stopped or its
 ///   machine is gone. It ends the session after half a minute, unless another limit was set. A
 ///   claim whose rows are on their way has locked them, and commits only when they have all been
