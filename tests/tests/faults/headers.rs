@@ -141,7 +141,9 @@ async fn headers_that_are_no_object_fail_their_message_and_no_other(db: &Db) {
     let running = app.start().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
-    let letters = "SELECT CAST(headers AS text) || ' ' || error_kind FROM outbox_dlq ORDER BY id";
+    // Whose run ended first has the first letter.
+    let letters = "SELECT CAST(headers AS text) || ' ' || error_kind FROM outbox_dlq \
+        ORDER BY original_id";
     let letters = db.texts(letters).await;
     assert_eq!(letters, ["[] decode", "7 decode", "true decode", "\"x\" decode"]);
     assert_eq!(seen.load(Ordering::SeqCst), 2 * 2, "of those without headers");
