@@ -11,7 +11,7 @@ use super::closing::Written;
 use super::extend::REST;
 use super::leave_to_others;
 use super::settling::Settling;
-use crate::store::{CLAIM_BYTES, Extend, Store};
+use crate::store::{CLAIM_BYTES, Store};
 use crate::unpoisoned::Locked as _;
 
 /// The most results of one batch.
@@ -147,8 +147,8 @@ impl Results {
     pub(super) async fn extend<S: Store>(&self, store: &S) {
         let now = Instant::now();
         let waits = |one: &&Settling| one.is_due(now) && (one.sets_timers() || one.acks_timer());
-        let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
-        let due: Vec<Extend> = self.state().waiting.iter().filter(waits).map(same).collect();
+        let due: Vec<_> =
+            self.state().waiting.iter().filter(waits).map(Settling::as_extend).collect();
         let mut parts: Vec<_> = due.chunks(BATCH).rev().collect();
         while let Some(part) = parts.pop() {
             let sent = Instant::now();

@@ -17,7 +17,7 @@ use super::settlement::Settlement;
 use crate::error::StoreError;
 use crate::message::{FailureReason, Row};
 use crate::publish::Prepared;
-use crate::store::{Death, Handled, Lease, Release, Retry};
+use crate::store::{Death, Extend, Handled, Lease, Release, Retry};
 use crate::subscriber::{ErrorRenderer, HandlerError};
 use crate::telemetry::Report;
 
@@ -254,6 +254,11 @@ impl Settling {
     pub(super) fn as_handled(&self) -> Option<Handled<'_>> {
         let Settlement::Ack { messages } = &self.settlement else { return None };
         Some(Handled { lease: self.lease, messages })
+    }
+
+    /// The lease anew, under the same token.
+    pub(super) fn as_extend(&self) -> Extend {
+        Extend { lease: self.lease, token: self.lease.token }
     }
 
     pub(super) fn as_retry(&self) -> Option<Retry> {

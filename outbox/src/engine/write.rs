@@ -15,7 +15,7 @@ use super::send;
 use super::settlement::Settlement;
 use super::settling::Settling;
 use crate::error::StoreError;
-use crate::store::{Extend, Landed, Lease, Store};
+use crate::store::{Landed, Lease, Store};
 use crate::telemetry::TARGET;
 
 /// The rows of one statement.
@@ -238,9 +238,9 @@ async fn divide<S: Store>(
 /// Which rows nobody else has locked. The database tells by extending their leases, because a locked
 /// row is not extended. A row that is gone counts as free: the next try finds out.
 pub(super) async fn free<S: Store>(store: &S, rows: &mut [Settling]) -> Result<Landed, StoreError> {
-    let same = |one: &Settling| Extend { lease: one.lease, token: one.lease.token };
     let sent = Instant::now();
-    let mut free = store.extend(&rows.iter().map(same).collect::<Vec<_>>()).await?;
+    let leases: Vec<_> = rows.iter().map(Settling::as_extend).collect();
+    let mut free = store.extend(&leases).await?;
     for (one, _) in rows.iter_mut().zip(&free).filter(|(_, extended)| **extended) {
         one.extended(sent);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,17 @@ use crate::engine::settle::run;
 use crate::engine::settlement::Settlement;
 use crate::engine::settling::Settling;
 use crate::store::memory::MemoryStore;
+
+/// A store whose timers somebody holds, with the settler of acks that set them.
+fn holding_timers(store: &MemoryStore) -> (Arc<Shared<Unanswered>>, Sender, JoinHandle<()>) {
+    let shared = Arc::new(Unanswered::new(store, Claims::Answered).shared());
+    shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    shared.store.asked.timers.store(true, Ordering::SeqCst);
+    let timers = Arc::<Results>::default();
+    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
+    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    (shared, sender, settler)
+}
 
 /// Acks of so many messages, each of which sets a timer of its own.
 async fn setting_timers(
@@ -45,13 +57,8 @@ fn set(ack: &mut Settling, name: &str) {
 async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
     const ROWS: usize = 7_000;
     let store = holding(ROWS).await;
-    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
+    let (shared, sender, settler) = holding_timers(&store);
     let jobs = claimed_for_long(&store, ROWS).await;
-    shared.store.asked.locked.store(-1, Ordering::SeqCst);
-    shared.store.asked.timers.store(true, Ordering::SeqCst);
-    let timers = Arc::<Results>::default();
-    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
-    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
     let mut acks = publishing(&jobs, &reader(&shared, "q", &Arc::default()), &vec![1; ROWS]);
     for ack in &mut acks {
         set(ack, "t");
@@ -81,12 +88,7 @@ async fn acks_that_wait_for_a_timer_slow_their_workers_down() {
 async fn the_leases_of_acks_that_wait_for_a_timer_go_on_however_many_there_are() {
     const ROWS: usize = 3_000;
     let store = holding(ROWS).await;
-    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-    shared.store.asked.locked.store(-1, Ordering::SeqCst);
-    shared.store.asked.timers.store(true, Ordering::SeqCst);
-    let timers = Arc::<Results>::default();
-    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
-    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    let (shared, sender, settler) = holding_timers(&store);
     for mut ack in setting_timers(&shared, &store, ROWS).await {
         set(&mut ack, "t");
         sender.send(Box::new(ack)).await;
@@ -107,12 +109,7 @@ async fn the_leases_of_acks_that_wait_for_a_timer_go_on_however_many_there_are()
 #[tokio::test(start_paused = true)]
 async fn an_ack_that_sets_a_timer_waits_for_few_that_somebody_else_holds() {
     let store = holding(101).await;
-    let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
-    shared.store.asked.locked.store(-1, Ordering::SeqCst);
-    shared.store.asked.timers.store(true, Ordering::SeqCst);
-    let timers = Arc::<Results>::default();
-    let sender = Sender::new(&Arc::default(), &Arc::default(), &timers);
-    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    let (shared, sender, settler) = holding_timers(&store);
     for ack in setting_timers(&shared, &store, 90).await {
         sender.send(Box::new(ack)).await;
     }
