@@ -304,6 +304,26 @@ impl Db {
         self.exec(format!("ALTER DATABASE {name} SET deadlock_timeout = '10s'")).await;
     }
 
+    /// Requires of a case what holds where the machine does not stand still for so long: a lease
+    /// is lost by a half of it in which nothing runs. What failed beside such a stall is run again,
+    /// on empty tables.
+    ///
+    /// # Panics
+    /// When it comes to anything else.
+    pub async fn unless_stalled<T: std::fmt::Debug + PartialEq>(
+        &self,
+        stall: std::time::Duration,
+        expected: T,
+        case: impl AsyncFn() -> T,
+    ) {
+        let clear = async || {
+            self.exec("DELETE FROM outbox").await;
+            self.exec("DELETE FROM outbox_dlq").await;
+        };
+        let ping = async || self.exec("SELECT 1").await;
+        crate::wait::unless_stalled(stall, expected, ping, clear, case).await;
+    }
+
     /// New ones: those that are there stay (PostgreSQL).
     pub async fn allow_connections(&self, allow: bool) {
         let options = (*self.pg().connect_options()).clone();

@@ -295,7 +295,7 @@ mod tests {
     fn whoever_asks_the_database_is_asked_on_the_runtime_of_the_start() {
         let (_start, told, life) = started();
         life.lock().at = None;
-        let found_before = probe(&life, SECOND / 10);
+        let found_before = probe(&life, 2 * SECOND);
         assert_eq!(found_before, Some(Vec::new()), "the look at the tables takes longer");
         told.permits.add_permits(1);
         let asked = probe(&life, 60 * SECOND);

@@ -23,7 +23,7 @@ fn say(line: &str) {
     max_deliveries = 3,
     max_workers = 16,
     fetch_batch = 16,
-    lease_ttl = "3s",
+    lease_ttl = "60s",
     min_poll = "100ms",
     max_poll = "100ms"
 )]
@@ -99,7 +99,7 @@ async fn shared(n: i64, State(pool): State<SqlitePool>) -> anyhow::Result<()> {
 #[subscriber(
     "held",
     max_workers = 3,
-    lease_ttl = "6s",
+    lease_ttl = "15s",
     retry = Constant("1h"),
     min_poll = "100ms",
     max_poll = "100ms"
@@ -110,7 +110,7 @@ async fn held(how: String) -> anyhow::Result<()> {
         say("begun");
     }
     // Longer than it takes to have the process stand still.
-    let takes = if how == "runs" { 3600 } else { 4 };
+    let takes = if how == "runs" { 3600 } else { 10 };
     tokio::time::sleep(Duration::from_secs(takes)).await;
     anyhow::ensure!(how != "fails", "as it was told");
     Ok(())

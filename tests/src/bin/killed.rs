@@ -147,5 +147,13 @@ async fn main() -> anyhow::Result<()> {
         _ if postgres => on_postgres::subscriber(),
         _ => on_sqlite::subscriber(),
     };
-    Ok(app.dlq("outbox_dlq").only([subscriber]).layer(around).run().await?)
+    let app = app.dlq("outbox_dlq").only([subscriber]).layer(around);
+    // A machine that stands still fails a start, before anything has happened.
+    for _ in 0..2 {
+        match app.clone().run().await {
+            Err(outbox::Error::Store(error)) if error.transient => {}
+            ended => return Ok(ended?),
+        }
+    }
+    Ok(app.run().await?)
 }

@@ -21,6 +21,7 @@ use outbox_tests::wait::PATIENCE;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Sqlite};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -53,6 +54,7 @@ async fn main() -> anyhow::Result<()> {
                 let how = if why.is::<Stuck>() { "stuck" } else { "failed" };
                 println!("{how} {n}: {why:#}");
                 // By then a lock that somebody has is free.
+                other.rests().await?;
                 sleep(LEASE / 5).await;
             }
         }
@@ -116,23 +118,32 @@ async fn run(pool: &SqlitePool, other: &Other, flow: &str, n: i64) -> anyhow::Re
 struct Other {
     pool: SqlitePool,
     waits: Arc<AtomicBool>,
+    holds: Arc<Mutex<Option<JoinHandle<sqlx::Result<()>>>>>,
 }
 
 impl Other {
     fn of(options: SqliteConnectOptions, busy: Option<&str>) -> Self {
         let pool = SqlitePoolOptions::new().max_connections(1).connect_lazy_with(options);
-        Self { pool, waits: Arc::new(AtomicBool::new(busy == Some("handler"))) }
+        let waits = Arc::new(AtomicBool::new(busy == Some("handler")));
+        Self { pool, waits, holds: Arc::default() }
     }
 
     /// Has the lock for a while.
     async fn hold(&self) -> anyhow::Result<()> {
         let tx = outbox::sqlite::begin(&self.pool).await?;
         println!("busy");
-        tokio::spawn(async move {
+        let holds = tokio::spawn(async move {
             sleep(LEASE / 10).await;
             tx.rollback().await
         });
+        *self.holds.lock().expect("nobody has panicked") = Some(holds);
         Ok(())
+    }
+
+    /// Waits until it has let go.
+    async fn rests(&self) -> anyhow::Result<()> {
+        let holds = self.holds.lock().expect("nobody has panicked").take();
+        if let Some(holds) = holds { Ok(holds.await??) } else { Ok(()) }
     }
 
     async fn hold_once(&self) -> anyhow::Result<()> {
@@ -229,7 +240,10 @@ async fn work(pool: &SqlitePool, other: &Other, flow: &str) -> anyhow::Result<()
         begins.context(Stuck("no handler has begun"))?;
         let (drained, ()) = tokio::join!(stopped(running), async { gate.add_permits(100) });
         drained?;
-        let held = count(pool, "acquired_token IS NOT NULL").await;
+        // A lease that ran out is nobody's.
+        let now = "unixepoch('subsec') * 1000000";
+        let live = format!("acquired_at > {now} - {}", LEASE.as_micros());
+        let held = count(pool, &live).await;
         let left = || anyhow::anyhow!("{held:?}").context(Stuck("leases are left behind"));
         (held == Some(0)).then_some(()).ok_or_else(left)?;
         running = app.start().await?;

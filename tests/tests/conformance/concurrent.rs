@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use outbox::Outgoing;
 use outbox::testing::store::{Claim, Extend, Lease, Store};
+use outbox::{Outgoing, StoreError};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, Settle, Steps, TTL, lease, retry};
@@ -98,14 +98,24 @@ async fn two_processes_share_no_row_and_meet_no_error<B: Bench>(b: B) {
     other.store().close().await;
 }
 
+/// What waits for a lock for too long gives way, and is to be asked again.
+async fn asked<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F) -> T {
+    loop {
+        match ask().await {
+            Err(late) if late.transient => {}
+            answer => return answer.unwrap(),
+        }
+    }
+}
+
 async fn one_lease_is_settled_once<B: Bench>(b: B) {
     for _ in 0..5 {
         b.put("q").await;
-        let lease = b.take("q").await;
+        let lease = [b.take("q").await];
         let mut running = JoinSet::new();
         for _ in 0..8 {
             let store = b.store().clone();
-            running.spawn(async move { store.ack(&[lease]).await.unwrap()[0] });
+            running.spawn(async move { asked(|| store.ack(&lease)).await[0] });
         }
         let landed = running.join_all().await;
         assert_eq!(landed.iter().filter(|&&landed| landed).count(), 1);
@@ -117,10 +127,10 @@ async fn one_lease_is_settled_once<B: Bench>(b: B) {
 async fn an_ack_and_a_reclaim_do_not_both_land<B: Bench>(b: B) {
     for _ in 0..10 {
         b.put("q").await;
-        let old = b.take("q").await;
+        let old = [b.take("q").await];
         b.age(TTL).await;
         let (store, claim) = (b.store().clone(), b.claim_of(&["q"], 1));
-        let acked = tokio::spawn(async move { store.ack(&[old]).await.unwrap()[0] });
+        let acked = tokio::spawn(async move { asked(|| store.ack(&old)).await[0] });
         let claimed = b.claim_by(&claim).await;
         // The claim may have passed the row by while the ack had it locked.
         assert!(!acked.await.unwrap() || claimed.is_empty());
@@ -166,19 +176,21 @@ async fn settles_and_extensions_of_the_same_rows_do_not_deadlock<B: Bench>(b: B)
         running.spawn(async move {
             let held = leases.iter();
             match round {
-                3 => store.ack(&leases[..100]).await.map(|landed| (true, landed)),
+                3 => (true, asked(|| store.ack(&leases[..100])).await),
                 6 => {
                     let retries = held.zip(1..).map(|(&lease, n)| retry(lease, TTL * n));
-                    store.retry(&retries.collect::<Vec<_>>()).await.map(|landed| (true, landed))
+                    let retries: Vec<_> = retries.collect();
+                    (true, asked(|| store.retry(&retries)).await)
                 }
                 _ => {
                     let same = held.map(|&lease| Extend { lease, token: lease.token });
-                    store.extend(&same.collect::<Vec<_>>()).await.map(|landed| (false, landed))
+                    let same: Vec<_> = same.collect();
+                    (false, asked(|| store.extend(&same)).await)
                 }
             }
         });
     }
-    let ended = running.join_all().await.into_iter().map(|ended| ended.unwrap());
+    let ended = running.join_all().await.into_iter();
     let settled = ended.filter(|(settles, _)| *settles).flat_map(|(_, landed)| landed);
     assert_eq!(settled.filter(|&landed| landed).count(), 200, "each row is settled once");
 }

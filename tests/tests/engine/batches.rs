@@ -314,13 +314,13 @@ async fn a_message_that_is_lost_while_its_batch_waits_to_start_is_not_started_wi
 async fn rows_that_wait_behind_a_handler_without_end_are_given_back_in_time(db: &Db) {
     let (endless, probe) = probe::gated("endless", "q");
     publish(db, 0..5).await;
-    let endless = endless.max_workers(1).lease_ttl(6 * SECOND);
+    let endless = endless.max_workers(1).lease_ttl(18 * SECOND);
     let first = db.app().only([endless]).start().await.unwrap();
     probe.start().await;
     eventually("all are claimed", async || db.leased().await == 5).await;
     let (other, others) = probe::free("other", "q");
     let often = SECOND / 10;
-    let other = other.lease_ttl(6 * SECOND).min_poll(often).max_poll(often);
+    let other = other.lease_ttl(18 * SECOND).min_poll(often).max_poll(often);
     let second = db.app().only([other]).start().await.unwrap();
     for run in others.starts(4).await {
         assert_eq!(run.deliveries, 1, "a lease that runs out is a delivery");

@@ -29,13 +29,13 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     capture::start();
     let (runs, ends) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counted, ended) = (Arc::clone(&runs), Arc::clone(&ends));
-    const TTL: Duration = Duration::from_secs(6);
-    // Blocks as many threads as the runtime has, for two leases.
+    const TTL: Duration = Duration::from_secs(12);
+    // Blocks as many threads as the runtime has, for longer than a lease.
     let blocking = Subscriber::new("blocking", "q", move |ctx: Context| {
         let (counted, ended) = (Arc::clone(&counted), Arc::clone(&ended));
         async move {
             counted.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(2 * TTL);
+            std::thread::sleep(TTL * 3 / 2);
             ended.fetch_add(1, Ordering::SeqCst);
             assert!(!ctx.cancelled().is_cancelled(), "the lease holds");
         }
@@ -137,7 +137,7 @@ async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     "q",
     max_workers = 1,
     timeout = "20ms",
-    lease_ttl = "1s",
+    lease_ttl = "12s",
     min_poll = "50ms",
     max_poll = "100ms",
     retry = NoRetry
@@ -197,7 +197,7 @@ async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db)
     batch = 10,
     max_workers = 1,
     timeout = "20ms",
-    lease_ttl = "1s",
+    lease_ttl = "12s",
     min_poll = "50ms",
     max_poll = "100ms",
     retry = NoRetry

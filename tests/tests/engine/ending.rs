@@ -50,13 +50,13 @@ async fn ends_before_it_is_told(db: &Db, stops: bool) -> bool {
             Outcome::Ack
         }
     });
-    let endless = endless.max_deliveries(3).lease_ttl(20 * SECOND);
+    let endless = endless.max_deliveries(3).lease_ttl(30 * SECOND);
     let app = db.app().only([endless]).drain_timeout(SECOND);
     let stats = app.stats();
     let running = app.start().await.unwrap();
     eventually("it runs", async || stats.subscribers()[0].dispatched == 1).await;
     // It is alone for half of its lease.
-    sleep(8 * SECOND).await;
+    sleep(13 * SECOND).await;
     let mut lock = db.pg().begin().await.unwrap();
     let version = "SELECT substr(acquired_token::text, 15, 1) FROM outbox FOR UPDATE";
     let version: String = sqlx::query_scalar(version).fetch_one(&mut *lock).await.unwrap();

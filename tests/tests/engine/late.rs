@@ -55,6 +55,7 @@ async fn closed_way(db: &Db) -> (String, oneshot::Sender<()>) {
 
 /// Given up each time another one comes free, one that takes long would never be made.
 async fn a_connection_that_comes_too_late_for_its_statement_is_kept(db: &Db) {
+    db.waits_for_locks().await;
     let proxy = Proxy::before(db).await;
     let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
     let store = PgStore::new(&pool, db.names.clone());

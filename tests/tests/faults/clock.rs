@@ -57,7 +57,7 @@ async fn an_hour_forward_makes_delayed_messages_due_and_loses_none() {
 async fn an_hour_back_takes_no_lease_away_and_what_comes_then_is_handled() {
     let Some((db, _server, clock)) = stepped().await else { return };
     let (subscriber, probe) = gated("it", "q");
-    let ttl = 6 * SECOND;
+    let ttl = 15 * SECOND;
     let subscriber = subscriber.lease_ttl(ttl).min_poll(OFTEN).max_poll(OFTEN);
     let (others, handled) = free("others", "others");
     let others = others.min_poll(OFTEN).max_poll(OFTEN);

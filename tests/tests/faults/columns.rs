@@ -12,6 +12,7 @@ on_postgres!(columns_that_come_and_go_under_a_running_app_fail_no_statement);
 
 async fn columns_that_come_and_go_under_a_running_app_fail_no_statement(db: &Db) {
     capture::start();
+    db.waits_for_locks().await;
     let name: &'static str = unique("columns").leak();
     let (subscriber, probe) =
         with_result(name, name, |run| if run.n % 3 == 0 { Err("no".into()) } else { Ok(()) });

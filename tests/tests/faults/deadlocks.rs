@@ -18,7 +18,7 @@ on_postgres!(
     who_writes_rows_the_other_way_round_is_never_the_one_that_gives_way_and_no_message_is_lost,
 );
 
-const FOR: Duration = Duration::from_secs(8);
+const FOR: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Of the rows that are leased, the youngest first.
 const LEASED: &str = "SELECT id FROM outbox WHERE acquired_token IS NOT NULL
@@ -63,8 +63,8 @@ async fn who_writes_rows_the_other_way_round_is_never_the_one_that_gives_way_and
 ) {
     capture::start();
     let name = db.pg().connect_options().get_database().unwrap().to_owned();
-    // The app waits for half of it, and however slow the machine is, the rest is enough.
-    db.exec(format!("ALTER DATABASE {name} SET deadlock_timeout = '3s'")).await;
+    // The app waits for five seconds, and however slow the machine is, the rest is enough.
+    db.exec(format!("ALTER DATABASE {name} SET deadlock_timeout = '12s'")).await;
     let runs = Runs::default();
     let running = db.app().only([counting(&runs)]).start().await.unwrap();
     let end = Instant::now() + FOR;

@@ -4,10 +4,8 @@ use outbox::schema::{migrate_tables, validate_schema};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::server::Server;
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{eventually, soon};
 use sqlx::postgres::PgPool;
-
-use super::SECOND;
 
 on_postgres!(a_vacuum_that_goes_slowly_keeps_no_migration_waiting_and_that_no_writer);
 
@@ -38,7 +36,7 @@ async fn a_vacuum_that_goes_slowly_keeps_no_migration_waiting_and_that_no_writer
     let hasty = PgPool::connect_with(hasty).await.unwrap();
     let put = "INSERT INTO outbox (queue, payload) VALUES ('q', '')";
     sqlx::query(put).execute(&hasty).await.expect("it is published");
-    tokio::time::timeout(10 * SECOND, migrating).await.expect("it is made").unwrap().unwrap();
+    soon("it is made", migrating).await.unwrap().unwrap();
     hasty.close().await;
     validate_schema(db.pg(), &db.names, true).await.unwrap();
 }

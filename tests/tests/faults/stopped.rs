@@ -20,7 +20,7 @@ on_both!(a_process_that_stood_still_settles_nothing_that_is_anothers_by_then);
 outbox_tests::cases!(sqlite in sqlite_only: a_process_that_stood_still_blames_no_handler);
 
 /// The lease of `held`, in the program too.
-const TTL: std::time::Duration = std::time::Duration::from_secs(6);
+const TTL: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Whose the rows are.
 async fn tokens(db: &Db) -> Vec<String> {
@@ -43,7 +43,7 @@ async fn a_process_that_stood_still_blames_no_handler(db: &Db) {
     db.send_all([Outgoing::new("held", &"succeeds")]).await;
     db.drained().await;
     // Between one look of the thread that watches and the next, and for several.
-    for part in [8, 3].repeat(4) {
+    for part in [8, 3].repeat(2) {
         worker.signal("STOP").await;
         sleep(TTL / part).await;
         worker.signal("CONT").await;

@@ -213,13 +213,18 @@ async fn locked_dead_letters_keep_no_app_from_being_ready_and_none_from_starting
 }
 
 async fn a_start_waits_for_a_table_that_is_locked_for_a_moment(db: &Db) {
-    let mut migrating = db.pg().begin().await.unwrap();
-    sqlx::query("LOCK TABLE outbox").execute(&mut *migrating).await.unwrap();
-    let app = db.app().only([free("it", "q").0]);
-    let ends = async {
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        migrating.rollback().await.unwrap();
+    let case = async || {
+        let mut migrating = db.pg().begin().await.unwrap();
+        sqlx::query("LOCK TABLE outbox").execute(&mut *migrating).await.unwrap();
+        let app = db.app().only([free("it", "q").0]);
+        let ends = async {
+            tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+            migrating.rollback().await.unwrap();
+        };
+        let (started, ()) = tokio::join!(app.start(), ends);
+        let Ok(running) = started else { return false };
+        running.stop().await.is_ok()
     };
-    let (started, ()) = tokio::join!(app.start(), ends);
-    started.unwrap().stop().await.unwrap();
+    // A start waits for five seconds.
+    db.unless_stalled(std::time::Duration::from_secs(1), true, case).await;
 }

@@ -23,7 +23,7 @@ pub enum Point {
 }
 
 /// How long the server takes to look for the client of a lent transaction, counted from its begin,
-/// less a little. It lets any statement wait for a lock for longer than that.
+/// less a little. Here it lets any statement wait for a lock for longer than that.
 const UNNOTICED: Duration = Duration::from_millis(1500);
 /// How old the youngest transaction is that waits, in ms; far too old if there is none any more.
 const WAITED: &str = "SELECT coalesce(

@@ -123,7 +123,7 @@ fn failures(kept: &Kept, stem: &str) -> Counts {
 fn endless(name: &'static str, stem: &str, queues: &[&str]) -> Subscriber {
     let queues: Vec<_> = queues.iter().map(|queue| format!("{stem}{queue}")).collect();
     let subscriber = Subscriber::new(name, queues, |_: Context| std::future::pending::<()>());
-    subscriber.max_workers(5).lease_ttl(Duration::from_secs(3))
+    subscriber.max_workers(5).lease_ttl(Duration::from_secs(15))
 }
 
 /// One statement is for all of them, and fails.

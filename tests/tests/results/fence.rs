@@ -43,20 +43,25 @@ async fn the_fence_grows_with_every_run_whatever_the_last_came_to(stage: &Stage)
 }
 
 async fn a_handler_five_times_as_long_as_its_lease_is_delivered_once(stage: &Stage) {
-    let long = Subscriber::new("it", "q", |ctx: Context| async move {
-        let first = ctx.lease_deadline();
-        tokio::time::sleep(20 * SECOND).await;
-        assert!(!ctx.cancelled().is_cancelled() && ctx.lease_deadline() >= first + 16 * SECOND);
-    });
-    let scene = stage.first(long.lease_ttl(4 * SECOND).retry(NoRetry), seven()).await;
-    let stats = &scene.stats;
-    assert_eq!((stats.dispatched, stats.acked, stats.lease_lost), (1, 1, 0));
-    assert!(stats.run_time >= 20 * SECOND, "{:?}", stats.run_time);
-    scene.is_empty();
+    let case = async || {
+        let long = Subscriber::new("it", "q", |ctx: Context| async move {
+            if ctx.deliveries() > 1 {
+                return;
+            }
+            let first = ctx.lease_deadline();
+            tokio::time::sleep(20 * SECOND).await;
+            assert!(!ctx.cancelled().is_cancelled() && ctx.lease_deadline() >= first + 16 * SECOND);
+        });
+        let scene = stage.first(long.lease_ttl(4 * SECOND).retry(NoRetry), seven()).await;
+        let stats = &scene.stats;
+        let counts = (stats.dispatched, stats.acked, stats.lease_lost);
+        (counts, stats.run_time >= 20 * SECOND, scene.rows.len() + scene.letters.len())
+    };
+    promised(stage, ((1, 1, 0), true, 0), case).await;
 }
 
-/// A lease of a second is lost by half a second in which nothing runs, or its theft is seen
-/// too late: what failed beside such a stall is run again.
+/// A lease is lost by a half of it in which nothing runs, or its theft is seen too late: what
+/// failed beside such a stall is run again.
 async fn promised<T: Debug + PartialEq>(stage: &Stage, expected: T, case: impl AsyncFn() -> T) {
     let (ping, clear) = (async || stage.ping().await, async || stage.clear().await);
     unless_stalled(SECOND / 6, expected, ping, clear, case).await;

@@ -36,26 +36,30 @@ async fn a_statement_that_hangs_costs_its_handler_its_attempts_and_the_pool_noth
     db.exec("INSERT INTO done VALUES (1)").await;
     let mut blocker = db.pg().begin().await.unwrap();
     sqlx::query("UPDATE done SET n = 5").execute(&mut *blocker).await.unwrap();
-    let paying = Subscriber::new("pay", "q", pay).requires::<Tx<sqlx::Postgres>>();
-    let paying = paying.retry(Constant::new(SECOND / 10).max_attempts(2));
-    let paying = paying.timeout(SECOND).lease_ttl(4 * SECOND);
-    let pool = pool_of_one((*db.pg().connect_options()).clone());
-    let app = App::postgres(pool.clone()).names(db.names.clone()).only([paying]);
-    let stats = app.stats();
-    let running = app.start().await.unwrap();
-    db.publish("q", 7).await;
-    eventually("it is dead-lettered", async || stats.subscribers()[0].terminal() == 1).await;
-    let one = stats.subscribers().remove(0);
-    assert_eq!((one.dispatched, one.retried, one.lease_lost, db.letters().await), (2, 1, 0, 1));
-    let hang = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("nor has the server a session of it", async || db.int(hang).await == 0).await;
-    eventually("the pool has its place back", async || {
-        pool.try_acquire().is_some() || pool.size() == 0
-    })
-    .await;
+    let case = async || {
+        let paying = Subscriber::new("pay", "q", pay).requires::<Tx<sqlx::Postgres>>();
+        let paying = paying.retry(Constant::new(SECOND / 10).max_attempts(2));
+        let paying = paying.timeout(SECOND).lease_ttl(4 * SECOND);
+        let pool = pool_of_one((*db.pg().connect_options()).clone());
+        let app = App::postgres(pool.clone()).names(db.names.clone()).only([paying]);
+        let stats = app.stats();
+        let running = app.start().await.unwrap();
+        db.publish("q", 7).await;
+        eventually("it is dead-lettered", async || stats.subscribers()[0].terminal() == 1).await;
+        let one = stats.subscribers().remove(0);
+        let letters = db.letters().await;
+        let hang = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("nor has the server a session of it", async || db.int(hang).await == 0).await;
+        eventually("the pool has its place back", async || {
+            pool.try_acquire().is_some() || pool.size() == 0
+        })
+        .await;
+        running.stop().await.unwrap();
+        (one.dispatched, one.retried, one.lease_lost, letters)
+    };
+    db.unless_stalled(SECOND / 2, (2, 1, 0, 1), case).await;
     blocker.rollback().await.unwrap();
-    running.stop().await.unwrap();
     let undone = async || db.int("SELECT count(*) FROM done WHERE n = 1").await == 1;
     eventually("all of it is undone", undone).await;
 }

@@ -110,7 +110,7 @@ async fn a_lease_that_is_extended_meanwhile_fails_no_ack_whatever_the_isolation(
         db.exec(set).await;
         let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
-        let app = db.app().only([subscriber(db, then).lease_ttl(6 * SECOND)]);
+        let app = db.app().only([subscriber(db, then).lease_ttl(15 * SECOND)]);
         let stats = app.stats();
         let running = app.start().await.unwrap();
         db.publish("q", 7).await;
@@ -132,27 +132,29 @@ async fn a_lease_that_is_extended_meanwhile_fails_no_ack_whatever_the_isolation(
 /// meanwhile.
 async fn a_transaction_five_times_as_long_as_the_lease_commits_once(db: &Db) {
     with_domain(db).await;
-    let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
-    let app = db.app().only([subscriber(db, then).lease_ttl(4 * SECOND)]);
-    let stats = app.stats();
-    let running = app.start().await.unwrap();
-    db.publish("q", 7).await;
-    soon("it has written", written.notified()).await;
-    tokio::time::sleep(20 * SECOND).await;
-    go.notify_one();
-    eventually("it is over", async || stats.subscribers()[0].acked == 1).await;
-    running.stop().await.unwrap();
-    let one = stats.subscribers().remove(0);
-    assert_eq!((one.dispatched, one.acked, one.lease_lost), (1, 1, 0), "{one:?}");
-    assert_eq!((done(db).await, receipts(db).await, db.rows().await), (1, 1, 1));
+    let case = async || {
+        db.exec("DELETE FROM done").await;
+        let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+        let app = db.app().only([subscriber(db, then).lease_ttl(4 * SECOND)]);
+        let stats = app.stats();
+        let running = app.start().await.unwrap();
+        db.publish("q", 7).await;
+        soon("it has written", written.notified()).await;
+        tokio::time::sleep(20 * SECOND).await;
+        go.notify_one();
+        eventually("it is over", async || stats.subscribers()[0].acked == 1).await;
+        running.stop().await.unwrap();
+        let one = stats.subscribers().remove(0);
+        let counts = (one.dispatched, one.acked, one.lease_lost);
+        (counts, (done(db).await, receipts(db).await, db.rows().await))
+    };
+    db.unless_stalled(SECOND / 2, ((1, 1, 0), (1, 1, 1)), case).await;
 }
 
 async fn an_error_after_a_transaction_longer_than_the_lease_is_retried_as_any_other(db: &Db) {
     with_domain(db).await;
-    let slow = subscriber(db, Then::Sleep).timeout(7 * SECOND);
-    db.publish("q", 7).await;
-    retried_once(db, slow).await;
+    retried_once(db, 1, || subscriber(db, Then::Sleep).timeout(7 * SECOND)).await;
     assert_eq!((done(db).await, receipts(db).await), (0, 0));
 }
 
@@ -165,39 +167,44 @@ async fn a_refused_commit_after_a_transaction_longer_than_the_lease_is_retried_a
         "CREATE TABLE done (n bigint NOT NULL REFERENCES known (n) DEFERRABLE INITIALLY DEFERRED)",
     )
     .await;
-    let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
-    tokio::spawn(async move {
-        written.notified().await;
-        tokio::time::sleep(7 * SECOND).await;
-        go.notify_one();
-    });
-    db.publish("q", 7).await;
-    retried_once(db, subscriber(db, then)).await;
+    let slow = || {
+        let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+        tokio::spawn(async move {
+            written.notified().await;
+            tokio::time::sleep(7 * SECOND).await;
+            go.notify_one();
+        });
+        subscriber(db, then)
+    };
+    retried_once(db, 1, slow).await;
     assert_eq!((done(db).await, receipts(db).await), (0, 0));
 }
 
 async fn what_a_batch_longer_than_its_leases_does_not_ack_is_retried_as_any_other(db: &Db) {
     with_domain(db).await;
-    let batch = super::batches::of_odd_numbers(db, 7 * SECOND).batch_wait(SECOND);
-    db.send_all((1..=2_i64).map(|n| outbox::Outgoing::new("q", &n))).await;
-    retried_once(db, batch).await;
+    let batch = || super::batches::of_odd_numbers(db, 7 * SECOND).batch_wait(SECOND);
+    retried_once(db, 2, batch).await;
     assert_eq!((done(db).await, db.rows().await), (2, 1));
 }
 
-/// Runs it until a message has been retried, or its lease was lost.
-async fn retried_once(db: &Db, subscriber: outbox::Subscriber) {
-    let slow = subscriber.lease_ttl(5 * SECOND);
-    let app = db.app().only([slow.retry(outbox::retry::Constant::new(600 * SECOND))]);
-    let stats = app.stats();
-    let running = app.start().await.unwrap();
-    let over = async || stats.subscribers()[0].retried + stats.subscribers()[0].lease_lost > 0;
-    eventually("it is over", over).await;
-    running.stop().await.unwrap();
-    let one = stats.subscribers().remove(0);
-    assert_eq!((one.retried, one.lease_lost), (1, 0), "{one:?}");
-    assert_eq!(db.leased().await, 0);
-    assert_eq!(db.int("SELECT count(*) FROM outbox WHERE attempts_count = 1").await, 1);
+/// Runs it with so many messages until one of them has been retried, or its lease was lost.
+async fn retried_once(db: &Db, messages: i64, subscriber: impl Fn() -> outbox::Subscriber) {
+    let case = async || {
+        db.exec("DELETE FROM done").await;
+        db.send_all((1..=messages).map(|n| outbox::Outgoing::new("q", &n))).await;
+        let slow = subscriber().lease_ttl(5 * SECOND);
+        let app = db.app().only([slow.retry(outbox::retry::Constant::new(600 * SECOND))]);
+        let stats = app.stats();
+        let running = app.start().await.unwrap();
+        let over = async || stats.subscribers()[0].retried + stats.subscribers()[0].lease_lost > 0;
+        eventually("it is over", over).await;
+        running.stop().await.unwrap();
+        let one = stats.subscribers().remove(0);
+        let attempted = db.int("SELECT count(*) FROM outbox WHERE attempts_count = 1").await;
+        ((one.retried, one.lease_lost), db.leased().await, attempted)
+    };
+    db.unless_stalled(SECOND / 2, ((1, 0), 0, 1), case).await;
 }
 
 /// On SQLite nobody can steal it afterwards.

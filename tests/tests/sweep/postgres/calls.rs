@@ -110,7 +110,7 @@ impl Flow for Call {
             assert!(wrong.is_empty(), "{wrong:#?}");
         }
         stage.strike().await;
-        Played { counts, again: false, struck }
+        Played { counts, again: false, struck, is_early: false }
     }
 }
 

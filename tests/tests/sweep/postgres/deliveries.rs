@@ -117,8 +117,9 @@ impl Flow for Work {
             assert!(!again || self.may_run_again(), "a handler ran again");
             assert!(settled < lease || self == Work::Extend, "a lease ran out: {settled:?}");
         }
+        let is_early = stage.proxy.is_early();
         stage.strike().await;
-        Played { counts, again, struck }
+        Played { counts, again, struck, is_early }
     }
 }
 

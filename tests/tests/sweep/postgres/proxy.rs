@@ -31,6 +31,8 @@ struct Watch {
     lines: usize,
     /// The connection whose statement is counted.
     owner: Option<usize>,
+    /// It was given up before that.
+    is_early: bool,
 }
 
 enum Verdict {
@@ -80,6 +82,12 @@ impl Proxy {
         self.watch.lock().unwrap().what.is_none()
     }
 
+    /// True where the engine gave up the connection that is counted before the statement was over
+    /// and the fault had happened, as on a machine that stands still.
+    pub fn is_early(&self) -> bool {
+        self.watch.lock().unwrap().is_early
+    }
+
     /// True once the fault has happened.
     pub fn has_struck(&self) -> bool {
         self.watch.lock().unwrap().struck
@@ -119,6 +127,12 @@ impl Watch {
         self.what == Some(What::All) || *self.owner.get_or_insert(line.number) == line.number
     }
 
+    fn ends(&mut self, number: usize) {
+        if self.owner == Some(number) && self.what.is_some() && !self.struck {
+            (self.what, self.is_early) = (None, true);
+        }
+    }
+
     fn judge(&mut self, what: What, of_client: bool, at: usize) -> Verdict {
         let is_it = |fault: &mut Fault| fault.kind.is_of_client() == of_client && fault.at == at;
         let Some(fault) = self.fault.take_if(is_it) else { return Verdict::Pass };
@@ -147,6 +161,7 @@ async fn connection(mut client: TcpStream, mut server: TcpStream, watch: Arc<Mut
         () = pump(client_in, server_out, Frames::of_client(), sent) => {}
         () = pump(server_in, client_out, Frames::of_server(), answered) => {}
     }
+    watch.lock().unwrap().ends(number);
     drop(client);
     // Closed at once, with an answer unread, the connection would be reset, and the server
     // might not read what it was sent.
