@@ -18,6 +18,9 @@ const LOST: &str = "the lease was over before the result was written, or the res
 const UNKNOWN: &str =
     "no answer tells whether the result was written; if it was not, the message runs again";
 
+/// Characters of a queue's name.
+const LONGEST: usize = 255;
+
 /// A publish under way.
 pub(crate) struct PublishEvent {
     queue: String,
@@ -25,11 +28,17 @@ pub(crate) struct PublishEvent {
     started: Instant,
 }
 
+/// The name of a queue as it is told: one that is refused because of its length is not repeated in
+/// full.
+pub(super) fn cut(queue: &str) -> &str {
+    // Most have less bytes than others may have characters.
+    let longer = || queue.char_indices().nth(LONGEST);
+    if queue.len() <= LONGEST { queue } else { longer().map_or(queue, |(end, _)| &queue[..end]) }
+}
+
 impl PublishEvent {
     pub(crate) fn start(queue: &str, size_bytes: usize) -> Self {
-        // A name that is refused because of its length is not repeated in full.
-        let queue = queue.chars().take(255).collect();
-        Self { queue, size_bytes, started: Instant::now() }
+        Self { queue: cut(queue).to_owned(), size_bytes, started: Instant::now() }
     }
 
     /// Another publish that began at the same time.
@@ -166,6 +175,20 @@ impl Report {
                 target: TARGET, event = event::DISPATCH_ABANDONED, queue, subscriber, row_id,
                 deliveries_count, duration_seconds
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_name_that_is_too_long_the_first_characters_are_told() {
+        for (name, told) in [("q", 255), ("q", 256), ("é", 200), ("é", 255), ("é", 300)] {
+            let (name, told) = (name.repeat(told), told.min(255));
+            assert_eq!(cut(&name).chars().count(), told);
+            assert!(name.starts_with(cut(&name)));
         }
     }
 }

@@ -42,17 +42,17 @@ pub(super) fn begin(span: &Span) {
 /// current span, or of the current span that was made without `tracing`.
 pub(super) fn place(span: &Span) -> Option<Trace> {
     let of = |context: Otel| Trace::at(context.span().span_context());
-    of(span.context()).or_else(|| of(Span::current().context())).or_else(|| of(Otel::current()))
+    let own = if span.is_disabled() { None } else { of(span.context()) };
+    own.or_else(|| of(Span::current().context())).or_else(|| of(Otel::current()))
 }
 
 impl Trace {
     fn at(span: &SpanContext) -> Option<Self> {
-        let state = span.trace_state().header();
         span.is_valid().then(|| Self {
             id: span.trace_id().to_string(),
             parent: span.span_id().to_string(),
             flags: format!("{:02x}", span.trace_flags() & TraceFlags::SAMPLED),
-            state: (!state.is_empty()).then_some(state),
+            state: Some(span.trace_state().header()).filter(|state| !state.is_empty()),
         })
     }
 

@@ -7,7 +7,7 @@ use crate::publish::PublishError;
 #[cfg(feature = "otel")]
 use {
     super::names::{CREATE, PUBLISH, PUBLISHER, field},
-    super::otel,
+    super::{events::cut, otel},
     std::fmt,
     tracing::field::{Empty, display},
     tracing::{Instrument, Level, Span, span},
@@ -151,8 +151,6 @@ struct Name<'a>(&'static str, Option<&'a str>);
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
-        // A name that is refused because of its length is not repeated in full.
-        let cut = |queue: &str| queue.chars().take(255).collect::<String>();
         self.1.map_or(Ok(()), |queue| write!(f, " {}", cut(queue)))
     }
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, RwLock};
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, Key, Label};
+use metrics::{Counter, Histogram, Key};
 
 use super::super::names::metric::{
-    Metric, PUBLISH_DURATION, PUBLISH_EXCEPTIONS, PUBLISH_SIZE, PUBLISHED, PUBLISHES,
+    PUBLISH_DURATION, PUBLISH_EXCEPTIONS, PUBLISH_SIZE, PUBLISHED, PUBLISHES,
 };
 use super::{OTHER, counter, counter_of, describe, histogram_of, key, safely};
 use crate::unpoisoned::Shared as _;
@@ -24,32 +24,37 @@ struct OfQueue {
     size: Histogram,
 }
 
-/// The labels of all other queues. Looking up their metrics allocates nothing.
-static OTHERS: [[Label; 2]; 2] = [
-    [Label::from_static_parts("queue", OTHER), Label::from_static_parts("status", "error")],
-    [Label::from_static_parts("queue", OTHER), Label::from_static_parts("status", "success")],
-];
+/// What its metrics are called.
+struct Keys {
+    messages: Key,
+    calls: [Key; 2],
+    duration: Key,
+    size: Key,
+}
+
+impl Keys {
+    fn of(queue: &str) -> Self {
+        let labels = [("queue", queue)];
+        let call = |status| key(&PUBLISHES, &[labels[0], ("status", status)]);
+        Self {
+            messages: key(&PUBLISHED, &labels),
+            calls: [call("error"), call("success")],
+            duration: key(&PUBLISH_DURATION, &labels),
+            size: key(&PUBLISH_SIZE, &labels),
+        }
+    }
+}
+
+/// Those of all other queues, whose metrics are looked up for each publish.
+static OTHERS: LazyLock<Keys> = LazyLock::new(|| Keys::of(OTHER));
 
 impl OfQueue {
-    fn new(queue: &str) -> Self {
-        let labels = [("queue", queue)];
-        let calls = ["error", "success"];
-        let calls = calls.map(|status| key(&PUBLISHES, &[labels[0], ("status", status)]));
-        Self::of(|metric| key(metric, &labels), &calls)
-    }
-
-    fn other() -> Self {
-        let calls = [&OTHERS[0], &OTHERS[1]];
-        let calls = calls.map(|labels| Key::from_static_parts(PUBLISHES.name, labels));
-        Self::of(|metric| Key::from_static_parts(metric.name, &OTHERS[0][..1]), &calls)
-    }
-
-    fn of(key: impl Fn(&Metric) -> Key, calls: &[Key; 2]) -> Self {
+    fn of(keys: &Keys) -> Self {
         Self {
-            messages: counter_of(&key(&PUBLISHED)),
-            calls: [counter_of(&calls[0]), counter_of(&calls[1])],
-            duration: histogram_of(&key(&PUBLISH_DURATION)),
-            size: histogram_of(&key(&PUBLISH_SIZE)),
+            messages: counter_of(&keys.messages),
+            calls: [counter_of(&keys.calls[0]), counter_of(&keys.calls[1])],
+            duration: histogram_of(&keys.duration),
+            size: histogram_of(&keys.size),
         }
     }
 }
@@ -69,7 +74,7 @@ pub fn name_queues<Q: AsRef<str>>(queues: impl IntoIterator<Item = Q>) {
         describe();
         for queue in queues {
             let queue = queue.as_ref();
-            let meters = OfQueue::new(queue);
+            let meters = OfQueue::of(&Keys::of(queue));
             NAMED.writing().insert(queue.into(), meters);
         }
     });
@@ -86,7 +91,7 @@ pub(in crate::telemetry) fn published(
         let named = NAMED.reading().get(queue).cloned();
         let name = if named.is_some() { queue } else { OTHER };
         // They are not kept, because an exporter may be installed later.
-        let meters = named.unwrap_or_else(OfQueue::other);
+        let meters = named.unwrap_or_else(|| OfQueue::of(&OTHERS));
         meters.messages.increment(count as u64);
         meters.calls[usize::from(exception_type.is_none())].increment(1);
         meters.duration.record(duration.as_secs_f64());
