@@ -10,12 +10,14 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
+use super::backoff::Backoff;
 use super::handle::handle;
 use super::inbox::Ended;
 use super::later::settle_until;
 use super::lease::margin;
 use super::quiet::{self, Alone, Marked};
 use super::run::Run;
+use super::send;
 use super::settlement::Settlement;
 use super::settling::Settling;
 use super::solitude::{self, Solitude};
@@ -95,12 +97,26 @@ async fn take_back_both<S: Store>(
     // The mark may still arrive. It finds no row once the first token is gone, so that goes first:
     // what goes by the mark does not see a mark that has not committed.
     let first = marked.under(held).unstarted();
+    // If it has arrived, one of these is enough. Whatever keeps the answer to the first away may
+    // last as long as the lease.
+    let under_mark = [*marked.under(marked.lease).unstarted()];
+    let meanwhile = async {
+        let mut backoff = Backoff::of_errors();
+        loop {
+            let landed = send::in_time(&shared.store, &under_mark).await;
+            if landed.is_ok_and(|landed| landed == [true]) {
+                return under_mark[0].announce();
+            }
+            sleep(backoff.after(true)).await;
+        }
+    };
     let ends = async {
         shared.cut_off.cancelled().await;
         sleep(LAST_WORD).await;
     };
     tokio::select! {
         _ = settle_until(&shared.store, vec![*first], shared.over.clone()) => {}
+        () = meanwhile => {}
         () = ends => {}
     }
     marked.unstarted()

@@ -33,8 +33,16 @@ async fn a_suspect_that_could_not_be_marked_in_time_is_given_back_for_as_long_as
     let claimed_at = job.claimed_at;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     let reader = reader(&shared, "q", &Arc::default());
-    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
-    assert_ne!(store.rows()[0].acquired_token, None, "it is marked");
+    let claimed = job.claimed.row.acquired_token;
+    let run = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None);
+    let sees = async {
+        while shared.store.asked.releases.load(Ordering::SeqCst) == 0 {
+            sleep(TTL / 100).await;
+        }
+        let token = store.rows()[0].acquired_token;
+        assert!(token.is_some() && token != claimed, "it is marked");
+    };
+    let (settled, ()) = tokio::join!(run, sees);
     settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
     assert_eq!(store.rows()[0].acquired_token, None);
 }
@@ -66,6 +74,23 @@ async fn a_mark_that_is_never_answered_is_asked_for_on_another_connection() {
         let left: Vec<_> = store.rows().iter().map(|row| row.deliveries_count).collect();
         assert_eq!(left, if silent == 1 { vec![] } else { vec![0] }, "it ran, or is given back");
     }
+}
+
+/// Each connection on which its first token is asked for breaks, until its lease is over.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_whose_mark_has_arrived_unnoticed_is_given_back_under_the_mark() {
+    let store = holding(1).await;
+    let job = claimed_suspect(&store).await;
+    let claimed_at = job.claimed_at;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    shared.store.asked.in_vain.store(true, Ordering::SeqCst);
+    let reader = reader(&shared, "q", &Arc::default());
+    let begun = Instant::now();
+    let settled = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None).await;
+    assert!(begun.elapsed() < 2 * TTL, "{:?}", begun.elapsed());
+    let row = store.rows().remove(0);
+    assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if not begun");
+    settle(&shared.store, settled.into_iter().map(|one| *one).collect()).await;
 }
 
 /// As when a route holds up what was sent for longer than its sender waits. Nothing of the row has

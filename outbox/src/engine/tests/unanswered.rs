@@ -54,6 +54,8 @@ pub(crate) enum Claims {
 pub(crate) struct Asked {
     claims: AtomicUsize,
     pub(crate) releases: AtomicUsize,
+    /// Those under a token that no row has are never answered.
+    pub(crate) in_vain: AtomicBool,
     pub(crate) abandons: AtomicUsize,
     /// Acks that publish.
     pub(crate) publishing: AtomicUsize,
@@ -187,10 +189,12 @@ impl Store for Unanswered {
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Landed> {
-        match self.asked.releases.fetch_add(1, Ordering::SeqCst) {
-            ..2 => away(),
-            _ => self.rows.release(releases).await,
+        if self.asked.releases.fetch_add(1, Ordering::SeqCst) < 2 {
+            return away();
         }
+        let landed = self.rows.release(releases).await?;
+        let in_vain = !landed.contains(&true) && self.asked.in_vain.load(Ordering::SeqCst);
+        if in_vain { away() } else { Ok(landed) }
     }
 
     async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
