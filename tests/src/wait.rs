@@ -57,7 +57,10 @@ pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 
 /// What it comes to, and the longest for which this machine, or whom it pings, stood still
 /// meanwhile.
-async fn standing_still<T>(ping: impl AsyncFn(), case: impl Future<Output = T>) -> (T, Duration) {
+pub async fn standing_still<T>(
+    ping: impl AsyncFn(),
+    case: impl Future<Output = T>,
+) -> (T, Duration) {
     let (mut longest, mut last) = (Duration::ZERO, Instant::now());
     let mut tick = || {
         longest = longest.max(last.elapsed());

@@ -2,6 +2,7 @@
 
 use outbox::dlq::{Filter, Replay};
 use outbox_tests::db::Db;
+use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
@@ -35,6 +36,12 @@ async fn is_refused(db: &Db) {
         assert!(refused.to_string().contains("a trigger of "), "{refused}");
         let open = db.int("SELECT count(*) FROM outbox_dlq WHERE status = 'failed'").await;
         assert_eq!((db.rows().await, open), (0, 2));
+        // Of what failed, nobody waits for the rollback.
+        if db.is_postgres() {
+            let free = "SELECT FROM outbox_dlq FOR UPDATE SKIP LOCKED";
+            let free = format!("SELECT count(*) FROM ({free}) AS free");
+            eventually("the letters are free", async || db.int(&free).await == 2).await;
+        }
     }
 }
 

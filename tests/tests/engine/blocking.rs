@@ -137,7 +137,7 @@ async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     "q",
     max_workers = 1,
     timeout = "20ms",
-    lease_ttl = "12s",
+    lease_ttl = "6s",
     min_poll = "50ms",
     max_poll = "100ms",
     retry = NoRetry
@@ -175,7 +175,8 @@ async fn a_process_whose_threads_are_all_held_leaves_the_rows_to_others(db: &Db)
     eventually("it is given back", async || waited() > 0).await;
     let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
     eventually("nobody has it", async || db.int(leased).await == 0).await;
-    for _ in 0..15 {
+    // For longer than a lease.
+    for _ in 0..70 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(db.int(leased).await, 0, "whoever cannot run it does not take it");
     }

@@ -16,7 +16,7 @@ async fn a_vacuum_that_goes_slowly_keeps_no_migration_waiting_and_that_no_writer
     db.exec("DROP INDEX outbox_due_idx; DELETE FROM _outbox_migrations").await;
     db.exec(
         "ALTER TABLE outbox SET (autovacuum_vacuum_cost_delay = 50, \
-            autovacuum_vacuum_cost_limit = 20)",
+            autovacuum_vacuum_cost_limit = 5)",
     )
     .await;
     db.exec(

@@ -57,14 +57,19 @@ async fn a_handler_five_times_as_long_as_its_lease_is_delivered_once(stage: &Sta
         let counts = (stats.dispatched, stats.acked, stats.lease_lost);
         (counts, stats.run_time >= 20 * SECOND, scene.rows.len() + scene.letters.len())
     };
-    promised(stage, ((1, 1, 0), true, 0), case).await;
+    promised(stage, SECOND, ((1, 1, 0), true, 0), case).await;
 }
 
 /// A lease is lost by a half of it in which nothing runs, or its theft is seen too late: what
-/// failed beside such a stall is run again.
-async fn promised<T: Debug + PartialEq>(stage: &Stage, expected: T, case: impl AsyncFn() -> T) {
+/// failed beside a stall is run again.
+async fn promised<T: Debug + PartialEq>(
+    stage: &Stage,
+    stall: Duration,
+    expected: T,
+    case: impl AsyncFn() -> T,
+) {
     let (ping, clear) = (async || stage.ping().await, async || stage.clear().await);
-    unless_stalled(SECOND / 6, expected, ping, clear, case).await;
+    unless_stalled(stall, expected, ping, clear, case).await;
 }
 
 /// Tells the test that its future is gone.
@@ -104,7 +109,7 @@ async fn a_handler_whose_lease_is_stolen_is_cancelled_within_a_second(stage: &St
         ((took < SECOND, cancelled), counts, (row.attempts, row.deliveries))
     };
     // The row is as the thief has it.
-    promised(stage, ((true, true), (1, 1), (0, 1)), case).await;
+    promised(stage, SECOND / 6, ((true, true), (1, 1), (0, 1)), case).await;
 }
 
 /// What a plain fn and the test tell each other.
@@ -142,5 +147,5 @@ async fn a_plain_fn_sees_within_a_second_that_its_lease_is_stolen(stage: &Stage)
         (took < SECOND, counts, scene.row().attempts)
     };
     // The row is as the thief has it.
-    promised(stage, (true, (1, 0), 0), case).await;
+    promised(stage, SECOND / 6, (true, (1, 0), 0), case).await;
 }

@@ -58,7 +58,7 @@ async fn a_statement_that_hangs_costs_its_handler_its_attempts_and_the_pool_noth
         running.stop().await.unwrap();
         (one.dispatched, one.retried, one.lease_lost, letters)
     };
-    db.unless_stalled(SECOND / 2, (2, 1, 0, 1), case).await;
+    db.unless_stalled(SECOND, (2, 1, 0, 1), case).await;
     blocker.rollback().await.unwrap();
     let undone = async || db.int("SELECT count(*) FROM done WHERE n = 1").await == 1;
     eventually("all of it is undone", undone).await;

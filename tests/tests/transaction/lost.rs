@@ -149,7 +149,7 @@ async fn a_transaction_five_times_as_long_as_the_lease_commits_once(db: &Db) {
         let counts = (one.dispatched, one.acked, one.lease_lost);
         (counts, (done(db).await, receipts(db).await, db.rows().await))
     };
-    db.unless_stalled(SECOND / 2, ((1, 1, 0), (1, 1, 1)), case).await;
+    db.unless_stalled(SECOND, ((1, 1, 0), (1, 1, 1)), case).await;
 }
 
 async fn an_error_after_a_transaction_longer_than_the_lease_is_retried_as_any_other(db: &Db) {
@@ -204,7 +204,7 @@ async fn retried_once(db: &Db, messages: i64, subscriber: impl Fn() -> outbox::S
         let attempted = db.int("SELECT count(*) FROM outbox WHERE attempts_count = 1").await;
         ((one.retried, one.lease_lost), db.leased().await, attempted)
     };
-    db.unless_stalled(SECOND / 2, ((1, 0), 0, 1), case).await;
+    db.unless_stalled(SECOND, ((1, 0), 0, 1), case).await;
 }
 
 /// On SQLite nobody can steal it afterwards.

@@ -42,7 +42,7 @@ pub struct Played {
     pub again: bool,
     /// The fault happened: that message was sent.
     pub struck: bool,
-    /// Not all messages were sent, although there was no fault.
+    /// The connection was given up before all messages were sent, and no fault had struck.
     pub is_early: bool,
 }
 
