@@ -115,6 +115,8 @@ async fn take_back_both<S: Store>(
         sleep(LAST_WORD).await;
     };
     tokio::select! {
+        // Where the first is answered at once, nothing else is sent.
+        biased;
         _ = settle_until(&shared.store, vec![*first], shared.over.clone()) => {}
         () = meanwhile => {}
         () = ends => {}

@@ -13,7 +13,7 @@ mod timers;
 pub(crate) use collected::{Collected, Gathered};
 pub use error::PublishError;
 pub use outgoing::{Outgoing, TimerConflict};
-pub(crate) use prepare::{Due, Prepared, check_name};
+pub(crate) use prepare::{Due, MAX_NAME_CHARS, Prepared, check_name};
 pub(crate) use publisher::MAX_PAYLOAD;
 pub use publisher::Publisher;
 pub use queue::{Queue, QueueFor, QueueName, QueueOf};

@@ -13,7 +13,7 @@ use crate::redacted::debug_only;
 use crate::tracking::Trail;
 
 /// Length of the columns `queue` and `timer_id`, in characters.
-const MAX_NAME_CHARS: usize = 255;
+pub(crate) const MAX_NAME_CHARS: usize = 255;
 /// The last second of the year 9999.
 const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
 

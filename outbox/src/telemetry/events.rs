@@ -11,15 +11,12 @@ use super::Teller;
 use super::names::{TARGET, event};
 use super::recorder::Sinks;
 use crate::message::FailureReason;
-use crate::publish::PublishError;
+use crate::publish::{MAX_NAME_CHARS, PublishError};
 
 const LOST: &str = "the lease was over before the result was written, or the result was refused; \
                     the message runs again";
 const UNKNOWN: &str =
     "no answer tells whether the result was written; if it was not, the message runs again";
-
-/// Characters of a queue's name.
-const LONGEST: usize = 255;
 
 /// A publish under way.
 pub(crate) struct PublishEvent {
@@ -32,8 +29,12 @@ pub(crate) struct PublishEvent {
 /// full.
 pub(super) fn cut(queue: &str) -> &str {
     // Most have less bytes than others may have characters.
-    let longer = || queue.char_indices().nth(LONGEST);
-    if queue.len() <= LONGEST { queue } else { longer().map_or(queue, |(end, _)| &queue[..end]) }
+    let longer = || queue.char_indices().nth(MAX_NAME_CHARS);
+    if queue.len() <= MAX_NAME_CHARS {
+        queue
+    } else {
+        longer().map_or(queue, |(end, _)| &queue[..end])
+    }
 }
 
 impl PublishEvent {
