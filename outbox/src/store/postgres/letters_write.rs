@@ -37,15 +37,19 @@ impl PgDesk {
         let mut tries = 1;
         loop {
             let mut tx = self.begin("replay").await?;
-            match self.replay_on(&mut tx, filter, after, put, limit).await {
+            let error = match self.replay_on(&mut tx, filter, after, put, limit).await {
                 Ok(moved) => {
                     tx.commit().await.map_err(failed("replay"))?;
                     return Ok(moved);
                 }
-                Err(error) if is_deadlock(&error) && tries < TRIES => tries += 1,
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            // Whoever tries again at once finds no letter locked by this.
+            let _ = tx.rollback().await;
+            if tries == TRIES || !is_deadlock(&error) {
+                return Err(error);
             }
-            drop(tx);
+            tries += 1;
             sleep(ASIDE.mul_f64(0.5 + fastrand::f64())).await;
         }
     }
