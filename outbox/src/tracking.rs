@@ -131,20 +131,10 @@ impl Trail {
         self.correlation_id.as_deref()
     }
 
-    /// Takes the chain and the trace out of headers that were copied from the message that is being
-    /// handled: a new message goes on from them with its own. A message of another program has a
-    /// trace alone.
+    /// Takes the trace out of headers that were copied from the message that is being handled: a
+    /// new message goes on from it with its own.
     pub(crate) fn takes_back(&self, headers: &mut Headers) {
-        let given = headers.get(TRACEPARENT);
-        let mut goes_on = self.inbound.is_some() && self.inbound.as_deref() == given;
-        let copied = ids(headers);
-        // A scope in the handler has added its own id behind them.
-        if !copied.is_empty() && self.ids.starts_with(&copied) {
-            headers.remove(TRACKING_IDS);
-            let own = self.trace.as_ref().zip(Trace::read(headers));
-            goes_on = own.is_some_and(|(own, given)| own.goes_with(&given));
-        }
-        if goes_on {
+        if self.inbound.is_some() && self.inbound.as_deref() == headers.get(TRACEPARENT) {
             headers.remove(TRACEPARENT);
             headers.remove(TRACESTATE);
         }
@@ -223,25 +213,30 @@ mod tests {
         }
     }
 
-    /// As Python's messages are.
     #[test]
-    fn headers_copied_from_a_message_without_a_chain_go_on_in_its_trace() {
+    fn headers_copied_from_a_message_go_on_in_its_trace_and_a_span_of_its_own_stays() {
         let trace = "0af7651916cd43dd8448eb211c80319c";
         let parent = format!("00-{trace}-b7ad6b7169203331-01");
         let own = format!("00-{trace}-00f067aa0ba902b7-01");
-        let headers: Headers =
+        let mut headers: Headers =
             [(TRACEPARENT, parent.clone()), (TRACESTATE, "vendor=1".into())].into_iter().collect();
-        let copied = || Outgoing::new("next", &7).headers(&headers);
-        let messages = vec![copied(), copied().header(TRACEPARENT, own.as_str())];
-        let trail = Trail::of(&headers, "c".into());
-        let prepared = Publisher::default().prepare(messages, &trail).unwrap();
-        let spans = prepared.iter().map(|one| {
-            let headers = Headers::from_json(Some(one.headers.as_bytes())).unwrap();
-            assert_eq!(headers.get(TRACESTATE), Some("vendor=1"));
-            headers.get(TRACEPARENT).unwrap().to_owned()
-        });
-        let spans: Vec<_> = spans.collect();
-        assert!(spans[0].contains(trace) && spans[0] != parent, "{spans:?}");
-        assert_eq!(spans[1], own);
+        // Messages of other programs have no chain.
+        for chain in [None, Some(Uuid::now_v7())] {
+            if let Some(id) = chain {
+                headers.insert(TRACKING_IDS, id.to_string());
+            }
+            let copied = || Outgoing::new("next", &7).headers(&headers);
+            let messages = vec![copied(), copied().header(TRACEPARENT, own.as_str())];
+            let trail = Trail::of(&headers, "c".into());
+            let prepared = Publisher::default().prepare(messages, &trail).unwrap();
+            let spans = prepared.iter().map(|one| {
+                let headers = Headers::from_json(Some(one.headers.as_bytes())).unwrap();
+                assert_eq!(headers.get(TRACESTATE), Some("vendor=1"));
+                headers.get(TRACEPARENT).unwrap().to_owned()
+            });
+            let spans: Vec<_> = spans.collect();
+            assert!(spans[0].contains(trace) && spans[0] != parent, "{spans:?}");
+            assert_eq!(spans[1], own);
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use super::running::begin;
 use super::{App, Database, RunningApp, misspelt};
 use crate::engine::{Engine, Settings, Shared};
 use crate::error::{Error, Result};
@@ -84,7 +85,12 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
                     crate::schema::migrate_tables(&pool, &names).await?;
                 }
             }
-            if let Some(reason) = crate::store::sqlite::is_private(&pool) {
+            let private = crate::store::sqlite::is_private(&pool);
+            let unusable = match private {
+                None => crate::store::sqlite::takes_no_writes(&pool, &names).await,
+                private => private,
+            };
+            if let Some(reason) = unusable {
                 reasons.push(reason);
                 return Err(Error::Launch(reasons));
             }
@@ -241,7 +247,7 @@ async fn prepare<S: Store>(
     }
     announce(subscribers, store.keeps_dead_letters());
     for hook in &app.startup {
-        hook().await.map_err(|source| Error::Hook { hook: "startup", source })?;
+        begin(Arc::clone(hook), "startup").await?;
     }
     Ok(())
 }

@@ -334,20 +334,21 @@ impl App {
         let mut signals = signals::Signals::install()?;
         let started = tokio::select! {
             started = self.start() => Some(self.or_gives_up(started)?),
-            () = signals.first() => None,
+            () = signals.next() => None,
         };
         let Some(running) = started else {
             // A hook may have left a thread behind for which the runtime waits.
             signals.exit_on_second();
             return Ok(());
         };
-        signals.first().await;
+        signals.next().await;
+        tracing::info!(target: crate::telemetry::TARGET, "draining; a second signal ends at once");
         signals.exit_on_second();
         running.stop().await
     }
 
     /// Starts the app, runs it until `end` is ready, then drains it. Signals are left to
-    /// the caller.
+    /// the caller. `end` is not looked at before the app has started: a start may be dropped.
     ///
     /// # Errors
     /// As [`App::run`].

@@ -157,7 +157,7 @@ impl RunningApp {
         let mut hooked = false;
         loop {
             if hook.is_none() {
-                *hook = hooks.next().map(begin);
+                *hook = hooks.next().map(|hook| begin(hook, "shutdown"));
             }
             let Some(running) = hook else { break };
             let ended = running.await;
@@ -180,12 +180,13 @@ impl RunningApp {
     }
 }
 
-/// A hook that panics counts as failed, so that the others run.
-fn begin(hook: Hook) -> Answer<'static> {
+/// A hook that panics counts as failed, so that the other shutdown hooks run, and a start says why
+/// it failed.
+pub(super) fn begin(hook: Hook, which: &'static str) -> Answer<'static> {
     let run = AssertUnwindSafe(async move { hook().await }).catch_unwind();
     Box::pin(async move {
         let ended = run.await.unwrap_or_else(|_| Err("it panicked".into()));
-        ended.map_err(|source| Error::Hook { hook: "shutdown", source })
+        ended.map_err(|source| Error::Hook { hook: which, source })
     })
 }
 

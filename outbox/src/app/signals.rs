@@ -38,7 +38,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    /// Cancel safe: a signal is never missed.
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -105,7 +106,7 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         // If no handler can be installed, Ctrl-C simply ends the process.
         let _ = tokio::signal::ctrl_c().await.map_err(Error::Signals);
     }
@@ -115,13 +116,5 @@ impl Signals {
             self.next().await;
             std::process::exit(130)
         });
-    }
-}
-
-impl Signals {
-    /// Cancel safe: a signal is never missed.
-    pub(super) async fn first(&mut self) {
-        self.next().await;
-        tracing::info!(target: crate::telemetry::TARGET, "draining; a second signal ends at once");
     }
 }

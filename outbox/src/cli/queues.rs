@@ -40,6 +40,9 @@ impl Queues {
         }
         let line = |info: QueueInfo| Line { subscriber: known.remove(&info.queue), info };
         let mut lines: Vec<Line> = found.into_iter().take(MOST as usize).map(line).collect();
+        // Of those behind the last one nothing is known.
+        let last = lines.last().filter(|_| more).map(|line| line.info.queue.clone());
+        known.retain(|queue, _| last.as_ref().is_none_or(|last| queue < last));
         lines.extend(known.into_iter().map(|(queue, subscriber)| {
             let (has_rows, has_dead_letters) = (false, false);
             let info = QueueInfo { queue, has_rows, has_dead_letters, paused_at: None, note: None };
@@ -73,7 +76,8 @@ fn text(context: &Context, lines: &[Line], more: bool) -> String {
 }
 
 /// Notes each name that nothing is known about: it may be mistyped. This is only a hint: when the
-/// queues cannot be looked up, the command does its work all the same.
+/// queues cannot be looked up, the command does its work all the same, and of the names behind
+/// the first [`MOST`] queues nothing is said.
 pub(super) async fn doubt(context: &Context, operator: &Operator, names: &[String]) {
     let found = match operator.queues(MOST).await {
         Ok(found) => found,
@@ -84,10 +88,11 @@ pub(super) async fn doubt(context: &Context, operator: &Operator, names: &[Strin
         }
     };
     let subscribed = context.subscribed();
+    let last = found.last().filter(|_| found.len() >= MOST as usize);
     for name in names {
-        let known =
-            found.iter().any(|one| one.queue == *name && (one.has_rows || one.has_dead_letters))
-                || subscribed.iter().any(|(queue, _)| queue == name);
+        let known = last.is_some_and(|last| *name > last.queue)
+            || found.iter().any(|one| one.queue == *name && (one.has_rows || one.has_dead_letters))
+            || subscribed.iter().any(|(queue, _)| queue == name);
         if !known {
             let name = super::output::printable(name);
             context.out.note(&format!(

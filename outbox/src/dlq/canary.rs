@@ -64,7 +64,8 @@ impl Canary {
     }
 
     fn allows(&self, bad: u64, of: usize) -> bool {
-        bad as f64 <= self.share * of as f64
+        // Divided, because a product such as 0.58 * 50.0 falls short of a whole number.
+        bad as f64 / of as f64 <= self.share
     }
 }
 
@@ -105,5 +106,24 @@ impl DeadLetters {
             sleep(pause.min(end - Instant::now())).await;
             pause = (pause * 2).min(LOOK_LAST);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Canary;
+
+    #[test]
+    fn a_share_that_is_met_exactly_is_allowed() {
+        for of in 1..=200 {
+            for bad in 0..=of {
+                let share = bad as f64 / of as f64;
+                let canary = Canary::new(of as u64, share);
+                assert!(canary.allows(bad as u64, of), "{bad} of {of}");
+                assert!(!canary.allows(bad as u64 + 1, of), "{bad} + 1 of {of}");
+            }
+        }
+        // As somebody writes it.
+        assert!(Canary::new(50, 0.58).allows(29, 50) && !Canary::new(50, 0.58).allows(30, 50));
     }
 }

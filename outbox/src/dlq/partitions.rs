@@ -69,7 +69,7 @@ impl DeadLetters {
     /// the letters: on a large table this takes time.
     ///
     /// # Errors
-    /// When there is no dead-letter table, or a statement fails.
+    /// On PostgreSQL, when there is no dead-letter table, or a statement fails.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -90,7 +90,8 @@ impl DeadLetters {
     /// - Letters keep their ids. The table keeps its columns, its privileges and the indexes of
     ///   this library.
     /// - A letter whose month has no table goes to the table `<dlq>_default`. It moves into its
-    ///   month when this runs again.
+    ///   month when this runs again. For triggers of the table and for publications this is a
+    ///   deletion without an insertion: make the months ahead of time.
     ///
     /// # Examples
     /// ```no_run
@@ -102,9 +103,10 @@ impl DeadLetters {
     ///
     /// # Errors
     /// - On SQLite.
-    /// - When something would be left behind with the old table: triggers, row-level security,
-    ///   generated columns, identity columns other than the id, indexes of others, a place in a
-    ///   publication, foreign keys of it or to it, or views.
+    /// - When something would be left behind with the old table: triggers, rules, row-level
+    ///   security, generated columns, identity columns other than the id, indexes of others, a
+    ///   place in a publication, foreign keys of it or to it, or views, functions and policies of
+    ///   other tables that read it.
     /// - When others keep it locked.
     /// - When a statement fails.
     ///
@@ -130,7 +132,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// - On SQLite.
-    /// - When the table was never cut into months.
+    /// - When there is no such table, or it was never cut into months.
     /// - When others keep it locked.
     /// - When a statement fails.
     ///

@@ -16,8 +16,7 @@ use super::{Health, Report};
 /// | `/ready` | the app works | the app does not work: `reasons` says why |
 ///
 /// `/live` does not ask the database: a restart would not mend its failure. Its `ready` is
-/// therefore always false, and its `reasons` are empty. `/ready` answers
-/// within the [limit](Health::limit) of the check, which is 2 s by default. Give the probe 3 s.
+/// therefore always false. `/ready` answers within the [limit](Health::limit) of the check, which is 2 s by default. Give the probe 3 s.
 ///
 /// # Examples
 /// ```no_run

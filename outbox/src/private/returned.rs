@@ -58,9 +58,9 @@ pub fn queue(queue: &impl QueueName) -> String {
     queue.name().to_owned()
 }
 
-/// Notes that publishing says nothing about the delivery.
+/// Notes that publishing says nothing about the delivery. An error does.
 pub fn published(result: HandlerResult, ctx: &Context) -> HandlerResult {
-    ctx.delivery().says(false);
+    ctx.delivery().says(result.is_err());
     result
 }
 

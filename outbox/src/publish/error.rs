@@ -100,8 +100,11 @@ pub enum PublishError {
     /// A conflict rule without a timer name.
     #[error("`TimerConflict` needs a timer name")]
     ConflictWithoutTimer,
-    /// One batch names a timer of a queue twice.
-    #[error("the batch names the timer {timer_id:?} of the queue {queue:?} twice")]
+    /// One batch, or what one delivery publishes with its ack, names a timer of a queue twice.
+    #[error(
+        "the timer {timer_id:?} of the queue {queue:?} is named by two messages that are written \
+         at once; leave one of them out"
+    )]
     TimerTwice {
         /// The queue.
         queue: String,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
-use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS, TEXTS};
+use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS, TEXTS, TRACKING_IDS};
 use crate::message::{Codec, Headers, codec};
 use crate::redacted::debug_only;
 use crate::telemetry::Trace;
@@ -144,6 +144,8 @@ impl Outgoing {
     /// Sets several headers, such as those of the message that is answered. These are left
     /// out:
     /// - what tells of that message's replays: this one had none;
+    /// - its chain of [tracking](crate::tracking()) ids: this one has an id of its own. In a handler it
+    ///   continues the chain of the message that is being handled;
     /// - the [time](Self::expires_in) in which that message had to start;
     /// - the content type, if this payload is a value of [`new`](Self::new);
     /// - a content type or correlation id that is no text.
@@ -152,7 +154,9 @@ impl Outgoing {
         // refuses another type.
         let has_type = self.written == Some(codec::JSON);
         let leaves = |name| {
-            OF_REPLAYS.contains(&name) || name == EXPIRES_IN || has_type && name == CONTENT_TYPE
+            let of_that_one =
+                OF_REPLAYS.contains(&name) || [EXPIRES_IN, TRACKING_IDS].contains(&name);
+            of_that_one || has_type && name == CONTENT_TYPE
         };
         for (name, value) in headers.iter().filter(|(name, _)| !leaves(name)) {
             if value.is_string() || !TEXTS.contains(&name) {

@@ -107,7 +107,7 @@ impl Publisher {
     /// - If the message cannot be published, the delivery fails as by an error of kind
     ///   `publish`.
     /// - A timer that would be a [`Duplicate`](Published::Duplicate) is left out, and the ack
-    ///   stands.
+    ///   stands. But two collected messages with one timer name cannot be published.
     /// - A delay counts from the ack.
     /// - A correlation id that the message does not set is the delivery's.
     /// - The message goes to the table of the delivery, even if another publisher made it.

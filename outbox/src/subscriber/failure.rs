@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tracing::error;
 
+use super::kind::kind_of;
 use super::verdict::{Judged, Said, Verdict, said_by};
 use crate::error::BoxError;
-use crate::message::DecodeError;
 use crate::redacted::debug_only;
 use crate::telemetry::TARGET;
 
@@ -227,31 +227,6 @@ impl Error for Boxed {
     }
 }
 
-/// The kind of an error that names none.
-pub(super) fn kind_of<E>(error: &(dyn Error + 'static)) -> Cow<'static, str> {
-    if error.is::<DecodeError>() { HandlerError::DECODE.into() } else { type_name::<E>() }
-}
-
-/// The name of a type, without its path and parameters. Many types are called `Error`: their
-/// names have their owner in front, as in `io::Error` and `sqlx::Error`.
-pub(super) fn type_name<T>() -> Cow<'static, str> {
-    named(std::any::type_name::<T>())
-}
-
-fn named(path: &'static str) -> Cow<'static, str> {
-    let plain = path.split('<').next().unwrap_or(path);
-    let (owner, name) = plain.rsplit_once("::").unwrap_or(("", plain));
-    // A crate may be split into several, and a module may be named after what is in it.
-    let owner = owner.strip_suffix("::error").unwrap_or(owner);
-    let owner = owner.rsplit("::").next().unwrap_or(owner);
-    let owner = if owner == "sqlx_core" { "sqlx" } else { owner };
-    if name == "Error" && !owner.is_empty() {
-        format!("{owner}::Error").into()
-    } else {
-        name.into()
-    }
-}
-
 /// Turns an error into the text of `last_exception`. `None` stores no text.
 ///
 /// Replace the default with `App::error_renderer` if the `Debug` form of your errors holds
@@ -318,20 +293,6 @@ mod tests {
         for (error, is_put_off) in cases {
             let error = HandlerError::or_kind(HandlerError::EXTRACT, NoAccounts(error));
             assert_eq!((error.kind(), error.is_put_off()), ("extract", is_put_off), "{error:?}");
-        }
-    }
-
-    #[test]
-    fn an_error_that_is_called_error_says_whose_it_is() {
-        for (path, name) in [
-            ("std::io::error::Error", "io::Error"),
-            ("sqlx_core::error::Error", "sqlx::Error"),
-            ("anyhow::Error", "anyhow::Error"),
-            ("shop::mail::MailError", "MailError"),
-            ("alloc::string::String", "String"),
-            ("alloc::boxed::Box<dyn core::error::Error>", "Box"),
-        ] {
-            assert_eq!(named(path), name);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod batch;
 mod failure;
+mod kind;
 mod layer;
 mod options;
 mod outcome;

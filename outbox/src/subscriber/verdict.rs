@@ -5,7 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::failure::{HandlerError, kind_of};
+use super::failure::HandlerError;
+use super::kind::kind_of;
 use crate::error::BoxError;
 
 /// What an error means for the message that was being handled.
@@ -57,18 +58,26 @@ pub(super) struct Said {
     pub(super) put_off: bool,
 }
 
+/// So many errors of a chain are looked at. One that is its own source, by mistake, has no end.
+const CHAIN: usize = 64;
+
 /// The first verdict in the chain of an error.
 pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
-    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
+    let mut first: Option<Said> = None;
+    for error in std::iter::successors(Some(error), |&error| error.source()).take(CHAIN) {
         let marked = error.downcast_ref::<Mark>().map(|mark| mark.said.clone());
-        marked.or_else(|| HandlerError::said_in(error)).or_else(|| {
-            let known =
-                inventory::iter::<KnownFailure>().find_map(|KnownFailure(read)| read(error));
-            let put_off = || error.source().and_then(said_by).is_some_and(|said| said.put_off);
-            let said = |(verdict, kind): (_, &'static str)| (verdict, kind.into(), put_off());
-            known.map(said).map(|(verdict, kind, put_off)| Said { verdict, kind, put_off })
-        })
-    })
+        if let Some(said) = marked.or_else(|| HandlerError::said_in(error)) {
+            // Only such an error knows whether it was put off.
+            let put_off = said.put_off;
+            return Some(first.map_or(said, |first| Said { put_off, ..first }));
+        }
+        if first.is_none() {
+            let known = inventory::iter::<KnownFailure>().find_map(|known| known.0(error));
+            first =
+                known.map(|(verdict, kind)| Said { verdict, kind: kind.into(), put_off: false });
+        }
+    }
+    first
 }
 
 /// Says what an error means for its message: `.or_reject()` and `.or_snooze(..)` on any `Result`.

@@ -30,11 +30,6 @@ impl Trace {
         Some(Self { id, parent, flags, state })
     }
 
-    /// Whether both are steps of one trace.
-    pub(crate) fn goes_with(&self, other: &Self) -> bool {
-        self.id == other.id
-    }
-
     /// The same trace, one step on.
     pub(crate) fn child(self) -> Self {
         Self { parent: format!("{:016x}", fastrand::u64(1..)), ..self }

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 on_both!(
     startup_runs_before_the_first_claim_and_shutdown_after_the_last_result,
     a_failing_startup_hook_stops_the_start_and_claims_nothing,
+    a_startup_hook_that_panics_fails_the_start_as_any_other,
     a_failing_shutdown_hook_is_told_after_the_drain,
     every_shutdown_hook_runs_and_the_first_error_is_told,
     a_drain_that_took_too_long_is_told_whatever_the_hooks_say,
@@ -76,6 +77,19 @@ async fn a_failing_startup_hook_stops_the_start_and_claims_nothing(db: &Db) {
         })
         .await;
     }
+}
+
+/// A probe tells its platform to start the process again.
+async fn a_startup_hook_that_panics_fails_the_start_as_any_other(db: &Db) {
+    let app = db.app().only([free("it", "q").0]);
+    let app =
+        app.on_startup(|| async { if true { panic!("as told") } else { Ok::<_, String>(()) } });
+    let health = app.health();
+    assert!(health.check().await.live);
+    let error = app.run_until(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(error.to_string(), "the startup hook failed: it panicked");
+    let report = health.check().await;
+    assert!(!report.live && report.reasons[0].contains("it panicked"), "{report:?}");
 }
 
 async fn a_failing_shutdown_hook_is_told_after_the_drain(db: &Db) {

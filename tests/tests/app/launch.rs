@@ -24,6 +24,8 @@ on_both!(
     an_extractor_around_a_transaction_is_checked_as_the_transaction_is,
 );
 
+outbox_tests::cases!(sqlite in sqlite_only: a_file_that_cannot_be_written_is_refused);
+
 on_postgres!(
     a_pool_too_small_for_the_handlers_with_transactions_is_told_of,
     a_second_parameter_that_takes_the_transaction_is_refused,
@@ -107,6 +109,25 @@ async fn settings_that_would_do_harm_are_refused(db: &Db) {
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
+}
+
+/// No claim would tell of it before a message is due.
+async fn a_file_that_cannot_be_written_is_refused(db: &Db) {
+    use std::str::FromStr as _;
+
+    use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+
+    let options = SqliteConnectOptions::from_str(&db.url).unwrap();
+    let app =
+        |options| App::sqlite(SqlitePool::connect_lazy_with(options)).only([nothing("it", "q")]);
+    let text = refusal(&app(options.clone().read_only(true))).await;
+    assert!(text.contains(".db is read-only for this process"), "{text}");
+    // A writer who keeps the lock refuses no start.
+    let lock = db.lock().await;
+    let impatient = options.busy_timeout(Duration::from_millis(10));
+    let running = app(impatient).start().await.unwrap();
+    lock.release().await;
+    running.stop().await.unwrap();
 }
 
 async fn two_subscribers_of_one_queue_are_refused(db: &Db) {

@@ -31,6 +31,32 @@ impl std::error::Error for Error {
     }
 }
 
+/// By mistake, its source is itself.
+#[derive(Debug)]
+struct Circular;
+
+impl fmt::Display for Circular {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("circular")
+    }
+}
+
+impl std::error::Error for Circular {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self)
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_is_its_own_source_fails_as_any_other() {
+    let subscriber = it(|| Err::<(), _>(Circular)).retry(NoRetry);
+    let (broker, ending) = first_ending(subscriber).await;
+    assert_eq!(ending, Ending::Terminal(outbox::FailureReason::RetryTerminal));
+    let letter = only_letter(&broker);
+    assert_eq!(letter.error_kind.as_deref(), Some("Circular"));
+    assert!(letter.last_exception.unwrap().starts_with("Circular\ncaused by: Circular"));
+}
+
 async fn exception_of(text: &str) -> String {
     let text = text.to_owned();
     let subscriber = it(move || Err::<(), _>(Error(text.clone(), None)));

@@ -111,6 +111,22 @@ async fn manual_an_outcome_is_a_word_and_so_is_that_of_a_layer() {
     assert_eq!(ending, Ending::Terminal(FailureReason::RetryTerminal));
 }
 
+/// What it publishes is no word, and its error is one, as that of any other handler.
+#[outbox::subscriber("q", publish = "next", ack = Manual)]
+async fn publishing(n: i64) -> Result<i64, String> {
+    if n < 0 { Err(format!("{n} is negative")) } else { Ok(n) }
+}
+
+#[tokio::test]
+async fn manual_a_layer_may_ack_what_a_publishing_handler_has_failed() {
+    let layer =
+        |ctx: Context, next: outbox::Next| async { next.run(ctx).await.or(Ok(Outcome::Ack)) };
+    let broker = TestBroker::with([publishing::subscriber().layer(layer)]);
+    broker.publish_batch([-1, 1].map(|n| outbox::Outgoing::new("q", &n))).await.unwrap();
+    let endings: Vec<_> = broker.calls("publishing").iter().map(|it| it.ending.clone()).collect();
+    assert_eq!(endings, [Ending::Acked, Ending::Terminal(FailureReason::Rejected)]);
+}
+
 const ON_ERROR: [AckPolicy; 2] = [AckPolicy::NackOnError, AckPolicy::RejectOnError];
 
 #[tokio::test]

@@ -74,6 +74,41 @@ async fn an_answer_with_the_headers_of_its_message_has_a_chain_and_a_span_of_its
     assert!(span.contains(TRACE) && span != parent, "{span}");
 }
 
+/// Which of its messages an answer is for, a run of several does not know.
+#[tokio::test]
+async fn answers_with_the_headers_of_messages_of_one_run_have_ids_of_their_own() {
+    let outer = TestBroker::with([it(|| ())]);
+    let echo = {
+        let outer = outer.clone();
+        Subscriber::batches("echo", "first", 2, move |batch: Vec<Context>| {
+            let outer = outer.clone();
+            async move {
+                for ctx in &batch {
+                    for n in 0..2 {
+                        let answer = Outgoing::new("next", &n).headers(ctx.headers());
+                        outer.publish_with(answer).await.unwrap();
+                    }
+                }
+            }
+        })
+    };
+    let broker = TestBroker::with([echo]);
+    let first = || Outgoing::new("first", &7).correlation_id("the work");
+    broker.publish_batch([first(), first()]).await.unwrap();
+    let mut ids: Vec<_> =
+        outer.rows().iter().map(|row| header(row, "outbox-tracking-ids").unwrap()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 4, "{ids:?}");
+    let of_messages = broker.calls("echo").into_iter().map(|call| call.headers);
+    let of_messages: Vec<_> = of_messages.collect();
+    assert!(
+        of_messages.iter().all(|it| !ids.contains(&it.get("outbox-tracking-ids").unwrap().into()))
+    );
+    let works: Vec<_> = outer.rows().iter().map(|row| header(row, "correlation_id")).collect();
+    assert_eq!(works, vec![Some("the work".to_owned()); 4]);
+}
+
 /// Its time is not that of the message it answers.
 #[tokio::test]
 async fn an_answer_with_the_headers_of_its_message_has_a_time_of_its_own_if_any() {
@@ -182,7 +217,6 @@ async fn a_scope_in_a_batch_or_a_task_goes_on_from_whose_publisher_it_uses() {
                 let mut tx = outbox::sqlite::begin(&pool).await.unwrap();
                 let publish = async {
                     let scope = tracking_ids()[0].to_string();
-                    // Copied headers have the chain of the message, and not the scope's id.
                     let next = Outgoing::new("next", &scope).headers(ctx.headers());
                     ctx.publisher().send(&mut tx, next).await.unwrap();
                 };

@@ -9,6 +9,7 @@ use crate::program::{command, ended, json, run};
 on_both!(
     a_queue_is_paused_and_resumed_for_a_running_app,
     a_name_of_which_nothing_is_known_is_doubted,
+    of_names_behind_ten_thousand_queues_nothing_is_said,
     all_pauses_are_ended_at_once,
     wrong_arguments_are_refused,
 );
@@ -50,6 +51,26 @@ async fn a_name_of_which_nothing_is_known_is_doubted(db: &Db) {
     assert!(resumed.code == 0 && resumed.err.contains("is the name right?"), "{resumed:?}");
     let silent = run(db, &["pause", "ordre", "--json"]).await;
     assert!(silent.err.is_empty() && silent.json()["paused"][0]["queue"] == "ordre", "{silent:?}");
+}
+
+/// Only so many queues are looked up.
+async fn of_names_behind_ten_thousand_queues_nothing_is_said(db: &Db) {
+    let message = |n: u32| outbox::Outgoing::new(format!("a{n:05}"), &n);
+    db.send_all((0..10_001).map(message)).await;
+    let known = run(db, &["pause", "a10000"]).await;
+    assert!(known.code == 0 && known.err.is_empty(), "{known:?}");
+    let unknown = run(db, &["pause", "a0999"]).await;
+    assert!(unknown.err.contains("is the name right?"), "{unknown:?}");
+    // The program has a subscriber of `orders`.
+    db.publish("orders", 1).await;
+    let listed = json(db, &["queues"]).await;
+    let queues = listed["queues"].as_array().unwrap();
+    assert!(
+        queues.iter().all(|one| one["has_rows"] == true || one["queue"] == "a0999"),
+        "{:?}",
+        queues.last()
+    );
+    assert_eq!((listed["more"].as_bool(), queues.len()), (Some(true), 10_000));
 }
 
 async fn a_hint_that_cannot_be_looked_up_fails_no_pause(db: &Db) {

@@ -3,6 +3,8 @@
 use outbox::schema::{Database, migrate_tables, sql, validate_schema};
 use outbox::testing::store::Store;
 use outbox::{Error, TableNames};
+use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::{AssertSqlSafe, Executor as _};
 
 use super::names::{every_statement_works, everything_works};
 use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps};
@@ -45,6 +47,31 @@ async fn a_release_that_is_rolled_back_leaves_what_a_later_one_made<B: SqlBench>
     assert_eq!(b.number("SELECT max(version) FROM _late_migrations").await, 99);
     every_statement_works(&other).await;
     other.store().close().await;
+}
+
+/// `b` is the attached one.
+async fn the_tables_of_an_attached_file_do_not_count(b: Sqlite) {
+    let options = b.pool().connect_options();
+    let attached = options.get_filename().to_owned();
+    let attach = move || format!("ATTACH '{}' AS old", attached.display());
+    let own = options.get_filename().with_file_name("own.db");
+    let own = (*options).clone().filename(own).create_if_missing(true);
+    let pool = SqlitePoolOptions::new()
+        .after_connect(move |connection, _| {
+            let attach = attach();
+            Box::pin(async move {
+                connection.execute(AssertSqlSafe(attach)).await?;
+                Ok(())
+            })
+        })
+        .connect_with(own)
+        .await
+        .unwrap();
+    let missing = validate_schema(&pool, b.names(), true).await.unwrap_err().to_string();
+    assert!(missing.contains("the table outbox does not exist"), "{missing}");
+    migrate_tables(&pool, b.names()).await.unwrap();
+    validate_schema(&pool, b.names(), true).await.unwrap();
+    pool.close().await;
 }
 
 async fn many_processes_may_migrate_at_once<B: SqlBench>(b: B) {
@@ -336,7 +363,9 @@ mod on_sqlite {
     use super::*;
 
     cases! {
-        sqlite only, "the SQL is SQLite's": the_sql_can_be_run_by_other_tools_on_sqlite,
+        sqlite only, "the SQL and the files are SQLite's":
+        the_sql_can_be_run_by_other_tools_on_sqlite,
+        the_tables_of_an_attached_file_do_not_count,
     }
 }
 

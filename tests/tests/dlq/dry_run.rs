@@ -60,9 +60,14 @@ async fn untouched(db: &Db) {
 }
 
 async fn a_trial_shows_what_would_be_published_and_writes_nothing(db: &Db) {
+    outbox_tests::capture::start();
     plant(db, "a", 2).await;
     db.exec("CREATE TABLE done (n bigint)").await;
     let trial = db.app().only([books(db)]).dry_run(letter(db, 2).await).await.unwrap();
+    let lines = outbox_tests::capture::lines().into_iter();
+    let warnings: Vec<_> =
+        lines.filter(|line| format!("{line:?}").contains("rolled back")).collect();
+    assert!(warnings.is_empty(), "its transaction is undone: {warnings:?}");
     assert_eq!(
         (&*trial.subscriber, trial.outcome, trial.error),
         ("books", DryOutcome::Acked, None)

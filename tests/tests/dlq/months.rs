@@ -28,6 +28,7 @@ on_postgres!(
     a_letter_of_a_time_that_nobody_means_is_of_no_month,
     a_table_that_is_in_the_way_of_a_month_is_told,
     ids_go_on_behind_those_of_a_sequence_that_the_column_does_not_own,
+    a_table_that_is_not_there_is_not_told_as_one_without_months,
 );
 on_both!(a_table_without_months_has_none);
 outbox_tests::cases!(sqlite in sqlite_only: sqlite_has_no_months);
@@ -156,6 +157,17 @@ async fn months_go_beside_those_who_read_letters(db: &Db) {
 async fn what_would_be_left_behind_is_refused(db: &Db) {
     plant(db, "a", 1).await;
     db.exec("CREATE VIEW mine AS SELECT id FROM outbox_dlq").await;
+    db.exec(
+        "CREATE FUNCTION open_letters() RETURNS bigint \
+         BEGIN ATOMIC SELECT count(*) FROM outbox_dlq; END",
+    )
+    .await;
+    db.exec("CREATE RULE copied AS ON INSERT TO outbox_dlq DO ALSO NOTIFY letters").await;
+    db.exec("CREATE TABLE accounts (id bigint)").await;
+    db.exec(
+        "CREATE POLICY clean ON accounts USING (id NOT IN (SELECT original_id FROM outbox_dlq))",
+    )
+    .await;
     db.exec("CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
         .await;
     db.exec("CREATE TRIGGER audit AFTER INSERT ON outbox_dlq FOR EACH ROW EXECUTE FUNCTION note()")
@@ -174,6 +186,9 @@ async fn what_would_be_left_behind_is_refused(db: &Db) {
         "foreign key known",
         "trigger audit",
         "view mine",
+        "function open_letters()",
+        "rule copied",
+        "policy clean of accounts",
         "index theirs",
         "row-level security",
         "publication feed",
@@ -349,6 +364,19 @@ async fn ids_go_on_behind_those_of_a_sequence_that_the_column_does_not_own(db: &
     letters(db).partition(0).await.unwrap();
     plant(db, "a", 1).await;
     assert_eq!(of(db).await, [(6, 1)]);
+}
+
+async fn a_table_that_is_not_there_is_not_told_as_one_without_months(db: &Db) {
+    let letters = letters(&db.named(db.names.clone().with_dlq("outbox_dql").unwrap()));
+    let now = letters.now().await.unwrap();
+    for error in [
+        letters.partitions().await.unwrap_err(),
+        letters.drop_partitions(now, true).await.unwrap_err(),
+    ] {
+        let told = error.to_string();
+        assert!(told.contains("\"outbox_dql\" does not exist"), "{told}");
+        assert!(told.contains("`outbox migrate`"), "{told}");
+    }
 }
 
 async fn a_table_without_months_has_none(db: &Db) {

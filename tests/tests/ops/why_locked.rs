@@ -17,6 +17,7 @@ on_postgres!(
     a_row_locked_in_a_savepoint_says_who_may_have_it,
     a_lock_that_is_over_is_not_told,
     a_table_that_nobody_can_read_is_told_within_seconds,
+    pauses_that_nobody_can_read_are_told_as_a_locked_table,
     who_waits_for_the_table_is_told_and_for_whom,
     asking_about_a_row_makes_no_claim_pass_it_by,
 );
@@ -85,6 +86,19 @@ async fn a_table_that_nobody_can_read_is_told_within_seconds(db: &Db) {
     let [Answer::TableLocked { by }] = &why.answers[..] else { panic!("{why:?}") };
     assert_eq!(by[0].state.as_deref(), Some("idle in transaction"));
     assert!(why.is_known());
+    tx.rollback().await.unwrap();
+}
+
+/// Each claim reads them.
+async fn pauses_that_nobody_can_read_are_told_as_a_locked_table(db: &Db) {
+    let id = db.publish("q", 1).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let pid = "SELECT pg_backend_pid()";
+    let pid: i32 = sqlx::query_scalar(pid).fetch_one(&mut *tx).await.unwrap();
+    tx.execute("LOCK TABLE outbox_paused IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let why = outbox_tests::wait::soon("an answer", why(db, id)).await;
+    let [Answer::TableLocked { by }] = &why.answers[..] else { panic!("{why:?}") };
+    assert_eq!(by.iter().map(|one| one.pid).collect::<Vec<_>>(), [Some(pid)]);
     tx.rollback().await.unwrap();
 }
 

@@ -86,8 +86,12 @@ impl PgDesk {
         Ok(Locks { table: self.why_table_locked().await?, row: self.row_locked(found).await? })
     }
 
+    /// Who keeps the table locked, or that of the pauses, which each claim reads too.
     pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
-        self.locked(self.names.table()).await
+        match self.locked(self.names.table()).await? {
+            None => self.locked(&self.names.paused()).await,
+            by => Ok(by),
+        }
     }
 
     async fn locked(&self, table: &str) -> Result<Option<Vec<Session>>, StoreError> {

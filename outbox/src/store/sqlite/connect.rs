@@ -7,10 +7,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
-use sqlx::{Connection as _, SqlSafeStr as _, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _, Sqlite, Transaction};
 use tokio::time::{Instant, sleep};
 
 use crate::error::StoreError;
+use crate::store::names::TableNames;
 
 /// How long to wait for others who write.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -108,6 +109,19 @@ pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
     })
 }
 
+/// Why no app can work on the file: it can be read, but not written. Whatever else is wrong is told
+/// by the look at the tables.
+pub(crate) async fn takes_no_writes(pool: &SqlitePool, names: &TableNames) -> Option<String> {
+    const READONLY: u32 = 8;
+    // It asks for the lock, as every write does. `BEGIN IMMEDIATE` does not if the file is read-only.
+    let write = names.sql("UPDATE \"outbox\" SET id = id WHERE false");
+    let error = sqlx::query(AssertSqlSafe(write)).persistent(false).execute(pool).await.err()?;
+    (code(&error)? & 0xff == READONLY).then(|| {
+        let file = pool.connect_options().get_filename().display().to_string();
+        format!("{file} is read-only for this process: let it write the file and its folder")
+    })
+}
+
 /// For connections that write: whoever begins the log anew cuts it.
 pub(super) fn cutting_the_log(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.pragma("journal_size_limit", LOG_BYTES)
@@ -151,10 +165,13 @@ pub(super) fn is_missing(file: &Path) -> bool {
 }
 
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(error) = error else { return false };
-    let code = error.code().and_then(|code| code.parse::<u32>().ok());
     // The other bits tell why.
-    code.is_some_and(|code| code & 0xff == 5)
+    code(error).is_some_and(|code| code & 0xff == 5)
+}
+
+/// SQLite's extended code.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
 }
 
 /// Begins a transaction that may write: `BEGIN IMMEDIATE`.

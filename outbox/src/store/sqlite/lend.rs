@@ -149,6 +149,9 @@ impl lends::Lends for Sqlite {
             return open.tx.rollback().await.map_err(failed("roll back"));
         }
         let Open { mut tx, turn: _turn, pool, .. } = open;
+        if leases.is_empty() {
+            return tx.rollback().await.map_err(failed("roll back"));
+        }
         let undone = tx.execute(UNDO).await;
         if let (Err(over), Some(pool)) = (&undone, &pool) {
             warn!(

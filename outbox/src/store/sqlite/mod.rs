@@ -33,7 +33,9 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor, Sqlite, Transaction};
 use batch::Batches;
 pub use connect::{begin, connect};
 use connect::{begin_writing, cutting_the_log};
-pub(crate) use connect::{file_in, is_private, names_a_uri, open, options, with_a_log};
+pub(crate) use connect::{
+    file_in, is_private, names_a_uri, open, options, takes_no_writes, with_a_log,
+};
 pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;
 use place::Place;

@@ -66,7 +66,8 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
         }
     };
     let letters = names.dlq_or_default();
-    let linked = "SELECT count(*) > 0 FROM pragma_table_info(?1) WHERE name = 'replayed_id'";
+    let linked =
+        "SELECT count(*) > 0 FROM pragma_table_info(?1, 'main') WHERE name = 'replayed_id'";
     let linked = sqlx::query_scalar(linked).bind(letters).fetch_one(&mut *tx).await;
     let mut migrator = migrator(names, MIGRATIONS);
     if linked.map_err(failed("migrate"))? {

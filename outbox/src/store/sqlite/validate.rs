@@ -161,17 +161,17 @@ impl<'a> Table<'a> {
             rows("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE")
                 .await?;
         let strict =
-            rows("SELECT strict FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE").await?;
+            rows("SELECT strict FROM pragma_table_list WHERE schema = 'main' AND name = ?1 COLLATE NOCASE").await?;
         let columns = rows(
             "SELECT name, type, \"notnull\" OR pk > 0, dflt_value, pk > 0 \
-             FROM pragma_table_info(?1)",
+             FROM pragma_table_info(?1, 'main')",
         )
         .await?;
         let indexes = rows(
             "SELECT i.name, i.\"unique\", m.sql, i.partial, \
-                (SELECT group_concat(name) FROM (SELECT name FROM pragma_index_xinfo(i.name) \
+                (SELECT group_concat(name) FROM (SELECT name FROM pragma_index_xinfo(i.name, 'main') \
                  WHERE key AND NOT \"desc\" ORDER BY seqno)) \
-             FROM pragma_index_list(?1) AS i \
+             FROM pragma_index_list(?1, 'main') AS i \
              LEFT JOIN sqlite_master AS m ON m.type = 'index' AND m.name = i.name",
         )
         .await?;

@@ -14,6 +14,21 @@ JOIN pg_rewrite AS r ON r.oid = d.objid
 WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = to_regclass($1)
   AND r.ev_class <> to_regclass($1)
 UNION ALL
+SELECT 'the rule ' || quote_ident(rulename)
+FROM pg_rewrite
+WHERE ev_class = to_regclass($1)
+UNION ALL
+SELECT DISTINCT 'the function ' || d.objid::regprocedure::text
+FROM pg_depend AS d
+WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_class'::regclass
+  AND d.refobjid = to_regclass($1)
+UNION ALL
+SELECT DISTINCT 'the policy ' || quote_ident(p.polname) || ' of ' || p.polrelid::regclass::text
+FROM pg_depend AS d
+JOIN pg_policy AS p ON p.oid = d.objid
+WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass
+  AND d.refobjid = to_regclass($1) AND p.polrelid <> to_regclass($1)
+UNION ALL
 SELECT 'its row-level security'
 FROM pg_class AS c
 WHERE c.oid = to_regclass($1)

@@ -1,5 +1,5 @@
 -- Says which months the dead-letter table has, the oldest first; the one for letters of
--- no month, which has no bounds, comes last.
+-- no month, which has no bounds, comes last. An error if there is no such table.
 -- $1 the table. Locks nothing. Index: those of the catalogue.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relname::text,
     (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz,
@@ -8,5 +8,5 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relname::text,
 FROM pg_inherits AS i
 JOIN pg_class AS c ON c.oid = i.inhrelid
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE i.inhparent = to_regclass($1)
+WHERE i.inhparent = $1::text::regclass
 ORDER BY until NULLS LAST
