@@ -39,13 +39,18 @@ pub(super) async fn run<S: Store>(
         run.dispatched(reader, Instant::now());
         run.end();
         run.let_go();
-        let Run { mut settling, context, .. } = run;
+        let Run { mut settling, context, solitude, .. } = run;
         // No handler has run yet.
         settling.report.duration = None;
+        // An ack that is cut off may still land, in vain if the row was given back before. Its token
+        // must not say for longer that it is alone.
+        let back = solitude.is_some().then(|| settling.under(settling.lease));
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
         // Within the drain's time: otherwise its handler would be dropped when it has hardly begun.
         if settle_until(&store, vec![*ack], shared.cut_off.clone()).await == 1 {
             begun.push(context);
+        } else if shared.cut_off.is_cancelled() {
+            left.extend(back.map(Settling::unstarted));
         }
     }
     drop(not_yet);

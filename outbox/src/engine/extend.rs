@@ -156,6 +156,9 @@ async fn extend_part<S: Store>(leases: &Leases, store: &S, part: &[Due]) -> Exte
     let first_deadline = part.iter().map(|one| one.until).min().unwrap_or(now);
     let extends: Vec<Extend> = part.iter().flat_map(Due::tries).collect();
     let deadline = now + patience(first_deadline.saturating_duration_since(now));
+    // If a crash of the server undid the end of a solitude, the row would be condemned.
+    let durable = part.iter().any(Due::is_renamed).then(|| store.durable());
+    let store = durable.as_ref().unwrap_or(store);
     match timeout_at(deadline, store.extend(&extends)).await {
         Ok(Ok(landed)) => {
             let (mut landed, mut left) = (landed.into_iter(), Vec::new());

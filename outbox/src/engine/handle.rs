@@ -47,9 +47,6 @@ pub(super) async fn handle<S: Store>(
     }
     runs.iter_mut().for_each(|run| run.dispatched(reader, now));
     let ended = pin!(run(shared, reader, &runs)).await;
-    for run in &mut runs {
-        run.named(shared).await;
-    }
     let mut rulings: Few<Ruling> = match ended {
         Ended::Results(results) => {
             let rule = |(run, result): (&Run<'_>, _)| {
@@ -67,6 +64,11 @@ pub(super) async fn handle<S: Store>(
     runs.iter_mut().for_each(Run::end);
     // The run has one loan, whichever of its messages it was made from.
     let loan = runs.first().and_then(|run| run.context.delivery().loan.get().cloned());
+    let is_lent = loan.as_ref().is_some_and(|loan| loan.lent.get().is_some());
+    for (run, ruling) in runs.iter_mut().zip(&rulings) {
+        // Somebody may hold a timer for hours. In a transaction the ack does not wait long.
+        run.named(shared, !is_lent && ruling.settlement.sets_timers()).await;
+    }
     let begun = loan.as_ref().filter(|loan| loan.is_sole_writer()).map(|_| Instant::now());
     let mut committed = false;
     if let Some(lent) = loan.as_ref().and_then(|loan| loan.lent.get()) {

@@ -66,6 +66,8 @@ pub(crate) async fn deliver<S: Store>(
     // others.
     for suspect in suspects {
         hand_over(early, reader, rows, &mut settled).await;
+        // Where nothing is written yet, the one before would keep it waiting.
+        settled.iter_mut().for_each(|one| one.alone = None);
         if shared.stop.is_cancelled() {
             settled.push(suspect.given_back());
             continue;

@@ -66,8 +66,13 @@ impl Due {
     pub(super) fn tries(&self) -> impl Iterator<Item = Extend> {
         let Self { lease, token, .. } = *self;
         let again = Extend { lease: Lease { token, ..lease }, token };
-        let again = (token != lease.token).then_some(again);
+        let again = self.is_renamed().then_some(again);
         std::iter::once(Extend { lease, token }).chain(again)
+    }
+
+    /// Whether the token changes.
+    pub(super) fn is_renamed(&self) -> bool {
+        self.token != self.lease.token
     }
 
     /// Whether one of its tries extended it. `done` has an answer for each.

@@ -82,15 +82,18 @@ impl Run<'_> {
         self.settling.ruled(settlement)
     }
 
-    /// Waits until it is known which token the lease has, if the token was about to change. Nobody
-    /// can change it while the transaction of this run is the only one that can write.
-    pub(super) async fn named<S: Store>(&mut self, shared: &Shared<S>) {
-        let solitude = self.solitude.as_ref().filter(|solitude| !solitude.outlasts_the_run());
-        let Some(solitude) = solitude else { return };
+    /// Waits until it is known which token the lease has, if the token was about to change, or is to
+    /// change because the settlement `may_wait` for longer than others can wait for their start.
+    /// Nobody can change it while the transaction of this run is the only one that can write.
+    pub(super) async fn named<S: Store>(&mut self, shared: &Shared<S>, may_wait: bool) {
+        let Some(solitude) = &self.solitude else { return };
+        if !may_wait && solitude.outlasts_the_run() {
+            return;
+        }
         if !self.context.delivery().is_sole_writer() {
             tokio::select! {
                 biased;
-                () = solitude.ended() => {}
+                () = solitude.end(&shared.leases.hurry) => {}
                 () = self.context.delivery().watch.lost() => {}
                 // After that, nobody may be left who would change it.
                 () = shared.cut_off.cancelled() => {

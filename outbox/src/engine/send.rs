@@ -7,7 +7,9 @@ use super::settlement::Settlement;
 use super::settling::Settling;
 use crate::error::StoreError;
 use crate::publish::Tally;
-use crate::store::{Death, Extend, Handled, Landed, Lease, Release, Retry, Store, new_alone_token};
+use crate::store::{
+    Death, Extend, Handled, Landed, Lease, Release, Retry, Store, is_alone, new_alone_token,
+};
 
 /// Sends a group. Dead letters have only so much time that their rows can still be given back:
 /// where their table is locked, an answer may take longer than a lease.
@@ -22,6 +24,9 @@ pub(super) async fn in_time<S: Store>(store: &S, group: &[Settling]) -> Result<L
 }
 
 async fn send<S: Store>(store: &S, group: &[Settling]) -> Result<Landed, StoreError> {
+    // If a crash of the server undid it, the row would be found under its mark, and be condemned.
+    let durable = group.iter().any(|one| is_alone(one.lease.token)).then(|| store.durable());
+    let store = durable.as_ref().unwrap_or(store);
     match &group[0].settlement {
         Settlement::Ack { messages } if !messages.is_empty() => {
             let acks: Vec<Handled<'_>> = group.iter().filter_map(Settling::as_handled).collect();

@@ -34,6 +34,14 @@ pub(crate) enum Settlement {
     Lost,
 }
 
+impl Settlement {
+    /// Whether it publishes timers.
+    pub(super) fn sets_timers(&self) -> bool {
+        let Self::Ack { messages } = self else { return false };
+        messages.iter().any(|one| one.timer_id.is_some())
+    }
+}
+
 /// A text that stands in the program is not copied for each letter.
 pub(crate) type Text = Cow<'static, str>;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Reader;
 use super::inbox::Job;
@@ -37,6 +38,9 @@ pub(crate) struct Settling {
     refusal: Option<Box<Refusal>>,
     /// It must not run; merely given back, it would. See [`is_guilty`].
     pub(super) guilty: bool,
+    /// It ran alone: no other handler starts before this is dropped, because its token still says
+    /// so.
+    pub(super) alone: Option<AbortOnDropHandle<()>>,
     /// By the database's clock.
     claimed_at: Option<SystemTime>,
     /// Until then a failing write is repeated. Afterwards another claim may take the row.
@@ -84,6 +88,7 @@ impl Settling {
             waits: Waits::Not,
             refusal: None,
             guilty: is_guilty(&reader.subscriber.options, &job.claimed),
+            alone: None,
             claimed_at: row.acquired_at,
             deadline: job.deadline,
             reader: Arc::clone(reader),
@@ -93,8 +98,8 @@ impl Settling {
     /// The same delivery, under another lease.
     pub(super) fn under(&self, lease: Lease) -> Box<Self> {
         let (report, reader) = (self.report.clone(), Arc::clone(&self.reader));
-        let settlement = Settlement::Lost;
-        Box::new(Self { lease, settlement, report, refusal: None, reader, ..*self })
+        let (settlement, refusal, alone) = (Settlement::Lost, None, None);
+        Box::new(Self { lease, settlement, report, refusal, alone, reader, ..*self })
     }
 
     /// Gives the row back as if it had never been claimed. A guilty row is condemned instead.
@@ -240,8 +245,7 @@ impl Settling {
     /// Whether it publishes timers. Its write may then wait for other people's transactions that
     /// have the same timers.
     pub(super) fn sets_timers(&self) -> bool {
-        let Settlement::Ack { messages } = &self.settlement else { return false };
-        messages.iter().any(|one| one.timer_id.is_some())
+        self.settlement.sets_timers()
     }
 
     /// Queue and name of every timer that is published with the ack.

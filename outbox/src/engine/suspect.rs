@@ -53,7 +53,9 @@ pub(super) async fn alone<S: Store>(
     let deadline = run.context.lease_deadline();
     let held = run.settling.lease;
     let marked = Lease { token: new_alone_token(), ..held };
-    let marking = quiet::mark(&shared.store, held, marked, deadline, &shared.stop, alone);
+    // A row that takes the server down with it is to be found under its mark.
+    let store = shared.store.durable();
+    let marking = quiet::mark(&store, held, marked, deadline, &shared.stop, alone);
     // When the drain's time is over, it is not known whether the mark was set.
     let marking = shared.cut_off.run_until_cancelled(marking);
     let alone = match marking.await.unwrap_or(Marked::Unknown) {
@@ -103,11 +105,12 @@ async fn take_back_both<S: Store>(
     let meanwhile = async {
         let mut backoff = Backoff::of_errors();
         loop {
+            // First of all: where the other is answered at once, nothing else is sent.
+            sleep(backoff.after(true)).await;
             let landed = send::in_time(&shared.store, &under_mark).await;
             if landed.is_ok_and(|landed| landed == [true]) {
                 return under_mark[0].announce();
             }
-            sleep(backoff.after(true)).await;
         }
     };
     let ends = async {
@@ -115,8 +118,6 @@ async fn take_back_both<S: Store>(
         sleep(LAST_WORD).await;
     };
     tokio::select! {
-        // Where the first is answered at once, nothing else is sent.
-        biased;
         _ = settle_until(&shared.store, vec![*first], shared.over.clone()) => {}
         () = meanwhile => {}
         () = ends => {}
@@ -149,8 +150,17 @@ async fn started<S: Store>(
         subscriber: reader.subscriber.name(),
         context: run.context.clone(),
     };
-    let _ends = ends.after(solitude::lasts(ttl, again), alone);
-    Box::pin(handle(shared, reader, smallvec![run], place, Instant::now())).await
+    let mut lasts = solitude::lasts(ttl, again);
+    if options.ack == AckPolicy::AckFirst {
+        // Until it is known whether the row is gone.
+        lasts = lasts.max(ttl);
+    }
+    let ends = ends.after(lasts, alone);
+    let mut settled = Box::pin(handle(shared, reader, smallvec![run], place, Instant::now())).await;
+    if let Some(one) = settled.first_mut() {
+        one.alone = Some(ends);
+    }
+    settled
 }
 
 /// What ends the solitude of a row that takes long.

@@ -33,6 +33,24 @@ async fn with_asynchronous_settles_a_crash_makes_deliveries_again_and_loses_none
     db.close().await;
 }
 
+/// Were its ack undone, it would be found under the token of a row that ran alone, and be condemned.
+#[tokio::test]
+async fn a_row_that_ran_alone_is_settled_for_good_all_the_same() {
+    let Some((server, db)) = server().await else { return };
+    let (subscriber, probe) = probe::free("alone", "q");
+    db.send_all((0..MESSAGES).map(|n| outbox::Outgoing::new("q", &n))).await;
+    db.exec("UPDATE outbox SET deliveries_count = 3").await;
+    let subscriber = subscriber.max_deliveries(3).lease_ttl(Duration::from_secs(10));
+    let running = db.app().async_settles(true).only([subscriber]).start().await.unwrap();
+    db.drained().await;
+    server.kill().unwrap();
+    server.start_again().unwrap();
+    assert_eq!(db.rows().await, 0, "no ack was undone");
+    running.stop().await.unwrap();
+    assert_eq!((runs(&probe).await, db.letters().await), (MESSAGES, 0));
+    db.close().await;
+}
+
 #[tokio::test]
 async fn by_default_no_crash_makes_an_acked_message_run_again() {
     let Some((server, db)) = server().await else { return };

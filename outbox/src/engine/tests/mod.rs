@@ -4,7 +4,8 @@
 mod extend;
 mod halves;
 pub(crate) mod locked;
-mod marked;
+pub(crate) mod marked;
+mod settled_alone;
 mod stopped;
 mod timers;
 pub(crate) mod unanswered;

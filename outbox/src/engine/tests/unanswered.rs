@@ -69,6 +69,8 @@ pub(crate) struct Asked {
     /// A row that somebody else has locked. A statement that waits for it is refused after a while.
     /// With any number but 0 here, extensions are answered.
     pub(crate) locked: AtomicI64,
+    /// The same of whatever is acked.
+    pub(crate) acks: AtomicBool,
     /// All rows up to this one are locked, too.
     pub(crate) locked_to: AtomicI64,
     /// How many more marks and extensions are done but never answered.
@@ -151,7 +153,8 @@ impl Store for Unanswered {
 
     async fn ack(&self, leases: &[Lease]) -> Result<Landed> {
         self.asked.in_time(leases.len())?;
-        if leases.iter().any(|lease| self.asked.is_locked(lease.id)) {
+        let held = self.asked.acks.load(Ordering::SeqCst);
+        if held || leases.iter().any(|lease| self.asked.is_locked(lease.id)) {
             sleep(TTL / 10).await;
             return refused();
         }
