@@ -102,13 +102,6 @@ pub(crate) fn not_migrated(names: &TableNames) -> impl Fn(MigrateError) -> Store
     }
 }
 
-/// The SQL that mends a missing table.
-pub(crate) fn making(database: Database, names: &TableNames) -> String {
-    let first = "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
-        environment `outbox::migrate(&pool)` and the command `migrate`:\n";
-    [first, &sql(database, names)].concat()
-}
-
 /// Makes or upgrades the tables that [`TableNames::from_env`] names.
 ///
 /// The call can be repeated, and many processes may make it at once. It keeps a

@@ -304,6 +304,15 @@ fn announce(subscribers: &[Subscriber], dead_letters: bool) {
             target: TARGET, subscriber = subscriber.name(), queues = ?subscriber.queues(),
             origin = %subscriber.origin(), "subscribed"
         );
+        if subscriber.options.retries_outlast_deliveries() {
+            warn!(
+                target: TARGET, subscriber = subscriber.name(), origin = %subscriber.origin(),
+                max_deliveries = subscriber.options.max_deliveries,
+                "`retry` allows more failed runs than `max_deliveries`: a message that fails so \
+                 often ends as `max_deliveries`, without its error; raise `max_deliveries` to the \
+                 `max_attempts` of the strategy, or above it"
+            );
+        }
     }
     let terminal: Vec<&str> = subscribers
         .iter()

@@ -255,7 +255,7 @@ impl App {
     /// the ack that published it. A crash of this process undoes nothing.
     ///
     /// The app still waits for what could not be repeated: a transaction that a handler
-    /// took, and the ack of `AckFirst`, which comes before the only run.
+    /// took, the ack of `AckFirst`, which comes before the only run, and what a run alone led to.
     #[must_use]
     pub fn async_settles(mut self, on: bool) -> Self {
         self.async_settles = on;
@@ -275,7 +275,7 @@ impl App {
 
     /// Runs a hook after the checks and before the first claim. An error stops the start, and
     /// so does a signal to [`App::run`]. Later hooks and shutdown hooks do not run then, and
-    /// what earlier hooks did stays.
+    /// what earlier hooks did stays. Each start calls it: clone what goes into its future.
     #[must_use]
     pub fn on_startup<F, E>(mut self, hook: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

@@ -41,7 +41,7 @@ impl Check {
                     ),
                 };
             }
-            context.differences(&found)
+            context.differences(&place, &found)
         });
         Ok(if found.is_empty() { Done::Good } else { Done::Bad })
     }
@@ -58,7 +58,7 @@ pub(super) async fn differences(operator: &Operator, autovacuum: bool) -> Result
 
 impl Context {
     /// The differences for the terminal, each with the SQL that mends it.
-    pub(super) fn differences(&self, found: &[Difference]) -> String {
+    pub(super) fn differences(&self, place: &str, found: &[Difference]) -> String {
         let mut last = "";
         let lines = found.iter().map(|one| {
             let weight = if one.fatal { "error" } else { "warning" };
@@ -71,6 +71,7 @@ impl Context {
                 if same { "the same SQL mends it" } else { &mend }
             )
         });
-        lines.collect()
+        let first = format!("looked at {place}\n");
+        std::iter::once(first).chain(lines).collect()
     }
 }

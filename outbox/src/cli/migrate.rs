@@ -69,7 +69,7 @@ impl Migrate {
             if found.is_empty() {
                 return format!("the tables {table} and {dlq} are ready in {place}");
             }
-            context.differences(&found)
+            context.differences(&place, &found)
         });
         Ok(if found.is_empty() { Done::Good } else { Done::Bad })
     }

@@ -24,6 +24,8 @@ mod counted;
 mod death;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod desk;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod making;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;

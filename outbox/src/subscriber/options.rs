@@ -1,9 +1,10 @@
 //! How a subscriber claims, runs and gives up: its options and their defaults.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::retry::{Exponential, RetryStrategy};
+use crate::retry::{Exponential, FailedAttempt, RetryStrategy};
 
 /// When and how a handler's result becomes the final word on its delivery.
 ///
@@ -147,6 +148,18 @@ impl Options {
             wrong.push(format!("`retry`: {reason}"));
         }
         wrong
+    }
+
+    /// Whether the strategy goes on when a message has failed as often as it may be delivered: its
+    /// dead letter would not have the error.
+    pub(crate) fn retries_outlast_deliveries(&self) -> bool {
+        let failed = |max| FailedAttempt::new(max, Duration::ZERO, None);
+        let goes_on = |max| {
+            let asked = AssertUnwindSafe(|| self.retry.next_delay(&failed(max)).is_some());
+            catch_unwind(asked).unwrap_or_default()
+        };
+        let asks = matches!(self.ack, AckPolicy::NackOnError | AckPolicy::Manual);
+        asks && self.max_deliveries.is_some_and(goes_on)
     }
 
     /// True if some failure can end a message for good.

@@ -15,6 +15,7 @@ on_both!(
     every_reason_is_told_at_once,
     settings_that_would_do_harm_are_refused,
     two_subscribers_of_one_queue_are_refused,
+    retries_that_outlast_the_deliveries_are_warned_of,
     a_table_that_is_missing_is_refused_with_what_makes_it,
     tables_that_are_missing_are_refused_with_one_text_that_makes_them,
     a_table_that_is_too_old_is_refused_with_the_missing_column,
@@ -130,6 +131,25 @@ async fn a_file_that_cannot_be_written_is_refused(db: &Db) {
     running.stop().await.unwrap();
 }
 
+async fn retries_that_outlast_the_deliveries_are_warned_of(db: &Db) {
+    capture::start();
+    let named = |name, queue: &str, most| nothing(name, queue).max_deliveries(most);
+    let limited = outbox::retry::Constant::new(SECOND).max_attempts(3);
+    let app = db.app().only([
+        named("ten of nine", "a", 9),
+        named("ten of ten", "b", 10),
+        named("three of three", "c", 3).retry(limited),
+        named("rejecting", "d", 1).ack(AckPolicy::RejectOnError),
+        nothing("without a limit", "e"),
+    ]);
+    app.start().await.unwrap().stop().await.unwrap();
+    let lines = capture::lines().into_iter().filter(|line| {
+        line.fields.get("message").is_some_and(|it| it.contains("more failed runs"))
+    });
+    let told: Vec<_> = lines.map(|line| line.fields["subscriber"].clone()).collect();
+    assert!(!told.is_empty() && told.iter().all(|name| name == "ten of nine"), "{told:?}");
+}
+
 async fn two_subscribers_of_one_queue_are_refused(db: &Db) {
     let twice = Subscriber::new("two", ["b", "a"], |_| async {});
     let text = refusal(&db.app().only([nothing("one", "a"), twice])).await;
@@ -142,6 +162,7 @@ async fn a_table_that_is_missing_is_refused_with_what_makes_it(db: &Db) {
     let text = refusal(&db.app().only([nothing("it", "q")])).await;
     assert!(text.contains("does not exist") && text.contains("outbox::migrate"), "{text}");
     assert!(text.contains("CREATE TABLE IF NOT EXISTS \"outbox\""), "{text}");
+    assert!(!text.contains("\"outbox_dlq\""), "the others are there: {text}");
 }
 
 async fn tables_that_are_missing_are_refused_with_one_text_that_makes_them(db: &Db) {

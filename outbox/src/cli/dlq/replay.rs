@@ -251,7 +251,7 @@ fn text(report: &ReplayReport, told: &[Replayed], none: &str) -> String {
         }
     }
     if report.stopped() {
-        text.push_str("stopped there: the others were not replayed\n");
+        text.push_str("stopped there: nothing else was replayed\n");
     }
     text
 }

@@ -1,5 +1,6 @@
 //! Whether the tables are as they have to be.
 
+use super::names::count;
 use super::report::{Found, Severity};
 use crate::error::{Error, Result};
 use crate::ops::Operator;
@@ -10,7 +11,7 @@ pub(super) async fn check(operator: &Operator, found: &mut Found) -> Result<Stri
         Err(Error::Schema(mismatch)) => mismatch.differences,
         Err(error) => return Err(error),
     };
-    let said = format!("{} differences", differences.len());
+    let said = count(differences.len() as u64, "difference");
     for difference in differences {
         let (severity, why) = if difference.fatal {
             (Severity::Error, "the engine cannot work like this: no program will start")

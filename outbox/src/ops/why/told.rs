@@ -114,9 +114,13 @@ impl Answer {
                     },
                     None => Told {
                         what,
-                        means: "it was published with a delay or a time, or its handler snoozed it"
+                        means: "it was published with a delay or a time, or its handler snoozed \
+                                it, or its result could not be written, and it runs once a lease \
+                                until it can"
                             .into(),
-                        next: "wait; a timer is cancelled with `outbox cancel-timer QUEUE NAME`"
+                        next: "wait; a timer is cancelled with `outbox cancel-timer QUEUE NAME`; \
+                               the log of its program has a warning if a result was refused, and \
+                               `outbox check` names what its tables lack"
                             .into(),
                     },
                 }

@@ -8,7 +8,8 @@ use sqlx::postgres::PgConnection;
 
 use super::indexes::{Index, OPEN, indexes};
 use crate::error::has_code;
-use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
+use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch};
+use crate::store::making::making;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
@@ -212,7 +213,7 @@ async fn columns(
     .fetch_all(connection)
     .await?;
     if rows.is_empty() {
-        let mend = making(Database::Postgres, names);
+        let mend = making(Database::Postgres, names, table);
         found.add(true, format!("the table {table} does not exist"), mend);
         return Ok(false);
     }

@@ -4,8 +4,9 @@
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 
 use crate::error::StoreError;
-use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch, making};
+use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch};
 use crate::store::answers::Columns as _;
+use crate::store::making::making;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
@@ -193,7 +194,7 @@ impl<'a> Table<'a> {
 
     fn exists(&self, names: &TableNames, found: &mut SchemaMismatch) -> bool {
         if self.columns.is_empty() {
-            let mend = making(Database::Sqlite, names);
+            let mend = making(Database::Sqlite, names, &names.qualified(self.name));
             found.add(true, format!("the table {} does not exist", self.name), mend);
         }
         !self.columns.is_empty()

@@ -1,0 +1,47 @@
+//! The SQL that makes a missing table.
+
+use crate::schema::{Database, sql};
+use crate::store::names::TableNames;
+
+/// The statements of the migrations that are about this table, which is named as SQL does. They leave the other tables, which may be large and in use, as they are.
+pub(crate) fn making(database: Database, names: &TableNames, table: &str) -> String {
+    let mut making = String::from(
+        "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
+         environment `outbox::migrate(&pool)` and the command `migrate`:\n",
+    );
+    for statement in sql(database, names).split_inclusive(";\n") {
+        let code = || statement.lines().filter(|line| !line.trim_start().starts_with("--"));
+        if code().any(|line| line.contains(table)) {
+            code().filter(|line| !line.is_empty()).for_each(|line| {
+                making.push_str(line);
+                making.push('\n');
+            });
+        }
+    }
+    making
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_about_one_table() {
+        let names = TableNames::new("box").unwrap().in_schema("box_dlq").unwrap();
+        let made = |table| making(Database::Postgres, &names, &names.qualified(table));
+        let letters = made("box_dlq");
+        assert!(
+            letters.contains("CREATE TABLE IF NOT EXISTS \"box_dlq\".\"box_dlq\" ("),
+            "{letters}"
+        );
+        assert!(letters.contains("ADD COLUMN IF NOT EXISTS replayed_id bigint"), "{letters}");
+        assert!(!letters.contains("\"box\"") && !letters.contains("due_idx"), "{letters}");
+        let rows = made("box");
+        assert!(
+            rows.contains("box_timer_id_uq") && !rows.contains("\"box_dlq\".\"box_dlq\""),
+            "{rows}"
+        );
+        let paused = made("box_paused");
+        assert_eq!(paused.matches(';').count(), 1, "{paused}");
+    }
+}
