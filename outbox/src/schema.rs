@@ -9,6 +9,7 @@ use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use crate::error::{Result, StoreError};
+use crate::store::making::statements_on;
 use crate::store::names::TableNames;
 
 /// A database that can hold the tables.
@@ -211,14 +212,11 @@ impl SchemaMismatch {
     pub(crate) fn lacks_pauses(&mut self, database: Database, names: &TableNames) {
         self.unpausable = true;
         let table = names.qualified(&names.paused());
-        let every = sql(database, names);
-        // The SQL that mends a missing outbox or dead-letter table makes this one too.
-        if self.differences.iter().any(|one| one.mend.ends_with(&every)) {
+        let mend = statements_on(database, names, &table);
+        // The SQL that mends a missing outbox makes this one too.
+        if self.differences.iter().any(|one| one.mend.ends_with(&mend)) {
             return;
         }
-        let making = format!("CREATE TABLE IF NOT EXISTS {table} (");
-        let mend = every.split_once(&making).and_then(|(_, columns)| columns.split_once(";\n"));
-        let mend = mend.map_or(String::new(), |(columns, _)| making + columns);
         self.add(
             false,
             format!(

@@ -3,22 +3,33 @@
 use crate::schema::{Database, sql};
 use crate::store::names::TableNames;
 
-/// The statements of the migrations that are about this table, which is named as SQL does. They leave the other tables, which may be large and in use, as they are.
+/// What mends that this table is missing, which is named as SQL does. The others, which may be large
+/// and in use, stay as they are; with the outbox itself comes the small table of pauses.
 pub(crate) fn making(database: Database, names: &TableNames, table: &str) -> String {
     let mut making = String::from(
         "-- as `outbox::schema::migrate_tables(&pool, &names)` does, and for the tables of the \
          environment `outbox::migrate(&pool)` and the command `migrate`:\n",
     );
+    making += &statements_on(database, names, table);
+    if table == names.qualified(names.table()) {
+        making += &statements_on(database, names, &names.qualified(&names.paused()));
+    }
+    making
+}
+
+/// The statements of the migrations that are about this table, without their comments.
+pub(crate) fn statements_on(database: Database, names: &TableNames, table: &str) -> String {
+    let mut statements = String::new();
     for statement in sql(database, names).split_inclusive(";\n") {
         let code = || statement.lines().filter(|line| !line.trim_start().starts_with("--"));
         if code().any(|line| line.contains(table)) {
-            code().filter(|line| !line.is_empty()).for_each(|line| {
-                making.push_str(line);
-                making.push('\n');
-            });
+            for line in code().filter(|line| !line.is_empty()) {
+                statements += line;
+                statements.push('\n');
+            }
         }
     }
-    making
+    statements
 }
 
 #[cfg(all(test, feature = "postgres"))]
@@ -37,6 +48,7 @@ mod tests {
         assert!(letters.contains("ADD COLUMN IF NOT EXISTS replayed_id bigint"), "{letters}");
         assert!(!letters.contains("\"box\"") && !letters.contains("due_idx"), "{letters}");
         let rows = made("box");
+        assert!(rows.contains("CREATE TABLE IF NOT EXISTS \"box_dlq\".\"box_paused\" ("), "{rows}");
         assert!(
             rows.contains("box_timer_id_uq") && !rows.contains("\"box_dlq\".\"box_dlq\""),
             "{rows}"

@@ -24,8 +24,7 @@ mod counted;
 mod death;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod desk;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod making;
+pub(crate) mod making;
 #[cfg(feature = "testing")]
 pub mod memory;
 pub(crate) mod names;
