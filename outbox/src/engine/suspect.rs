@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
@@ -144,20 +144,17 @@ async fn started<S: Store>(
     let first = options.max_deliveries.unwrap_or_default().saturating_add(1);
     let again = run.context.deliveries().saturating_sub(first);
     let ends = Ending {
-        // A row that is gone cannot be condemned.
-        solitude: (options.ack != AckPolicy::AckFirst).then_some(solitude),
+        solitude: Arc::clone(&solitude),
+        gone_by: (options.ack == AckPolicy::AckFirst).then_some(since + ttl),
         hurry: Arc::clone(&shared.leases.hurry),
         subscriber: reader.subscriber.name(),
         context: run.context.clone(),
     };
-    let mut lasts = solitude::lasts(ttl, again);
-    if options.ack == AckPolicy::AckFirst {
-        // Until it is known whether the row is gone.
-        lasts = lasts.max(ttl);
-    }
-    let ends = ends.after(lasts, alone);
+    let ends = ends.after(solitude::lasts(ttl, again), alone);
     let mut settled = Box::pin(handle(shared, reader, smallvec![run], place, Instant::now())).await;
-    if let Some(one) = settled.first_mut() {
+    if !solitude.is_over()
+        && let Some(one) = settled.first_mut()
+    {
         one.alone = Some(ends);
     }
     settled
@@ -165,7 +162,10 @@ async fn started<S: Store>(
 
 /// What ends the solitude of a row that takes long.
 struct Ending {
-    solitude: Option<Arc<Solitude>>,
+    solitude: Arc<Solitude>,
+    /// For a row that is acked first: when its lease is over. Acked before, it is gone, and cannot be
+    /// condemned.
+    gone_by: Option<Instant>,
     hurry: Arc<Notify>,
     subscriber: &'static str,
     context: Context,
@@ -177,9 +177,11 @@ impl Ending {
     fn after(self, time: Duration, alone: Alone) -> AbortOnDropHandle<()> {
         let ends = async move {
             sleep(time).await;
-            if let Some(solitude) = &self.solitude {
+            if let Some(end) = self.gone_by {
+                drop(timeout_at(end, self.solitude.ended()).await);
+            } else {
                 tokio::select! {
-                    () = solitude.end(&self.hurry) => {}
+                    () = self.solitude.end(&self.hurry) => {}
                     () = self.context.delivery().watch.lost() => {}
                 }
             }
@@ -222,21 +224,48 @@ mod tests {
 
     use super::*;
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// It is acked first. If that takes long, it may still be found under its mark.
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_is_acked_first_is_alone_until_it_is_gone_or_its_lease_is_over() {
+        let quiet = Arc::<quiet::Quiet>::default();
+        for acked in [false, true] {
+            let alone = quiet.alone().await.expect("nobody runs");
+            let solitude = Arc::new(Solitude::new());
+            let ending = Ending {
+                solitude: Arc::clone(&solitude),
+                gone_by: Some(Instant::now() + HOUR),
+                hurry: Arc::default(),
+                subscriber: "s",
+                context: Context::of_test("{}"),
+            };
+            let _ends = ending.after(Duration::from_secs(5), alone);
+            assert!(timeout(HOUR / 2, quiet.beside_others(1)).await.is_err());
+            if acked {
+                solitude.has_ended();
+            }
+            let time = if acked { Duration::from_secs(1) } else { HOUR };
+            assert!(timeout(time, quiet.beside_others(1)).await.is_ok());
+        }
+    }
+
     /// Its handler blocks its thread: the loss of its lease does not end it.
     #[tokio::test(start_paused = true)]
     async fn a_row_that_runs_alone_and_has_lost_its_lease_holds_up_no_other_for_ever() {
-        let (quiet, hour) = (Arc::<quiet::Quiet>::default(), Duration::from_secs(3600));
+        let quiet = Arc::<quiet::Quiet>::default();
         let alone = quiet.alone().await.expect("nobody runs");
         let context = Context::of_test("{}");
         let ending = Ending {
-            solitude: Some(Arc::new(Solitude::new())),
+            solitude: Arc::new(Solitude::new()),
+            gone_by: None,
             hurry: Arc::default(),
             subscriber: "s",
             context: context.clone(),
         };
         let _ends = ending.after(Duration::from_secs(5), alone);
-        assert!(timeout(hour, quiet.beside_others(1)).await.is_err(), "its lease goes on");
+        assert!(timeout(HOUR, quiet.beside_others(1)).await.is_err(), "its lease goes on");
         context.delivery().watch.lose();
-        assert!(timeout(hour, quiet.beside_others(1)).await.is_ok());
+        assert!(timeout(HOUR, quiet.beside_others(1)).await.is_ok());
     }
 }

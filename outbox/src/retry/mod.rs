@@ -33,7 +33,8 @@ use crate::subscriber::HandlerError;
 /// ```
 pub trait RetryStrategy: Send + Sync + 'static {
     /// Returns the delay until the next run, which counts from when the failure is
-    /// settled. `None` ends the message as `retry_terminal`, and so does a panic.
+    /// settled. `None` ends the message as `retry_terminal`, and so does a panic. A start asks
+    /// once whether it goes on after `max_deliveries`, to warn of that.
     fn next_delay(&self, failed: &FailedAttempt<'_>) -> Option<Duration>;
 
     /// Checks the strategy's own settings. Called once, before the app starts.

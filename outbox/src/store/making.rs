@@ -19,10 +19,14 @@ pub(crate) fn making(database: Database, names: &TableNames, table: &str) -> Str
 
 /// The statements of the migrations that are about this table, without their comments.
 pub(crate) fn statements_on(database: Database, names: &TableNames, table: &str) -> String {
+    // An index that is made anew is the outbox's, which the statement that drops it does not name.
+    let is_outbox = table == names.qualified(names.table());
     let mut statements = String::new();
     for statement in sql(database, names).split_inclusive(";\n") {
         let code = || statement.lines().filter(|line| !line.trim_start().starts_with("--"));
-        if code().any(|line| line.contains(table)) {
+        let is_on =
+            |line: &str| line.contains(table) || is_outbox && line.starts_with("DROP INDEX");
+        if code().any(is_on) {
             for line in code().filter(|line| !line.is_empty()) {
                 statements += line;
                 statements.push('\n');
@@ -49,6 +53,10 @@ mod tests {
         assert!(!letters.contains("\"box\"") && !letters.contains("due_idx"), "{letters}");
         let rows = made("box");
         assert!(rows.contains("CREATE TABLE IF NOT EXISTS \"box_dlq\".\"box_paused\" ("), "{rows}");
+        assert!(
+            rows.contains("DROP INDEX IF EXISTS \"box_dlq\".\"box_due_idx\";\nCREATE"),
+            "{rows}"
+        );
         assert!(
             rows.contains("box_timer_id_uq") && !rows.contains("\"box_dlq\".\"box_dlq\""),
             "{rows}"

@@ -153,7 +153,8 @@ impl Options {
     /// Whether the strategy goes on when a message has failed as often as it may be delivered: its
     /// dead letter would not have the error.
     pub(crate) fn retries_outlast_deliveries(&self) -> bool {
-        let failed = |max| FailedAttempt::new(max, Duration::ZERO, None);
+        // After so long a strategy that has a limit of time has reached it.
+        let failed = |max| FailedAttempt::new(max, LONGEST, None);
         let goes_on = |max| {
             let asked = AssertUnwindSafe(|| self.retry.next_delay(&failed(max)).is_some());
             catch_unwind(asked).unwrap_or_default()

@@ -2,6 +2,7 @@
 //! the engine's loops.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -253,10 +254,13 @@ impl TestBroker {
                 (Some(next), _) => self.move_to(next),
             }
             steps += 1;
-            assert!(
-                steps < MAX_STEPS,
-                "a handler snoozes or retries for ever, or its dead letters cannot be written"
-            );
+            if steps == MAX_STEPS {
+                let left: BTreeSet<_> = self.store.rows().into_iter().map(|it| it.queue).collect();
+                panic!(
+                    "a handler of {left:?} snoozes or retries for ever, or its dead letters cannot \
+                     be written"
+                );
+            }
         }
         if let Some(end) = end {
             self.move_to(end);

@@ -123,10 +123,10 @@ async fn a_file_that_cannot_be_written_is_refused(db: &Db) {
         |options| App::sqlite(SqlitePool::connect_lazy_with(options)).only([nothing("it", "q")]);
     let text = refusal(&app(options.clone().read_only(true))).await;
     assert!(text.contains(".db is read-only for this process"), "{text}");
-    // A writer who keeps the lock refuses no start.
+    // A writer who keeps the lock refuses no start, and none waits for it.
     let lock = db.lock().await;
-    let impatient = options.busy_timeout(Duration::from_millis(10));
-    let running = app(impatient).start().await.unwrap();
+    let patient = app(options.busy_timeout(HOUR));
+    let running = outbox_tests::wait::soon("the start", patient.start()).await.unwrap();
     lock.release().await;
     running.stop().await.unwrap();
 }
@@ -139,6 +139,7 @@ async fn retries_that_outlast_the_deliveries_are_warned_of(db: &Db) {
         named("ten of nine", "a", 9),
         named("ten of ten", "b", 10),
         named("three of three", "c", 3).retry(limited),
+        named("an hour", "f", 3).retry(outbox::retry::Constant::new(SECOND).max_total_delay(HOUR)),
         named("rejecting", "d", 1).ack(AckPolicy::RejectOnError),
         nothing("without a limit", "e"),
     ]);

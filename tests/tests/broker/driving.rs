@@ -253,7 +253,7 @@ async fn a_cancelled_timer_never_runs_and_a_leased_one_is_left_alone() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "for ever")]
+#[should_panic(expected = r#"a handler of {"q"} snoozes or retries for ever"#)]
 async fn a_handler_that_retries_for_ever_is_told_to_the_test() {
     let (broker, _) = first_ending(it(failing).retry(Constant::new(SECOND))).await;
     broker.run_until_idle().await;

@@ -100,6 +100,12 @@ async fn pauses_that_nobody_can_read_are_told_as_a_locked_table(db: &Db) {
     let [Answer::TableLocked { by }] = &why.answers[..] else { panic!("{why:?}") };
     assert_eq!(by.iter().map(|one| one.pid).collect::<Vec<_>>(), [Some(pid)]);
     tx.rollback().await.unwrap();
+    // What keeps only writers out is in no claim's way.
+    let mut tx = db.pg().begin().await.unwrap();
+    tx.execute("LOCK TABLE outbox_paused IN EXCLUSIVE MODE").await.unwrap();
+    let answers = self::why(db, id).await.answers;
+    assert!(!answers.iter().any(|one| matches!(one, Answer::TableLocked { .. })), "{answers:?}");
+    tx.rollback().await.unwrap();
 }
 
 /// Everybody waits behind one who waits to change the table.

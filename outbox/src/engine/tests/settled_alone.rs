@@ -74,6 +74,9 @@ async fn a_row_that_ran_alone_and_sets_a_timer_is_alone_no_longer_when_it_is_set
     let settled = ran(&shared, &store, Subscriber::new("s", "q", handler)).await;
     let token = store.rows()[0].acquired_token.expect("it is leased");
     assert!(!is_alone(token) && settled[0].lease.token == token, "{token}");
+    let others = timeout(Duration::from_secs(1), shared.quiet.beside_others(1)).await;
+    assert!(others.is_ok(), "nobody waits for the timer");
+    drop(others);
     write(&shared, settled).await;
     let queues: Vec<_> = store.rows().into_iter().map(|row| row.queue).collect();
     assert_eq!(queues, ["later"]);
@@ -91,16 +94,17 @@ async fn a_suspect_that_is_not_acked_first_when_the_drain_is_over_is_given_back(
     shared.store.asked.locked.store(-1, Ordering::SeqCst);
     shared.store.asked.releases.store(ANSWERED, Ordering::SeqCst);
     let handler = |_: crate::Context| async { unreachable_unless_acked() };
-    let subscriber = Subscriber::new("s", "q", handler).ack(AckPolicy::AckFirst).lease_ttl(HOUR);
+    let subscriber = Subscriber::new("s", "q", handler).ack(AckPolicy::AckFirst);
     shared.store.asked.acks.store(true, Ordering::SeqCst);
     let others = async {
-        sleep(3 * TTL).await;
+        sleep(TTL * 5 / 2).await;
         assert!(store.rows()[0].acquired_token.is_some_and(is_alone), "it waits to be acked");
         shared.stop.cancel();
         shared.cut_off.cancel();
         shared.store.asked.acks.store(false, Ordering::SeqCst);
     };
     let (settled, ()) = tokio::join!(ran(&shared, &store, subscriber), others);
+    assert!(settled.iter().all(|one| one.report.started.is_none()), "its ack was told of");
     write(&shared, settled).await;
     let row = store.rows().remove(0);
     assert_eq!((row.acquired_token, row.deliveries_count), (None, 0), "as if it had not begun");

@@ -136,7 +136,9 @@ impl Answer {
             },
             Self::TableLocked { by } => Told {
                 what: format!("its table is locked: {}", sessions(by)),
-                means: "nothing can be claimed, settled or published until that is over".into(),
+                means: "nothing can be claimed until that is over, nor settled or published unless \
+                        only the table of pauses is locked"
+                    .into(),
                 next: next_for(by),
             },
             Self::NobodyReads { sure, program_would } => {

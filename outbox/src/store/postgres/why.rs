@@ -89,13 +89,21 @@ impl PgDesk {
     /// Who keeps the table locked, or that of the pauses, which each claim reads too.
     pub(crate) async fn why_table_locked(&self) -> Result<Option<Vec<Session>>, StoreError> {
         match self.locked(self.names.table()).await? {
-            None => self.locked(&self.names.paused()).await,
+            None => self.locked_in(&self.names.paused(), &["AccessExclusiveLock"]).await,
             by => Ok(by),
         }
     }
 
     async fn locked(&self, table: &str) -> Result<Option<Vec<Session>>, StoreError> {
-        let by = self.lasting(|| self.sessions(table, TABLE_MODES, true)).await?;
+        self.locked_in(table, TABLE_MODES).await
+    }
+
+    async fn locked_in(
+        &self,
+        table: &str,
+        modes: &'static [&'static str],
+    ) -> Result<Option<Vec<Session>>, StoreError> {
+        let by = self.lasting(|| self.sessions(table, modes, true)).await?;
         Ok((!by.is_empty()).then_some(by))
     }
 

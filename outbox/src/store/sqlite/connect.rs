@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
-use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqlSafeStr as _};
+use sqlx::{Sqlite, Transaction};
 use tokio::time::{Instant, sleep};
 
 use crate::error::StoreError;
@@ -113,10 +114,17 @@ pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
 /// by the look at the tables.
 pub(crate) async fn takes_no_writes(pool: &SqlitePool, names: &TableNames) -> Option<String> {
     const READONLY: u32 = 8;
-    // It asks for the lock, as every write does. `BEGIN IMMEDIATE` does not if the file is read-only.
+    // `BEGIN IMMEDIATE` does not mind a file that is read-only.
     let write = names.sql("UPDATE \"outbox\" SET id = id WHERE false");
-    let error = sqlx::query(AssertSqlSafe(write)).persistent(false).execute(pool).await.err()?;
-    (code(&error)? & 0xff == READONLY).then(|| {
+    // On a connection that waits for no other writer.
+    let options = (*pool.connect_options()).clone().busy_timeout(Duration::ZERO);
+    let tries = async {
+        let mut connection = options.connect().await?;
+        let tried = sqlx::query(AssertSqlSafe(write)).execute(&mut connection).await;
+        connection.close().await?;
+        tried
+    };
+    (code(&tries.await.err()?)? & 0xff == READONLY).then(|| {
         let file = pool.connect_options().get_filename().display().to_string();
         format!("{file} is read-only for this process: let it write the file and its folder")
     })
