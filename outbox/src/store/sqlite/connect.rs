@@ -7,10 +7,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqlSafeStr as _};
-use sqlx::{Sqlite, Transaction};
+use sqlx::{ConnectOptions as _, Connection as _, SqlSafeStr as _, Sqlite, Transaction};
 use tokio::time::{Instant, sleep};
 
+use super::query;
 use crate::error::StoreError;
 use crate::store::names::TableNames;
 
@@ -120,7 +120,7 @@ pub(crate) async fn takes_no_writes(pool: &SqlitePool, names: &TableNames) -> Op
     let options = (*pool.connect_options()).clone().busy_timeout(Duration::ZERO);
     let tries = async {
         let mut connection = options.connect().await?;
-        let tried = sqlx::query(AssertSqlSafe(write)).execute(&mut connection).await;
+        let tried = query(&write).execute(&mut connection).await;
         connection.close().await?;
         tried
     };
