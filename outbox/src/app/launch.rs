@@ -85,8 +85,7 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
                     crate::schema::migrate_tables(&pool, &names).await?;
                 }
             }
-            let private = crate::store::sqlite::is_private(&pool);
-            let unusable = match private {
+            let unusable = match crate::store::sqlite::is_private(&pool) {
                 None => crate::store::sqlite::takes_no_writes(&pool, &names).await,
                 private => private,
             };

@@ -44,12 +44,12 @@ pub(super) async fn run<S: Store>(
         settling.report.duration = None;
         // An ack that is cut off may still land, in vain if the row was given back before. Its token
         // must not say for longer that it is alone.
-        let back = solitude.is_some().then(|| settling.under(settling.lease));
-        let mut back = back.map(Settling::unstarted);
-        // What became of it is told by its ack.
-        if let Some(back) = &mut back {
+        let back = solitude.is_some().then(|| {
+            let mut back = settling.under(settling.lease).unstarted();
+            // What became of it is told by its ack.
             back.report.started = None;
-        }
+            back
+        });
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
         // Within the drain's time: otherwise its handler would be dropped when it has hardly begun.
         if settle_until(&store, vec![*ack], shared.cut_off.clone()).await == 1 {

@@ -4,7 +4,7 @@
 mod extend;
 mod halves;
 pub(crate) mod locked;
-pub(crate) mod marked;
+mod marked;
 mod settled_alone;
 mod stopped;
 mod timers;
