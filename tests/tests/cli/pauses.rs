@@ -4,7 +4,7 @@ use outbox_tests::db::Db;
 use outbox_tests::probe::free;
 use outbox_tests::{on_both, on_postgres};
 
-use crate::program::{command, ended, json, run};
+use crate::program::{command, ended, json, run, shop};
 
 on_both!(
     a_queue_is_paused_and_resumed_for_a_running_app,
@@ -61,9 +61,9 @@ async fn of_names_behind_ten_thousand_queues_nothing_is_said(db: &Db) {
     assert!(known.code == 0 && known.err.is_empty(), "{known:?}");
     let unknown = run(db, &["pause", "a0999"]).await;
     assert!(unknown.err.contains("is the name right?"), "{unknown:?}");
-    // The program has a subscriber of `orders`.
+    // This program has a subscriber of `orders`, and the queue has rows.
     db.publish("orders", 1).await;
-    let listed = json(db, &["queues"]).await;
+    let listed = ended(shop(db, &["queues", "--json"])).await.json();
     let queues = listed["queues"].as_array().unwrap();
     assert!(
         queues.iter().all(|one| one["has_rows"] == true || one["queue"] == "a0999"),
