@@ -166,6 +166,16 @@ fn its_figures_of_speed_are_quoted() {
 }
 
 #[test]
+fn the_lines_that_met_their_bars_are_counted() {
+    let table = PERFORMANCE.split("## ").nth(1).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let barred: Vec<_> = rows.filter(|line| line.contains(['≥', '≤'])).collect();
+    let met = barred.iter().filter(|line| !line.contains("**missed**")).count();
+    let told = format!("**{met} of the {} lines that have bars met them.**", barred.len());
+    assert!(PERFORMANCE.contains(&told), "{told}");
+}
+
+#[test]
 fn the_command_that_measures_is_there() {
     let line = PERFORMANCE.split("```sh\n").nth(1).unwrap().lines().next().unwrap();
     assert_eq!(line, "cargo run --release -p outbox-tests --bin bench -- all");

@@ -70,21 +70,25 @@ impl Publish {
         let result = match published {
             Published::Inserted(_) => "inserted",
             Published::Extended(_) => "extended",
+            Published::Kept(_) => "kept",
             Published::Duplicate => "duplicate",
         };
         let value = json!({ "published": result, "id": published.id(), "queue": self.queue });
         let queue = super::output::printable(&self.queue).into_owned();
         context.out.result(&value, || match published {
             Published::Inserted(id) => format!("published row {id} to the queue {queue}"),
-            Published::Extended(id) => format!(
-                "the timer was there: row {id} has the new time and payload, unless it was \
-                 already due at that time or later"
+            Published::Extended(id) => {
+                format!("the timer was there: row {id} has the new time and payload")
+            }
+            Published::Kept(id) => format!(
+                "nothing was published: row {id} has the timer name, and is due at that time or \
+                 later (`--extend` moves a timer to a later time only)"
             ),
             Published::Duplicate => "nothing was published: a live row has the timer name \
                                      (`--extend` moves one that no claim holds)"
                 .into(),
         });
-        Ok(if published == Published::Duplicate { Done::Bad } else { Done::Good })
+        Ok(if published.rows() == 0 { Done::Bad } else { Done::Good })
     }
 
     fn message(&self) -> Result<Outgoing, Trouble> {

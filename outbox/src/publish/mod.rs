@@ -34,10 +34,12 @@ use crate::error::StoreError;
 pub enum Published {
     /// A new row with this id.
     Inserted(i64),
-    /// Under [`TimerConflict::Extend`]: a live row with this id has the timer name,
-    /// and no claim holds it. If the new time is later, the row was moved to it and has
-    /// the new payload and headers. Otherwise the row is as it was.
+    /// Under [`TimerConflict::Extend`]: the live row that has the timer name, with this id, was
+    /// moved to the new time, which is later, and has the new payload and headers.
     Extended(i64),
+    /// Under [`TimerConflict::Extend`]: a live row with this id has the timer name, and is as it
+    /// was: it is due at the new time already, or later. No claim holds it.
+    Kept(i64),
     /// Nothing was written: a live row of the queue has the timer name. Under
     /// `Extend`, a claim holds that row, as in [`Publisher::cancel_timer`].
     Duplicate,
@@ -48,9 +50,14 @@ impl Published {
     #[must_use]
     pub fn id(self) -> Option<i64> {
         match self {
-            Self::Inserted(id) | Self::Extended(id) => Some(id),
+            Self::Inserted(id) | Self::Extended(id) | Self::Kept(id) => Some(id),
             Self::Duplicate => None,
         }
+    }
+
+    /// The rows that were written.
+    pub(crate) fn rows(self) -> usize {
+        usize::from(matches!(self, Self::Inserted(_) | Self::Extended(_)))
     }
 }
 

@@ -222,7 +222,7 @@ impl Publisher {
             }
             Err(refused) => Err(refused),
         };
-        let told = result.as_ref().map(|published| usize::from(published.id().is_some()));
+        let told = result.as_ref().map(|published| published.rows());
         span.end(result.as_ref().map(|published| published.id()));
         event.end(told, &self.sinks());
         result
@@ -272,13 +272,12 @@ impl Publisher {
             Ok(all) if !each.is_empty() => {
                 let mut tally = Tally::of(event);
                 for ((queue, bytes), published) in each.iter().zip(all) {
-                    tally.rows(queue, usize::from(published.id().is_some()), *bytes);
+                    tally.rows(queue, published.rows(), *bytes);
                 }
                 self.told(tally);
             }
             _ => {
-                let written =
-                    |all: &Vec<Published>| all.iter().filter(|one| one.id().is_some()).count();
+                let written = |all: &Vec<Published>| all.iter().map(|one| one.rows()).sum();
                 event.end(result.as_ref().map(written), &self.sinks());
             }
         }

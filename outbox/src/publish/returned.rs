@@ -67,7 +67,7 @@ impl Publisher {
                     return Err(left_out("ack and publish"));
                 }
             }
-            tally.add(message, usize::from(published.id().is_some()));
+            tally.add(message, published.rows());
         }
         Ok(())
     }

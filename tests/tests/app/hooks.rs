@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox::{App, Error};
 use outbox_tests::db::Db;
 use outbox_tests::on_both;
-use outbox_tests::probe::{free, gated};
+use outbox_tests::probe::{Probe, free, gated};
 use outbox_tests::wait::{begun, soon};
 use tokio::sync::Semaphore;
 
@@ -40,6 +40,12 @@ fn noting(app: App, log: &Log) -> App {
     })
 }
 
+/// For longer than a claim takes.
+async fn none_starts(probe: &Probe) -> bool {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    probe.more().await.is_empty()
+}
+
 async fn startup_runs_before_the_first_claim_and_shutdown_after_the_last_result(db: &Db) {
     let log = Log::default();
     let (subscriber, probe) = gated("it", "q");
@@ -47,8 +53,8 @@ async fn startup_runs_before_the_first_claim_and_shutdown_after_the_last_result(
     let app = noting(db.app().only([subscriber]), &log);
     let seen = probe.clone();
     let app = app.on_startup(move || {
-        let running = seen.running();
-        async move { if running == 0 { Ok(()) } else { Err("a handler runs already") } }
+        let seen = seen.clone();
+        async move { if none_starts(&seen).await { Ok(()) } else { Err("a handler runs already") } }
     });
     let running = app.start().await.unwrap();
     probe.start().await;
@@ -65,7 +71,11 @@ async fn a_failing_startup_hook_stops_the_start_and_claims_nothing(db: &Db) {
     let (subscriber, probe) = free("it", "q");
     db.publish("q", 7).await;
     let log = Log::default();
-    let app = db.app().only([subscriber]).on_startup(|| async { Err("no mail server") });
+    let seen = probe.clone();
+    let app = db.app().only([subscriber]).on_startup(move || {
+        let seen = seen.clone();
+        async move { Err(if none_starts(&seen).await { "no mail server" } else { "it runs" }) }
+    });
     let error = noting(app, &log).start().await.err().unwrap();
     assert!(matches!(error, Error::Hook { hook: "startup", .. }), "{error}");
     assert!(error.to_string().contains("no mail server"));

@@ -134,9 +134,10 @@ async fn a_file_that_cannot_be_written_is_refused(db: &Db) {
 async fn retries_that_outlast_the_deliveries_are_warned_of(db: &Db) {
     capture::start();
     let named = |name, queue: &str, most| nothing(name, queue).max_deliveries(most);
+    let ten: &str = outbox_tests::backend::unique("ten of nine").leak();
     let limited = outbox::retry::Constant::new(SECOND).max_attempts(3);
     let app = db.app().only([
-        named("ten of nine", "a", 9),
+        named(ten, "a", 9),
         named("ten of ten", "b", 10),
         named("three of three", "c", 3).retry(limited),
         named("an hour", "f", 3).retry(outbox::retry::Constant::new(SECOND).max_total_delay(HOUR)),
@@ -148,7 +149,8 @@ async fn retries_that_outlast_the_deliveries_are_warned_of(db: &Db) {
         line.fields.get("message").is_some_and(|it| it.contains("more failed runs"))
     });
     let told: Vec<_> = lines.map(|line| line.fields["subscriber"].clone()).collect();
-    assert!(!told.is_empty() && told.iter().all(|name| name == "ten of nine"), "{told:?}");
+    assert_eq!(told.iter().filter(|name| *name == ten).count(), 1, "{told:?}");
+    assert!(told.iter().all(|name| name.starts_with("ten of nine")), "{told:?}");
 }
 
 async fn two_subscribers_of_one_queue_are_refused(db: &Db) {

@@ -65,7 +65,10 @@ fn mentioned() -> Vec<Vec<String>> {
 #[test]
 fn no_command_is_only_mentioned() {
     let names = |words: &[String]| {
-        let words = words.iter().take_while(|word| word.chars().all(char::is_alphabetic));
+        let is_name = |word: &&String| {
+            word.split('-').all(|part| part.chars().all(char::is_alphabetic) && !part.is_empty())
+        };
+        let words = words.iter().take_while(is_name);
         words.take(2).cloned().collect::<Vec<_>>()
     };
     let run: Vec<_> = lines().iter().map(|line| names(&line.words)).collect();

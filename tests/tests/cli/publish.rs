@@ -141,8 +141,13 @@ async fn a_timer_that_is_taken_is_told_and_can_be_moved(db: &Db) {
     assert_eq!((&moved["published"], &moved["id"]), (&"extended".into(), &id));
     assert_eq!(rows(db).await[0].payload, document("2"));
     // An earlier time moves nothing.
-    let told = run(db, &["publish", "q", "3", "--timer", "t", "--extend"]).await.good();
-    assert!(told.contains("unless it was already due at that time or later"), "{told}");
+    let earlier = ["publish", "q", "3", "--timer", "t", "--extend"];
+    assert!(run(db, &earlier).await.ended(1).contains("is due at that time or later"));
+    let kept = run(db, &[&earlier[..], &["--json"]].concat()).await;
+    assert_eq!(
+        (kept.code, &kept.json()["published"], &kept.json()["id"]),
+        (1, &"kept".into(), &id)
+    );
     assert_eq!(rows(db).await[0].payload, document("2"));
 }
 

@@ -102,7 +102,9 @@ async fn a_thousand_messages_are_one_batch<B: Bench>(b: B) {
 
 async fn a_new_row_of_a_batch_has_spent_nothing<B: Bench>(b: B) {
     b.send_batch(vec![Outgoing::new("q", &1), Outgoing::new("q", &1).timer_id("t")]).await;
-    for row in b.rows().await {
+    let rows = b.rows().await;
+    assert_eq!(rows.len(), 2);
+    for row in rows {
         assert_eq!((row.attempts, row.deliveries), (0, 0));
         assert_eq!((row.first, row.last, row.acquired, row.token), (None, None, None, None));
         about(b.now().await - row.created, Duration::ZERO);

@@ -127,6 +127,7 @@ async fn each_row_of_a_batch_has_its_own_letter<B: Bench>(b: B) {
     assert_eq!(b.store().bury(&batch).await.unwrap(), [true; 3]);
     let mut letters = b.letters().await;
     letters.sort_by_key(|letter| letter.original_id);
+    assert_eq!(letters.len(), 3);
     for (n, (letter, id)) in letters.iter().zip(ids).enumerate() {
         assert_eq!((letter.original_id, letter.note.clone()), (id, Some(format!("note {n}"))));
     }

@@ -66,7 +66,9 @@ async fn null_headers_are_no_headers<B: Bench>(b: B) {
     let ids = b.put_many("q", 2).await;
     b.set_headers(ids[0], None).await;
     b.set_headers(ids[1], Some("null")).await;
-    for claimed in b.claim(&["q"], 2).await {
+    let claimed = b.claim(&["q"], 2).await;
+    assert_eq!(claimed.len(), 2);
+    for claimed in claimed {
         assert_eq!(claimed.row.headers().unwrap(), Headers::new());
     }
 }
@@ -114,7 +116,9 @@ async fn an_answer_has_its_own_content_type_whenever_it_is_named<B: Bench>(b: B)
     let answer = || Outgoing::new("answers", &1);
     b.send(answer().content_type(kind).headers(&headers)).await;
     b.send(answer().headers(&headers).content_type(kind)).await;
-    for claimed in b.claim(&["answers"], 2).await {
+    let claimed = b.claim(&["answers"], 2).await;
+    assert_eq!(claimed.len(), 2);
+    for claimed in claimed {
         assert_eq!(claimed.row.headers().unwrap().content_type(), Some(kind));
     }
 }
@@ -122,7 +126,9 @@ async fn an_answer_has_its_own_content_type_whenever_it_is_named<B: Bench>(b: B)
 async fn a_batch_keeps_the_headers_of_each_message<B: Bench>(b: B) {
     let message = |n: i32| Outgoing::new("q", &n).header("n", n).header("é\"", "\\");
     b.send_batch((0..3).map(message).collect()).await;
-    for (n, claimed) in b.claim(&["q"], 3).await.iter().enumerate() {
+    let claimed = b.claim(&["q"], 3).await;
+    assert_eq!(claimed.len(), 3);
+    for (n, claimed) in claimed.iter().enumerate() {
         let headers = claimed.row.headers().unwrap();
         assert_eq!(headers.value("n"), Some(&Value::from(n)));
         assert_eq!(headers.get("é\""), Some("\\"));

@@ -16,6 +16,8 @@ use outbox_tests::{capture, on_both};
 
 use sqlx::{ConnectOptions as _, Executor as _};
 
+use tokio::time::Instant;
+
 use super::MINUTE;
 
 on_both!(
@@ -31,7 +33,8 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
     let (counted, ended) = (Arc::clone(&runs), Arc::clone(&ends));
     const TTL: Duration = Duration::from_secs(12);
     // Blocks as many threads as the runtime has, for longer than a lease.
-    let blocking = Subscriber::new("blocking", "q", move |ctx: Context| {
+    let name: &str = outbox_tests::backend::unique("blocking").leak();
+    let blocking = Subscriber::new(name, "q", move |ctx: Context| {
         let (counted, ended) = (Arc::clone(&counted), Arc::clone(&ended));
         async move {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -53,7 +56,8 @@ async fn a_lease_outlives_handlers_that_block_the_whole_runtime(db: &Db) {
         assert_eq!(watched.join().unwrap(), 1, "{told}");
     }
     let warned = capture::count(|line| {
-        line.says("message", "handlers block the runtime") && line.says("running", "\"blocking\"")
+        line.says("message", "handlers block the runtime")
+            && line.says("running", &format!("\"{name}\""))
     });
     assert!(warned > 0);
 }
@@ -108,16 +112,18 @@ fn opened_between(
 async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     const TTL: Duration = Duration::from_secs(30);
     let runs = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&runs);
+    let left = Arc::new(Mutex::new(Vec::new()));
+    let (counted, lefts) = (Arc::clone(&runs), Arc::clone(&left));
     let blocking = Subscriber::new("late", "q", move |ctx: Context| {
-        let counted = Arc::clone(&counted);
-        let late = ctx.lease_deadline() - TTL * 35 / 100;
+        let (counted, lefts) = (Arc::clone(&counted), Arc::clone(&lefts));
+        let late = ctx.lease_deadline() - TTL * 40 / 100;
         async move {
             if ctx.decode::<i64>().unwrap() < 2 {
                 tokio::time::sleep_until(late).await;
                 return;
             }
             counted.fetch_add(1, Ordering::SeqCst);
+            lefts.lock().unwrap().push(ctx.lease_deadline() - Instant::now());
             // For longer than is left of the lease.
             std::thread::sleep(TTL / 2);
             assert!(!ctx.cancelled().is_cancelled(), "the lease holds");
@@ -130,6 +136,8 @@ async fn a_lease_of_which_little_is_left_outlives_them_too(db: &Db) {
     running.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 2, "each of the late ones was delivered once");
     assert_eq!(db.letters().await, 0);
+    let left = left.lock().unwrap();
+    assert!(left.iter().all(|left| *left < TTL / 2), "they were claimed anew: {left:?}");
 }
 
 /// The first runs on after its timeout, for as long as the test likes.

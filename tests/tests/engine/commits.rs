@@ -14,7 +14,7 @@ use super::free;
 
 on_both!(
     a_publish_in_a_long_transaction_wakes_at_its_commit,
-    a_rollback_wakes_nobody_and_the_next_commit_does,
+    a_rollback_hands_nothing_over_and_the_next_commit_wakes,
     a_commit_through_another_pool_wakes,
 );
 
@@ -60,7 +60,7 @@ async fn a_publish_in_a_long_transaction_wakes_at_its_commit(db: &Db) {
     running.stop().await.unwrap();
 }
 
-async fn a_rollback_wakes_nobody_and_the_next_commit_does(db: &Db) {
+async fn a_rollback_hands_nothing_over_and_the_next_commit_wakes(db: &Db) {
     let (subscriber, probe) = free("q");
     let running = db.app().only([subscriber]).start().await.unwrap();
     let publisher = Publisher::new(db.names.clone());

@@ -43,13 +43,13 @@ fn copier(messages: usize, bytes: usize) -> (Subscriber, Arc<AtomicUsize>) {
 const LEFT: &str = "SELECT count(*) FROM outbox WHERE queue = 'q'";
 const COPIES: &str = "SELECT count(*) FROM outbox WHERE queue = 'copies'";
 
-/// Holds up what acks publish, and notes how large each statement was.
+/// Holds up what acks publish, and notes how large each statement was, and of which transaction.
 const WEIGHED: &str = "
-    CREATE TABLE sizes (bytes bigint);
+    CREATE TABLE sizes (bytes bigint, tx bigint DEFAULT txid_current());
     CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$;
     CREATE FUNCTION weigh() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
-    $$ BEGIN INSERT INTO sizes SELECT sum(length(payload)) FROM written; RETURN NULL; END $$;
+    $$ BEGIN INSERT INTO sizes (bytes) SELECT sum(length(payload)) FROM written; RETURN NULL; END $$;
     CREATE TRIGGER wait BEFORE INSERT ON outbox EXECUTE FUNCTION wait();
     CREATE TRIGGER weigh AFTER INSERT ON outbox REFERENCING NEW TABLE AS written
         FOR EACH STATEMENT EXECUTE FUNCTION weigh()";
@@ -77,10 +77,17 @@ async fn large_results_wait_and_are_written_by_their_bytes(db: &Db) {
 
 async fn a_result_larger_than_all_that_may_wait_is_written_alone(db: &Db) {
     db.send_all((0..3).map(|n| Outgoing::new("q", &n))).await;
+    if db.is_postgres() {
+        db.exec(WEIGHED).await;
+    }
     let (copier, ended) = copier(4, 12 * MIB);
     let running = db.app().only([copier]).start().await.unwrap();
     eventually("all are handled", async || db.int(LEFT).await == 0).await;
     running.stop().await.unwrap();
     let whole = format!("{COPIES} AND length(payload) = {}", 12 * MIB);
     assert_eq!((db.int(whole).await, ended.load(Ordering::SeqCst)), (12, 3));
+    if db.is_postgres() {
+        let of_each = "SELECT sum(bytes)::text FROM sizes GROUP BY tx";
+        assert_eq!(db.texts(of_each).await, vec![(48 * MIB).to_string(); 3]);
+    }
 }

@@ -14,7 +14,7 @@ use outbox_tests::wait::eventually;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{Probes, SOON};
 
@@ -53,7 +53,10 @@ async fn a_database_that_hangs_keeps_no_check_waiting(db: &Db) {
         let quick = quick.clone();
         many.spawn(async move { quick.check().await });
     }
+    let begun = Instant::now();
     let many = timeout(SOON, many.join_all()).await.expect("answers");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(20 * 50), "they waited for each other: {took:?}");
     assert!(many.iter().all(|report| in_time(report) && report.live), "{many:?}");
     let ping = timeout(SOON, running.ping()).await.expect("an answer");
     let told = ping.unwrap_err().to_string();

@@ -161,4 +161,7 @@ pub async fn publish(db: &Db, prefix: &str) {
     db.send_all(timer("a", 5 * MS)).await;
     let later = timer("b", 500 * MS).map(|one| one.on_conflict(TimerConflict::Extend));
     db.send_all(later).await;
+    // An earlier time moves nothing, so nothing is published.
+    let earlier = timer("b", 5 * MS).map(|one| one.on_conflict(TimerConflict::Extend));
+    db.send_all(earlier).await;
 }

@@ -45,6 +45,7 @@ async fn payloads_are_decoded_by_their_bytes(db: &Db) {
         db.send(Outgoing::raw("q", bytes.to_vec()).content_type("application/json")).await;
     }
     let rows = operator(db).peek("q", &PeekOptions::default()).await.unwrap();
+    assert_eq!(rows.len(), kept.len());
     for (row, (bytes, payload)) in rows.iter().zip(&kept) {
         assert_eq!((&row.payload, row.payload_bytes), (payload, bytes.len() as u64));
         assert!(!row.payload_cut);

@@ -134,7 +134,9 @@ async fn every_answer_says_what_it_means_and_what_to_do(db: &Db) {
     operator(db).pause(&["q"], None).await.unwrap();
     for why in [why(db, id).await, why(db, id + 1000).await] {
         let json = serde_json::to_value(&why).unwrap();
-        for answer in json["answers"].as_array().unwrap() {
+        let answers = json["answers"].as_array().unwrap();
+        assert!(!answers.is_empty(), "{json}");
+        for answer in answers {
             for key in ["answer", "what", "means", "next"] {
                 assert!(answer[key].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
             }

@@ -1,7 +1,7 @@
 //! Sinks that panic, and sinks that block.
 
+use std::sync::Mutex;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox::telemetry::Event;
@@ -48,8 +48,6 @@ async fn a_sink_that_panics_hurts_no_delivery_and_gets_the_next_event(db: &Db) {
     })
     .await;
     assert_eq!(stats.recorder_dropped(), 0);
-    let panics = stats.recorder_panics();
-    assert!(panics <= kept.events().len() as u64, "and not more");
 }
 
 /// More events than may wait for it.
@@ -62,12 +60,7 @@ async fn a_sink_that_blocks_hurts_no_delivery_and_what_it_misses_is_counted(db: 
         let _ = gate.lock().unwrap().recv();
         record(event);
     };
-    let begun = Arc::new(Mutex::new(None));
-    let first = Arc::clone(&begun);
-    let acks = Subscriber::new("it", "q", move |_| {
-        first.lock().unwrap().get_or_insert_with(Instant::now);
-        async {}
-    });
+    let acks = Subscriber::new("it", "q", |_| async {});
     let app = db.app().only([acks.max_workers(10)]).recorder(blocks);
     let stats = app.stats();
     let running = app.start().await.unwrap();

@@ -169,7 +169,8 @@ impl Tables {
                     let before = stored.row.clone();
                     stored.locked_by = tx;
                     let until = stored.row.next_attempt_at;
-                    if next_attempt_at > until || (is_delay && next_attempt_at == until) {
+                    let moves = next_attempt_at > until || (is_delay && next_attempt_at == until);
+                    if moves {
                         stored.row.next_attempt_at = next_attempt_at;
                         stored.row.payload = message.payload;
                         stored.row.headers = Some(message.headers.into());
@@ -180,7 +181,9 @@ impl Tables {
                         stored.row.first_attempt_at = None;
                         stored.row.last_attempt_at = None;
                     }
-                    (Published::Extended(id), Some(Undo { id, before: Some(before) }))
+                    let published =
+                        if moves { Published::Extended(id) } else { Published::Kept(id) };
+                    (published, Some(Undo { id, before: Some(before) }))
                 }
                 _ => (Published::Duplicate, None),
             };

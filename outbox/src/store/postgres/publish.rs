@@ -258,8 +258,11 @@ impl sealed::Connection for PgConnection {
 
 fn published(row: &PgRow, fresh: usize) -> Result<Published, sqlx::Error> {
     let id = row.try_get(0)?;
-    let fresh: bool = row.try_get(fresh)?;
-    Ok(if fresh { Published::Inserted(id) } else { Published::Extended(id) })
+    Ok(match row.try_get(fresh)? {
+        Some(true) => Published::Inserted(id),
+        Some(false) => Published::Extended(id),
+        None => Published::Kept(id),
+    })
 }
 
 /// The ids of messages without timers, in the order of the batch. The ids were drawn in that order.

@@ -21,7 +21,8 @@ use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
     pub(crate) struct PublishSql in "sql" {
-        insert, extend_timer, insert_batch, timer_held, cancel_timer, pending, ack, extend,
+        insert, extend_timer, timer_waits, insert_batch, timer_held, cancel_timer, pending, ack,
+        extend,
     }
 }
 
@@ -95,9 +96,13 @@ pub(super) async fn insert(
     if message.timer_id.is_none() || !message.extend {
         return unwritten(message.timer_id.is_some(), "publish");
     }
-    let row = bound(&sql.extend_timer).fetch_optional(connection).await;
-    let row = row.map_err(failed("extend a timer"))?;
-    Ok(row.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
+    let moved = bound(&sql.extend_timer).fetch_optional(&mut *connection).await;
+    if let Some(row) = moved.map_err(failed("extend a timer"))? {
+        return Ok(Published::Extended(row.get(0)));
+    }
+    let waits = query(&sql.timer_waits).bind(message.queue.clone()).bind(message.timer_id.clone());
+    let waits = waits.fetch_optional(connection).await.map_err(failed("extend a timer"))?;
+    Ok(waits.map_or(Published::Duplicate, |row| Published::Kept(row.get(0))))
 }
 
 /// Publishes many messages in a transaction: the caller's, or that of an ack.

@@ -71,7 +71,7 @@ impl Store for SqliteStore {
         tx.commit().await.map_err(|error| StoreError::new(ACTION, error, true))?;
         let mut inserted = BTreeMap::<&str, usize>::new();
         for (message, published) in messages.into_iter().zip(published) {
-            *inserted.entry(&message.queue).or_default() += usize::from(published.id().is_some());
+            *inserted.entry(&message.queue).or_default() += published.rows();
         }
         let inserted = inserted.into_iter().map(|(queue, rows)| (queue.to_owned(), rows));
         Ok((landed, inserted.collect()))

@@ -107,6 +107,11 @@ impl Line {
     pub fn met(&self) -> bool {
         matches!(self, Self::Report(report) if report.met)
     }
+
+    /// Whether there was something to meet: of what failed nobody knows.
+    pub fn has_bars(&self) -> bool {
+        !matches!(self, Self::Report(report) if report.bar.is_empty())
+    }
 }
 
 pub fn rounded(value: f64) -> f64 {

@@ -36,8 +36,9 @@ pub fn print(lines: &[Line], machine: &str) {
         };
         println!("| {} |", cells.join(" | "));
     }
-    let missed = lines.iter().filter(|line| !line.met()).count();
-    println!("\n{} of {} met their bars\n", lines.len() - missed, lines.len());
+    let barred: Vec<_> = lines.iter().filter(|line| line.has_bars()).collect();
+    let met = barred.iter().filter(|line| line.met()).count();
+    println!("\n{met} of {} lines that have bars met them\n", barred.len());
 }
 
 fn cells(r: &Report) -> Vec<String> {

@@ -2,20 +2,23 @@
 -- $1 queues, $2 payloads, $3 headers, $4 due times or NULLs, $5 delays in
 -- microseconds, $6 channel, $7 start of the sleepers' locks or NULL, $8 timer names or
 -- NULLs, $9 whether to extend.
+-- Says of each row what insert_timer_extend says.
 -- A timer that is not moved is left out, or its conflict would lock a row to no purpose; but
 -- not under an older snapshot, see insert_timer_extend.
 -- Locks: conflicting rows. Index: "outbox_timer_id_uq" decides.
-WITH m AS MATERIALIZED (
+WITH made AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), m AS MATERIALIZED (
     SELECT given.queue, given.payload, given.headers::jsonb AS headers,
-        coalesce(given.at, clock_timestamp() + given.delay * interval '1 microsecond') AS due,
+        coalesce(given.at, made.now + given.delay * interval '1 microsecond') AS due,
         given.timer_id, given.extend, given.place
-    FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[],
+    FROM made CROSS JOIN unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::bigint[],
             $8::text[], $9::bool[])
         WITH ORDINALITY AS given(queue, payload, headers, at, delay, timer_id, extend, place)
 ), inserted AS (
     INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
-    SELECT m.queue, m.payload, m.headers, clock_timestamp(), m.due, m.timer_id
-    FROM m
+    SELECT m.queue, m.payload, m.headers, made.now, m.due, m.timer_id
+    FROM m CROSS JOIN made
     WHERE m.timer_id IS NULL OR current_setting('transaction_isolation') <> 'read committed'
         OR NOT EXISTS (
         SELECT FROM "outbox" AS held
@@ -34,7 +37,8 @@ WITH m AS MATERIALIZED (
         WHERE excluded.next_attempt_at <= o.next_attempt_at)
     WHERE o.acquired_token IS NULL
       AND EXISTS (SELECT FROM m WHERE m.queue = o.queue AND m.timer_id = o.timer_id AND m.extend)
-    RETURNING o.id, o.queue, o.timer_id, o.xmax = 0 AS fresh
+    RETURNING o.id, o.queue, o.timer_id, CASE WHEN o.xmax = 0 THEN true
+        WHEN o.created_at = (SELECT now FROM made) THEN false END AS fresh
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $6 IS NULL THEN true

@@ -4,16 +4,11 @@
 -- the same millisecond. ?1 queue, ?2 payload, ?3 headers, ?4 due time or NULL, ?5 delay in
 -- microseconds, ?6 timer name. Index: "outbox_timer_id_uq".
 UPDATE "outbox"
-SET (next_attempt_at, payload, headers, created_at, attempts_count, deliveries_count,
-        first_attempt_at, last_attempt_at) = (
-    SELECT later.at, ?2, ?3, CAST(unixepoch('subsec') * 1000000 AS INTEGER), 0, 0, NULL, NULL
-    FROM (SELECT coalesce(?4, CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?5) AS at) AS later
-    WHERE later.at > "outbox".next_attempt_at
-        OR (?4 IS NULL AND later.at = "outbox".next_attempt_at)
-    UNION ALL
-    SELECT "outbox".next_attempt_at, "outbox".payload, "outbox".headers,
-        "outbox".created_at, "outbox".attempts_count, "outbox".deliveries_count,
-        "outbox".first_attempt_at, "outbox".last_attempt_at
-    LIMIT 1)
+SET next_attempt_at = coalesce(?4, CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?5),
+    payload = ?2, headers = ?3, created_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER),
+    attempts_count = 0, deliveries_count = 0, first_attempt_at = NULL, last_attempt_at = NULL
 WHERE queue = ?1 AND timer_id = ?6 AND acquired_token IS NULL
+  AND CASE WHEN ?4 IS NULL
+    THEN CAST(unixepoch('subsec') * 1000000 AS INTEGER) + ?5 >= next_attempt_at
+    ELSE ?4 > next_attempt_at END
 RETURNING id
