@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(unix)]
 use std::sync::{Arc, Mutex};
 
-use crate::error::{Error, Result};
+#[cfg(unix)]
+use crate::error::Error;
+use crate::error::Result;
+#[cfg(unix)]
 use crate::unpoisoned::Locked as _;
 
 #[cfg(unix)]
@@ -108,7 +111,9 @@ impl Signals {
 
     pub(super) async fn next(&mut self) {
         // If no handler can be installed, Ctrl-C simply ends the process.
-        let _ = tokio::signal::ctrl_c().await.map_err(Error::Signals);
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
     }
 
     pub(super) fn exit_on_second(mut self) {

@@ -112,6 +112,7 @@ pub(super) async fn run<S: Store>(
                 answered(&mut looks, round, answer);
             }
             Some(_) = lost.next() => {}
+            Some(()) = late.next() => {}
         }
     }
     let mut unstarted = pin!(async {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::warn;
 
 use super::Engine;
@@ -19,6 +19,32 @@ const LAST_WRITES: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it may take to report each result that was not written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Of a time that ends later than clocks count.
+const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// The steps that have an end of their own.
+#[derive(Clone, Copy)]
+enum Step {
+    Handlers,
+    CutOff,
+    Results,
+    Report,
+    Services,
+    Close,
+}
+
+/// When each step of a drain is to be over, once it has begun. A drain that was dropped goes on
+/// with what is left of the time, however often that happens.
+#[derive(Default)]
+pub(super) struct Ends([Option<Instant>; 6]);
+
+impl Ends {
+    fn of(&mut self, step: Step, limit: Duration) -> Instant {
+        let now = Instant::now();
+        let end = || now.checked_add(limit).unwrap_or(now + FOREVER);
+        *self.0[step as usize].get_or_insert_with(end)
+    }
+}
 
 impl<S: Store> Engine<S> {
     /// Stops everything, in this order: the claimer (it gives back what is not started), handlers,
@@ -28,12 +54,14 @@ impl<S: Store> Engine<S> {
     /// When handlers had to be dropped; their rows are given back.
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.shared.stop.cancel();
-        if timeout(self.drain_timeout, self.subscribers.wait()).await.is_err() {
+        let end = self.ends.of(Step::Handlers, self.drain_timeout);
+        if timeout_at(end, self.subscribers.wait()).await.is_err() {
             // A drain that goes on after being dropped has reported them.
             self.count_running(!self.shared.cut_off.is_cancelled());
             self.shared.cut_off.cancel();
             // Also bounds a claim that still waits for its answer.
-            let _ = timeout(LAST_WRITES, self.subscribers.wait()).await;
+            let end = self.ends.of(Step::CutOff, LAST_WRITES);
+            let _ = timeout_at(end, self.subscribers.wait()).await;
         }
         // The workers held the only senders, so the settlers end when they have written everything.
         // But a worker whose handler blocks its thread still has a sender. So has a claim without
@@ -45,13 +73,14 @@ impl<S: Store> Engine<S> {
                 sleep(LOOK).await;
             }
         };
+        let end = self.ends.of(Step::Results, LAST_WRITES);
         let written = async {
             tokio::select! {
                 () = self.written() => {}
                 () = done => {}
             }
         };
-        if timeout(LAST_WRITES, written).await.is_err() {
+        if timeout_at(end, written).await.is_err() {
             let why = if results.iter().all(|one| one.is_done()) {
                 "a claim was not answered; if it has taken rows, they come back after their leases"
             } else {
@@ -60,7 +89,8 @@ impl<S: Store> Engine<S> {
             warn!(target: telemetry::TARGET, "{why}");
             self.shared.over.cancel();
             // A settler that still waits for a handler has reported all results that were there.
-            let _ = timeout(LAST_WORDS, self.written()).await;
+            let end = self.ends.of(Step::Report, LAST_WORDS);
+            let _ = timeout_at(end, self.written()).await;
         }
         self.settlers.drain(..).for_each(|settler| settler.abort());
         // A result that is sent from now on is reported as lost.
@@ -68,13 +98,11 @@ impl<S: Store> Engine<S> {
         self.results = Default::default();
         self.watchdog = None;
         self.services_stop.cancel();
-        self.services.wait().await;
+        let end = self.ends.of(Step::Services, LAST_WRITES);
+        let _ = timeout_at(end, self.services.wait()).await;
         self.is_deaf();
-        tokio::select! {
-            biased;
-            () = self.shared.store.close() => {}
-            () = sleep(LAST_WRITES) => {}
-        }
+        let end = self.ends.of(Step::Close, LAST_WRITES);
+        let _ = timeout_at(end, self.shared.store.close()).await;
         match self.dropped {
             0 => Ok(()),
             dropped => Err(Error::DrainTimeout(dropped)),

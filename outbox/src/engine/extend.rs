@@ -170,6 +170,7 @@ async fn extend_part<S: Store>(leases: &Leases, store: &S, part: &[Due]) -> Exte
                 }
             }
             give_up(leases, store, &left, first_deadline).await;
+            leases.put_off(left, now);
             Extended::All
         }
         Ok(Err(error)) if error.took_too_long && part.len() > 1 => Extended::TookTooLong,
@@ -177,7 +178,11 @@ async fn extend_part<S: Store>(leases: &Leases, store: &S, part: &[Due]) -> Exte
             warn!(target: TARGET, %error, leases = part.len(), "leases could not be extended");
             tell_of_failed(leases, part);
             // SQLite has waited for its lock, and would otherwise miss the moment when it is free.
-            Extended::None { answered: now.elapsed() < WAITED }
+            let answered = now.elapsed() < WAITED;
+            if answered {
+                leases.put_off(part, now);
+            }
+            Extended::None { answered }
         }
         Err(_) => {
             warn!(
@@ -197,7 +202,10 @@ async fn give_up<S: Store>(leases: &Leases, store: &S, left: &[&Due], deadline: 
         return;
     }
     let of: Vec<Lease> = left.iter().flat_map(|one| one.tries()).map(|it| it.lease).collect();
-    // Without an answer nothing is known of them: they are reported as not extended.
+    // Without an answer nothing is known of them: they are reported as not extended. Other leases
+    // of their kind wait meanwhile.
+    let now = Instant::now();
+    let deadline = now + patience(deadline.saturating_duration_since(now));
     let Ok(Ok(held)) = timeout_at(deadline, store.held(&of)).await else {
         return tell_of_failed(leases, left.iter().copied());
     };

@@ -164,8 +164,13 @@ impl Inbox {
         let mut state = self.state();
         state.in_hand -= reserved - count;
         state.reserved -= reserved;
-        let mut bytes = 0;
+        let (mut bytes, fresh) = (0, state.waiting.len());
         state.waiting.extend(jobs.inspect(|job| bytes += job.claimed.row.bytes()));
+        // A claim that waited long for its answer was sent before those that overtook it.
+        let is_earlier = |job: &Job| fresh > 0 && job.deadline < state.waiting[fresh - 1].deadline;
+        if state.waiting.get(fresh).is_some_and(is_earlier) {
+            state.waiting.make_contiguous().sort_by_key(|job| job.deadline);
+        }
         if let Some(size) = bytes.checked_div(count) {
             // Larger rows count at once, smaller ones bit by bit.
             state.size = size.max((3 * state.size + size) / 4);
@@ -214,11 +219,16 @@ impl Inbox {
     /// The next rows: at least one, and as many for a batch as come in its time. `None` when the
     /// inbox is closed; rows that still waited then were taken by [`Inbox::close`].
     pub(super) async fn next(&self, batch: Batching) -> Option<Few<Job>> {
-        let _gathers = if batch.wait.is_zero() { None } else { Some(self.gathers.lock().await) };
+        let gathers = if batch.wait.is_zero() { None } else { Some(self.gathers.lock().await) };
         let mut jobs = self.some(batch.size).await?;
         if jobs.len() < batch.size {
             Box::pin(self.complete(&mut jobs, batch)).await;
             self.state().unfilled += batch.size - jobs.len();
+        }
+        if gathers.is_some() {
+            // This wakes whoever gathers next, though the handler of these may block.
+            drop(gathers);
+            leave_to_others();
         }
         Some(jobs)
     }

@@ -41,6 +41,8 @@ struct Held {
     /// When the lease last began, by a clock that was read before the statement was sent: so it
     /// never seems to last longer than the database says.
     since: Instant,
+    /// Until then it is not tried again: the database has answered that it cannot be extended.
+    put_off: Option<Instant>,
     /// The log has said that its run is long.
     is_told: bool,
     context: Context,
@@ -98,13 +100,16 @@ impl Held {
         context: &Context,
         solitude: Option<Arc<Solitude>>,
     ) -> Self {
-        Self { lease, ttl, since, is_told: false, context: context.clone(), solitude }
+        let (context, put_off, is_told) = (context.clone(), None, false);
+        Self { lease, ttl, since, put_off, is_told, context, solitude }
     }
 
     /// Whether a third of the lease is over, or its solitude is to end.
     fn is_due(&self, now: Instant) -> bool {
+        let is_old = now.duration_since(self.since) >= self.ttl / 3;
+        let is_put_off = self.put_off.is_some_and(|until| now < until);
         // A handler that blocks is still here after its lease is lost.
-        (now.duration_since(self.since) >= self.ttl / 3 || self.ending().is_some()) && self.counts()
+        (is_old && !is_put_off || self.ending().is_some()) && self.counts()
     }
 
     fn ending(&self) -> Option<&Arc<Solitude>> {
@@ -224,6 +229,17 @@ impl Leases {
                 solitude.has_ended();
             }
             one.context.delivery().watch.extend(one.since + one.ttl);
+        }
+    }
+
+    /// Notes that these could not be extended. The pace of the process is that of its shortest
+    /// lease; these are tried again at their own.
+    pub(super) fn put_off<'a>(&self, these: impl IntoIterator<Item = &'a Due>, now: Instant) {
+        let mut held = self.held();
+        for &Due { key, lease, .. } in these {
+            if let Some(one) = held.get_mut(key).filter(|one| one.lease == lease) {
+                one.put_off = Some(now + pace(one.ttl));
+            }
         }
     }
 

@@ -105,6 +105,10 @@ impl Quiet {
         }
         let until = Instant::now() + PATIENCE;
         let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned()).await.ok()?;
+        // Whoever had the turn before may have waited in vain.
+        if self.is_loud() {
+            return None;
+        }
         self.wanted.fetch_add(1, Ordering::SeqCst);
         let alone = Alone { quiet: Arc::clone(self), _turn: turn };
         let quiet = async {
@@ -269,5 +273,18 @@ mod tests {
         assert_eq!(begun.elapsed(), PATIENCE + LOUD + PATIENCE);
         drop(long);
         assert!(quiet.alone().await.is_some(), "it has ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nor_for_one_that_waits_for_the_turn_of_another() {
+        let (quiet, begun) = (Arc::<Quiet>::default(), Instant::now());
+        let _long = quiet.count(1);
+        let second = async {
+            sleep(PATIENCE - Duration::from_millis(100)).await;
+            quiet.alone().await.is_none()
+        };
+        let (first, second) = tokio::join!(quiet.alone(), second);
+        assert!(first.is_none() && second);
+        assert_eq!(begun.elapsed(), PATIENCE);
     }
 }

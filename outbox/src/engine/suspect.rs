@@ -206,6 +206,8 @@ async fn beside<S: Store>(
     place: ThreadSlot,
     not_yet: Ended<'_>,
 ) -> Few<Box<Settling>> {
+    // Whoever waited until this one need not be alone was woken just now.
+    super::leave_to_others();
     let others = shared.quiet.beside_others(1);
     let Some(_running) = shared.stop.run_until_cancelled(others).await else {
         return smallvec![run.given_back()];

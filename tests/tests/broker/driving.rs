@@ -224,6 +224,14 @@ async fn a_timer_that_is_moved_again_and_again_expires_from_its_last_move() {
 }
 
 #[tokio::test]
+async fn to_advance_by_more_than_the_clock_counts_runs_what_there_is() {
+    let broker = TestBroker::with([it(|| ())]);
+    broker.publish_with(timer(1, 3600)).await.unwrap();
+    broker.advance(std::time::Duration::MAX).await;
+    assert_eq!(runs(&broker), 1);
+}
+
+#[tokio::test]
 async fn a_moved_timer_has_all_its_deliveries_before_it() {
     let failing = it(failing).max_deliveries(2).retry(Constant::new(10 * SECOND));
     let broker = TestBroker::with([failing]);

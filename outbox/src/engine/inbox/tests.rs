@@ -42,6 +42,21 @@ fn what_waits_or_has_ended_and_places_for_a_claim_do_not_run() {
     assert_eq!((inbox.close().len(), inbox.running()), (2, 1));
 }
 
+/// Otherwise they would be looked at only after rows that have more time.
+#[tokio::test(start_paused = true)]
+async fn rows_of_a_claim_that_others_overtook_are_late_first() {
+    let second = Duration::from_secs(1);
+    let inbox = Inbox::new(10, 4000, 1, Duration::from_secs(60), &Arc::default());
+    let (first, now) = (inbox.reserve(2).unwrap(), Instant::now());
+    assert_eq!(first, 2);
+    let lasting = |seconds| Job { deadline: now + seconds * second, ..job(Bytes::new()) };
+    inbox.fill(1, [lasting(60)].into_iter());
+    inbox.fill(1, [lasting(30)].into_iter());
+    let (late, next) = inbox.late(now + 15 * second);
+    assert_eq!(late.iter().map(|job| job.deadline - now).collect::<Vec<_>>(), [30 * second]);
+    assert_eq!(next, Some(now + 40 * second));
+}
+
 /// Otherwise rows would wait for minutes that another process could run, and fill the memory.
 #[tokio::test]
 async fn workers_that_run_less_than_a_batch_leave_no_room_until_they_end() {

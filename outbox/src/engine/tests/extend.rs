@@ -58,6 +58,49 @@ async fn a_lease_with_little_time_leaves_those_of_other_statements_theirs() {
     assert_eq!(answered, contexts.len());
 }
 
+/// The pace is that of the shortest lease of the process.
+#[tokio::test(start_paused = true)]
+async fn a_long_lease_that_cannot_be_extended_is_not_tried_as_often_as_a_short_one() {
+    for locked in [1, 0] {
+        let store = Unanswered::new(&holding(1).await, Claims::Answered);
+        store.asked.locked.store(locked, Ordering::SeqCst);
+        let (leases, context) = (Leases::default(), Context::of_test("{}"));
+        let lease = Lease { id: 1, token: Uuid::nil() };
+        let _holding = leases.hold(lease, Instant::now(), TTL, &context);
+        tokio::select! {
+            () = keep(&leases, &store, Duration::from_millis(100)) => {}
+            () = sleep(TTL) => {}
+        }
+        let tries = store.asked.extends.load(Ordering::SeqCst);
+        assert!((3..=5).contains(&tries), "{tries} tries, locked: {locked}");
+    }
+}
+
+/// On a connection that is dead, as others are not.
+#[tokio::test(start_paused = true)]
+async fn who_holds_a_lease_is_not_asked_for_so_long_that_others_run_out() {
+    let second = Duration::from_secs(1);
+    let store = holding(2).await;
+    let jobs = claimed(&store, 2).await;
+    let store = Unanswered::new(&store, Claims::Answered);
+    store.asked.locked.store(lease_of(&jobs[0]).id, Ordering::SeqCst);
+    store.asked.unheld.store(true, Ordering::SeqCst);
+    let (leases, locked, other) =
+        (Leases::default(), Context::of_test("{}"), Context::of_test("{}"));
+    let _locked = leases.hold(lease_of(&jobs[0]), Instant::now(), TTL, &locked);
+    let admitted = async {
+        sleep(TTL / 3 + second).await;
+        // It waited for its worker: 20 s are left of it.
+        let _other = leases.hold(lease_of(&jobs[1]), Instant::now() - 2 * TTL / 3, TTL, &other);
+        sleep(TTL / 2).await;
+        other.delivery().watch.is_lost()
+    };
+    tokio::select! {
+        () = keep(&leases, &store, TTL) => {}
+        lost = admitted => assert!(!lost, "it could have been extended"),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_lease_that_cannot_wait_for_the_answer_costs_no_long_one() {
     let store = holding(2).await;

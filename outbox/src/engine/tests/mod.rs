@@ -2,6 +2,7 @@
 //! that misbehave.
 
 mod extend;
+mod gathers;
 mod halves;
 pub(crate) mod locked;
 mod marked;

@@ -81,6 +81,9 @@ pub(crate) struct Asked {
     pub(crate) on_its_way: AtomicBool,
     /// Milliseconds that it takes to extend leases or to bury.
     pub(crate) slow: AtomicU64,
+    pub(crate) extends: AtomicUsize,
+    /// Who holds a lease is never answered.
+    pub(crate) unheld: AtomicBool,
 }
 
 impl Asked {
@@ -201,6 +204,7 @@ impl Store for Unanswered {
     }
 
     async fn extend(&self, leases: &[Extend]) -> Result<Landed> {
+        self.asked.extends.fetch_add(1, Ordering::SeqCst);
         self.asked.in_time(leases.len())?;
         let locked = |one: &Extend| self.asked.is_locked(one.lease.id);
         let arrived = !self.asked.on_its_way.load(Ordering::SeqCst);
@@ -215,6 +219,9 @@ impl Store for Unanswered {
     }
 
     async fn held(&self, leases: &[Lease]) -> Result<Landed> {
+        if self.asked.unheld.load(Ordering::SeqCst) {
+            pending::<()>().await;
+        }
         Ok(leases.iter().map(|lease| self.asked.is_locked(lease.id)).collect())
     }
 
