@@ -2,8 +2,8 @@
 //! last claim failed, and whether wakes arrive.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -40,12 +40,8 @@ fn named(subscriber: &Subscriber) -> (&'static str, String) {
 }
 
 impl Pulse {
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.locked()
-    }
-
     pub(super) fn claimed(&self, subscriber: &Subscriber, now: Instant) {
-        let mut claims = self.claims();
+        let mut claims = self.claims.locked();
         claims.last = Some(now);
         // There is seldom one, and a key costs an allocation.
         if !claims.refused.is_empty() {
@@ -54,7 +50,7 @@ impl Pulse {
     }
 
     pub(super) fn claim_failed(&self, subscriber: &Subscriber) {
-        self.claims().refused.insert(named(subscriber));
+        self.claims.locked().refused.insert(named(subscriber));
     }
 
     /// True when that is new.
@@ -63,7 +59,7 @@ impl Pulse {
     }
 
     pub(super) fn read(&self) -> Reading {
-        let claims = self.claims();
+        let claims = self.claims.locked();
         let mut refused: Vec<_> = claims.refused.iter().map(|(name, _)| *name).collect();
         refused.dedup();
         Reading {

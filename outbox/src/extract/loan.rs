@@ -1,7 +1,7 @@
 //! What the engine lends to a run: a transaction, and a thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -54,21 +54,17 @@ impl Loan {
 
     /// The transaction counts as beginning until the returned value is dropped.
     pub(crate) fn begin(&self) -> Beginning<'_> {
-        self.begins().0 = Some(Instant::now());
+        self.begins.locked().0 = Some(Instant::now());
         Beginning(self)
     }
 
     pub(crate) fn is_beginning(&self) -> bool {
-        self.begins().0.is_some()
+        self.begins.locked().0.is_some()
     }
 
     /// How long the transaction took to begin.
     pub(crate) fn began_in(&self) -> Duration {
-        self.begins().1
-    }
-
-    fn begins(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
-        self.begins.locked()
+        self.begins.locked().1
     }
 
     pub(crate) fn is_sole_writer(&self) -> bool {
@@ -81,7 +77,7 @@ pub(crate) struct Beginning<'a>(&'a Loan);
 
 impl Drop for Beginning<'_> {
     fn drop(&mut self) {
-        let mut begins = self.0.begins();
+        let mut begins = self.0.begins.locked();
         begins.1 = begins.0.take().map_or(begins.1, |since| since.elapsed());
     }
 }

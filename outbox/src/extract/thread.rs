@@ -1,6 +1,6 @@
 //! The blocking thread of a run, if its handler is a plain fn.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::unpoisoned::Locked as _;
@@ -22,25 +22,21 @@ struct State {
 }
 
 impl Thread {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.locked()
-    }
-
     pub(crate) fn reserve(&self, place: OwnedSemaphorePermit) {
-        self.state().place = Some(place);
+        self.0.locked().place = Some(place);
     }
 
     /// Takes the place, if the run did not take it to its thread.
     pub(crate) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
-        self.state().place.take()
+        self.0.locked().place.take()
     }
 
     pub(crate) fn queues(&self) {
-        self.state().queued = Some(Instant::now());
+        self.0.locked().queued = Some(Instant::now());
     }
 
     pub(crate) fn begins(&self) {
-        let mut state = self.state();
+        let mut state = self.0.locked();
         if let Some(since) = state.queued.take() {
             state.waited += since.elapsed();
         }
@@ -48,7 +44,7 @@ impl Thread {
 
     /// How long the runtime had no thread for the run.
     pub(crate) fn waited(&self) -> Duration {
-        let state = self.state();
+        let state = self.0.locked();
         state.waited + state.queued.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }

@@ -103,11 +103,7 @@ impl Life {
     }
 
     pub(super) fn schema(&self) -> Vec<String> {
-        self.lock().wrong.clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Schema> {
-        self.schema.locked()
+        self.schema.locked().wrong.clone()
     }
 
     /// Asks the database for reasons against being ready. `None` if it gave no answer by `end`.
@@ -117,12 +113,12 @@ impl Life {
             return Some(vec![silent.to_string()]);
         }
         let mut looked = self.looked.subscribe();
-        if self.lock().is_due() {
+        if self.schema.locked().is_due() {
             self.look(vital);
         }
         // If the look takes longer, what was found before counts.
         let _ = timeout_at(end, looked.wait_for(|looking| !looking)).await;
-        let schema = self.lock();
+        let schema = self.schema.locked();
         let failed = schema.failed.clone().into_iter();
         Some(failed.chain(schema.wrong.clone()).collect())
     }
@@ -159,7 +155,7 @@ impl Life {
         let looking = Looking(Arc::clone(self));
         self.runtime.spawn(async move {
             let found = AssertUnwindSafe(vital.schema()).catch_unwind().await;
-            let mut schema = life.lock();
+            let mut schema = life.schema.locked();
             match found {
                 Ok(Ok(wrong)) => *schema = Schema { at: Some(Instant::now()), wrong, failed: None },
                 Ok(Err(failed)) => schema.failed = Some(failed.to_string()),
@@ -172,7 +168,7 @@ impl Life {
     /// The next check looks at the tables.
     #[cfg(feature = "testing")]
     pub(crate) fn forget_schema(&self) {
-        self.lock().at = None;
+        self.schema.locked().at = None;
     }
 
     /// Ends a loop as a panic in it would, for tests.
@@ -294,7 +290,7 @@ mod tests {
     #[test]
     fn whoever_asks_the_database_is_asked_on_the_runtime_of_the_start() {
         let (_start, told, life) = started();
-        life.lock().at = None;
+        life.schema.locked().at = None;
         let found_before = probe(&life, 2 * SECOND);
         assert_eq!(found_before, Some(Vec::new()), "the look at the tables takes longer");
         told.permits.add_permits(1);

@@ -1,6 +1,6 @@
 //! What is published with the ack of a delivery.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::{Outgoing, PublishError};
 use crate::unpoisoned::Locked as _;
@@ -21,23 +21,20 @@ impl Collected {
         Self(Arc::new(Mutex::new(Some(Vec::new()))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Gathered>>> {
-        self.0.locked()
-    }
-
     /// # Errors
     /// When the delivery has ended.
     pub(super) fn push(&self, mut message: Outgoing, within: bool) -> Result<(), PublishError> {
         // The publisher that made it may be the one that collects it, and keeps this collection
         // alive: the message would keep what it is kept in.
         message.publisher = None;
-        self.lock().as_mut().ok_or(PublishError::NoDelivery)?.push(Gathered { message, within });
+        let mut gathered = self.0.locked();
+        gathered.as_mut().ok_or(PublishError::NoDelivery)?.push(Gathered { message, within });
         Ok(())
     }
 
     /// Returns the messages, and takes none from now on.
     pub(crate) fn end(&self) -> Vec<Gathered> {
-        self.lock().take().unwrap_or_default()
+        self.0.locked().take().unwrap_or_default()
     }
 }
 

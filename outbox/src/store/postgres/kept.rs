@@ -4,7 +4,7 @@
 //! connection for a sign of life, on a task of its own. Here the connection that was used last
 //! comes first, and at once: its server process has all that a claim and an ack need in its caches.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use sqlx::Postgres;
@@ -62,19 +62,15 @@ pub(super) struct Waiting<'a>(&'a IdleConnections);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        self.0.0.locked().waiting -= 1;
     }
 }
 
 impl IdleConnections {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.locked()
-    }
-
     /// The connection that was used last. A caller that gets none asks the pool, and counts as
     /// waiting meanwhile.
     pub(super) fn take(&self) -> Result<One, Waiting<'_>> {
-        let mut state = self.state();
+        let mut state = self.0.locked();
         if let Some(one) = state.idle.pop() {
             return Ok(one);
         }
@@ -84,13 +80,13 @@ impl IdleConnections {
 
     /// The connection that has rested longest.
     pub(super) fn oldest(&self) -> Option<PoolConnection<Postgres>> {
-        let mut state = self.state();
+        let mut state = self.0.locked();
         (!state.idle.is_empty()).then(|| state.idle.remove(0).connection)
     }
 
     /// Keeps a connection that answered, or lets the pool have it.
     pub(super) fn give_back(&self, one: One) {
-        let mut state = self.state();
+        let mut state = self.0.locked();
         if !state.closed && state.waiting == 0 && one.since.elapsed() < KEPT_FOR {
             state.idle.push(one);
         } else {
@@ -101,17 +97,17 @@ impl IdleConnections {
 
     /// Lets the pool have all of them. It closes those that do not answer.
     pub(super) fn distrust(&self) {
-        let idle = std::mem::take(&mut self.state().idle);
+        let idle = std::mem::take(&mut self.0.locked().idle);
         idle.into_iter().for_each(One::leave);
     }
 
     pub(super) fn close(&self) {
-        self.state().closed = true;
+        self.0.locked().closed = true;
         self.distrust();
     }
 
     pub(super) fn len(&self) -> usize {
-        self.state().idle.len()
+        self.0.locked().idle.len()
     }
 }
 

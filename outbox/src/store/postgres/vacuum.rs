@@ -2,7 +2,7 @@
 //! otherwise. By then a table that empties as fast as it is filled has grown by all the rows of a
 //! minute, and its indexes with it.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -58,13 +58,9 @@ impl Vacuum {
         Self(Mutex::new(state))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.locked()
-    }
-
     /// Stops a vacuum that runs: nobody waits for it.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.0.locked();
         state.over = true;
         if let Some(running) = state.running.take() {
             running.abort();
@@ -75,7 +71,7 @@ impl Vacuum {
 impl PgStore {
     /// Counts claimed rows, and vacuums in the background once there are enough.
     pub(super) fn claimed(&self, rows: usize) {
-        let mut state = self.0.vacuum.state();
+        let mut state = self.0.vacuum.0.locked();
         state.claims += rows as u64;
         if state.claims >= state.enough && state.running.is_none() && !state.over {
             let store = self.clone();
@@ -89,7 +85,7 @@ impl PgStore {
 
     async fn vacuum(&self) {
         let done = self.vacuum_once().await;
-        let mut state = self.0.vacuum.state();
+        let mut state = self.0.vacuum.0.locked();
         (state.running, state.claims) = (None, 0);
         match done {
             Ok(true) => {}
@@ -104,7 +100,7 @@ impl PgStore {
         let table = names.qualified(names.table());
         let Some(before) = self.found(&table).await? else { return Ok(false) };
         {
-            let mut state = self.0.vacuum.state();
+            let mut state = self.0.vacuum.0.locked();
             if state.left.is_some_and(|left| before.dead >= left) {
                 return Ok(true);
             }
@@ -116,7 +112,7 @@ impl PgStore {
         let vacuum = sqlx::raw_sql(AssertSqlSafe(names.sql(VACUUM)));
         self.bounded("vacuum", |connection| Box::pin(connection.execute(vacuum))).await?;
         let Some(after) = self.found(&table).await? else { return Ok(false) };
-        let mut state = self.0.vacuum.state();
+        let mut state = self.0.vacuum.0.locked();
         state.enough = CLAIMS.max(after.rows / 2);
         state.left = (after.dead > state.enough.max(KEPT)).then_some(after.dead);
         Ok(true)

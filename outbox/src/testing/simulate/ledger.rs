@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -54,15 +54,11 @@ impl Ledger {
             async move {
                 let result = next.run(context).await;
                 if let Err(error) = &result {
-                    running.0.calls()[at].error_kind = Some(error.kind().to_owned());
+                    running.0.calls.locked()[at].error_kind = Some(error.kind().to_owned());
                 }
                 result
             }
         })
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
-        self.calls.locked()
     }
 
     /// Adds a call, and returns its place.
@@ -83,21 +79,17 @@ impl Ledger {
             error_kind: None,
         };
         let lease = Lease { id: row.id, token: row.acquired_token.unwrap_or_default() };
-        let mut calls = self.calls();
-        self.leases().calls.insert(lease, calls.len());
+        let mut calls = self.calls.locked();
+        self.leases.locked().calls.insert(lease, calls.len());
         calls.push(call);
         calls.len() - 1
-    }
-
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.leases.locked()
     }
 
     /// A lease goes on under another token. It may have done so before: its call has the first
     /// token.
     pub(super) fn renamed(&self, old: Lease, token: Uuid) {
         if old.token != token {
-            let mut leases = self.leases();
+            let mut leases = self.leases.locked();
             let first = leases.renamed.get(&old).copied().unwrap_or(old.token);
             leases.renamed.insert(Lease { token, ..old }, first);
         }
@@ -105,8 +97,8 @@ impl Ledger {
 
     /// Notes what was written, for the leases for which the write landed.
     pub(super) fn settled(&self, landed: &[bool], endings: impl Iterator<Item = (Lease, Ending)>) {
-        let mut calls = self.calls();
-        let mut leases = self.leases();
+        let mut calls = self.calls.locked();
+        let mut leases = self.leases.locked();
         for ((lease, ending), _) in endings.zip(landed).filter(|&(_, &hit)| hit) {
             let token = leases.renamed.remove(&lease).unwrap_or(lease.token);
             let at = leases.calls.remove(&Lease { token, ..lease });

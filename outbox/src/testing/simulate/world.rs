@@ -96,7 +96,7 @@ impl World {
         let cast = Arc::new(cast);
         let lives = (0..self.weather.processes)
             .map(|_| tokio::spawn(process::live(Arc::clone(self), Arc::clone(&cast))));
-        self.processes().extend(lives);
+        self.processes.locked().extend(lives);
         let world = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep_until(calm_from).await;
@@ -104,14 +104,10 @@ impl World {
         });
     }
 
-    fn processes(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.processes.locked()
-    }
-
     /// Stops the faults and drains the processes.
     pub(super) async fn end(&self) {
         self.closing.cancel();
-        let processes = std::mem::take(&mut *self.processes());
+        let processes = std::mem::take(&mut *self.processes.locked());
         for process in processes {
             if let Err(error) = process.await {
                 std::panic::resume_unwind(error.into_panic());
