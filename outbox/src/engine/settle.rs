@@ -47,14 +47,14 @@ pub(super) async fn settle_some<S: Store>(
     batch: Vec<Settling>,
     later: &mut Later,
 ) -> usize {
-    let Groups { acks, retries, deaths, releases, condemned, publishing, lost } = Groups::of(batch);
+    let [others @ .., publishing, lost] = divided(batch);
     for one in lost {
         one.close(Written::Lost, false);
     }
     let (mut landed, mut held) = (0, Held::default());
     // Acks that publish come last: their timers may wait for other people's transactions.
     let publishing = apart(publishing, Settling::timers);
-    for group in [acks, retries, deaths, releases, condemned].into_iter().chain(publishing) {
+    for group in others.into_iter().chain(publishing) {
         let group = held.behind(group, later);
         if !group.is_empty() {
             landed += write(store, group, later).await;
@@ -63,7 +63,7 @@ pub(super) async fn settle_some<S: Store>(
     landed
 }
 
-/// The kinds of settlements. Each is a statement, except `Lost`.
+/// The kinds of settlements. Each is a statement, except `Lost`, which is the last of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Acks,
@@ -90,44 +90,19 @@ impl Group {
     }
 }
 
-/// A batch, divided by kind.
-#[derive(Default)]
-struct Groups {
-    acks: Vec<Settling>,
-    retries: Vec<Settling>,
-    deaths: Vec<Settling>,
-    releases: Vec<Settling>,
-    condemned: Vec<Settling>,
-    publishing: Vec<Settling>,
-    lost: Vec<Settling>,
-}
-
-impl Groups {
-    fn of(batch: Vec<Settling>) -> Self {
-        let mut groups = Self::default();
-        match batch.first().map(Group::of) {
-            // Most batches are all of one kind, and stay where they are.
-            Some(group) if batch.iter().all(|one| Group::of(one) == group) => {
-                *groups.get(group) = batch;
-            }
-            _ => {
-                for one in batch {
-                    groups.get(Group::of(&one)).push(one);
-                }
+/// A batch, divided by kind: the places are those of `Group`.
+fn divided(batch: Vec<Settling>) -> [Vec<Settling>; Group::Lost as usize + 1] {
+    let mut groups = [const { Vec::new() }; Group::Lost as usize + 1];
+    match batch.first().map(Group::of) {
+        // Most batches are all of one kind, and stay where they are.
+        Some(group) if batch.iter().all(|one| Group::of(one) == group) => {
+            groups[group as usize] = batch;
+        }
+        _ => {
+            for one in batch {
+                groups[Group::of(&one) as usize].push(one);
             }
         }
-        groups
     }
-
-    fn get(&mut self, group: Group) -> &mut Vec<Settling> {
-        match group {
-            Group::Acks => &mut self.acks,
-            Group::Retries => &mut self.retries,
-            Group::Deaths => &mut self.deaths,
-            Group::Releases => &mut self.releases,
-            Group::Condemned => &mut self.condemned,
-            Group::Publishing => &mut self.publishing,
-            Group::Lost => &mut self.lost,
-        }
-    }
+    groups
 }
