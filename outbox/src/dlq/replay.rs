@@ -33,8 +33,8 @@ use crate::subscriber::LONGEST;
 #[must_use]
 pub struct Replay {
     pub(super) limit: Option<u64>,
-    pub(super) queue: Option<String>,
-    pub(super) payload: Option<Bytes>,
+    pub(crate) queue: Option<String>,
+    pub(crate) payload: Option<Bytes>,
     pub(super) per_second: Option<f64>,
     pub(super) canary: Option<Canary>,
 }
@@ -42,13 +42,6 @@ pub struct Replay {
 debug_only!(replay: Replay =>
     limit, queue, payload_bytes = replay.payload.as_ref().map(Bytes::len), per_second, canary
 );
-
-/// What replaces the queue and the payload of a letter.
-#[derive(Clone, Default)]
-pub struct Put {
-    pub(crate) queue: Option<String>,
-    pub(crate) payload: Option<Bytes>,
-}
 
 /// What became of one letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,10 +166,6 @@ impl Replay {
         }
         wrong
     }
-
-    pub(super) fn put(&self) -> Put {
-        Put { queue: self.queue.clone(), payload: self.payload.clone() }
-    }
 }
 
 impl DeadLetters {
@@ -217,7 +206,6 @@ impl DeadLetters {
             letters: self,
             filter: self.open_letters(filter).await?,
             how,
-            put: how.put(),
             after: None,
             seen: HashSet::new(),
             report: ReplayReport::default(),
@@ -294,7 +282,6 @@ struct Work<'a> {
     letters: &'a DeadLetters,
     filter: Filter,
     how: &'a Replay,
-    put: Put,
     /// The last letter that was looked at. The next batch begins behind it, so that a letter
     /// that stays is not looked at again.
     after: Option<LetterPosition>,
@@ -312,8 +299,8 @@ impl Work<'_> {
             let most = self.batch().min(left);
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
             let desk = &self.letters.operator;
-            let (filter, after, put) = (&self.filter, self.after, &self.put);
-            let batch = on_desk!(desk, desk => desk.replay(filter, after, put, limit).await)?;
+            let (filter, after, how) = (&self.filter, self.after, self.how);
+            let batch = on_desk!(desk, desk => desk.replay(filter, after, how, limit).await)?;
             let Some((last, _)) = batch.last() else { break };
             self.after = Some(*last);
             let batch = replayed(&batch);

@@ -1,6 +1,6 @@
 //! Replays letters in a transaction of the caller.
 
-use super::replay::{Put, Replayed, replayed};
+use super::replay::{Replayed, replayed};
 use super::{DeadLetters, Filter, Replay};
 use crate::error::{Error, Result};
 
@@ -12,8 +12,7 @@ impl<T: sealed::Replays> ReplayTransaction for T {}
 pub(crate) mod sealed {
     use std::future::Future;
 
-    use super::Put;
-    use crate::dlq::{DeadLetters, Filter, LetterPosition};
+    use crate::dlq::{DeadLetters, Filter, LetterPosition, Replay};
     use crate::error::StoreError;
 
     /// The place of each letter, and the row that holds its message now.
@@ -30,7 +29,7 @@ pub(crate) mod sealed {
             &mut self,
             letters: &DeadLetters,
             filter: &Filter,
-            put: &Put,
+            how: &Replay,
             limit: i64,
         ) -> impl Future<Output = Option<Result<Moved, StoreError>>> + Send;
     }
@@ -44,12 +43,12 @@ macro_rules! replays {
                 &mut self,
                 letters: &$crate::dlq::DeadLetters,
                 filter: &$crate::dlq::Filter,
-                put: &$crate::dlq::Put,
+                how: &$crate::dlq::Replay,
                 limit: i64,
             ) -> Option<Result<Moved>> {
                 match &letters.operator.desk {
                     $crate::ops::Desk::$desk(desk) => {
-                        Some(desk.replay_on(self, filter, None, put, limit).await)
+                        Some(desk.replay_on(self, filter, None, how, limit).await)
                     }
                     #[allow(unreachable_patterns)]
                     _ => None,
@@ -106,8 +105,7 @@ impl DeadLetters {
         let filter = filter.open();
         let limit = how.limit.unwrap_or(super::BATCH.into());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let put: Put = how.put();
-        let Some(done) = tx.replay(self, &filter, &put, limit).await else {
+        let Some(done) = tx.replay(self, &filter, how, limit).await else {
             let why = "the transaction belongs to another database than the tables";
             return Err(Error::Config(vec![why.into()]));
         };

@@ -11,7 +11,7 @@ use super::sleepers::notified;
 use super::time::PgTime;
 use super::{PgDesk, once};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, LetterPosition, Put, replays};
+use crate::dlq::{Filter, LetterPosition, Replay, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::ops::failed::failed;
@@ -31,13 +31,13 @@ impl PgDesk {
         &self,
         filter: &Filter,
         after: Option<LetterPosition>,
-        put: &Put,
+        how: &Replay,
         limit: i64,
     ) -> Result<Moved> {
         let mut tries = 1;
         loop {
             let mut tx = self.begin("replay").await?;
-            let error = match self.replay_on(&mut tx, filter, after, put, limit).await {
+            let error = match self.replay_on(&mut tx, filter, after, how, limit).await {
                 Ok(moved) => {
                     tx.commit().await.map_err(failed("replay"))?;
                     return Ok(moved);
@@ -59,7 +59,7 @@ impl PgDesk {
         connection: &mut PgConnection,
         filter: &Filter,
         after: Option<LetterPosition>,
-        put: &Put,
+        how: &Replay,
         limit: i64,
     ) -> Result<Moved> {
         let failed = failed("replay");
@@ -68,8 +68,8 @@ impl PgDesk {
         let replay = self
             .behind(text, filter, after)
             .bind(limit)
-            .bind(put.queue.clone())
-            .bind(put.payload.as_deref().map(<[u8]>::to_vec))
+            .bind(how.queue.clone())
+            .bind(how.payload.as_deref().map(<[u8]>::to_vec))
             .bind(channel)
             .bind(locks.map(|locks| locks.start));
         let rows = replay.fetch_all(connection).await.map_err(&failed)?;

@@ -6,7 +6,7 @@ use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::{SqliteDesk, listen, publish, query};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, LetterPosition, Put, replays};
+use crate::dlq::{Filter, LetterPosition, Replay, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::failed::failed;
@@ -23,11 +23,11 @@ impl SqliteDesk {
         &self,
         filter: &Filter,
         after: Option<LetterPosition>,
-        put: &Put,
+        how: &Replay,
         limit: i64,
     ) -> Result<Moved> {
         let mut tx = self.writing("replay").await?;
-        let moved = self.replay_some(&mut tx, filter, after, put, limit, BATCH_BYTES).await?;
+        let moved = self.replay_some(&mut tx, filter, after, how, limit, BATCH_BYTES).await?;
         tx.commit().await.map_err(failed("replay"))?;
         Ok(moved)
     }
@@ -38,10 +38,10 @@ impl SqliteDesk {
         connection: &mut SqliteConnection,
         filter: &Filter,
         after: Option<LetterPosition>,
-        put: &Put,
+        how: &Replay,
         limit: i64,
     ) -> Result<Moved> {
-        let moved = self.replay_some(connection, filter, after, put, limit, i64::MAX).await;
+        let moved = self.replay_some(connection, filter, after, how, limit, i64::MAX).await;
         moved.map_err(|failed| match failed.source.downcast() {
             Ok(error) => publish::failed("replay")(*error),
             Err(source) => StoreError { source, ..failed },
@@ -54,7 +54,7 @@ impl SqliteDesk {
         connection: &mut SqliteConnection,
         filter: &Filter,
         after: Option<LetterPosition>,
-        put: &Put,
+        how: &Replay,
         limit: i64,
         most_bytes: i64,
     ) -> Result<Moved> {
@@ -75,8 +75,8 @@ impl SqliteDesk {
             bytes += letter.try_get::<i64, _>(2).map_err(&failed)?;
             let insert = query(&insert)
                 .bind(place.id)
-                .bind(put.queue.clone())
-                .bind(put.payload.as_deref().map(<[u8]>::to_vec));
+                .bind(how.queue.clone())
+                .bind(how.payload.as_deref().map(<[u8]>::to_vec));
             let row = insert.fetch_optional(&mut *connection).await.map_err(&failed)?;
             let row: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(&failed)?;
             if let Some(row) = row {
