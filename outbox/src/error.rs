@@ -163,14 +163,16 @@ impl StoreError {
         };
         Self { perhaps_done, took_too_long, locked, ..failed }
     }
-}
 
-#[cfg(feature = "postgres")]
-impl StoreError {
+    /// Whether the database refused the call with one of these codes.
+    pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
+        self.source.downcast_ref().is_some_and(|error| has_code(error, codes))
+    }
+
     /// Counts a full disk as lasting: other tables may have room, and must not wait for this one.
+    #[cfg(feature = "postgres")]
     pub(crate) fn lasting_if_full(self) -> Self {
-        let full = self.source.downcast_ref().is_some_and(|error| has_code(error, &["53100"]));
-        Self { transient: self.transient && !full, ..self }
+        Self { transient: self.transient && !self.has_code(&["53100"]), ..self }
     }
 }
 
@@ -182,7 +184,7 @@ pub(crate) fn takes_no_writes(error: &sqlx::Error) -> bool {
     has_code(error, &["25006", "0A000"])
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
     let code = error.as_database_error().and_then(DatabaseError::code);
     code.is_some_and(|code| codes.contains(&&*code))

@@ -17,7 +17,7 @@ pub(crate) use told::locked;
 
 use super::{Operator, json, on_desk};
 use crate::app::App;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::subscriber::LONGEST;
 
 /// How many dead letters are looked at unless all are asked for.
@@ -167,7 +167,8 @@ impl Operator {
     pub async fn why(&self, id: i64, options: &WhyOptions) -> Result<Why> {
         let found = match on_desk!(self, desk => desk.why_row(id).await) {
             Ok(found) => found,
-            Err(error) if waited_in_vain(&error) => {
+            // It waited for a lock that somebody held too long.
+            Err(error) if error.has_code(&["55P03"]) => {
                 let by = on_desk!(self, desk => desk.why_table_locked().await)?;
                 let answers = vec![Answer::TableLocked { by: by.unwrap_or_default() }];
                 return Ok(Why { id, row: None, answers });
@@ -260,11 +261,4 @@ impl WhyOptions {
     fn of(&self, queue: &str) -> Option<&Handler> {
         self.handlers.iter().flatten().find(|one| one.queue == queue)
     }
-}
-
-/// Whether the statement waited for a lock that somebody held too long.
-fn waited_in_vain(error: &StoreError) -> bool {
-    let driver = error.source.downcast_ref::<sqlx::Error>();
-    let refused = driver.and_then(sqlx::Error::as_database_error);
-    refused.is_some_and(|refused| refused.code().is_some_and(|code| code == "55P03"))
 }

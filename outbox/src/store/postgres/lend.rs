@@ -192,8 +192,7 @@ async fn write(
 /// said nothing of that, or it took longer or was idle for longer than the server allows. Such a
 /// transaction would not be any better the next time.
 fn unacked(error: sqlx::Error) -> StoreError {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    let handlers = code.is_some_and(|code| matches!(&*code, "25P02" | "25P03" | "25P04"));
+    let handlers = has_code(&error, &["25P02", "25P03", "25P04"]);
     let failed = StoreError::of("ack")(error);
     StoreError { transient: failed.transient && !handlers, ..failed }
 }

@@ -46,7 +46,8 @@ impl PgDesk {
             };
             // Whoever tries again at once finds no letter locked by this.
             let _ = tx.rollback().await;
-            if tries == TRIES || !is_deadlock(&error) {
+            let deadlock = error.has_code(&["40P01"]);
+            if tries == TRIES || !deadlock {
                 return Err(error);
             }
             tries += 1;
@@ -95,10 +96,6 @@ fn unmarked(error: sqlx::Error) -> StoreError {
         return StoreError::explained(FINGERPRINTS, error, Some(cause));
     }
     failed(FINGERPRINTS)(error)
-}
-
-fn is_deadlock(error: &StoreError) -> bool {
-    error.source.downcast_ref().is_some_and(|error| has_code(error, &["40P01"]))
 }
 
 replays!(Postgres: Transaction<'_, Postgres>, Tx<Postgres>);

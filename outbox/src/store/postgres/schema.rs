@@ -11,7 +11,7 @@ use super::adopt::{adopt, left_out};
 use super::desk::PATIENCE;
 use super::rights::rights;
 use super::validate::validate;
-use crate::error::{StoreError, Told, has_code};
+use crate::error::{StoreError, Told};
 use crate::ops::begun::begun;
 use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
 use crate::store::names::TableNames;
@@ -86,12 +86,12 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
     let (mut tries, mut waits, mut was_alone) = (1, 1, false);
     loop {
         match try_to_migrate(pool, names, &mut was_alone).await {
-            Err(failed) if is(&failed, "40P01") && tries < TRIES => tries += 1,
-            Err(failed) if is(&failed, "55P03") && waits < WAITS => {
+            Err(failed) if failed.has_code(&["40P01"]) && tries < TRIES => tries += 1,
+            Err(failed) if failed.has_code(&["55P03"]) && waits < WAITS => {
                 waits += 1;
                 tokio::time::sleep(ASIDE).await;
             }
-            Err(failed) if is(&failed, "55P03") => {
+            Err(failed) if failed.has_code(&["55P03"]) => {
                 let (why, table) = (Told(&*failed.source), names.table());
                 let text = if was_alone {
                     format!(
@@ -109,10 +109,6 @@ async fn migrate(pool: &PgPool, names: &TableNames) -> Result<(), StoreError> {
             done => return done,
         }
     }
-}
-
-fn is(failed: &StoreError, code: &str) -> bool {
-    failed.source.downcast_ref().is_some_and(|error| has_code(error, &[code]))
 }
 
 /// Begins a transaction that holds the lock until it ends: a session lock would outlive a cancelled

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::claim::read;
 use super::time::PgTime;
 use super::{PgDesk, once, query, sleepers};
-use crate::error::StoreError;
+use crate::error::{StoreError, has_code};
 use crate::message::row::delay_micros;
 use crate::ops::failed::failed;
 use crate::ops::{FoundRow, Locks, Readers, Session};
@@ -170,11 +170,7 @@ impl PgDesk {
         tx.rollback().await.map_err(failed(ACTION))?;
         match locked {
             Ok(row) => Ok(row.is_some()),
-            Err(sqlx::Error::Database(refused))
-                if refused.code().is_some_and(|code| code == "25006" || code == "42501") =>
-            {
-                Ok(true)
-            }
+            Err(refused) if has_code(&refused, &["25006", "42501"]) => Ok(true),
             Err(error) => Err(failed(ACTION)(error)),
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::claim::read;
 use super::desk::text;
-use super::{SqliteDesk, query};
+use super::{SqliteDesk, connect, query};
 use crate::error::StoreError;
 use crate::message::row::{delay_micros, from_micros};
 use crate::ops::failed::failed;
@@ -103,14 +103,7 @@ async fn commits(connection: &mut SqliteConnection) -> Option<i64> {
 async fn is_busy(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
     match connection.execute("BEGIN IMMEDIATE").await {
         Ok(_) => connection.execute("ROLLBACK").await.map(|_| false).map_err(failed(ACTION)),
-        Err(sqlx::Error::Database(refused))
-            if refused
-                .code()
-                .and_then(|code| code.parse().ok())
-                .is_some_and(|code: u32| code & 0xff == 5) =>
-        {
-            Ok(true)
-        }
+        Err(refused) if connect::is_busy(&refused) => Ok(true),
         // Nobody here writes a file that is read-only.
         Err(sqlx::Error::Database(_)) => Ok(false),
         Err(error) => Err(failed(ACTION)(error)),
