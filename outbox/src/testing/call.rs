@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use crate::message::{FailureReason, Headers};
+use crate::message::{FailureReason, Headers, Row};
 
 /// One run of a handler.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,27 @@ pub enum Ending {
 }
 
 impl Call {
+    /// A run that is about to begin, and will have acked its row if nothing else is noted.
+    pub(super) fn of(
+        subscriber: &'static str,
+        row: &Row,
+        headers: Headers,
+        at: SystemTime,
+    ) -> Self {
+        Self {
+            subscriber,
+            id: row.id,
+            queue: row.queue.clone(),
+            payload: row.payload.clone(),
+            headers,
+            deliveries: row.deliveries_count,
+            attempts: row.attempts_count,
+            at,
+            ending: Ending::Acked,
+            error_kind: None,
+        }
+    }
+
     /// Decodes the payload as JSON.
     ///
     /// # Errors

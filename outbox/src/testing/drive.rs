@@ -21,7 +21,7 @@ use crate::extract::Lender;
 #[cfg(feature = "sqlite")]
 use crate::publish::Tally;
 use crate::store::memory::MemoryStore;
-use crate::store::{Claim, Claimed, Expects, Store, new_token};
+use crate::store::{Claim, Expects, Store, new_token};
 use crate::subscriber::{Few, HandlerError};
 use crate::telemetry::Sinks;
 use crate::unpoisoned::Locked as _;
@@ -120,15 +120,7 @@ impl TestBroker {
 
     async fn round(&self, driver: &Driver, reader: &Arc<Reader>) -> usize {
         let options = &reader.subscriber.options;
-        let claim = Claim {
-            queues: reader.subscriber.shared_queues(),
-            limit: options.fetch_batch.max(options.batch.size),
-            lease_ttl: options.lease_ttl,
-            token: new_token(),
-            after: None,
-            max_deliveries: None,
-            expects: Expects::Few,
-        };
+        let claim = claim(reader, options.fetch_batch.max(options.batch.size));
         let claimed_at = Instant::now();
         let taken = self.store.claim(&[claim]).await.unwrap_or_default();
         let rows: Vec<_> = taken.into_iter().flat_map(|taken| taken.rows).collect();
@@ -146,7 +138,11 @@ impl TestBroker {
     }
 
     async fn step(&self, driver: &Driver, reader: &Arc<Reader>, jobs: Few<Job>) {
-        let calls: Vec<_> = jobs.iter().map(|job| self.call(reader, &job.claimed)).collect();
+        let call = |job: &Job| {
+            let row = &job.claimed.row;
+            Call::of(reader.subscriber.name(), row, row.headers().unwrap_or_default(), self.now())
+        };
+        let calls: Vec<_> = jobs.iter().map(call).collect();
         let started = Instant::now();
         let is_virtual = stands_still();
         let Shared { leases, store, .. } = &driver.shared;
@@ -209,22 +205,6 @@ impl TestBroker {
         call.ending = if landed { ending } else { Ending::Unwritten };
         if ran {
             self.record(call);
-        }
-    }
-
-    fn call(&self, reader: &Reader, claimed: &Claimed) -> Call {
-        let row = &claimed.row;
-        Call {
-            subscriber: reader.subscriber.name(),
-            id: row.id,
-            queue: row.queue.clone(),
-            payload: row.payload.clone(),
-            headers: row.headers().unwrap_or_default(),
-            deliveries: row.deliveries_count,
-            attempts: row.attempts_count,
-            at: self.now(),
-            ending: Ending::Acked,
-            error_kind: None,
         }
     }
 
@@ -309,16 +289,7 @@ impl TestBroker {
     }
 
     async fn wait(&self, driver: &Driver) -> Option<Duration> {
-        let look = |reader: &Arc<Reader>| Claim {
-            queues: reader.subscriber.shared_queues(),
-            limit: 0,
-            lease_ttl: reader.subscriber.options.lease_ttl,
-            token: new_token(),
-            after: None,
-            max_deliveries: None,
-            expects: Expects::Few,
-        };
-        let looks: Vec<_> = driver.readers.iter().map(look).collect();
+        let looks: Vec<_> = driver.readers.iter().map(|reader| claim(reader, 0)).collect();
         let ahead = self.store.claim(&looks).await.unwrap_or_default();
         ahead.into_iter().filter_map(|taken| taken.next).min()
     }
@@ -341,4 +312,17 @@ fn stands_still() -> bool {
     let (virtually, really) = (Instant::now(), std::time::Instant::now());
     while really.elapsed().is_zero() {}
     virtually.elapsed().is_zero()
+}
+
+/// What a reader claims, up to this many rows.
+fn claim(reader: &Reader, limit: usize) -> Claim {
+    Claim {
+        queues: reader.subscriber.shared_queues(),
+        limit,
+        lease_ttl: reader.subscriber.options.lease_ttl,
+        token: new_token(),
+        after: None,
+        max_deliveries: None,
+        expects: Expects::Few,
+    }
 }

@@ -64,19 +64,11 @@ impl Ledger {
     /// Adds a call, and returns its place.
     fn begins(&self, context: &Context, store: &MemoryStore) -> usize {
         let delivery = context.delivery();
-        let row = &delivery.row;
+        let (row, headers) = (&delivery.row, context.headers().clone());
         let call = Call {
-            subscriber: context.subscriber(),
-            id: row.id,
-            queue: row.queue.clone(),
-            payload: row.payload.clone(),
-            headers: context.headers().clone(),
-            deliveries: row.deliveries_count,
-            attempts: row.attempts_count,
-            at: store.now(),
             // Under `AckFirst` the row is gone already.
             ending: if delivery.common.collects() { Ending::Unwritten } else { Ending::Acked },
-            error_kind: None,
+            ..Call::of(context.subscriber(), row, headers, store.now())
         };
         let lease = Lease { id: row.id, token: row.acquired_token.unwrap_or_default() };
         let mut calls = self.calls.locked();
