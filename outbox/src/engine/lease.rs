@@ -93,17 +93,6 @@ pub(super) fn kind(ttl: Duration) -> Kind {
 }
 
 impl Held {
-    fn new(
-        lease: Lease,
-        since: Instant,
-        ttl: Duration,
-        context: &Context,
-        solitude: Option<Arc<Solitude>>,
-    ) -> Self {
-        let (context, put_off, is_told) = (context.clone(), None, false);
-        Self { lease, ttl, since, put_off, is_told, context, solitude }
-    }
-
     /// Whether a third of the lease is over, or its solitude is to end.
     fn is_due(&self, now: Instant) -> bool {
         let is_old = now.duration_since(self.since) >= self.ttl / 3;
@@ -144,23 +133,21 @@ impl Leases {
         ttl: Duration,
         context: &Context,
     ) -> Holding<'_> {
-        self.hold_for(Held::new(lease, since, ttl, context, None))
+        self.hold_in(lease, since, ttl, context, None)
     }
 
-    fn hold_for(&self, held: Held) -> Holding<'_> {
-        Holding { leases: self, key: self.held().insert(held) }
-    }
-
-    /// As [`hold`](Self::hold), for a row that runs alone.
-    pub(super) fn hold_alone(
+    /// As [`hold`](Self::hold), for a row that may run alone.
+    pub(super) fn hold_in(
         &self,
         lease: Lease,
         since: Instant,
         ttl: Duration,
         context: &Context,
-        solitude: &Arc<Solitude>,
+        solitude: Option<Arc<Solitude>>,
     ) -> Holding<'_> {
-        self.hold_for(Held::new(lease, since, ttl, context, Some(Arc::clone(solitude))))
+        let (context, put_off, is_told) = (context.clone(), None, false);
+        let held = Held { lease, ttl, since, put_off, is_told, context, solitude };
+        Holding { leases: self, key: self.held().insert(held) }
     }
 
     /// Notes that the lease task runs.

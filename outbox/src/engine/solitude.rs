@@ -162,7 +162,8 @@ mod tests {
         let lease = Lease { id: row.id, token };
         let (leases, context) = (Leases::default(), crate::Context::of_test("{}"));
         let solitude = Arc::new(Solitude::new());
-        let _holding = leases.hold_alone(lease, Instant::now(), ttl, &context, &solitude);
+        let within = Some(Arc::clone(&solitude));
+        let _holding = leases.hold_in(lease, Instant::now(), ttl, &context, within);
         extend(&leases, &store).await;
         assert_eq!(store.rows()[0].acquired_token, Some(token), "it is alone");
         assert!(solitude.becomes(ENDING));

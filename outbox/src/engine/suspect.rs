@@ -139,8 +139,9 @@ async fn started<S: Store>(
     let row = run.context.delivery().row.clone();
     run.context = Context::new(Delivery::new(row, &reader.common, run.claimed_at, since + ttl));
     let solitude = Arc::new(Solitude::new());
-    run.holding = Some(shared.leases.hold_alone(marked, since, ttl, &run.context, &solitude));
     run.solitude = Some(Arc::clone(&solitude));
+    let within = run.solitude.clone();
+    run.holding = Some(shared.leases.hold_in(marked, since, ttl, &run.context, within));
     let first = options.max_deliveries.unwrap_or_default().saturating_add(1);
     let again = run.context.deliveries().saturating_sub(first);
     let ends = Ending {
