@@ -150,7 +150,8 @@ async fn end_transaction<S: Store>(
     if let Err(failed) = &committed {
         let acks = runs.iter_mut().zip(rulings).filter(|(_, ruling)| ruling.is_ack());
         for (run, ruling) in acks {
-            run.settling.unanswered();
+            // The transaction may have committed.
+            run.settling.unanswered = true;
             let row = &run.context.delivery().row;
             *ruling = case(shared, reader, row, run.claimed_at).refused(failed.clone());
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tracing::warn;
 
 use super::Shared;
@@ -42,17 +42,10 @@ impl Reader {
         let ahead = options.fetch_batch.max(options.batch.size);
         let size = options.batch.size;
         let inbox = Inbox::new(runs, ahead, size, options.lease_ttl, changed);
-        let threads = options.max_workers.min(Semaphore::MAX_PERMITS);
-        let common = Common {
-            subscriber: subscriber.name(),
-            states: states.overlaid(&subscriber.states),
-            publisher: shared.publisher.clone(),
-            ack: options.ack,
-            threads: Arc::new(Semaphore::new(threads)),
-        };
+        let common = Common::of(&subscriber, states, &shared.publisher, options.max_workers);
         let signal = Signal::new(changed);
         let sleep = Sleep::new(&shared.sleep);
-        Self { subscriber, common: Arc::new(common), inbox, signal, sleep, teller, pulse }
+        Self { subscriber, common, inbox, signal, sleep, teller, pulse }
     }
 
     /// Reports that a claimed row is given back, because too little of its lease is left to start

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use smallvec::smallvec;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::guard::guarded;
@@ -39,13 +38,7 @@ pub(crate) async fn rehearse(
     render: &ErrorRenderer,
     row: Row,
 ) -> Rehearsed {
-    let common = Arc::new(Common {
-        subscriber: subscriber.name(),
-        states: states.overlaid(&subscriber.states),
-        publisher: publisher.clone(),
-        ack: subscriber.options.ack,
-        threads: Arc::new(Semaphore::new(1)),
-    });
+    let common = Common::of(subscriber, states, publisher, 1);
     let claimed_at = Instant::now();
     let options = &subscriber.options;
     let deadline = claimed_at + options.lease_ttl;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::message::{FailureReason, Fingerprint};
 use crate::publish::Prepared;
+use crate::store::{Handled, Lease};
 
 #[derive(Debug)]
 pub(crate) enum Settlement {
@@ -35,6 +36,12 @@ pub(crate) enum Settlement {
 }
 
 impl Settlement {
+    /// The ack of a row under this lease, if it is one.
+    pub(super) fn as_handled(&self, lease: Lease) -> Option<Handled<'_>> {
+        let Self::Ack { messages } = self else { return None };
+        Some(Handled { lease, messages })
+    }
+
     /// Whether it publishes timers.
     pub(super) fn sets_timers(&self) -> bool {
         let Self::Ack { messages } = self else { return false };

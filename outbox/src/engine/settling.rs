@@ -192,11 +192,6 @@ impl Settling {
         self.waits = if failed.locked { self.waits.max(Waits::New) } else { Waits::Not };
     }
 
-    /// Notes that it was acked in a transaction that may have committed.
-    pub(super) fn unanswered(&mut self) {
-        self.unanswered = true;
-    }
-
     /// When it is late. A dead letter is not tried to the end of its lease: what is left of the
     /// lease then is for giving the row back.
     pub(super) fn late_at(&self) -> Instant {
@@ -256,8 +251,7 @@ impl Settling {
     }
 
     pub(super) fn as_handled(&self) -> Option<Handled<'_>> {
-        let Settlement::Ack { messages } = &self.settlement else { return None };
-        Some(Handled { lease: self.lease, messages })
+        self.settlement.as_handled(self.lease)
     }
 
     /// The lease anew, under the same token.

@@ -6,7 +6,7 @@ use super::Shared;
 use super::judge::Ruling;
 use super::settlement::Settlement;
 use crate::extract::{Ended, Lent, Stage};
-use crate::store::{Handled, Lease, Store};
+use crate::store::{Lease, Store};
 use crate::subscriber::HandlerError;
 
 /// What becomes of what the handler wrote in its transaction.
@@ -47,7 +47,9 @@ pub(super) async fn end<S: Store>(
     rulings: &mut [Ruling],
     written: Written,
 ) -> Result<bool, HandlerError> {
-    let acks: Vec<Handled<'_>> = leases.iter().zip(&*rulings).filter_map(handled).collect();
+    let each = leases.iter().zip(&*rulings);
+    let acks = each.filter_map(|(lease, ruling)| ruling.settlement.as_handled(*lease));
+    let acks: Vec<_> = acks.collect();
     // The same transaction holds what the handler wrote for a message that is now another claim's.
     let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
     if acks.is_empty() || lost || written != Written::Stands {
@@ -84,12 +86,5 @@ fn undone(rulings: &mut [Ruling]) {
     for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {
         *ruling =
             if single { Ruling::lost() } else { Ruling::of(Settlement::Release { due_in: None }) };
-    }
-}
-
-fn handled<'a>((&lease, ruling): (&Lease, &'a Ruling)) -> Option<Handled<'a>> {
-    match &ruling.settlement {
-        Settlement::Ack { messages } => Some(Handled { lease, messages }),
-        _ => None,
     }
 }

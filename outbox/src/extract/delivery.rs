@@ -13,7 +13,7 @@ use super::watch::Watch;
 use super::work::{Stage, Work};
 use crate::message::{Headers, Row};
 use crate::publish::{Collected, Gathered, Publisher};
-use crate::subscriber::{AckPolicy, Outcome};
+use crate::subscriber::{AckPolicy, Outcome, Subscriber};
 use crate::tracking::Trail;
 
 /// What a run needs of its delivery, in one allocation.
@@ -56,6 +56,21 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    pub(crate) fn of(
+        subscriber: &Subscriber,
+        states: &States,
+        publisher: &Publisher,
+        threads: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            subscriber: subscriber.name(),
+            states: states.overlaid(&subscriber.states),
+            publisher: publisher.clone(),
+            ack: subscriber.options.ack,
+            threads: Arc::new(Semaphore::new(threads.min(Semaphore::MAX_PERMITS))),
+        })
+    }
+
     /// Whether messages can be collected: not if rows are acked before the handler runs.
     pub(crate) fn collects(&self) -> bool {
         self.ack != AckPolicy::AckFirst
