@@ -7,8 +7,7 @@ use crate::publish::PublishError;
 #[cfg(feature = "otel")]
 use {
     super::names::{CREATE, PUBLISH, PUBLISHER, field},
-    super::{events::cut, otel},
-    std::fmt,
+    super::{events::cut, otel, span::Name},
     tracing::field::{Empty, display},
     tracing::{Instrument, Level, Span, span},
 };
@@ -76,7 +75,7 @@ macro_rules! producer {
             { field::SYSTEM } = "outbox",
             { field::OPERATION } = $operation,
             { field::OPERATION_TYPE } = $kind,
-            { field::NAME } = display(Name($operation, queue)),
+            { field::NAME } = display(Name($operation, queue.map(cut))),
             { field::KIND } = "producer",
             { field::STATUS } = Empty,
             { field::ERROR } = Empty,
@@ -141,16 +140,4 @@ impl PublishSpan {
 #[cfg(feature = "otel")]
 fn signed(number: usize) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
-}
-
-/// The name of the span by the conventions, with the queue if there is one.
-#[cfg(feature = "otel")]
-struct Name<'a>(&'static str, Option<&'a str>);
-
-#[cfg(feature = "otel")]
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)?;
-        self.1.map_or(Ok(()), |queue| write!(f, " {}", cut(queue)))
-    }
 }

@@ -86,7 +86,7 @@ fn of(deliveries: &[Context]) -> Span {
         { field::SYSTEM } = "outbox",
         { field::OPERATION } = PROCESS,
         { field::OPERATION_TYPE } = PROCESS,
-        { field::NAME } = tracing::field::display(Name(queue())),
+        { field::NAME } = tracing::field::display(Name(PROCESS, queue())),
         { field::KIND } = "consumer",
         { field::STATUS } = Empty,
         { field::ERROR } = Empty,
@@ -98,12 +98,12 @@ fn attempt(delivery: &Context) -> i64 {
 }
 
 /// The name of the span by the conventions, with the queue if there is one.
-struct Name<'a>(Option<&'a str>);
+pub(super) struct Name<'a>(pub(super) &'static str, pub(super) Option<&'a str>);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(PROCESS)?;
-        self.0.map_or(Ok(()), |queue| write!(f, " {queue}"))
+        f.write_str(self.0)?;
+        self.1.map_or(Ok(()), |queue| write!(f, " {queue}"))
     }
 }
 
