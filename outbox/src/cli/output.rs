@@ -144,9 +144,9 @@ impl Output {
         bar
     }
 
-    /// For work that takes long: a bar on a terminal, otherwise nothing.
-    pub(super) fn progress(self, of: u64, what: &'static str) -> ProgressBar {
-        let bar = self.spinner(what);
+    /// For letters, which take long: a bar on a terminal, otherwise nothing.
+    pub(super) fn progress(self, of: u64) -> ProgressBar {
+        let bar = self.spinner("letters");
         measured(&bar, of);
         bar
     }

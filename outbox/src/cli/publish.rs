@@ -9,11 +9,7 @@ use serde_json::json;
 
 use super::{Context, Done, Trouble};
 use crate::message::codec;
-use crate::publish::{Outgoing, Published, TimerConflict};
-
-/// The largest payload that a publisher takes. Only one byte more is read, to see that there is
-/// more.
-const MOST_BYTES: usize = 16 << 20;
+use crate::publish::{MAX_PAYLOAD, Outgoing, Published, TimerConflict};
 
 /// Publish a message, in a transaction of its own.
 ///
@@ -131,9 +127,9 @@ impl Publish {
         let bytes =
             read.map_err(|error| Trouble::Usage(format!("{from} cannot be read: {error}")))?;
         // Cut off, it would be no JSON.
-        if bytes.len() > MOST_BYTES {
+        if bytes.len() > MAX_PAYLOAD {
             return Err(Trouble::Usage(format!(
-                "{from} has more than {MOST_BYTES} bytes, which is the most that a payload may have"
+                "{from} has more than {MAX_PAYLOAD} bytes, which is the most that a payload may have"
             )));
         }
         Ok(bytes)
@@ -156,6 +152,7 @@ pub(super) fn json_document(payload: &[u8]) -> Result<(), Trouble> {
 
 pub(super) fn all(from: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    // One byte more, to see that there is more.
+    from.take(MAX_PAYLOAD as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

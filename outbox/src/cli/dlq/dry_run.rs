@@ -24,7 +24,7 @@ pub(super) async fn run(
     let what = "run the handlers for real: what they write in their transactions is rolled back, \
                 but everything else they do stays done";
     consent.to(what)?;
-    let bar = context.out.progress(ids.len() as u64, "letters");
+    let bar = context.out.progress(ids.len() as u64);
     let mut trials = Vec::new();
     let work = async {
         for &id in ids {

@@ -59,7 +59,7 @@ impl Mark {
             let many = shown::letters(open);
             self.consent.or_else(&format!("{verb} {many}{which}"), so_far(&filter))?;
         }
-        let bar = context.out.progress(open, "letters");
+        let bar = context.out.progress(open);
         let note = self.note.as_deref();
         let mut marked = 0;
         let work = letters.mark(&filter, status, note, |so_far| {

@@ -64,7 +64,7 @@ impl Purge {
             let what = format!("delete {many}{which} for good ({kind}{open})");
             self.consent.or_else(&what, so_far(&filter))?;
         }
-        let bar = context.out.progress(count, "letters");
+        let bar = context.out.progress(count);
         let mut purged = 0;
         let work = letters.purge_most(&filter, count, |so_far| {
             purged = so_far;

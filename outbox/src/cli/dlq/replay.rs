@@ -114,7 +114,7 @@ impl ReplayLetters {
             let what = format!("replay {many}{which}{}", to.unwrap_or_default());
             self.consent.or_else(&what, selection::so_far(&filter))?;
         }
-        let bar = context.out.progress(most, "letters");
+        let bar = context.out.progress(most);
         let mut told: Vec<Replayed> = Vec::new();
         let mut so_far = ReplayReport::default();
         let work = letters.replay_with(&filter, &how, |batch| {
