@@ -65,7 +65,6 @@ impl Awake {
         self.plenty &= plenty;
         let took = now.duration_since(self.since);
         if took >= BUSY_FOR {
-            #[allow(clippy::cast_precision_loss, reason = "a rate")]
             let many = self.rows as f64 >= MANY * took.as_secs_f64();
             if many || self.plenty {
                 self.until = Some(now + TIRED_AFTER);

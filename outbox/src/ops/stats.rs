@@ -213,7 +213,6 @@ impl Sample {
     #[must_use]
     pub fn rates_since(&self, earlier: &Self) -> Rates {
         let over = self.at.duration_since(earlier.at).ok();
-        #[allow(clippy::cast_precision_loss, reason = "a rate")]
         let a_second = |more: i64| Some(more as f64 / over?.max(TICK).as_secs_f64());
         let published = self.last_id.zip(earlier.last_id).map(|(last, first)| last - first);
         let exact = ![self, earlier].iter().any(|one| one.more_queues || one.named);

@@ -103,7 +103,6 @@ impl Asked {
         options.bound = Some(BOUND);
         let sample = operator.sample(&options).await.unwrap();
         assert!(sample.queues.iter().filter(|queue| queue.bounded).count() > 8, "{sample:?}");
-        #[allow(clippy::cast_precision_loss)]
         let most = (BOUND + 1) as f64;
         self.heard("sample", QUEUES * most, when);
         assert_eq!(operator.peek("many", &PeekOptions::default()).await.unwrap().len(), 10);

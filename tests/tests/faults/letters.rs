@@ -70,7 +70,6 @@ async fn rows_whose_letters_cannot_be_written_fail_once_a_lease_and_spend_no_att
     let (errors, runs) = (refused(), first.finished() + second.finished());
     let leases = begun.elapsed().as_secs_f64() / TTL.as_secs_f64();
     println!("{all} rows, {leases:.1} leases: {errors} errors, {runs} runs");
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
     let most = usize::try_from(all).unwrap() * (leases as usize + 1);
     assert!(errors <= most, "{errors} errors, and at most {most}");
     assert!(runs <= most, "{runs} runs, and at most {most}");

@@ -131,7 +131,6 @@ async fn asks_seldom(wire: &Wire, time: Duration) {
     let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let asked: Vec<_> = asked.iter().map(|(text, count)| (*count, first_line(text))).collect();
     println!("in {took:.1} s: {asked:#?}");
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
     let each = MOST * (took.round() as usize) + FIRST;
     let all: usize = asked.iter().map(|(count, _)| count).sum();
     assert!(all <= LOOPS * each, "{all} statements in {took:.1} s");

@@ -91,9 +91,7 @@ impl Loaded {
         sleep(time).await;
         let gone = usize::try_from(rows - self.db.rows().await).unwrap();
         let done = gone.min(self.ended.load(Ordering::SeqCst) - ended);
-        #[allow(clippy::cast_precision_loss, reason = "a rate")]
-        let rate = done as f64 / begun.elapsed().as_secs_f64();
-        rate
+        done as f64 / begun.elapsed().as_secs_f64()
     }
 
     /// Returns when it answers again.

@@ -47,7 +47,6 @@ impl Sums {
                 label => has.get(label).cloned().unwrap_or_default(),
             };
             let key: Vec<_> = labels.iter().map(value_of).collect();
-            #[allow(clippy::cast_possible_truncation)]
             let value = *value as i64;
             *found.entry(key).or_default() += value;
         }

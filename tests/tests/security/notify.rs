@@ -166,7 +166,6 @@ async fn a_flood_of_notifications_changes_nothing(db: &Db) {
         beside.push(flooded_round(db, UNHEARD, &unheard).await);
         within.push(flooded_round(db, HEARD, &heard).await);
     }
-    #[allow(clippy::cast_precision_loss, reason = "a rate")]
     let a_second = |sent: i64, time: Duration| sent as f64 / time.as_secs_f64();
     let rate = a_second(heard.get(), within.iter().sum());
     let possible = a_second(unheard.get(), beside.iter().sum());

@@ -70,7 +70,6 @@ pub async fn consume() -> Result<()> {
     running.stop().await?;
     let ids: Vec<_> = log.ids().iter().map(i64::to_string).collect();
     let (again, cpu) = (log.0.1.load(Ordering::Relaxed), counters::cpu().as_micros());
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "megabytes")]
     let rss_mb = counters::rss_mb() as u64;
     println!("end {again} {cpu} {rss_mb} {}", ids.join(" "));
     Ok(())

@@ -122,7 +122,6 @@ pub fn rounded(value: f64) -> f64 {
 pub fn percentile(latencies: &[Duration], share: f64) -> Option<f64> {
     let mut sorted = latencies.to_vec();
     sorted.sort();
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let at = (share * (sorted.len().checked_sub(1)?) as f64).round() as usize;
     Some(rounded(sorted[at].as_secs_f64() * 1e3))
 }

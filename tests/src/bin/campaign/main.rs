@@ -1,8 +1,6 @@
 //! The fault campaign: real processes, a real server, everything broken at once, and the
 //! server's own record of what was done to every row.
 
-#![allow(clippy::unwrap_used, reason = "a harness: a poisoned lock is the end of it")]
-
 mod args;
 mod check;
 mod faults;
