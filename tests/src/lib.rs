@@ -19,4 +19,5 @@ pub mod roles;
 pub mod server;
 pub mod sqlite;
 pub mod wait;
+pub mod wire;
 pub mod worker;

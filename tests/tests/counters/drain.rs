@@ -8,11 +8,11 @@ use outbox::{App, Context, Subscriber, TableNames};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::wait::{eventually, soon};
+use outbox_tests::wire::Wire;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::Notify;
 
 use super::explain::{Plans, explained};
-use super::wire::Wire;
 
 on_postgres!(
     a_drain_takes_one_statement_for_a_hundred_messages_and_at_most_five_connections,
@@ -51,7 +51,7 @@ async fn fill(db: &Db) {
 
 async fn a_drain_takes_one_statement_for_a_hundred_messages_and_at_most_five_connections(db: &Db) {
     fill(db).await;
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     let operator = Operator::postgres(db.pg().clone(), db.names.clone());
     operator.pause(&["q"], None).await.unwrap();
     let (subscriber, done) = noop(MESSAGES);

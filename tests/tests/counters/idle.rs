@@ -6,10 +6,10 @@ use outbox::{App, Outgoing};
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
+use outbox_tests::wire::{Counts, Wire};
 use tokio::time::sleep;
 
 use super::paused::a_paused_queue_full_of_due_rows_costs_nothing;
-use super::wire::{Counts, Wire};
 
 on_postgres!(idle_apps_cost_six_statements_a_minute_on_two_connections);
 
@@ -34,7 +34,7 @@ async fn idle_apps_cost_six_statements_a_minute_on_two_connections(one: &Db) {
 }
 
 async fn idle(db: &Db, subscribers: usize, with: impl FnOnce(App) -> App) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     let all: Vec<_> = (0..subscribers).map(|n| free("it", &format!("q{n}"))).collect();
     let handlers = all.iter().map(|(subscriber, _)| subscriber.clone());
     let running = with(super::app(db, &wire).only(handlers)).start().await.unwrap();

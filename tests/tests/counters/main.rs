@@ -11,10 +11,10 @@ mod plans;
 mod shared;
 mod trickle;
 mod vacuum;
-mod wire;
 mod work;
 
 use outbox_tests::db::Db;
+use outbox_tests::wire::Wire;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 
@@ -31,7 +31,7 @@ async fn fill(connection: &mut PgConnection, table: &str, queue: &str, rows: u32
 }
 
 /// An app whose connections go through the wire.
-fn app(db: &Db, wire: &wire::Wire) -> outbox::App {
-    let pool = PgPoolOptions::new().connect_lazy_with(wire.options(db));
+fn app(db: &Db, wire: &Wire) -> outbox::App {
+    let pool = PgPoolOptions::new().connect_lazy_with(wire.options.clone());
     outbox::App::postgres(pool).names(db.names.clone()).only([])
 }

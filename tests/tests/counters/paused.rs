@@ -4,12 +4,12 @@ use outbox::Outgoing;
 use outbox::ops::Operator;
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
+use outbox_tests::wire::Wire;
 
 use super::idle::six_statements_a_minute;
-use super::wire::Wire;
 
 pub async fn a_paused_queue_full_of_due_rows_costs_nothing(db: &Db) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     let operator = Operator::postgres(db.pg().clone(), db.names.clone());
     operator.pause(&["q"], None).await.unwrap();
     db.send_all((0..1000).map(|n| Outgoing::new("q", &n))).await;

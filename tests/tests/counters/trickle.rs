@@ -6,10 +6,8 @@ use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::free;
 use outbox_tests::wait::eventually;
-
+use outbox_tests::wire::Wire;
 use sqlx::postgres::PgPoolOptions;
-
-use super::wire::Wire;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -20,7 +18,7 @@ on_postgres!(
 
 /// A claim and an ack.
 async fn a_message_alone_takes_two_statements(db: &Db) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     let (subscriber, probe) = free("it", "q");
     let subscriber = subscriber.min_poll(HOUR).max_poll(HOUR).lease_ttl(HOUR);
     let running = super::app(db, &wire).only([subscriber]).start().await.unwrap();
@@ -49,8 +47,8 @@ async fn a_message_alone_takes_two_statements(db: &Db) {
 
 /// sqlx would leave each of them on the server, for as long as the connection lives.
 async fn a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice(db: &Db) {
-    let wire = Wire::before(db).await;
-    let options = wire.options(db).statement_cache_capacity(0);
+    let wire = Wire::of(db).await;
+    let options = wire.options.clone().statement_cache_capacity(0);
     let pool = PgPoolOptions::new().connect_lazy_with(options);
     let (subscriber, probe) = free("it", "q");
     let app = outbox::App::postgres(pool).names(db.names.clone()).only([subscriber]);

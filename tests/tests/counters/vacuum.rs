@@ -3,11 +3,10 @@
 use outbox::App;
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
+use outbox_tests::wire::Wire;
 use outbox_tests::{on_postgres, probe};
 use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-
-use super::wire::Wire;
 
 on_postgres!(
     a_table_of_which_many_rows_were_handled_is_vacuumed,
@@ -35,9 +34,9 @@ fn app(db: &Db, options: PgConnectOptions) -> App {
 }
 
 async fn a_table_of_which_many_rows_were_handled_is_vacuumed(db: &Db) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     many_rows(db).await;
-    let running = app(db, wire.options(db)).start().await.unwrap();
+    let running = app(db, wire.options.clone()).start().await.unwrap();
     eventually("it is vacuumed", async || db.int(VACUUMS).await == 1).await;
     db.drained().await;
     running.stop().await.unwrap();
@@ -46,11 +45,11 @@ async fn a_table_of_which_many_rows_were_handled_is_vacuumed(db: &Db) {
 
 /// Each look is one statement, and there are two around a vacuum.
 async fn what_a_snapshot_keeps_is_vacuumed_in_vain_once(db: &Db) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     many_rows(db).await;
     let mut report = db.pg().begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
     report.execute("SELECT count(*) FROM outbox").await.unwrap();
-    let running = app(db, wire.options(db)).start().await.unwrap();
+    let running = app(db, wire.options.clone()).start().await.unwrap();
     eventually("it is looked at", async || wire.counts().of(LOOK) == 2).await;
     many_rows(db).await;
     eventually("it is looked at again", async || wire.counts().of(LOOK) == 3).await;
@@ -61,12 +60,12 @@ async fn what_a_snapshot_keeps_is_vacuumed_in_vain_once(db: &Db) {
 }
 
 async fn a_role_that_does_not_own_the_table_leaves_it_to_autovacuum(db: &Db) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     many_rows(db).await;
     let role = outbox_tests::backend::unique("consumer");
     db.exec(format!("CREATE ROLE {role} LOGIN")).await;
     db.exec(format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")).await;
-    let running = app(db, wire.options(db).username(&role)).start().await.unwrap();
+    let running = app(db, wire.options.clone().username(&role)).start().await.unwrap();
     eventually("it asks whether it may", async || wire.counts().of(LOOK) == 1).await;
     db.drained().await;
     running.stop().await.unwrap();

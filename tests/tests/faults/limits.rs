@@ -8,11 +8,11 @@ use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
 use outbox_tests::probe::{free, gated};
 use outbox_tests::wait::{PATIENCE, eventually};
+use outbox_tests::wire::Wire;
 use sqlx::Executor;
 use sqlx::postgres::PgPoolOptions;
 use tokio::time::{Instant, sleep};
 
-use super::wire::Wire;
 use super::{OFTEN, SECOND, publish};
 
 on_postgres!(
@@ -117,8 +117,8 @@ async fn app(db: &Db, setting: Option<&str>) -> (Wire, App) {
     if let Some(setting) = setting {
         db.exec(format!("ALTER DATABASE {name} SET {setting}")).await;
     }
-    let wire = Wire::before(db).await;
-    let pool = PgPoolOptions::new().connect_lazy_with(wire.options(db));
+    let wire = Wire::of(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(wire.options.clone());
     (wire, App::postgres(pool).names(db.names.clone()))
 }
 

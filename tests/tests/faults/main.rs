@@ -34,9 +34,6 @@ mod texts;
 mod transactions;
 mod unread;
 mod wal;
-#[path = "../counters/wire.rs"]
-#[allow(dead_code)] // the counters need more of it
-mod wire;
 mod zone;
 
 use std::time::Duration;

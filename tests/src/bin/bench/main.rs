@@ -16,7 +16,6 @@ mod server;
 mod sessions;
 mod table;
 mod tally;
-mod tap;
 
 use std::process::ExitCode;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use outbox::{App, Router, Subscriber};
+use outbox_tests::wire::Wire;
 use sqlx::postgres::PgPoolOptions;
 use tokio::time::sleep;
 
@@ -16,7 +17,6 @@ use crate::meter::Figures;
 use crate::report::Report;
 use crate::rounds;
 use crate::tally::Tally;
-use crate::tap::Tap;
 
 const SUBSCRIBERS: usize = 200;
 /// Connections that are not needed are closed by then, and polls are at their
@@ -55,10 +55,10 @@ async fn busy(pg: &Pg, rows: u64, count: usize) -> Result<Figures> {
 }
 
 /// Statements and connections of an app that has had something to do and has nothing.
-async fn idle(pg: &Pg, count: usize) -> Result<(u64, i64)> {
-    let tap = Tap::on(&pg.options).await?;
+async fn idle(pg: &Pg, count: usize) -> Result<(usize, i64)> {
+    let wire = Wire::before(&pg.options).await;
     let (name, queue) = (format!("idle-{count}"), format!("of-{count}.{QUEUE}"));
-    let options = tap.options.clone().application_name(&name);
+    let options = wire.options.clone().application_name(&name);
     let pool = PgPoolOptions::new().connect_lazy_with(options);
     let (tally, own) = (Tally::default(), Router::new().prefix(format!("of-{count}.")));
     // A queue of its own in front, because both apps run at once.
@@ -68,9 +68,9 @@ async fn idle(pg: &Pg, count: usize) -> Result<(u64, i64)> {
     pg.insert(&queue, 10_000, "clock_timestamp()").await?;
     tally.reach(10_000).await;
     sleep(CALM).await;
-    let before = tap.statements();
+    let before = wire.counts().statements();
     sleep(IDLE).await;
-    let figures = (tap.statements() - before, connections(pg, &name).await?);
+    let figures = (wire.counts().statements() - before, connections(pg, &name).await?);
     running.stop().await?;
     Ok(figures)
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use outbox::App;
+use outbox_tests::wire::Wire;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::{mpsc, oneshot};
@@ -17,7 +18,6 @@ use crate::ceiling;
 use crate::db::{Pg, QUEUE, names};
 use crate::meter::{Figures, Meter};
 use crate::report::{Report, rounded};
-use crate::tap::Tap;
 
 const EVERY: Duration = Duration::from_millis(50);
 /// The waits between polls are at their longest by then.
@@ -28,14 +28,14 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
     let messages = bench.messages(600);
     let pg = bench.postgres().await?;
     let bare = bare(&pg, messages).await?;
-    let tap = Tap::on(&pg.options).await?;
+    let wire = Wire::before(&pg.options).await;
     let (send, mut seen) = mpsc::unbounded_channel();
-    let running = app(&tap).only([ping::subscriber()]).state::<Seen>(send).start().await?;
-    let ours = publish_steadily(&pg, messages, &tap, &mut seen).await?;
+    let running = app(&wire).only([ping::subscriber()]).state::<Seen>(send).start().await?;
+    let ours = publish_steadily(&pg, messages, &wire, &mut seen).await?;
     sleep(CALM).await;
-    let before = tap.statements();
+    let before = wire.counts().statements();
     sleep(IDLE).await;
-    let idle = tap.statements() - before;
+    let idle = wire.counts().statements() - before;
     running.stop().await?;
     let each =
         |figures: &Figures| figures.statements.map(|all| rounded(all as f64 / messages as f64));
@@ -54,39 +54,39 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
 }
 
 /// An app whose statements are counted.
-pub fn app(tap: &Tap) -> App {
-    App::postgres(PgPoolOptions::new().connect_lazy_with(tap.options.clone())).names(names())
+pub fn app(wire: &Wire) -> App {
+    App::postgres(PgPoolOptions::new().connect_lazy_with(wire.options.clone())).names(names())
 }
 
 async fn bare(pg: &Pg, messages: u64) -> Result<Figures> {
-    let tap = Tap::on(&pg.options).await?;
+    let wire = Wire::before(&pg.options).await;
     let (send, mut seen) = mpsc::unbounded_channel();
     let handle = move |ping: Ping, now| {
         let _ = send.send((ping.n, now));
     };
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
-    let options = tap.options.clone();
+    let options = wire.options.clone();
     let task = tokio::spawn(ceiling::wake::run(options, QUEUE, stopped, ready, handle));
     is_ready.await?;
-    let figures = publish_steadily(pg, messages, &tap, &mut seen).await;
+    let figures = publish_steadily(pg, messages, &wire, &mut seen).await;
     drop(stop);
     task.await??;
     figures
 }
 
-/// The figures' statements are those that went through the tap.
+/// The figures' statements are those that went through the wire.
 async fn publish_steadily(
     pg: &Pg,
     messages: u64,
-    tap: &Tap,
+    wire: &Wire,
     seen: &mut mpsc::UnboundedReceiver<(u64, Instant)>,
 ) -> Result<Figures> {
     let publisher = outbox::Publisher::new(names());
     let mut connection: PgConnection = pg.options.connect().await?;
     // Of the start.
     sleep(Duration::from_secs(1)).await;
-    let (meter, before) = (Meter::start(Some(&pg.pool)).await?, tap.statements());
+    let (meter, before) = (Meter::start(Some(&pg.pool)).await?, wire.counts().statements());
     let (mut latencies, mut ticks) = (Vec::new(), interval(EVERY));
     for n in 0..messages {
         ticks.tick().await;
@@ -100,7 +100,7 @@ async fn publish_steadily(
     connection.close().await?;
     // The last ones are settled by then.
     sleep(EVERY).await;
-    let statements = (tap.statements() - before).try_into()?;
+    let statements = (wire.counts().statements() - before).try_into()?;
     let figures = meter.end(messages, None).await?;
     Ok(Figures { latencies, statements: Some(statements), ..figures })
 }

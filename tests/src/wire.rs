@@ -3,18 +3,19 @@
 //! autovacuum does as well.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use outbox_tests::db::Db;
-use outbox_tests::frames::Frames;
-use outbox_tests::wait::{PATIENCE, eventually_within};
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::db::Db;
+use crate::frames::Frames;
+use crate::wait::{PATIENCE, eventually_within};
+
 pub struct Wire {
-    address: SocketAddr,
+    /// How to connect through it.
+    pub options: PgConnectOptions,
     counts: Arc<Mutex<Counts>>,
 }
 
@@ -43,25 +44,28 @@ impl Counts {
 }
 
 impl Wire {
-    pub async fn before(db: &Db) -> Self {
-        let options = db.pg().connect_options();
-        let server = format!("{}:{}", options.get_host(), options.get_port());
+    /// For the engine of a test.
+    pub async fn of(db: &Db) -> Self {
+        let options = (*db.pg().connect_options()).clone();
+        Self::before(&options.application_name("engine")).await
+    }
+
+    /// The server has to be reached by TCP.
+    pub async fn before(options: &PgConnectOptions) -> Self {
+        let server = (options.get_host().to_owned(), options.get_port());
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let wire = Self { address: socket.local_addr().unwrap(), counts: Arc::default() };
+        let options = options.clone().host("127.0.0.1").port(socket.local_addr().unwrap().port());
+        // What is encrypted cannot be counted.
+        let options = options.ssl_mode(PgSslMode::Disable);
+        let wire = Self { options, counts: Arc::default() };
         let counts = Arc::clone(&wire.counts);
         tokio::spawn(async move {
             while let Ok((client, _)) = socket.accept().await {
-                let Ok(server) = TcpStream::connect(&server).await else { continue };
+                let Ok(server) = TcpStream::connect(server.clone()).await else { continue };
                 tokio::spawn(connection(client, server, Arc::clone(&counts)));
             }
         });
         wire
-    }
-
-    /// How to connect through it.
-    pub fn options(&self, db: &Db) -> PgConnectOptions {
-        let options = (*db.pg().connect_options()).clone();
-        options.host("127.0.0.1").port(self.address.port()).application_name("engine")
     }
 
     pub fn counts(&self) -> Counts {
