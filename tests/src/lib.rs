@@ -10,6 +10,7 @@ pub mod disk;
 pub mod frames;
 pub mod hostile;
 pub mod kept;
+pub mod letters;
 pub mod pooler;
 pub mod postgres;
 pub mod probe;

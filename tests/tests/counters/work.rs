@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::testing::store::{
-    Claim, Death, Expects, Extend, Lease, PgStore, Position, Release, Retry, Store, Taken,
-    ack_publishing, new_token,
+    Claim, Expects, Extend, Lease, PgStore, Position, Release, Retry, Store, Taken, ack_publishing,
+    new_token,
 };
-use outbox::{FailureReason, Outgoing, Publisher, Row, TableNames, TimerConflict};
+use outbox::{Outgoing, Publisher, Row, TableNames, TimerConflict};
+use outbox_tests::letters::death;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -122,11 +123,6 @@ fn claim_of(queues: &[String], limit: usize, after: Option<Position>) -> Claim {
 
 fn release(lease: Lease) -> Release {
     Release { lease, due_in: Some(Duration::from_secs(1)), uncount: 1, claimed_at: None }
-}
-
-fn death(lease: Lease) -> Death<'static> {
-    let reason = FailureReason::Rejected;
-    Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }
 
 fn landed(landed: Vec<bool>) {

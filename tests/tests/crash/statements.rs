@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use outbox::testing::store::{
-    Death, Extend, Lease, Release, Retry, Store, ack_publishing, new_token,
-};
-use outbox::{FailureReason, Outgoing};
+use outbox::Outgoing;
+use outbox::testing::store::{Extend, Lease, Release, Retry, Store, ack_publishing, new_token};
+use outbox_tests::letters::death;
 
 use super::books::Books;
 
@@ -69,11 +68,6 @@ impl Settle {
 
 fn retry(lease: Lease) -> Retry {
     Retry { lease, delay: Duration::from_secs(1) }
-}
-
-fn death(lease: Lease) -> Death<'static> {
-    let reason = FailureReason::Rejected;
-    Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }
 
 fn release(lease: Lease) -> Release {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use outbox::dlq::{Filter, Replay, Status};
 use outbox_tests::db::Db;
+use outbox_tests::letters::ago;
 use outbox_tests::{capture, on_both};
 
-use super::{ago, letters, plant};
+use super::{letters, plant};
 
 on_both!(
     open_letters_are_resolved_or_ignored_with_a_note,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use outbox::dlq::{Filter, Kept, Replay, Replayed, Status};
 use outbox_tests::db::Db;
+use outbox_tests::letters::{ago, id_of};
 use outbox_tests::{on_both, on_postgres};
 
 use super::{letters, plant};
@@ -65,10 +66,6 @@ async fn told(db: &Db, filter: &Filter, how: &Replay) -> Vec<Replayed> {
     let mut told = Vec::new();
     letters(db).replay_with(filter, how, |batch| told.extend_from_slice(batch)).await.unwrap();
     told
-}
-
-async fn id_of(db: &Db, original: i64) -> i64 {
-    db.int(format!("SELECT id FROM outbox_dlq WHERE original_id = {original}")).await
 }
 
 async fn a_replay_puts_messages_back_as_if_they_were_new(db: &Db) {
@@ -304,7 +301,7 @@ async fn large_filters_go_in_batches(db: &Db) {
 async fn letters_that_fail_while_it_runs_are_left_alone(db: &Db) {
     plant(db, "a", 600).await;
     let mut batches = 0;
-    let late = super::ago(db, -30);
+    let late = ago(db, -30);
     // What a handler that fails at once would do, between two batches.
     let write = format!(
         "UPDATE outbox_dlq SET status = 'failed', failed_at = {late} WHERE status = 'resolved'"

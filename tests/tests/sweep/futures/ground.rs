@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use outbox::ops::Operator;
-use outbox::testing::store::{
-    Claim, Death, Expects, Lease, PgStore, SqliteStore, Store, new_token,
-};
-use outbox::{App, FailureReason, Outgoing, Publisher};
+use outbox::testing::store::{Claim, Expects, Lease, PgStore, SqliteStore, Store, new_token};
+use outbox::{App, Outgoing, Publisher};
 use outbox_tests::db::{Db, Pool};
+use outbox_tests::letters::death;
 use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::PATIENCE;
 use sqlx::postgres::PgPoolOptions;
@@ -177,11 +176,6 @@ pub fn claim(token: Uuid) -> Claim {
         expects: Expects::Plenty,
         max_deliveries: None,
     }
-}
-
-pub fn death(lease: Lease) -> Death<'static> {
-    let reason = FailureReason::Rejected;
-    Death { lease, reason, error_kind: None, last_exception: None, note: None, fingerprint: None }
 }
 
 async fn bury<S: Store>(store: &S) {

@@ -7,12 +7,13 @@ use outbox::testing::store::{
 };
 use outbox::{Outgoing, Publisher};
 use outbox_tests::db::{Db, Pool};
+use outbox_tests::letters::death;
 use outbox_tests::on_both;
 use outbox_tests::wait::{eventually, soon};
 use tokio::time::timeout;
 
 use super::super::LEASE;
-use super::ground::{Before, Ground, claim, claimed, death};
+use super::ground::{Before, Ground, claim, claimed};
 use super::{MOST, polled, swept_on};
 
 on_both!(one thread: a_statement_of_the_engine_may_be_dropped_at_any_point);
