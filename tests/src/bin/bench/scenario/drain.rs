@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use outbox::{State, subscriber};
+use outbox::{App, State, subscriber};
 use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgPool;
 use tokio::sync::Notify;
 
 use crate::bench::Bench;
@@ -77,16 +78,21 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
 /// All settings at their defaults.
 pub async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
     pg.fill(messages).await?;
+    let figures = to_the_end(pg.app().only([noop::subscriber()]), Some(&pg.pool), messages).await?;
+    ensure!(pg.left().await? == 0, "{QUEUE} is not empty");
+    Ok(figures)
+}
+
+/// Runs an app until its handlers have counted so many messages.
+pub async fn to_the_end(app: App, server: Option<&PgPool>, messages: u64) -> Result<Figures> {
     let count = Count::default();
-    let app = pg.app().only([noop::subscriber()]).state(count.clone()).state(Expected(messages));
-    let meter = Meter::start(Some(&pg.pool)).await?;
+    let app = app.state(count.clone()).state(Expected(messages));
+    let meter = Meter::start(server).await?;
     let begun = Instant::now();
     let running = app.start().await?;
     count.all().await;
     running.stop().await?;
-    let figures = meter.end(messages, Some(begun.elapsed())).await?;
-    ensure!(pg.left().await? == 0, "{QUEUE} is not empty");
-    Ok(figures)
+    meter.end(messages, Some(begun.elapsed())).await
 }
 
 async fn theirs(pg: &Pg, messages: u64) -> Result<Figures> {

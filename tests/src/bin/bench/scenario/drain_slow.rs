@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use outbox::{State, subscriber};
 
-use super::drain::{Count, Expected, Order};
+use super::drain::{Count, Expected, Order, to_the_end};
 use crate::bench::Bench;
 use crate::ceiling;
 use crate::db::{Pg, QUEUE};
@@ -71,15 +71,9 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
 
 async fn ours(pg: &Pg, messages: u64) -> Result<(Figures, f64)> {
     pg.fill(messages).await?;
-    let (count, work) = (Count::default(), Work::default());
-    let app = pg.app().only([slow::subscriber()]);
-    let app = app.state(count.clone()).state(work.clone()).state(Expected(messages));
-    let meter = Meter::start(Some(&pg.pool)).await?;
-    let begun = Instant::now();
-    let running = app.start().await?;
-    count.all().await;
-    running.stop().await?;
-    let figures = meter.end(messages, Some(begun.elapsed())).await?;
+    let work = Work::default();
+    let app = pg.app().only([slow::subscriber()]).state(work.clone());
+    let figures = to_the_end(app, Some(&pg.pool), messages).await?;
     ensure!(pg.left().await? == 0, "{QUEUE} is not empty");
     Ok((figures, work.seconds()))
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use outbox::{Context, Outcome, State, Subscriber, subscriber};
 use sqlx::AssertSqlSafe;
 
-use super::drain::{Count, Expected, Order};
+use super::drain::{Count, Expected, Order, to_the_end};
 use crate::bench::Bench;
 use crate::ceiling::failing::{self, Ends};
 use crate::db::{Pg, QUEUE};
@@ -58,7 +58,9 @@ async fn run(
     let pg = bench.postgres().await?;
     let dead = if ends == Ends::Dead { messages } else { 0 };
     let ours = || async {
-        let figures = ours(&pg, subscriber(), messages).await?;
+        pg.fill(messages).await?;
+        let app = pg.app().only([subscriber()]);
+        let figures = to_the_end(app, Some(&pg.pool), messages).await?;
         empty(&pg, dead).await?;
         Ok(figures)
     };
@@ -69,18 +71,6 @@ async fn run(
     };
     let both = rounds::against(bench, ours, theirs).await?;
     Ok(vec![both.report(name, "postgres", 0.9)])
-}
-
-async fn ours(pg: &Pg, subscriber: Subscriber, messages: u64) -> Result<Figures> {
-    pg.fill(messages).await?;
-    let count = Count::default();
-    let app = pg.app().only([subscriber]).state(count.clone()).state(Expected(messages));
-    let meter = Meter::start(Some(&pg.pool)).await?;
-    let begun = Instant::now();
-    let running = app.start().await?;
-    count.all().await;
-    running.stop().await?;
-    meter.end(messages, Some(begun.elapsed())).await
 }
 
 async fn theirs(pg: &Pg, ends: Ends, messages: u64) -> Result<Figures> {

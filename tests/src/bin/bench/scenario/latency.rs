@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use outbox::{State, subscriber};
 use serde::{Deserialize, Serialize};
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -83,16 +83,23 @@ async fn ours(pg: &Pg, messages: u64) -> Result<Figures> {
 }
 
 async fn bare(pg: &Pg, messages: u64) -> Result<Figures> {
+    by_bare_loop(pg.options.clone(), async |seen| publish_each(pg, messages, seen).await).await
+}
+
+/// What is measured while a bare loop reads.
+pub async fn by_bare_loop(
+    options: PgConnectOptions,
+    measured: impl AsyncFnOnce(mpsc::UnboundedReceiver<(u64, Instant)>) -> Result<Figures>,
+) -> Result<Figures> {
     let (send, seen) = mpsc::unbounded_channel();
     let handle = move |ping: Ping, now| {
         let _ = send.send((ping.n, now));
     };
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = oneshot::channel();
-    let options = pg.options.clone();
     let task = tokio::spawn(ceiling::wake::run(options, QUEUE, stopped, ready, handle));
     is_ready.await?;
-    let figures = publish_each(pg, messages, seen).await;
+    let figures = measured(seen).await;
     drop(stop);
     task.await??;
     figures

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::drain::{Count, Expected, noop};
+use super::drain::{noop, to_the_end};
 use crate::bench::Bench;
 use crate::ceiling;
 use crate::db::QUEUE;
@@ -24,14 +24,7 @@ pub async fn run(bench: &Bench) -> Result<Vec<Report>> {
 
 async fn ours(file: &File, messages: u64) -> Result<Figures> {
     file.fill(messages).await?;
-    let count = Count::default();
-    let app = file.app().only([noop::subscriber()]).state(count.clone()).state(Expected(messages));
-    let meter = Meter::start(None).await?;
-    let begun = Instant::now();
-    let running = app.start().await?;
-    count.all().await;
-    running.stop().await?;
-    let figures = meter.end(messages, Some(begun.elapsed())).await?;
+    let figures = to_the_end(file.app().only([noop::subscriber()]), None, messages).await?;
     ensure!(file.left().await? == 0, "{QUEUE} is not empty");
     Ok(figures)
 }

@@ -9,12 +9,11 @@ use outbox::App;
 use outbox_tests::wire::Wire;
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{interval, sleep};
 
-use super::latency::{Ping, Seen, ping};
+use super::latency::{Ping, Seen, by_bare_loop, ping};
 use crate::bench::Bench;
-use crate::ceiling;
 use crate::db::{Pg, QUEUE, names};
 use crate::meter::{Figures, Meter};
 use crate::report::{Report, rounded};
@@ -60,19 +59,8 @@ pub fn app(wire: &Wire) -> App {
 
 async fn bare(pg: &Pg, messages: u64) -> Result<Figures> {
     let wire = Wire::before(&pg.options).await;
-    let (send, mut seen) = mpsc::unbounded_channel();
-    let handle = move |ping: Ping, now| {
-        let _ = send.send((ping.n, now));
-    };
-    let (stop, stopped) = oneshot::channel();
-    let (ready, is_ready) = oneshot::channel();
-    let options = wire.options.clone();
-    let task = tokio::spawn(ceiling::wake::run(options, QUEUE, stopped, ready, handle));
-    is_ready.await?;
-    let figures = publish_steadily(pg, messages, &wire, &mut seen).await;
-    drop(stop);
-    task.await??;
-    figures
+    let measured = async |mut seen| publish_steadily(pg, messages, &wire, &mut seen).await;
+    by_bare_loop(wire.options.clone(), measured).await
 }
 
 /// The figures' statements are those that went through the wire.
