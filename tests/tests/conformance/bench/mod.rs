@@ -7,6 +7,7 @@ pub mod fencing;
 mod memory;
 mod postgres;
 mod raw;
+mod sql;
 mod sqlite;
 mod steps;
 

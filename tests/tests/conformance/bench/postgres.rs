@@ -10,6 +10,7 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::raw::{json, quoted, read_letter, read_row};
+use super::sql::in_sql;
 use super::{Bench, RawLetter, RawRow, SqlBench, execute};
 
 #[derive(Clone)]
@@ -60,10 +61,6 @@ impl Postgres {
     fn dlq(&self) -> String {
         self.qualified(self.names.dlq().unwrap_or("outbox_dlq"))
     }
-
-    async fn in_tx(tx: &mut Transaction<'static, sqlx::Postgres>, sql: &'static str) {
-        sqlx::query(sql).execute(&mut **tx).await.unwrap();
-    }
 }
 
 fn time(column: &str) -> String {
@@ -76,6 +73,8 @@ impl Bench for Postgres {
     type Mark = ();
 
     const WRITERS_OVERLAP: bool = true;
+
+    in_sql!(Bench);
 
     async fn open() -> Option<Self> {
         let schema = PgSchema::fresh().await?;
@@ -91,45 +90,12 @@ impl Bench for Postgres {
         self.schema.drop().await;
     }
 
-    fn store(&self) -> &PgStore {
-        &self.store
-    }
-
-    fn publisher(&self) -> &Publisher {
-        &self.publisher
-    }
-
     fn without_dlq(&self) -> Self {
         Self::on(self.schema.clone(), self.pool.clone(), TableNames::default())
     }
 
     async fn begin(&self) -> Self::Tx {
         self.pool.begin().await.unwrap()
-    }
-
-    async fn commit(&self, tx: Self::Tx) {
-        tx.commit().await.unwrap();
-    }
-
-    async fn rollback(&self, tx: Self::Tx) {
-        tx.rollback().await.unwrap();
-    }
-
-    async fn savepoint(&self, tx: &mut Self::Tx) {
-        Self::in_tx(tx, "SAVEPOINT mark").await;
-    }
-
-    async fn rollback_to(&self, tx: &mut Self::Tx, (): &()) {
-        Self::in_tx(tx, "ROLLBACK TO SAVEPOINT mark").await;
-    }
-
-    async fn release(&self, tx: &mut Self::Tx, (): ()) {
-        Self::in_tx(tx, "RELEASE SAVEPOINT mark").await;
-    }
-
-    async fn pending(&self, queue: &str, limit: u32) -> Vec<Row> {
-        let mut connection = self.pool.acquire().await.unwrap();
-        self.publisher.pending(&mut *connection, queue, limit).await.unwrap()
     }
 
     async fn rows(&self) -> Vec<RawRow> {
@@ -185,20 +151,6 @@ impl Bench for Postgres {
         set.execute(&self.pool).await.unwrap();
     }
 
-    async fn set_deliveries(&self, id: i64, count: u32) {
-        let table = self.table();
-        self.execute(&format!("UPDATE {table} SET deliveries_count = {count} WHERE id = {id}"))
-            .await;
-    }
-
-    async fn break_dlq(&self) {
-        self.execute("ALTER TABLE outbox_dlq RENAME TO away").await;
-    }
-
-    async fn mend_dlq(&self) {
-        self.execute("ALTER TABLE away RENAME TO outbox_dlq").await;
-    }
-
     async fn refuse_letters_of(&self, queue: &str) {
         let sql =
             format!("ALTER TABLE outbox_dlq ADD CONSTRAINT refuse CHECK (queue <> '{queue}')");
@@ -212,12 +164,10 @@ impl SqlBench for Postgres {
 
     const DATABASE: Database = Database::Postgres;
 
+    in_sql!(SqlBench);
+
     fn pool(&self) -> &PgPool {
         &self.pool
-    }
-
-    fn names(&self) -> &TableNames {
-        &self.names
     }
 
     fn with_names(&self, names: TableNames) -> Self {
@@ -226,10 +176,5 @@ impl SqlBench for Postgres {
 
     async fn execute(&self, sql: &str) {
         execute(&self.pool, sql).await;
-    }
-
-    async fn number(&self, sql: &str) -> i64 {
-        let query = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()));
-        query.fetch_one(&self.pool).await.unwrap()
     }
 }

@@ -11,6 +11,7 @@ use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::raw::{json, quoted, read_letter, read_row};
+use super::sql::in_sql;
 use super::{Bench, RawLetter, RawRow, SqlBench, execute};
 
 const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
@@ -37,10 +38,6 @@ impl Sqlite {
     fn dlq(&self) -> String {
         quoted(self.names.dlq().unwrap_or("outbox_dlq"))
     }
-
-    async fn in_tx(tx: &mut Transaction<'static, sqlx::Sqlite>, sql: &'static str) {
-        sqlx::query(sql).execute(&mut **tx).await.unwrap();
-    }
 }
 
 impl Bench for Sqlite {
@@ -49,6 +46,8 @@ impl Bench for Sqlite {
     type Mark = ();
 
     const WRITERS_OVERLAP: bool = false;
+
+    in_sql!(Bench);
 
     async fn open() -> Option<Self> {
         if !backend::require("sqlite") {
@@ -65,45 +64,12 @@ impl Bench for Sqlite {
         self.file.drop().await;
     }
 
-    fn store(&self) -> &SqliteStore {
-        &self.store
-    }
-
-    fn publisher(&self) -> &Publisher {
-        &self.publisher
-    }
-
     fn without_dlq(&self) -> Self {
         Self::on(self.file.clone(), TableNames::default())
     }
 
     async fn begin(&self) -> Self::Tx {
         outbox::sqlite::begin(&self.file.pool).await.unwrap()
-    }
-
-    async fn commit(&self, tx: Self::Tx) {
-        tx.commit().await.unwrap();
-    }
-
-    async fn rollback(&self, tx: Self::Tx) {
-        tx.rollback().await.unwrap();
-    }
-
-    async fn savepoint(&self, tx: &mut Self::Tx) {
-        Self::in_tx(tx, "SAVEPOINT mark").await;
-    }
-
-    async fn rollback_to(&self, tx: &mut Self::Tx, (): &()) {
-        Self::in_tx(tx, "ROLLBACK TO SAVEPOINT mark").await;
-    }
-
-    async fn release(&self, tx: &mut Self::Tx, (): ()) {
-        Self::in_tx(tx, "RELEASE SAVEPOINT mark").await;
-    }
-
-    async fn pending(&self, queue: &str, limit: u32) -> Vec<Row> {
-        let mut connection = self.file.pool.acquire().await.unwrap();
-        self.publisher.pending(&mut *connection, queue, limit).await.unwrap()
     }
 
     async fn rows(&self) -> Vec<RawRow> {
@@ -152,20 +118,6 @@ impl Bench for Sqlite {
         set.execute(&self.file.pool).await.unwrap();
     }
 
-    async fn set_deliveries(&self, id: i64, count: u32) {
-        let table = self.table();
-        self.execute(&format!("UPDATE {table} SET deliveries_count = {count} WHERE id = {id}"))
-            .await;
-    }
-
-    async fn break_dlq(&self) {
-        self.execute("ALTER TABLE outbox_dlq RENAME TO away").await;
-    }
-
-    async fn mend_dlq(&self) {
-        self.execute("ALTER TABLE away RENAME TO outbox_dlq").await;
-    }
-
     async fn refuse_letters_of(&self, queue: &str) {
         self.execute(&format!(
             "CREATE TRIGGER refuse BEFORE INSERT ON outbox_dlq WHEN NEW.queue = '{queue}' \
@@ -181,12 +133,10 @@ impl SqlBench for Sqlite {
 
     const DATABASE: Database = Database::Sqlite;
 
+    in_sql!(SqlBench);
+
     fn pool(&self) -> &SqlitePool {
         &self.file.pool
-    }
-
-    fn names(&self) -> &TableNames {
-        &self.names
     }
 
     fn with_names(&self, names: TableNames) -> Self {
@@ -198,10 +148,5 @@ impl SqlBench for Sqlite {
         // alone goes by what it knew.
         let look = "SELECT count(*) FROM sqlite_master";
         execute(&self.file.pool, &format!("{look}; {sql}")).await;
-    }
-
-    async fn number(&self, sql: &str) -> i64 {
-        let query = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()));
-        query.fetch_one(&self.file.pool).await.unwrap()
     }
 }
