@@ -280,7 +280,7 @@ mod tests {
         let (quiet, begun) = (Arc::<Quiet>::default(), Instant::now());
         let _long = quiet.count(1);
         let second = async {
-            sleep(PATIENCE - Duration::from_millis(100)).await;
+            sleep(PATIENCE * 9 / 10).await;
             quiet.alone().await.is_none()
         };
         let (first, second) = tokio::join!(quiet.alone(), second);

@@ -231,6 +231,10 @@ impl Outgoing {
     /// the message. Until the ack its own row has the name, so a publish in a transaction
     /// writes nothing: it returns [`Published::Duplicate`], or in a [`Tx`](crate::Tx), but
     /// not in a savepoint of it, [`PublishError::OwnTimer`].
+    ///
+    /// Under REPEATABLE READ or SERIALIZABLE (PostgreSQL) a publish fails if somebody has written to
+    /// the row of the name since the transaction's snapshot, such as a claim, and the transaction
+    /// has to begin anew.
     pub fn timer_id(mut self, name: impl Into<String>) -> Self {
         self.timer_id = Some(name.into());
         self

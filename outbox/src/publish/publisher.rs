@@ -327,7 +327,8 @@ impl Publisher {
     /// and a row whose process died and that no claim has taken since.
     ///
     /// # Errors
-    /// As [`publish`](crate::publish()).
+    /// As [`publish`](crate::publish()). Under REPEATABLE READ or SERIALIZABLE (PostgreSQL) also if
+    /// somebody has written to the row since the transaction's snapshot.
     pub async fn cancel_timer<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,

@@ -79,6 +79,25 @@ async fn a_missing_column(b: Postgres) {
     }
 }
 
+/// Its column can be mended, and the ids would still run out.
+async fn a_sequence_of_integers(b: Postgres) {
+    let serial = |table: &str| {
+        format!(
+            "ALTER TABLE {table} ALTER COLUMN id DROP IDENTITY, ALTER COLUMN id TYPE integer; \
+             CREATE SEQUENCE {table}_serial AS integer OWNED BY {table}.id; \
+             ALTER TABLE {table} ALTER COLUMN id SET DEFAULT nextval('{table}_serial')"
+        )
+    };
+    b.execute(&format!("{}; {}", serial("outbox"), serial("outbox_dlq"))).await;
+    let found = differences(&b, false).await;
+    let ends: Vec<_> = found.iter().filter(|one| one.what.contains("above 2147483647")).collect();
+    assert!(ends.len() == 2 && ends.iter().all(|one| !one.fatal), "{found:#?}");
+    mend(&b, &found).await;
+    assert_eq!(differences(&b, false).await, []);
+    b.execute("SELECT setval('outbox_serial', 2147483647)").await;
+    b.put("q").await;
+}
+
 async fn a_column_of_another_type(b: Postgres) {
     for (table, column, kind, using) in [
         ("outbox", "id", "integer", ""),
@@ -233,6 +252,7 @@ async fn a_further_column_that_must_be_set(b: Postgres) {
 cases! {
     postgres only, "the columns and their types are PostgreSQL's":
     a_missing_column,
+    a_sequence_of_integers,
     a_column_of_another_type,
     texts_may_be_of_any_length,
     a_column_that_may_be_null,

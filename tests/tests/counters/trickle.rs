@@ -14,6 +14,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 on_postgres!(
     a_message_alone_takes_two_statements,
     a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice,
+    a_pool_that_keeps_no_statements_has_publishers_and_acks_leave_none,
 );
 
 /// A claim and an ack.
@@ -46,6 +47,36 @@ async fn a_message_alone_takes_two_statements(db: &Db) {
 }
 
 /// sqlx would leave each of them on the server, for as long as the connection lives.
+/// Nor does a publish, or the ack of a `Tx`, on its own connections: sqlx would close none of them.
+async fn a_pool_that_keeps_no_statements_has_publishers_and_acks_leave_none(db: &Db) {
+    use outbox::{Context, FromContext as _, HandlerError, Subscriber, Tx};
+
+    const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements";
+    let options = (*db.pg().connect_options()).clone().statement_cache_capacity(0);
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let publisher = outbox::Publisher::new(db.names.clone());
+    let mut tx = pool.begin().await.unwrap();
+    for n in 0..20 {
+        publisher.publish(&mut tx, "q", &n).await.unwrap();
+        let batch = [n, n].map(|n| outbox::Outgoing::new("q", &n));
+        publisher.publish_batch(&mut tx, batch).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let left = async || -> i64 {
+        sqlx::query_scalar(LEFT).persistent(false).fetch_one(&pool).await.unwrap()
+    };
+    assert!(left().await <= 1, "{} after publishes", left().await);
+    let lent = Subscriber::new("lent", "q", |ctx: Context| async move {
+        Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        Ok::<_, HandlerError>(())
+    });
+    let app = outbox::App::postgres(pool.clone()).names(db.names.clone());
+    let running = app.only([lent.max_workers(1)]).start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert!(left().await <= 3, "{} after acks", left().await);
+}
+
 async fn a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice(db: &Db) {
     let wire = Wire::of(db).await;
     let options = wire.options.clone().statement_cache_capacity(0);

@@ -12,6 +12,7 @@ on_postgres!(
     a_table_of_which_many_rows_were_handled_is_vacuumed,
     what_a_snapshot_keeps_is_vacuumed_in_vain_once,
     a_role_that_does_not_own_the_table_leaves_it_to_autovacuum,
+    a_vacuum_that_failed_is_not_the_last,
 );
 
 /// How the statement begins by which it is looked at.
@@ -72,4 +73,20 @@ async fn a_role_that_does_not_own_the_table_leaves_it_to_autovacuum(db: &Db) {
     assert_eq!(wire.counts().of("VACUUM"), 0);
     db.exec(format!("DROP OWNED BY {role}")).await;
     db.exec(format!("DROP ROLE {role}")).await;
+}
+
+/// The server ends each: it takes longer than the role's statements may.
+async fn a_vacuum_that_failed_is_not_the_last(db: &Db) {
+    let wire = Wire::before(db).await;
+    many_rows(db).await;
+    let slow =
+        [("vacuum_cost_delay", "100ms"), ("vacuum_cost_limit", "1"), ("statement_timeout", "1s")];
+    let running = app(db, wire.options(db).options(slow)).start().await.unwrap();
+    eventually("it is tried", async || wire.counts().of("VACUUM") == 1).await;
+    db.drained().await;
+    many_rows(db).await;
+    eventually("it is tried again", async || wire.counts().of("VACUUM") == 2).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(db.int(VACUUMS).await, 0);
 }

@@ -15,6 +15,7 @@ on_postgres!(
     a_database_that_is_serializable_by_default_is_no_slower,
     timers_that_serializable_transactions_set_do_not_meet,
     a_timer_that_was_handled_since_the_snapshot_of_its_publisher_is_set,
+    a_timer_that_was_claimed_since_the_snapshot_of_its_publisher_is_a_conflict,
 );
 
 /// In so many claims that those of the apps meet.
@@ -111,6 +112,33 @@ async fn timers_that_serializable_transactions_set_do_not_meet(db: &Db) {
     one.commit().await.unwrap();
     other.commit().await.unwrap();
     assert_eq!(db.rows().await, 6);
+}
+
+/// As docs/limits.md says, which at READ COMMITTED is none.
+async fn a_timer_that_was_claimed_since_the_snapshot_of_its_publisher_is_a_conflict(db: &Db) {
+    const CLAIM: &str = "UPDATE outbox SET acquired_token = gen_random_uuid(), acquired_at = now()";
+    for begin in ["READ COMMITTED", "READ UNCOMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        db.exec("DELETE FROM outbox").await;
+        db.send(Outgoing::new("q", &1).timer_id("t")).await;
+        let mut tx = db.pg().begin().await.unwrap();
+        let level = format!("SET TRANSACTION ISOLATION LEVEL {begin}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(level)).execute(&mut *tx).await.unwrap();
+        sqlx::query("SELECT FROM outbox").execute(&mut *tx).await.unwrap();
+        db.exec(CLAIM).await;
+        let publisher = Publisher::new(db.names.clone());
+        let timer = || Outgoing::new("q", &2).timer_id("t").delay(Duration::from_secs(60));
+        if begin.starts_with("READ") {
+            let moved = timer().on_conflict(TimerConflict::Extend);
+            assert_eq!(publisher.send(&mut tx, moved).await.unwrap(), Published::Duplicate);
+            db.exec("SELECT FROM outbox FOR UPDATE NOWAIT").await;
+            assert_eq!(publisher.send(&mut tx, timer()).await.unwrap(), Published::Duplicate);
+            assert!(!publisher.cancel_timer(&mut tx, "q", "t").await.unwrap());
+        } else {
+            let told = publisher.send(&mut tx, timer()).await.unwrap_err().to_string();
+            assert!(told.contains("could not serialize access"), "{told}");
+        }
+        tx.rollback().await.unwrap();
+    }
 }
 
 async fn a_timer_that_was_handled_since_the_snapshot_of_its_publisher_is_set(db: &Db) {

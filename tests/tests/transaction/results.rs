@@ -32,6 +32,8 @@ outbox_tests::cases!(sqlite in sqlite_only: a_transaction_that_sqlite_has_ended_
 on_postgres!(
     a_transaction_that_is_kept_fails_the_delivery,
     a_statement_whose_error_the_handler_keeps_to_itself_fails_it,
+    a_transaction_that_the_handler_made_read_only_fails_it,
+    a_search_path_of_the_handler_s_leads_no_ack_away_from_a_schema_by_name,
     a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_the_handler_s_failure,
     no_session_is_left_inside_a_transaction,
 );
@@ -194,6 +196,37 @@ async fn a_statement_whose_error_the_handler_keeps_to_itself_fails_it(db: &Db) {
     run(db, careless.retry(NoRetry)).await;
     assert_eq!((db.rows().await, db.letters().await), (0, 1));
     assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// It would be put off without end.
+async fn a_transaction_that_the_handler_made_read_only_fails_it(db: &Db) {
+    let report = Subscriber::new("report", "q", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        tx.execute("SET TRANSACTION READ ONLY").await.unwrap();
+        Ok::<_, HandlerError>(())
+    });
+    run(db, report.retry(NoRetry)).await;
+    assert_eq!((db.rows().await, db.letters().await), (0, 1));
+    assert_eq!(kind(db).await, ["transaction"]);
+}
+
+async fn a_search_path_of_the_handler_s_leads_no_ack_away_from_a_schema_by_name(db: &Db) {
+    db.exec("CREATE SCHEMA tenant; CREATE TABLE tenant.outbox (LIKE public.outbox INCLUDING ALL)")
+        .await;
+    let named = db.named(db.names.clone().in_schema("public").unwrap());
+    let moved = Subscriber::new("moved", "q", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        tx.execute("SET LOCAL search_path TO tenant").await.unwrap();
+        ctx.publisher().publish(&mut tx, "next", &1).await?;
+        Ok::<_, HandlerError>(())
+    });
+    let app = named.app().only([moved]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    db.publish("q", 7).await;
+    eventually("it is acked", async || stats.subscribers()[0].acked == 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(db.texts("SELECT queue FROM public.outbox").await, ["next"]);
 }
 
 /// It would be put off without end.

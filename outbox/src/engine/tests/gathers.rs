@@ -16,17 +16,17 @@ use crate::telemetry::{Sinks, Stats};
 async fn a_batch_that_blocks_its_thread_keeps_the_next_from_nobody() {
     const LIMIT: Duration = Duration::from_secs(10);
     let store = holding(4).await;
-    let (inside, met) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-    let (count, meet) = (Arc::clone(&inside), Arc::clone(&met));
+    let (inside, both) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (count, met) = (Arc::clone(&inside), Arc::clone(&both));
     let subscriber = Subscriber::batches("s", "q", 2, move |_: Vec<crate::Context>| {
-        let (count, meet) = (Arc::clone(&count), Arc::clone(&meet));
+        let (count, met) = (Arc::clone(&count), Arc::clone(&met));
         async move {
             count.fetch_add(1, Ordering::SeqCst);
             let begun = std::time::Instant::now();
             while count.load(Ordering::SeqCst) < 2 && begun.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            meet.fetch_add(count.load(Ordering::SeqCst) / 2, Ordering::SeqCst);
+            met.fetch_add(count.load(Ordering::SeqCst) / 2, Ordering::SeqCst);
         }
     });
     let subscriber = subscriber.batch_wait(Duration::from_millis(10)).max_workers(2);
@@ -39,6 +39,6 @@ async fn a_batch_that_blocks_its_thread_keeps_the_next_from_nobody() {
     while !store.rows().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(met.load(Ordering::SeqCst), 2, "each met the other");
+    assert_eq!(both.load(Ordering::SeqCst), 2, "each met the other");
     engine.drain().await.unwrap();
 }

@@ -165,15 +165,17 @@ async fn write(
     }
     let mut acked = vec![false; acks.len()];
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
-        let (begun, text) = (Instant::now(), publisher.statements().postgres.ack());
+        let own = &publisher.statements().postgres;
+        let (begun, text) = (Instant::now(), own.ack());
         let ack = match *PLANNED_ANEW.locked() {
             // sqlx finds what it has prepared by its text, so the text is changed.
             Some(until) if begun < until => {
                 runs.bound(&Arc::from(format!("{text}\n"))).persistent(false)
             }
-            _ => runs.bound(text),
+            _ => runs.bound(text).persistent(own.is_prepared()),
         };
         let row = ack.fetch_one(&mut **tx).await;
+        own.kept(tx);
         if begun.elapsed() > SLOW {
             *PLANNED_ANEW.locked() = Some(Instant::now() + ANEW);
         }
@@ -189,10 +191,11 @@ async fn write(
 }
 
 /// A transaction may have been spoilt by its handler: a statement in it failed, though the handler
-/// said nothing of that, or it took longer or was idle for longer than the server allows. Such a
-/// transaction would not be any better the next time.
+/// said nothing of that, it took longer or was idle for longer than the server allows, or was made
+/// read-only (a standby has refused its begin). Such a transaction would not be any better the next
+/// time.
 fn unacked(error: sqlx::Error) -> StoreError {
-    let handlers = has_code(&error, &["25P02", "25P03", "25P04"]);
+    let handlers = has_code(&error, &["25P02", "25P03", "25P04", "25006"]);
     let failed = StoreError::of("ack")(error);
     StoreError { transient: failed.transient && !handlers, ..failed }
 }
@@ -206,10 +209,10 @@ mod tests {
     #[test]
     fn a_transaction_that_its_handler_has_spoilt_does_not_pass_by_itself() {
         let passes = |code| unacked(sqlx::Error::Database(Box::new(Refused(code)))).transient;
-        // A statement that failed, one left idle, one that took too long as a whole.
-        for code in ["25P02", "25P03", "25P04"] {
+        // A statement that failed, one left idle, one that took too long as a whole, a read-only one.
+        for code in ["25P02", "25P03", "25P04", "25006"] {
             assert!(!passes(code), "{code}");
         }
-        assert!(passes("25006"), "a standby");
+        assert!(passes("40P01"), "a deadlock");
     }
 }

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::TryStreamExt as _;
-use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow, Postgres};
+use sqlx::{Connection as _, Row as _};
 
 use super::claim::read;
 use super::sleepers::{Locks, notified};
@@ -38,24 +39,36 @@ pub(crate) struct PublishSql {
     /// The locks that sleepers hold, if publishers ask for them.
     locks: Option<Locks>,
     /// Whether its statements are named, on whichever connection they run.
-    prepared: bool,
+    prepared: AtomicBool,
 }
 
 impl PublishSql {
     pub(crate) fn new(names: &TableNames) -> Self {
         let (channel, locks) = notified(names);
-        Self { sql: Sql::new(names), channel, locks, prepared: names.is_prepared() }
+        Self { sql: Sql::new(names), channel, locks, prepared: names.is_prepared().into() }
     }
 
     fn query(&self, text: &Arc<str>) -> Statement {
-        query(text).persistent(self.prepared)
+        query(text).persistent(self.is_prepared())
     }
 
     /// A statement. If it looks for timers, it reads the table before it writes, and is not kept: a
     /// plan that was made for an empty table reads all of a large one for each timer, and the
     /// caller's connection would keep that plan.
     fn query_for(&self, text: &Arc<str>, looks: bool) -> Statement {
-        query(text).persistent(self.prepared && !looks)
+        query(text).persistent(self.is_prepared() && !looks)
+    }
+
+    pub(super) fn is_prepared(&self) -> bool {
+        self.prepared.load(Ordering::Relaxed)
+    }
+
+    /// After a statement. On a connection that keeps none (`statement_cache_capacity(0)`) sqlx
+    /// would leave every one on the server, so no further one is named.
+    pub(super) fn kept(&self, connection: &PgConnection) {
+        if self.is_prepared() && connection.cached_statements_size() == 0 {
+            self.prepared.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn ack(&self) -> &Arc<str> {
@@ -149,8 +162,11 @@ async fn insert(
     if planted("publish-outside") {
         sqlx::query("COMMIT").execute(&mut *connection).await.map_err(StoreError::of("publish"))?;
     }
-    let row =
-        statement.fetch_optional(&mut *connection).await.map_err(StoreError::of("publish"))?;
+    let row = statement.fetch_optional(&mut *connection).await;
+    if !(is_timer && message.extend) {
+        own.kept(connection);
+    }
+    let row = row.map_err(StoreError::of("publish"))?;
     let Some(row) = row else { return unwritten(is_timer, "publish") };
     published(&row, 1).map_err(StoreError::of("publish"))
 }
@@ -176,7 +192,9 @@ async fn insert_batch(
             .bind(locks.map(|locks| locks.of_queue(&first.queue)));
         // Read as they come: a row for each id is larger than the id.
         let ids = statement.fetch(&mut *connection).and_then(|row| ready(row.try_get::<i64, _>(0)));
-        ids.try_collect().await
+        let ids = ids.try_collect().await;
+        own.kept(connection);
+        ids
     } else {
         let timers = messages.iter().any(|m| m.timer_id.is_some());
         let extend = messages.iter().any(|m| m.extend);

@@ -67,6 +67,28 @@ pub(super) async fn rights(
     Ok(())
 }
 
+/// Reports ids that would run out: the sequence of a column that was an `integer` ends where those
+/// do.
+pub(super) async fn ids(
+    connection: &mut PgConnection,
+    names: &TableNames,
+    found: &mut SchemaMismatch,
+) -> Result<(), sqlx::Error> {
+    let sql = names.sql_with(ID_SEQUENCE, &[("{table}", "$1")]);
+    for table in [Some(names.table()), names.dlq()].into_iter().flatten() {
+        let table = names.qualified(table);
+        let ids = once(&sql).bind(&table).fetch_optional(&mut *connection).await?;
+        let Some(ids) = ids else { continue };
+        let (sequence, most): (String, i64) = (ids.try_get(0)?, ids.try_get(4)?);
+        // That of an identity has the type of its column.
+        if most < i64::MAX && !ids.try_get::<bool, _>(1)? {
+            let what = format!("{sequence} gives no id of {table} above {most}");
+            found.add(false, what, format!("ALTER SEQUENCE {sequence} AS bigint NO MAXVALUE"));
+        }
+    }
+    Ok(())
+}
+
 /// A right that a role lacks.
 struct Lacked {
     right: String,

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _, Transaction}
 
 use super::adopt::{adopt, left_out};
 use super::desk::PATIENCE;
-use super::rights::rights;
+use super::rights::{ids, rights};
 use super::validate::validate;
 use crate::error::{StoreError, Told};
 use crate::ops::begun::begun;
@@ -56,6 +56,7 @@ impl sealed::Pool for PgPool {
         let looks = async {
             let mut found = validate(&mut tx, names, vacuum, false).await?;
             rights(&mut tx, names, false, &mut found).await?;
+            ids(&mut tx, names, &mut found).await?;
             Ok(found)
         };
         looks.await.map_err(StoreError::of(ACTION))

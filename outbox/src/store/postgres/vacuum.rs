@@ -90,7 +90,11 @@ impl PgStore {
         match done {
             Ok(true) => {}
             Ok(false) => state.over = true,
-            Err(error) => debug!(target: TARGET, %error, "the table was not vacuumed"),
+            Err(error) => {
+                // Perhaps the role's `statement_timeout` leaves no time for it.
+                state.enough = state.enough.saturating_mul(2);
+                debug!(target: TARGET, %error, "the table was not vacuumed");
+            }
         }
     }
 
@@ -99,13 +103,8 @@ impl PgStore {
         let names = &self.0.names;
         let table = names.qualified(names.table());
         let Some(before) = self.found(&table).await? else { return Ok(false) };
-        {
-            let mut state = self.0.vacuum.0.locked();
-            if state.left.is_some_and(|left| before.dead >= left) {
-                return Ok(true);
-            }
-            // Until more is known.
-            state.left = Some(before.dead.max(1));
+        if self.0.vacuum.0.locked().left.is_some_and(|left| before.dead >= left) {
+            return Ok(true);
         }
         // It never gets in the way of another vacuum, and takes no help from other processes. Rows
         // come back, so the file keeps its size: changing it would need a lock.

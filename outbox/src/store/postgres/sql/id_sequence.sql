@@ -1,10 +1,11 @@
 -- The sequence behind the ids of a table, and whether it is an identity's; whether the role of
--- this session may take an id of it, and the role. What a default draws from, the column need
+-- this session may take an id of it, the role, and the largest id. What a default draws from, the column need
 -- not own. Those of an identity everybody may take who may insert.
 -- In braces: the table, as a text. Locks: nothing. Index: those of the catalog.
 SELECT format('%I.%I', n.nspname, s.relname) AS name, ids.is_identity,
     ids.is_identity OR has_sequence_privilege(s.oid, 'USAGE, UPDATE') AS may,
-    quote_ident(current_user) AS role
+    quote_ident(current_user) AS role,
+    (SELECT seqmax FROM pg_catalog.pg_sequence WHERE seqrelid = s.oid) AS most
 FROM (SELECT a.attidentity <> '' AS is_identity, coalesce(
             (SELECT d.refobjid
              FROM pg_catalog.pg_attrdef AS f

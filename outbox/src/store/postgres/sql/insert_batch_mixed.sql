@@ -19,7 +19,7 @@ WITH made AS MATERIALIZED (
     INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
     SELECT m.queue, m.payload, m.headers, made.now, m.due, m.timer_id
     FROM m CROSS JOIN made
-    WHERE m.timer_id IS NULL OR current_setting('transaction_isolation') <> 'read committed'
+    WHERE m.timer_id IS NULL OR current_setting('transaction_isolation') NOT LIKE 'read %'
         OR NOT EXISTS (
         SELECT FROM "outbox" AS held
         WHERE held.queue = m.queue AND held.timer_id = m.timer_id

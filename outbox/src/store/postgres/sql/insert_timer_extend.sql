@@ -13,7 +13,7 @@ INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at,
 SELECT $1, $2, $3::jsonb, made.now,
     coalesce($6, made.now + $7 * interval '1 microsecond'), $8
 FROM made
-WHERE current_setting('transaction_isolation') <> 'read committed' OR NOT EXISTS (
+WHERE current_setting('transaction_isolation') NOT LIKE 'read %' OR NOT EXISTS (
     SELECT FROM "outbox" AS held
     WHERE held.queue = $1 AND held.timer_id = $8
       AND CASE WHEN held.acquired_token IS NOT NULL THEN true END)

@@ -34,6 +34,14 @@ FROM pg_class AS c
 WHERE c.oid = to_regclass($1)
   AND (c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid))
 UNION ALL
+SELECT 'its tablespace'
+FROM pg_class
+WHERE oid = to_regclass($1) AND reltablespace <> 0
+UNION ALL
+SELECT 'the settings of its storage'
+FROM pg_class
+WHERE oid = to_regclass($1) AND reloptions IS NOT NULL
+UNION ALL
 SELECT 'its place in the publication ' || quote_ident(p.pubname)
 FROM pg_publication_rel AS r
 JOIN pg_publication AS p ON p.oid = r.prpubid
