@@ -77,11 +77,11 @@ async fn a_role_that_does_not_own_the_table_leaves_it_to_autovacuum(db: &Db) {
 
 /// The server ends each: it takes longer than the role's statements may.
 async fn a_vacuum_that_failed_is_not_the_last(db: &Db) {
-    let wire = Wire::before(db).await;
+    let wire = Wire::of(db).await;
     many_rows(db).await;
     let slow =
         [("vacuum_cost_delay", "100ms"), ("vacuum_cost_limit", "1"), ("statement_timeout", "1s")];
-    let running = app(db, wire.options(db).options(slow)).start().await.unwrap();
+    let running = app(db, wire.options.clone().options(slow)).start().await.unwrap();
     eventually("it is tried", async || wire.counts().of("VACUUM") == 1).await;
     db.drained().await;
     many_rows(db).await;

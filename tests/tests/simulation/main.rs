@@ -1,5 +1,5 @@
 //! The loops of several processes over one table in memory, on virtual time, with a
-//! schedule and faults that a seed decides; and the properties of RELIABILITY.md, held
+//! schedule and faults that a seed decides; and the properties of docs/guarantees.md, held
 //! against what the tables and the handlers' bodies say of each run.
 //!
 //! `OUTBOX_SEED=7 cargo test -p outbox-tests --test simulation ten_thousand` runs one

@@ -1,4 +1,4 @@
-//! The properties of RELIABILITY.md, read from a journal alone.
+//! The properties of docs/guarantees.md, read from a journal alone.
 
 mod counts;
 mod drains;
