@@ -157,7 +157,9 @@ pub async fn run(app: App) -> ExitCode {
             let asked =
                 std::env::args_os().take_while(|one| one != "--").any(|one| one == "--json");
             if error.use_stderr() && asked {
-                Output::new(true).error(error.render().to_string().trim());
+                let text = error.render().to_string();
+                let text = text.trim();
+                Output::new(true).error(text.strip_prefix("error: ").unwrap_or(text));
             } else {
                 let _ = error.print();
             }

@@ -12,8 +12,9 @@ use crate::lease::{Act, End, Lease, claimed_at, ttl};
 /// How long a thread may be kept waiting between the check of a lease and the first line
 /// of the handler.
 const SLACK: i64 = 250_000;
-/// Threads of a process that may have been stopped in between.
-const THREADS: usize = 2;
+/// Threads of a process that may have been stopped in between: those of its runtime, and those
+/// that the workers of `plain` have, one each.
+const THREADS: [(bool, usize); 2] = [(false, 2), (true, 4)];
 
 pub(super) fn a_claim_starts_one_run(history: &History) -> Verdict {
     let mut verdict = Verdict::of("H1", "a handler starts once for a claim, and for none without");
@@ -72,14 +73,17 @@ pub(super) fn no_run_starts_after_its_lease(history: &History) -> Verdict {
     for (app, mut runs) in late {
         runs.sort_by_key(|(run, _)| run.begun);
         let went_on = history.signals.iter().filter(|it| it.app == app && it.signal == "CONT");
-        let mut excused: HashSet<i64> = HashSet::new();
+        let mut excused: HashSet<(i64, i64)> = HashSet::new();
         for sent in went_on {
             // Stopped behind the check.
-            let next = runs.iter().filter(|(run, _)| run.begun >= sent.at).take(THREADS);
-            excused.extend(next.map(|(run, _)| run.begun));
+            for (plain, threads) in THREADS {
+                let next = runs.iter().filter(|(run, _)| run.plain == plain);
+                let next = next.filter(|(run, _)| run.begun >= sent.at).take(threads);
+                excused.extend(next.map(|(run, _)| (run.id, run.fence)));
+            }
         }
         for (run, over) in runs {
-            verdict.test(excused.contains(&run.begun), || {
+            verdict.test(excused.contains(&(run.id, run.fence)), || {
                 format!("row {} started in {app} {over} us after its lease", run.id)
             });
         }

@@ -146,6 +146,7 @@ fn runs(lines: Vec<Line>) -> BTreeMap<(i64, i64), Run> {
                 fence,
                 key: line.word(4).into(),
                 batch: line.word(3) == "batch",
+                plain: line.word(3) == "plain",
                 begun: line.at,
                 ended: None,
                 starts: 0,

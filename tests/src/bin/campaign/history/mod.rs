@@ -73,6 +73,8 @@ pub struct Run {
     pub fence: i64,
     pub key: Rc<str>,
     pub batch: bool,
+    /// On a thread of its own.
+    pub plain: bool,
     pub begun: i64,
     /// And its word.
     pub ended: Option<(i64, String)>,

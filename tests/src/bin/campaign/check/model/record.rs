@@ -108,7 +108,8 @@ impl Record {
     pub(in crate::check) fn starts(&mut self, app: &str) -> &mut Self {
         let (fence, begun, ended) = (self.fence, self.now + MS, None);
         let key = Rc::from("k");
-        let run = Run { app: app.into(), id: 7, fence, key, batch: false, begun, ended, starts: 1 };
+        let (batch, plain) = (false, false);
+        let run = Run { app: app.into(), id: 7, fence, key, batch, plain, begun, ended, starts: 1 };
         self.history.runs.insert((7, fence), run);
         self
     }
