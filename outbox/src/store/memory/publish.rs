@@ -7,6 +7,7 @@ use crate::error::StoreError;
 use crate::message::Row;
 use crate::message::row::{from_micros, to_micros};
 use crate::publish::{Due, Prepared, Published, sealed};
+#[cfg(feature = "sqlite")]
 use crate::store::Lease;
 
 /// An open transaction over a `MemoryStore`. Dropping it rolls back.
