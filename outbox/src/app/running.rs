@@ -138,7 +138,7 @@ impl RunningApp {
     ///
     /// # Cancel safety
     /// A dropped call leaves the drain, or the hook that runs, where it is. The next call
-    /// goes on there.
+    /// goes on there, with what is then left of the drain's time.
     pub async fn stop(&self) -> Result<()> {
         if self.life.phase() == Phase::Running {
             self.life.enter(Phase::Stopping);

@@ -220,12 +220,13 @@ impl Leases {
     }
 
     /// Notes that these could not be extended. The pace of the process is that of its shortest
-    /// lease; these are tried again at their own.
+    /// lease; these are tried again at their own. A bit less, because the answer to one look may
+    /// come later behind it than that to the next.
     pub(super) fn put_off<'a>(&self, these: impl IntoIterator<Item = &'a Due>, now: Instant) {
         let mut held = self.held();
         for &Due { key, lease, .. } in these {
             if let Some(one) = held.get_mut(key).filter(|one| one.lease == lease) {
-                one.put_off = Some(now + pace(one.ttl));
+                one.put_off = Some(now + pace(one.ttl) * 3 / 4);
             }
         }
     }

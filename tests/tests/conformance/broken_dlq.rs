@@ -182,6 +182,34 @@ async fn a_returned_timer_of_a_live_one_is_no_message_that_a_trigger_leaves_out<
     assert_eq!(b.rows().await.len(), live.len());
 }
 
+async fn a_returned_timer_whose_move_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
+    let timer = |n: i32| Outgoing::new("next", &n).timer_id("t").delay(n.unsigned_abs() * TTL);
+    b.send(timer(2)).await;
+    let when = "NEW.acquired_token IS NULL AND OLD.acquired_token IS NULL";
+    b.execute(&if B::DATABASE == Database::Postgres {
+        format!(
+            "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+             CREATE TRIGGER stay BEFORE UPDATE ON outbox FOR EACH ROW \
+             WHEN ({when} AND NEW.payload <> OLD.payload) EXECUTE FUNCTION stay()"
+        )
+    } else {
+        format!(
+            "CREATE TRIGGER stay BEFORE UPDATE ON outbox WHEN {when} \
+             BEGIN SELECT RAISE(IGNORE); END"
+        )
+    })
+    .await;
+    b.put_many("q", 2).await;
+    let leases = b.take_many("q", 2).await;
+    let moved = |n| timer(n).on_conflict(TimerConflict::Extend);
+    let ack =
+        async |lease, n| ack_publishing(b.store(), b.publisher(), [(lease, vec![moved(n)])]).await;
+    let error = ack(leases[0], 3).await.unwrap_err();
+    assert!(!error.transient && error.to_string().contains("trigger"), "{error}");
+    assert_eq!(ack(leases[1], 1).await.unwrap(), [true], "it moves nothing");
+    assert_eq!(b.rows().await.len(), 2);
+}
+
 async fn a_published_message_that_a_trigger_leaves_out_is_no_duplicate<B: SqlBench>(b: B) {
     leave_out(&b, "outbox").await;
     let to = |queue| Outgoing::new(queue, &1);
@@ -216,6 +244,7 @@ mod on_databases {
         a_letter_that_a_trigger_leaves_out_is_not_lost,
         a_returned_message_that_a_trigger_leaves_out_is_not_lost,
         a_returned_timer_of_a_live_one_is_no_message_that_a_trigger_leaves_out,
+        a_returned_timer_whose_move_a_trigger_leaves_out_is_not_lost,
         a_published_message_that_a_trigger_leaves_out_is_no_duplicate,
     }
 }

@@ -81,18 +81,22 @@ async fn only_postgresql_has_a_queue_of_notifications<B: SqlBench>(b: B) {
     }
 }
 
-/// Those whose timer is there already are not.
+/// Those whose timer is there already are not, nor are those that move none.
 async fn an_ack_tells_how_many_messages_it_wrote<B: Bench>(b: B) {
     b.put("q").await;
-    b.send(Outgoing::new("next", &1).timer_id("there").delay(HOUR)).await;
+    for timer in ["there", "later"] {
+        b.send(Outgoing::new("next", &1).timer_id(timer).delay(HOUR)).await;
+    }
     let lease = b.take("q").await;
-    let extends = || Outgoing::new("next", &1).timer_id("there").on_conflict(TimerConflict::Extend);
+    let extends =
+        |timer: &str| Outgoing::new("next", &1).timer_id(timer).on_conflict(TimerConflict::Extend);
     let messages = vec![
         Outgoing::new("next", &1),
         Outgoing::new("next", &2),
         Outgoing::new("next", &3).timer_id("new"),
         Outgoing::new("a", &4),
-        extends().delay(HOUR * 2),
+        extends("there").delay(HOUR * 2),
+        extends("later").delay(HOUR / 2),
     ];
     let acks = [(lease, messages)];
     let (landed, inserted) = ack_publishing_counted(b.store(), b.publisher(), acks).await.unwrap();

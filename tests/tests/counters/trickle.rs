@@ -15,6 +15,7 @@ on_postgres!(
     a_message_alone_takes_two_statements,
     a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice,
     a_pool_that_keeps_no_statements_has_publishers_and_acks_leave_none,
+    a_publish_that_failed_keeps_no_later_one_from_being_prepared,
 );
 
 /// A claim and an ack.
@@ -47,25 +48,40 @@ async fn a_message_alone_takes_two_statements(db: &Db) {
 }
 
 /// sqlx would leave each of them on the server, for as long as the connection lives.
-/// Nor does a publish, or the ack of a `Tx`, on its own connections: sqlx would close none of them.
 async fn a_pool_that_keeps_no_statements_has_publishers_and_acks_leave_none(db: &Db) {
     use outbox::{Context, FromContext as _, HandlerError, Subscriber, Tx};
 
     const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements";
     let options = (*db.pg().connect_options()).clone().statement_cache_capacity(0);
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-    let publisher = outbox::Publisher::new(db.names.clone());
-    let mut tx = pool.begin().await.unwrap();
-    for n in 0..20 {
-        publisher.publish(&mut tx, "q", &n).await.unwrap();
-        let batch = [n, n].map(|n| outbox::Outgoing::new("q", &n));
-        publisher.publish_batch(&mut tx, batch).await.unwrap();
-    }
-    tx.commit().await.unwrap();
     let left = async || -> i64 {
         sqlx::query_scalar(LEFT).persistent(false).fetch_one(&pool).await.unwrap()
     };
-    assert!(left().await <= 1, "{} after publishes", left().await);
+    let to = |queue: &str, n: i32| outbox::Outgoing::new(queue, &n);
+    type Batch<'a> = &'a dyn Fn(i32) -> Vec<outbox::Outgoing>;
+    let batches: [Batch<'_>; 4] = [
+        &|n| vec![to("q", n)],
+        &|n| vec![to("q", n), to("q", n)],
+        &|n| vec![to("q", n), to("r", n)],
+        &|n| vec![to("r", n).timer_id(format!("{n}")), to("r", n)],
+    ];
+    for batch in batches {
+        let (publisher, before) = (outbox::Publisher::new(db.names.clone()), left().await);
+        let mut tx = pool.begin().await.unwrap();
+        for n in 0..20 {
+            let mut messages = batch(n);
+            if messages.len() > 1 {
+                publisher.publish_batch(&mut tx, messages).await.unwrap();
+            } else {
+                publisher.send(&mut tx, messages.remove(0)).await.unwrap();
+            }
+        }
+        tx.rollback().await.unwrap();
+        let after = left().await;
+        assert!(after <= before + 1, "{after} after publishes, {before} before");
+    }
+    db.send_all((0..20).map(|n| to("q", n))).await;
+    let before = left().await;
     let lent = Subscriber::new("lent", "q", |ctx: Context| async move {
         Tx::<sqlx::Postgres>::from_context(&ctx).await?;
         Ok::<_, HandlerError>(())
@@ -74,9 +90,28 @@ async fn a_pool_that_keeps_no_statements_has_publishers_and_acks_leave_none(db: 
     let running = app.only([lent.max_workers(1)]).start().await.unwrap();
     db.drained().await;
     running.stop().await.unwrap();
-    assert!(left().await <= 3, "{} after acks", left().await);
+    let after = left().await;
+    assert!(after <= before + 2, "{after} after acks, {before} before");
 }
 
+/// Such as one before the tables were made.
+async fn a_publish_that_failed_keeps_no_later_one_from_being_prepared(db: &Db) {
+    let options = (*db.pg().connect_options()).clone();
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let publisher = outbox::Publisher::new(db.names.clone());
+    db.exec("ALTER TABLE outbox RENAME TO elsewhere").await;
+    let mut tx = pool.begin().await.unwrap();
+    assert!(publisher.publish(&mut tx, "q", &1).await.is_err());
+    tx.rollback().await.unwrap();
+    db.exec("ALTER TABLE elsewhere RENAME TO outbox").await;
+    let mut tx = pool.begin().await.unwrap();
+    publisher.publish(&mut tx, "q", &1).await.unwrap();
+    tx.commit().await.unwrap();
+    let prepared = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM pg_prepared_statements");
+    assert_eq!(prepared.persistent(false).fetch_one(&pool).await.unwrap(), 1);
+}
+
+/// As above.
 async fn a_pool_that_keeps_no_statements_has_the_engine_prepare_none_twice(db: &Db) {
     let wire = Wire::of(db).await;
     let options = wire.options.clone().statement_cache_capacity(0);

@@ -72,8 +72,28 @@ async fn a_long_lease_that_cannot_be_extended_is_not_tried_as_often_as_a_short_o
             () = sleep(TTL) => {}
         }
         let tries = store.asked.extends.load(Ordering::SeqCst);
-        assert!((3..=5).contains(&tries), "{tries} tries, locked: {locked}");
+        assert!((3..=6).contains(&tries), "{tries} tries, locked: {locked}");
     }
+}
+
+/// Their statement is sent behind that for the others.
+#[tokio::test(start_paused = true)]
+async fn leases_of_a_second_statement_are_tried_again_as_often_as_those_of_the_first() {
+    let store = Unanswered::new(&holding(0).await, Claims::Answered);
+    store.asked.locked.store(-1, Ordering::SeqCst);
+    store.asked.locked_to.store(2_000, Ordering::SeqCst);
+    store.asked.slow.store(500, Ordering::SeqCst);
+    let leases = Leases::default();
+    let contexts: Vec<_> = (0..=1_000).map(|_| Context::of_test("{}")).collect();
+    let hold =
+        |(id, context)| leases.hold(Lease { id, token: Uuid::nil() }, Instant::now(), TTL, context);
+    let _holding: Vec<_> = (1..).zip(&contexts).map(hold).collect();
+    tokio::select! {
+        () = keep(&leases, &store, TTL) => {}
+        () = sleep(TTL * 99 / 100) => {}
+    }
+    let tries = store.asked.extends.load(Ordering::SeqCst);
+    assert_eq!(tries, 8, "two for each sixth of the lease from the third on");
 }
 
 /// On a connection that is dead, as others are not.

@@ -31,8 +31,7 @@ impl Tables {
         for (handled, _) in acks.iter().zip(&landed).filter(|(_, landed)| **landed) {
             for message in handled.messages {
                 let (published, _) = self.insert(message.clone(), None);
-                let rows = usize::from(published.id().is_some());
-                *inserted.entry(message.queue.clone()).or_default() += rows;
+                *inserted.entry(message.queue.clone()).or_default() += published.rows();
             }
         }
         (landed, inserted.into_iter().collect())

@@ -167,15 +167,16 @@ async fn write(
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
         let own = &publisher.statements().postgres;
         let (begun, text) = (Instant::now(), own.ack());
-        let ack = match *PLANNED_ANEW.locked() {
+        let anew = PLANNED_ANEW.locked().is_some_and(|until| begun < until);
+        let row = if anew {
             // sqlx finds what it has prepared by its text, so the text is changed.
-            Some(until) if begun < until => {
-                runs.bound(&Arc::from(format!("{text}\n"))).persistent(false)
-            }
-            _ => runs.bound(text).persistent(own.is_prepared()),
+            let ack = runs.bound(&Arc::from(format!("{text}\n"))).persistent(false);
+            ack.fetch_one(&mut **tx).await
+        } else {
+            let row = runs.bound(text).persistent(own.is_prepared()).fetch_one(&mut **tx).await;
+            own.kept(tx, &row);
+            row
         };
-        let row = ack.fetch_one(&mut **tx).await;
-        own.kept(tx);
         if begun.elapsed() > SLOW {
             *PLANNED_ANEW.locked() = Some(Instant::now() + ANEW);
         }

@@ -178,7 +178,8 @@ impl PgDesk {
         if !left.is_empty() {
             let left = left.join(", ");
             return Err(refused(format!(
-                "{left} would stay with the old table: drop it, and make it anew afterwards"
+                "{left} would stay with the old table: drop that (`SET TABLESPACE pg_default` or \
+                 `RESET` settings), and make it anew afterwards, settings on each month"
             )));
         }
         let grants = texts(&mut *connection, include_str!("sql/letters_grants.sql")).await?;

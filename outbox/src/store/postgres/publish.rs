@@ -63,10 +63,11 @@ impl PublishSql {
         self.prepared.load(Ordering::Relaxed)
     }
 
-    /// After a statement. On a connection that keeps none (`statement_cache_capacity(0)`) sqlx
-    /// would leave every one on the server, so no further one is named.
-    pub(super) fn kept(&self, connection: &PgConnection) {
-        if self.is_prepared() && connection.cached_statements_size() == 0 {
+    /// After a named statement. On a connection that keeps none (`statement_cache_capacity(0)`)
+    /// sqlx would leave every one on the server, so no further one is named. One that failed may
+    /// not have been prepared.
+    pub(super) fn kept<T>(&self, connection: &PgConnection, sent: &Result<T, sqlx::Error>) {
+        if self.is_prepared() && sent.is_ok() && connection.cached_statements_size() == 0 {
             self.prepared.store(false, Ordering::Relaxed);
         }
     }
@@ -164,7 +165,7 @@ async fn insert(
     }
     let row = statement.fetch_optional(&mut *connection).await;
     if !(is_timer && message.extend) {
-        own.kept(connection);
+        own.kept(connection, &row);
     }
     let row = row.map_err(StoreError::of("publish"))?;
     let Some(row) = row else { return unwritten(is_timer, "publish") };
@@ -193,7 +194,7 @@ async fn insert_batch(
         // Read as they come: a row for each id is larger than the id.
         let ids = statement.fetch(&mut *connection).and_then(|row| ready(row.try_get::<i64, _>(0)));
         let ids = ids.try_collect().await;
-        own.kept(connection);
+        own.kept(connection, &ids);
         ids
     } else {
         let timers = messages.iter().any(|m| m.timer_id.is_some());
@@ -222,9 +223,13 @@ async fn insert_batch(
                 statement = statement.bind(extend.collect::<Vec<_>>());
             }
             let rows = statement.fetch_all(&mut *connection).await;
+            if !extend {
+                own.kept(connection, &rows);
+            }
             return in_order(&messages, &rows.map_err(StoreError::of(BATCH))?);
         }
         let row = statement.fetch_one(&mut *connection).await;
+        own.kept(connection, &row);
         row.and_then(|row| row.try_get::<Option<_>, _>(0)).map(Option::unwrap_or_default)
     };
     inserted(ids.map_err(StoreError::of(BATCH))?, messages.len())
@@ -268,7 +273,8 @@ impl sealed::Connection for PgConnection {
     ) -> Result<Vec<Row>, StoreError> {
         let own = &statements.postgres;
         let statement = own.query(&own.sql.pending).bind(queue.to_owned()).bind(limit);
-        let rows = statement.fetch_all(self).await;
+        let rows = statement.fetch_all(&mut *self).await;
+        own.kept(self, &rows);
         rows.and_then(|rows| rows.iter().map(read).collect())
             .map_err(StoreError::of("read pending rows"))
     }

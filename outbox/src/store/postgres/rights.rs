@@ -80,8 +80,8 @@ pub(super) async fn ids(
         let ids = once(&sql).bind(&table).fetch_optional(&mut *connection).await?;
         let Some(ids) = ids else { continue };
         let (sequence, most): (String, i64) = (ids.try_get(0)?, ids.try_get(4)?);
-        // That of an identity has the type of its column.
-        if most < i64::MAX && !ids.try_get::<bool, _>(1)? {
+        // That of an identity has the type of its column. A larger end was meant.
+        if most <= i32::MAX.into() && !ids.try_get::<bool, _>(1)? {
             let what = format!("{sequence} gives no id of {table} above {most}");
             found.add(false, what, format!("ALTER SEQUENCE {sequence} AS bigint NO MAXVALUE"));
         }

@@ -21,7 +21,7 @@ use crate::store::{CLAIM_BYTES, statements};
 
 statements! {
     pub(crate) struct PublishSql in "sql" {
-        insert, extend_timer, timer_waits, insert_batch, timer_held, cancel_timer, pending, ack,
+        insert, extend_timer, timer_kept, insert_batch, timer_held, cancel_timer, pending, ack,
         extend,
     }
 }
@@ -96,13 +96,13 @@ pub(super) async fn insert(
     if message.timer_id.is_none() || !message.extend {
         return unwritten(message.timer_id.is_some(), "publish");
     }
-    let moved = bound(&sql.extend_timer).fetch_optional(&mut *connection).await;
-    if let Some(row) = moved.map_err(failed("extend a timer"))? {
-        return Ok(Published::Extended(row.get(0)));
+    let kept = bound(&sql.timer_kept).fetch_optional(&mut *connection).await;
+    if let Some(row) = kept.map_err(failed("look for a timer"))? {
+        return Ok(Published::Kept(row.get(0)));
     }
-    let waits = query(&sql.timer_waits).bind(message.queue.clone()).bind(message.timer_id.clone());
-    let waits = waits.fetch_optional(connection).await.map_err(failed("extend a timer"))?;
-    Ok(waits.map_or(Published::Duplicate, |row| Published::Kept(row.get(0))))
+    let moved = bound(&sql.extend_timer).fetch_optional(connection).await;
+    let moved = moved.map_err(failed("extend a timer"))?;
+    Ok(moved.map_or(Published::Duplicate, |row| Published::Extended(row.get(0))))
 }
 
 /// Publishes many messages in a transaction: the caller's, or that of an ack.

@@ -8,7 +8,7 @@
 -- A timer that is not moved is left out, or its conflict would lock a row to no purpose. What a
 -- trigger of somebody's leaves out fails, as in bury: its row would go without it. It shows by not
 -- coming back; so where somebody took the name of a timer while this waited for them, theirs is
--- written as it is, and comes back.
+-- written as it is, and comes back. Counted is what is new or was moved: see insert_timer_extend.
 -- Locks: the rows, in order of id; rows of conflicting timers.
 -- Index: the primary key, a token is compared as in ack; "outbox_timer_id_uq" decides on timers.
 WITH acked AS (
@@ -30,10 +30,12 @@ WITH acked AS (
         WITH ORDINALITY
         AS given(id, token, queue, payload, headers, at, delay, timer_id, extend, place)
     WHERE ((given.id, given.token) IN (SELECT acked.id, acked.token FROM acked)) IS TRUE
+), made AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
 ), inserted AS (
     INSERT INTO "outbox" AS o (queue, payload, headers, created_at, next_attempt_at, timer_id)
-    SELECT m.queue, m.payload, m.headers, clock_timestamp(), m.due, m.timer_id
-    FROM m
+    SELECT m.queue, m.payload, m.headers, made.now, m.due, m.timer_id
+    FROM m CROSS JOIN made
     WHERE m.free
     ORDER BY m.place
     ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO UPDATE
@@ -48,7 +50,7 @@ WITH acked AS (
         SELECT o.next_attempt_at, o.payload, o.headers, o.created_at, o.attempts_count,
             o.deliveries_count, o.first_attempt_at, o.last_attempt_at
         LIMIT 1)
-    RETURNING o.queue, o.timer_id
+    RETURNING o.queue, o.xmax = 0 OR o.created_at = (SELECT now FROM made) AS written
 ), woken AS MATERIALIZED (
     SELECT count(CASE WHEN pg_try_advisory_lock(named.lock) THEN pg_advisory_unlock(named.lock)
             WHEN $13 IS NULL THEN true
@@ -57,7 +59,7 @@ WITH acked AS (
             $14::bigint | (get_byte(sha256(convert_to(queue, 'UTF8')), 0) & 63) AS lock
         FROM (SELECT DISTINCT queue FROM inserted) AS each) AS named
 ), counted AS (
-    SELECT queue, count(*) AS rows FROM inserted GROUP BY queue
+    SELECT queue, count(*) FILTER (WHERE written) AS rows FROM inserted GROUP BY queue
 )
 SELECT CASE (SELECT count(*) FROM inserted)
     WHEN (SELECT count(*) FROM m WHERE free) THEN array_agg(acked.id)

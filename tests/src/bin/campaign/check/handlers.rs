@@ -78,7 +78,8 @@ pub(super) fn no_run_starts_after_its_lease(history: &History) -> Verdict {
             // Stopped behind the check.
             for (plain, threads) in THREADS {
                 let next = runs.iter().filter(|(run, _)| run.plain == plain);
-                let next = next.filter(|(run, _)| run.begun >= sent.at).take(threads);
+                let soon = sent.at..sent.at + ttl();
+                let next = next.filter(|(run, _)| soon.contains(&run.begun)).take(threads);
                 excused.extend(next.map(|(run, _)| (run.id, run.fence)));
             }
         }
