@@ -7,6 +7,7 @@ mod duration;
 mod errors;
 mod failure;
 mod literal;
+mod located;
 mod subscriber;
 mod suggest;
 

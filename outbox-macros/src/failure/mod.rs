@@ -8,6 +8,7 @@ use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Fields, Variant};
 
 use crate::errors::Errors;
+use crate::located::{at, located};
 
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
     let input: DeriveInput = match syn::parse2(item) {
@@ -48,24 +49,23 @@ struct Arm {
 impl Arm {
     fn of(variant: &Variant, errors: &mut Errors) -> Option<Self> {
         let verdict = verdict::read(variant, errors)?;
-        let name = &variant.ident;
+        let name = located(&variant.ident);
         let pattern = match variant.fields {
             Fields::Named(_) => quote_spanned!(Span::mixed_site()=> Self::#name { .. }),
             Fields::Unnamed(_) => quote_spanned!(Span::mixed_site()=> Self::#name(..)),
             Fields::Unit => quote_spanned!(Span::mixed_site()=> Self::#name),
         };
-        Some(Self { pattern, name: name.unraw().to_string(), verdict })
+        Some(Self { pattern, name: variant.ident.unraw().to_string(), verdict })
     }
 }
 
 fn expand(input: &DeriveInput, arms: &[Arm]) -> TokenStream {
-    let name = &input.ident;
+    let name = located(&input.ident);
     let patterns: Vec<_> = arms.iter().map(|arm| &arm.pattern).collect();
     let names = arms.iter().map(|arm| &arm.name);
     let verdicts = arms.iter().map(|arm| &arm.verdict);
     // An enum that does not implement `Error` is reported at its name.
-    let located = Span::mixed_site().located_at(name.span());
-    let header = quote_spanned!(located=> impl ::outbox::Failure for #name);
+    let header = quote_spanned!(at(&name)=> impl ::outbox::Failure for #name);
     quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
         impl ::outbox::__private::Derived for #name {}
@@ -95,7 +95,7 @@ fn expand(input: &DeriveInput, arms: &[Arm]) -> TokenStream {
 /// A generic enum gets none: it would need bounds.
 fn fallback(input: &DeriveInput, error: &syn::Error) -> TokenStream {
     let errors = error.to_compile_error();
-    let name = &input.ident;
+    let name = located(&input.ident);
     let stub = input.generics.params.is_empty().then(|| {
         quote_spanned! {Span::mixed_site()=>
             #[automatically_derived]

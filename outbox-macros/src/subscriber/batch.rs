@@ -4,11 +4,12 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote_spanned};
 use syn::{FnArg, GenericArgument, PathArguments, Type};
 
-use super::expand::{at, located, returned_type};
+use super::expand::returned_type;
 use super::function::Function;
 use super::params::{self, Param, last_segment};
 use super::returned;
 use crate::errors::Errors;
+use crate::located::{at, located};
 
 /// Extractors that are about one delivery.
 const OF_ONE: [&str; 3] = ["Context", "Headers", "Publisher"];
@@ -66,8 +67,8 @@ pub(super) fn handler(
 ) -> TokenStream {
     let site = Span::mixed_site();
     let name = located(&function.sig.ident);
-    let [ctx, of, answered] =
-        ["__outbox_ctx", "__outbox_of", "__outbox_answered"].map(|name| Ident::new(name, site));
+    let [ctx, of, answered, made] =
+        ["ctx", "of", "answered", "made"].map(|name| format_ident!("__outbox_{name}", span = site));
     let locals: Vec<_> =
         (0..params.len()).map(|at| format_ident!("__outbox_{at}", span = site)).collect();
     let argument = if last_segment(whole).as_deref() == Some("Batch") {
@@ -77,9 +78,9 @@ pub(super) fn handler(
     };
     let plain = function.sig.asyncness.is_none();
     let refused = if plain {
-        quote_spanned!(site=> ::outbox::__private::batch::refused(&#ctx, &error))
+        quote_spanned!(site=> ::outbox::__private::batch::refused(&#ctx, &#made))
     } else {
-        quote_spanned!(site=> #answered.refused(&error))
+        quote_spanned!(site=> #answered.refused(&#made))
     };
     let others: TokenStream = params
         .iter()
@@ -89,8 +90,8 @@ pub(super) fn handler(
             let extract = quote_spanned!(at(ty)=> ::outbox::__private::extract::<#ty>(&#of));
             Some(quote_spanned! {site=>
                 let #local = match #extract.await {
-                    ::core::result::Result::Ok(made) => made,
-                    ::core::result::Result::Err(error) => return #refused,
+                    ::core::result::Result::Ok(#made) => #made,
+                    ::core::result::Result::Err(#made) => return #refused,
                 };
             })
         })
@@ -110,8 +111,8 @@ pub(super) fn handler(
     let decoded = |first: &Ident, of: TokenStream| {
         quote_spanned! {site=>
             let (#of, #first, #answered) = match #decode.split::<#argument>() {
-                ::core::result::Result::Ok(split) => split,
-                ::core::result::Result::Err(undecoded) => return undecoded,
+                ::core::result::Result::Ok(#made) => #made,
+                ::core::result::Result::Err(#made) => return #made,
             };
         }
     };

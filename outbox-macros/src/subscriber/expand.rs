@@ -3,7 +3,6 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::ext::IdentExt;
-use syn::spanned::Spanned;
 use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
 use super::batch;
@@ -11,6 +10,7 @@ use super::function::Function;
 use super::options::{Call, Options};
 use super::params::{Param, is_bytes};
 use super::returned;
+use crate::located::{at, located};
 
 pub(super) fn expand(
     function: &Function,
@@ -196,8 +196,8 @@ fn reads(payload: &Param<'_>) -> TokenStream {
         Param::Batch { message, .. } => quote_spanned!(at(message)=> batch::reads::<#message>),
         Param::Payload(ty) => {
             return quote_spanned! {at(ty)=>
-                .reads(|it| ::core::result::Result::map(
-                    ::outbox::__private::payload::<#ty>(it), ::core::mem::drop))
+                .reads(|__outbox_payload| ::core::result::Result::map(
+                    ::outbox::__private::payload::<#ty>(__outbox_payload), ::core::mem::drop))
             };
         }
         Param::Extractor(_) => return TokenStream::new(),
@@ -242,19 +242,6 @@ fn infer_hidden(ty: &mut Type) {
         Type::Group(inner) => infer_hidden(&mut inner.elem),
         _ => {}
     }
-}
-
-/// A span at the user's tokens that resolves names as the macro does.
-pub(super) fn at(tokens: &impl Spanned) -> Span {
-    Span::mixed_site().located_at(tokens.span())
-}
-
-/// A name at the user's token that belongs to the macro. Lints about hand-written code leave it
-/// alone.
-pub(super) fn located(name: &Ident) -> Ident {
-    let mut name = name.clone();
-    name.set_span(at(&name));
-    name
 }
 
 fn type_name(function: &Function) -> Ident {

@@ -7,9 +7,9 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
-use super::expand::at;
 use super::params;
 use crate::errors::Errors;
+use crate::located::at;
 
 const NOTHING: &str =
     "`publish` sends what the handler returns; return a message, or remove the option";

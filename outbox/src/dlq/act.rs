@@ -46,7 +46,7 @@ impl DeadLetters {
     /// # Cancel safety
     /// A dropped call leaves each batch of 500 letters either marked or as it was.
     pub async fn resolve(&self, filter: &Filter, note: Option<&str>) -> Result<u64> {
-        self.mark(filter, Status::Resolved, note, |_| ()).await
+        self.mark(filter, Status::Resolved, note, u64::MAX, |_| ()).await
     }
 
     /// Marks open letters as not worth dealing with, and returns how many. Otherwise it works as
@@ -58,14 +58,16 @@ impl DeadLetters {
     /// # Cancel safety
     /// As [`resolve`](Self::resolve).
     pub async fn ignore(&self, filter: &Filter, note: Option<&str>) -> Result<u64> {
-        self.mark(filter, Status::Ignored, note, |_| ()).await
+        self.mark(filter, Status::Ignored, note, u64::MAX, |_| ()).await
     }
 
+    /// Marks at most `most` letters, and tells `done` after each batch how many so far.
     pub(crate) async fn mark(
         &self,
         filter: &Filter,
         status: Status,
         note: Option<&str>,
+        most: u64,
         mut done: impl FnMut(u64),
     ) -> Result<u64> {
         let what = match status {
@@ -78,7 +80,11 @@ impl DeadLetters {
         let mark = Mark { status, note };
         let mut after = None;
         loop {
-            let batch = i64::from(BATCH);
+            let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
+            let batch = left.min(i64::from(BATCH));
+            if batch == 0 {
+                break;
+            }
             let marked =
                 on_desk!(self.operator, desk => desk.mark(&filter, after, &mark, batch).await)?;
             // The next batch begins behind the last letter: none is looked at twice.

@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::audit::Audit;
 use super::canary::{Canary, CanaryOutcome};
-use super::read::place;
 use super::{BATCH, DeadLetters, Filter, LetterPosition, Status};
 use crate::error::{Error, Result};
 use crate::ops::on_desk;
@@ -211,10 +210,16 @@ impl DeadLetters {
             report: ReplayReport::default(),
             audit: Audit::of("replayed", filter),
         };
+        let most = match how.limit {
+            Some(limit) => limit,
+            // So that nobody waits behind the last one.
+            None if how.per_second.is_some() => self.count(&work.filter).await?,
+            None => u64::MAX,
+        };
         if let Some(canary) = &how.canary {
             let since = self.now().await?;
             let mut rows = Vec::new();
-            let first = how.limit.unwrap_or(u64::MAX).min(canary.letters);
+            let first = most.min(canary.letters);
             work.run(first, |batch| {
                 rows.extend(batch.iter().filter_map(|one| one.row.ok()));
                 told(batch);
@@ -229,8 +234,7 @@ impl DeadLetters {
             work.report.canary = Some(outcome);
         }
         if !work.report.stopped() {
-            let done = work.report.replayed;
-            let left = how.limit.map_or(u64::MAX, |limit| limit.saturating_sub(done));
+            let left = most.saturating_sub(work.report.replayed);
             work.run(left, &mut told).await?;
         }
         let all = how.limit.is_none_or(|limit| work.report.replayed < limit);
@@ -314,8 +318,7 @@ impl Work<'_> {
             left -= landed;
             told(&batch);
             if let Some(rate) = self.how.per_second {
-                // There is no wait behind the last one.
-                if left == 0 || !self.goes_on().await? {
+                if left == 0 {
                     break;
                 }
                 // Letters that a stall held up do not go out all at once.
@@ -326,14 +329,6 @@ impl Work<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether there are letters behind the last one that was looked at.
-    async fn goes_on(&self) -> Result<bool> {
-        let reached = self.after.map(|after| after.failed_at);
-        let behind = Filter { since: self.filter.since.max(reached), ..self.filter.clone() };
-        let newest = self.letters.newest(&behind, None, 1).await?;
-        Ok(newest.first().map(place) > self.after)
     }
 
     /// The letters of one batch. At a rate, these are the letters of one second.

@@ -97,7 +97,9 @@ pub(super) fn read_msgpack<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<
         let again = serde_path_to_error::deserialize::<_, T>(&mut reader());
         return Err(unexpected(again.err().map(|error| path(error.path())).unwrap_or_default()));
     };
-    match serde::de::IgnoredAny::deserialize(&mut first) {
+    // A type that refuses an array or a map before it looks into it: a payload that ends there has
+    // the same error.
+    match <()>::deserialize(&mut first) {
         // The payload ends here.
         Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(value),
         // More follows the value.

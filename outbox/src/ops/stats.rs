@@ -104,7 +104,7 @@ pub struct Rates {
     pub over: Duration,
     /// Messages published a second, by the ids that were given out. A publish that was rolled back
     /// counts, and so does the publish of a timer that was there already. `None` if the ids cannot
-    /// be known.
+    /// be known, or began again.
     pub published_per_second: Option<f64>,
     /// Rows that left the table a second, in whatever way: the published messages less the growth.
     /// So an id without a row counts here, too. `None` if a count was bounded, if queues were
@@ -215,6 +215,8 @@ impl Sample {
         let over = self.at.duration_since(earlier.at).ok();
         let a_second = |more: i64| Some(more as f64 / over?.max(TICK).as_secs_f64());
         let published = self.last_id.zip(earlier.last_id).map(|(last, first)| last - first);
+        // Ids that begin again say nothing.
+        let published = published.filter(|more| *more >= 0);
         let exact = ![self, earlier].iter().any(|one| one.more_queues || one.named);
         let grown = exact.then(|| Some(self.rows()? - earlier.rows()?)).flatten();
         let queues = self.queues.iter().map(|now| {
@@ -290,5 +292,13 @@ mod tests {
         // A shorter time than one tick of the clock counts as one tick.
         let rates = sample(noon, 8).rates_since(&sample(noon, 4));
         assert_eq!((rates.published_per_second, rates.ended_per_second), (Some(4000.0), Some(0.0)));
+    }
+
+    #[test]
+    fn of_ids_that_begin_again_no_rate_is_known() {
+        let second = Duration::from_secs(1);
+        let noon = SystemTime::UNIX_EPOCH + 60 * second;
+        let rates = sample(noon, 4).rates_since(&sample(noon - second, 8));
+        assert_eq!((rates.published_per_second, rates.ended_per_second), (None, None));
     }
 }

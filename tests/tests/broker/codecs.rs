@@ -230,12 +230,17 @@ async fn json_is_read_whatever_the_content_type_says() {
 async fn bytes_that_do_not_decode_are_dead_letters_without_their_text() {
     let (broker, seen) = broker();
     let deep = |byte: u8| vec![byte; 200_000];
-    let mut trailing = MessagePack::encode(&tea()).unwrap();
-    trailing.push(1);
+    let followed_by = |more: &[u8]| [&MessagePack::encode(&tea()).unwrap()[..], more].concat();
+    let trailing = followed_by(&[1]);
     let secret = MessagePack::encode(&("4111 1111", 1)).unwrap();
     let kinds = [
         ("application/msgpack", deep(0x91)),
         ("application/msgpack", trailing),
+        ("application/msgpack", followed_by(&[0x91])),
+        ("application/msgpack", followed_by(&[0x92, 1])),
+        ("application/msgpack", followed_by(&[0x81])),
+        ("application/msgpack", followed_by(&[0xdc, 0, 5])),
+        ("application/msgpack", followed_by(&[0xc0])),
         ("application/x-msgpack", secret),
         ("application/msgpack", Vec::new()),
         ("application/cbor", deep(0x81)),

@@ -11,7 +11,12 @@ use tokio::process::Command;
 use crate::plant::{id_of, plant};
 use crate::program::{command, run, shop};
 
-on_both!(a_failure_half_way_says_what_was_done, a_canary_of_all_letters_leaves_no_others,);
+on_both!(
+    a_failure_half_way_says_what_was_done,
+    what_somebody_else_has_dealt_with_is_not_called_locked,
+    what_is_opened_meanwhile_was_not_agreed_to,
+    a_canary_of_all_letters_leaves_no_others,
+);
 on_postgres!(an_interruption_says_what_was_done, an_interruption_says_what_was_tried,);
 
 /// Does this with a letter before it is changed; a purge deletes it.
@@ -65,6 +70,43 @@ async fn a_failure_half_way_says_what_was_done(db: &Db) {
     }
     let open = "SELECT count(*) FROM outbox_dlq WHERE status = 'failed'";
     assert_eq!((db.int(open).await, db.rows().await), (8 * 700, 1000));
+}
+
+async fn what_somebody_else_has_dealt_with_is_not_called_locked(db: &Db) {
+    let closes = "UPDATE outbox_dlq SET status = 'ignored' \
+                  WHERE original_id = 1100 AND queue = OLD.queue AND queue <> 'purge'";
+    let deletes = "DELETE FROM outbox_dlq \
+                   WHERE original_id = 1100 AND queue = OLD.queue AND queue = 'purge'";
+    let both = format!("{closes}; {deletes}");
+    before_letter_600(db, &both, &both).await;
+    for (verb, done, more) in [
+        ("resolve", "resolved", &[][..]),
+        ("ignore", "ignored", &[]),
+        ("purge", "deleted", &["--status", "failed"]),
+    ] {
+        plant(db, verb, 1200).await;
+        let ran = run(db, &[&["dlq", verb, "--yes", "--queue", verb], more].concat()).await;
+        assert_eq!(ran.good().trim(), format!("1199 letters {done}"));
+    }
+}
+
+async fn what_is_opened_meanwhile_was_not_agreed_to(db: &Db) {
+    let opens = "UPDATE outbox_dlq SET status = 'failed', resolved_at = NULL \
+                 WHERE original_id BETWEEN 1101 AND 1150 AND queue = OLD.queue";
+    let changes = [("replay", "replayed"), ("resolve", "resolved"), ("ignore", "ignored")];
+    for (verb, _) in changes {
+        plant(db, verb, 1200).await;
+        db.exec(format!(
+            "UPDATE outbox_dlq SET status = 'ignored', resolved_at = failed_at \
+             WHERE original_id BETWEEN 1101 AND 1150 AND queue = '{verb}'"
+        ))
+        .await;
+    }
+    before_letter_600(db, opens, opens).await;
+    for (verb, done) in changes {
+        let ran = run(db, &["dlq", verb, "--yes", "--json", "--queue", verb]).await;
+        assert_eq!((ran.code, &ran.json()[done]), (0, &1150.into()), "{verb}: {ran:?}");
+    }
 }
 
 /// Sends SIGINT once it hangs in the database; what it leaves behind.

@@ -21,6 +21,7 @@ on_postgres!(
     old_months_go_with_their_counts_and_open_letters_keep_theirs,
     months_go_beside_those_who_read_letters,
     what_would_be_left_behind_is_refused,
+    months_that_were_made_by_hand_are_known_by_their_bounds,
     privileges_and_columns_of_others_are_kept,
     rights_that_were_taken_away_do_not_come_back,
     a_table_that_is_not_the_first_of_the_path_is_cut_where_it_lies,
@@ -110,6 +111,34 @@ async fn months_come_when_they_are_asked_for_again(db: &Db) {
     assert!(later.moved > 0 && later.made.len() > 5, "{later:?}");
     assert_eq!(db.int("SELECT count(*) FROM outbox_dlq_default").await, 0);
     assert_eq!(of(db).await, before);
+}
+
+/// As a plan of months that somebody else keeps does.
+async fn months_that_were_made_by_hand_are_known_by_their_bounds(db: &Db) {
+    plant(db, "a", 2).await;
+    letters(db).partition(0).await.unwrap();
+    let day = async |months: i32| {
+        let sql = format!(
+            "SELECT to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + interval '{months} months', \
+             'YYYY-MM-DD') || ' 00:00:00+00'"
+        );
+        db.texts(sql).await.remove(0)
+    };
+    let cut = async |name: &str, from: &str, until: &str| {
+        db.exec(format!(
+            "CREATE TABLE {name} PARTITION OF outbox_dlq FOR VALUES FROM ('{from}') TO ('{until}')"
+        ))
+        .await;
+    };
+    cut("quarter", &day(1).await, &day(4).await).await;
+    let made = letters(db).partition(4).await.unwrap().made;
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_eq!(letters(db).partition(4).await.unwrap().made.len(), 0);
+    // A week of the month behind those.
+    let (from, until) = (day(5).await, day(5).await.replace("-01 ", "-08 "));
+    cut("week", &from, &until).await;
+    let told = letters(db).partition(5).await.unwrap_err().to_string();
+    assert!(told.contains("have a part of the month from"), "{told}");
 }
 
 async fn old_months_go_with_their_counts_and_open_letters_keep_theirs(db: &Db) {

@@ -9,6 +9,8 @@ mod errors;
 mod failure;
 #[path = "../../../outbox-macros/src/literal.rs"]
 mod literal;
+#[path = "../../../outbox-macros/src/located.rs"]
+mod located;
 #[path = "../../../fuzz/targets/macros.rs"]
 mod macros;
 #[path = "../../../outbox-macros/src/subscriber/mod.rs"]

@@ -29,7 +29,7 @@ const TOLD: &[(&str, usize)] = &[
     ("ops/why/told.rs", 1),
     ("schema.rs", 1),
     ("store/postgres/indexes.rs", 5),
-    ("store/postgres/rights.rs", 3),
+    ("store/postgres/rights.rs", 4),
     ("store/postgres/validate.rs", 12),
     ("store/sqlite/anew.rs", 6),
     ("store/sqlite/validate.rs", 4),

@@ -19,4 +19,24 @@ async fn expected(_: Vec<Order>) {}
 #[subscriber("old")]
 async fn deprecated(_: u64) {}
 
+/// What is never returned any more may still be read by others.
+#[derive(Debug, thiserror::Error, outbox::Failure)]
+pub enum MailError {
+    #[error("the server is down")]
+    #[retry]
+    Down,
+    #[deprecated]
+    #[error("an old one")]
+    #[reject]
+    Old,
+}
+
+#[deprecated]
+#[derive(Debug, thiserror::Error, outbox::Failure)]
+pub enum Former {
+    #[error("it failed")]
+    #[retry]
+    Failed,
+}
+
 fn main() {}

@@ -45,6 +45,12 @@ macro_rules! format {
     () => {};
 }
 
+static it: i32 = 0;
+static made: i32 = 0;
+static error: i32 = 0;
+static split: i32 = 0;
+static undecoded: i32 = 0;
+
 static ORDERS: ::outbox::Queue<i64> = ::outbox::Queue::new("orders");
 
 #[::outbox::subscriber(ORDERS, publish = "next")]
@@ -58,8 +64,11 @@ async fn several(n: i64) -> ::std::vec::Vec<i64> {
 }
 
 #[::outbox::subscriber("batch", batch = 10, batch_wait = "50ms")]
-async fn batch(batch: ::std::vec::Vec<i64>) -> ::std::result::Result<(), Mistake> {
-    ::std::mem::drop(batch);
+async fn batch(
+    batch: ::std::vec::Vec<i64>,
+    state: ::outbox::State<i32>,
+) -> ::std::result::Result<(), Mistake> {
+    ::std::mem::drop((batch, state));
     ::std::result::Result::Ok(())
 }
 

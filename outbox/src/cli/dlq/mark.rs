@@ -50,7 +50,7 @@ impl Mark {
     ) -> Result<Done, Trouble> {
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let which = told(&filter);
-        // The letters that are counted here, and no others.
+        // As many letters as are counted here, and no more: others may be opened again meanwhile.
         let (asked, filter) = (filter.open(), letters.open_letters(&filter).await?);
         let open = letters.count(&filter).await?;
         let ahead = ahead(context, letters, &[asked]).await?;
@@ -62,7 +62,7 @@ impl Mark {
         let bar = context.out.progress(open);
         let note = self.note.as_deref();
         let mut marked = 0;
-        let work = letters.mark(&filter, status, note, |so_far| {
+        let work = letters.mark(&filter, status, note, open, |so_far| {
             marked = so_far;
             bar.set_position(so_far);
         });
@@ -75,6 +75,11 @@ impl Mark {
             context.out.result(&json!({ status.as_str(): marked, "whole": false }), || told);
             return Err(trouble);
         }
+        // Somebody else may have dealt with some of them.
+        let locked = match open.saturating_sub(marked) {
+            0 => 0,
+            most => letters.count(&filter).await?.min(most),
+        };
         let named = self.selection.ids().len() as u64;
         let nothing = none_open(&which, &filter, open, ahead);
         let value = json!({
@@ -82,12 +87,12 @@ impl Mark {
         });
         context.out.result(&value, || {
             let many = shown::letters(marked);
-            left.behind(match open.checked_sub(marked) {
-                Some(locked @ 1..) => format!("{many} {status}; {}", shown::locked(locked)),
-                _ => format!("{many} {status}{nothing}"),
+            left.behind(match locked {
+                1.. => format!("{many} {status}; {}", shown::locked(locked)),
+                0 => format!("{many} {status}{nothing}"),
             })
         });
         let missed = open == 0 && ahead > 0;
-        Ok(if missed || marked < named.max(open) { Done::Bad } else { Done::Good })
+        Ok(if missed || locked > 0 || marked < named { Done::Bad } else { Done::Good })
     }
 }

@@ -79,16 +79,21 @@ impl Purge {
             context.out.result(&json!({ "purged": purged, "whole": false }), || told);
             return Err(trouble);
         }
+        // Somebody else may have deleted some of them.
+        let locked = match count.saturating_sub(purged) {
+            0 => 0,
+            most => letters.count_purged(&filter).await?.min(most),
+        };
         let named = self.selection.ids().len() as u64;
         let value =
             json!({ "purged": purged, "whole": true, "ahead": ahead, "letters": left.value() });
         context.out.result(&value, || {
             let many = shown::letters(purged);
-            left.behind(match count.checked_sub(purged) {
-                Some(locked @ 1..) => format!("{many} deleted; {}", shown::locked(locked)),
-                _ => format!("{many} deleted"),
+            left.behind(match locked {
+                1.. => format!("{many} deleted; {}", shown::locked(locked)),
+                0 => format!("{many} deleted"),
             })
         });
-        Ok(if purged < named.max(count) { Done::Bad } else { Done::Good })
+        Ok(if locked > 0 || purged < named { Done::Bad } else { Done::Good })
     }
 }

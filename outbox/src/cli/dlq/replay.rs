@@ -95,7 +95,7 @@ impl ReplayLetters {
         }
         let which = selection::told(&filter);
         let asked = filter.open();
-        // The letters that are counted here, and no others.
+        // As many letters as are counted here, and no more: others may be opened again meanwhile.
         let filter = letters.open_letters(&filter).await?;
         let open = context.out.waiting("counting", letters.count(&filter)).await?;
         let ahead = ahead(context, letters, &[asked]).await?;
@@ -114,6 +114,7 @@ impl ReplayLetters {
             let what = format!("replay {many}{which}{}", to.unwrap_or_default());
             self.consent.or_else(&what, selection::so_far(&filter))?;
         }
+        let how = if filter.ids.is_some() { how } else { how.limit(most) };
         let bar = context.out.progress(most);
         let mut told: Vec<Replayed> = Vec::new();
         let mut so_far = ReplayReport::default();

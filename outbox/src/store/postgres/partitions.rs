@@ -2,7 +2,7 @@
 //! old ones. Old letters then go with their whole partition, and need not be deleted one by one.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -44,7 +44,8 @@ const IN_THE_WAY: &str = "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_class
 /// with a time that nobody can mean, and that the name of a month cannot express, belongs to no
 /// month.
 const MONTHS: &str = "SELECT to_char(day, 'YYYY_MM'), to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', \
-        to_char(day + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00' \
+        to_char(day + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00', \
+        day AT TIME ZONE 'UTC', (day + interval '1 month') AT TIME ZONE 'UTC' \
     FROM (SELECT DISTINCT date_trunc('month', failed_at AT TIME ZONE 'UTC') AS day FROM {default} \
             WHERE failed_at >= '0001-01-01 00:00:00+00' \
                 AND failed_at < '9999-12-01 00:00:00+00' \
@@ -59,6 +60,20 @@ struct Month {
     name: String,
     from: Option<SystemTime>,
     until: Option<SystemTime>,
+}
+
+impl Month {
+    /// It has the letters that belong to no other.
+    fn is_default(&self) -> bool {
+        self.from.is_none() && self.until.is_none()
+    }
+
+    /// How much it has of this time.
+    fn part_of(&self, from: SystemTime, until: SystemTime) -> Duration {
+        let begins = self.from.map_or(from, |it| it.max(from));
+        let ends = self.until.map_or(until, |it| it.min(until));
+        ends.duration_since(begins).unwrap_or_default()
+    }
 }
 
 impl PgDesk {
@@ -178,8 +193,8 @@ impl PgDesk {
         if !left.is_empty() {
             let left = left.join(", ");
             return Err(refused(format!(
-                "{left} would stay with the old table: drop that (`SET TABLESPACE pg_default` or \
-                 `RESET` settings), and make it anew afterwards, settings on each month"
+                "{left} would stay with the old table: drop that (a tablespace and settings: put back \
+                 the defaults), and make it anew afterwards (settings: on each month)"
             )));
         }
         let grants = texts(&mut *connection, include_str!("sql/letters_grants.sql")).await?;
@@ -260,16 +275,17 @@ impl PgDesk {
         let failed = failed(ACTION);
         let table = self.letters_table();
         let there = self.months(&mut *connection).await?;
-        let Some(default) = there.iter().find(|month| month.until.is_none()) else {
+        let Some(default) = there.iter().find(|month| month.is_default()) else {
             return Err(refused(format!("{table} has no default partition: make one")));
         };
         let months = self.names.sql_with(MONTHS, &[("{default}", &default.table)]);
-        let wanted: Vec<(String, String, String)> = sqlx::query_as(AssertSqlSafe(months))
-            .persistent(false)
-            .bind(i32::try_from(ahead).unwrap_or(i32::MAX).min(120))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(&failed)?;
+        let wanted: Vec<(String, String, String, PgTime, PgTime)> =
+            sqlx::query_as(AssertSqlSafe(months))
+                .persistent(false)
+                .bind(i32::try_from(ahead).unwrap_or(i32::MAX).min(120))
+                .fetch_all(&mut *connection)
+                .await
+                .map_err(&failed)?;
         let columns: Vec<String> = sqlx::query_scalar(COLUMNS)
             .persistent(false)
             .bind(&table)
@@ -278,16 +294,25 @@ impl PgDesk {
             .map_err(&failed)?;
         let (before, _) = self.letters_in(&mut *connection, &default.table, ACTION).await?;
         let mut made = Vec::new();
-        for (suffix, from, until) in wanted {
+        for (suffix, from, until, begins, ends) in wanted {
             let (month, _) = self.beside(&suffix);
             let name = format!("{}_{suffix}", self.names.dlq_or_default());
-            if there.iter().any(|one| one.name == name) {
+            // Somebody may have made it by hand, under another name or as part of a quarter.
+            let others = there.iter().filter(|one| !one.is_default());
+            let there: Duration = others.map(|one| one.part_of(begins.0, ends.0)).sum();
+            if there == ends.0.duration_since(begins.0).unwrap_or_default() {
                 continue;
+            }
+            if !there.is_zero() {
+                return Err(refused(format!(
+                    "partitions of {table} have a part of the month from {from}: make one for the \
+                     rest of it by hand"
+                )));
             }
             let taken = sqlx::query_scalar(IN_THE_WAY).persistent(false).bind(&month).bind(&table);
             if taken.fetch_one(&mut *connection).await.map_err(&failed)? {
                 return Err(refused(format!(
-                    "{month}, which is not a partition of {table}, is in the way: attach or rename it"
+                    "{month}, which is not that month of {table}, is in the way: attach or rename it"
                 )));
             }
             let values = [

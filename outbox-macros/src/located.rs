@@ -1,0 +1,17 @@
+//! Spans at the user's tokens, of what belongs to a macro.
+
+use proc_macro2::{Ident, Span};
+use syn::spanned::Spanned;
+
+/// A span at the user's tokens that resolves names as the macro does.
+pub(crate) fn at(tokens: &impl Spanned) -> Span {
+    Span::mixed_site().located_at(tokens.span())
+}
+
+/// A name at the user's token that belongs to the macro. Lints about hand-written code leave it
+/// alone.
+pub(crate) fn located(name: &Ident) -> Ident {
+    let mut name = name.clone();
+    name.set_span(at(&name));
+    name
+}
