@@ -86,7 +86,7 @@ async fn what_somebody_else_has_dealt_with_is_not_called_locked(db: &Db) {
     ] {
         plant(db, verb, 1200).await;
         let ran = run(db, &[&["dlq", verb, "--yes", "--queue", verb], more].concat()).await;
-        assert_eq!(ran.good().trim(), format!("1199 letters {done}"));
+        assert_eq!(ran.good().trim(), format!("1,199 letters {done}"));
     }
 }
 
