@@ -49,13 +49,13 @@ struct Arm {
 impl Arm {
     fn of(variant: &Variant, errors: &mut Errors) -> Option<Self> {
         let verdict = verdict::read(variant, errors)?;
-        let name = located(&variant.ident);
+        let name = &variant.ident;
         let pattern = match variant.fields {
             Fields::Named(_) => quote_spanned!(Span::mixed_site()=> Self::#name { .. }),
             Fields::Unnamed(_) => quote_spanned!(Span::mixed_site()=> Self::#name(..)),
             Fields::Unit => quote_spanned!(Span::mixed_site()=> Self::#name),
         };
-        Some(Self { pattern, name: variant.ident.unraw().to_string(), verdict })
+        Some(Self { pattern, name: name.unraw().to_string(), verdict })
     }
 }
 
