@@ -206,16 +206,15 @@ impl DeadLetters {
             filter: self.open_letters(filter).await?,
             how,
             after: None,
+            unseen: None,
             seen: HashSet::new(),
             report: ReplayReport::default(),
             audit: Audit::of("replayed", filter),
         };
-        let most = match how.limit {
-            Some(limit) => limit,
-            // So that nobody waits behind the last one.
-            None if how.per_second.is_some() => self.count(&work.filter).await?,
-            None => u64::MAX,
-        };
+        if how.per_second.is_some() {
+            work.unseen = Some(self.count(&work.filter).await?);
+        }
+        let most = how.limit.unwrap_or(u64::MAX);
         if let Some(canary) = &how.canary {
             let since = self.now().await?;
             let mut rows = Vec::new();
@@ -289,6 +288,8 @@ struct Work<'a> {
     /// The last letter that was looked at. The next batch begins behind it, so that a letter
     /// that stays is not looked at again.
     after: Option<LetterPosition>,
+    /// At a rate, how many letters are still to be looked at: nobody waits behind the last one.
+    unseen: Option<u64>,
     /// The letters that were looked at, if letters were named.
     seen: HashSet<i64>,
     report: ReplayReport,
@@ -316,9 +317,10 @@ impl Work<'_> {
             self.audit.letters += landed;
             self.report.kept += batch.len() as u64 - landed;
             left -= landed;
+            self.unseen = self.unseen.map(|all| all.saturating_sub(batch.len() as u64));
             told(&batch);
             if let Some(rate) = self.how.per_second {
-                if left == 0 {
+                if left == 0 || self.unseen == Some(0) {
                     break;
                 }
                 // Letters that a stall held up do not go out all at once.

@@ -12,6 +12,7 @@ mod groups;
 mod lineage;
 mod million;
 mod months;
+mod months_by_hand;
 mod pages;
 #[path = "../cli/program.rs"]
 #[allow(dead_code)] // the command line needs more of it

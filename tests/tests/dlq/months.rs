@@ -20,8 +20,6 @@ on_postgres!(
     months_come_when_they_are_asked_for_again,
     old_months_go_with_their_counts_and_open_letters_keep_theirs,
     months_go_beside_those_who_read_letters,
-    what_would_be_left_behind_is_refused,
-    months_that_were_made_by_hand_are_known_by_their_bounds,
     privileges_and_columns_of_others_are_kept,
     rights_that_were_taken_away_do_not_come_back,
     a_table_that_is_not_the_first_of_the_path_is_cut_where_it_lies,
@@ -113,34 +111,6 @@ async fn months_come_when_they_are_asked_for_again(db: &Db) {
     assert_eq!(of(db).await, before);
 }
 
-/// As a plan of months that somebody else keeps does.
-async fn months_that_were_made_by_hand_are_known_by_their_bounds(db: &Db) {
-    plant(db, "a", 2).await;
-    letters(db).partition(0).await.unwrap();
-    let day = async |months: i32| {
-        let sql = format!(
-            "SELECT to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + interval '{months} months', \
-             'YYYY-MM-DD') || ' 00:00:00+00'"
-        );
-        db.texts(sql).await.remove(0)
-    };
-    let cut = async |name: &str, from: &str, until: &str| {
-        db.exec(format!(
-            "CREATE TABLE {name} PARTITION OF outbox_dlq FOR VALUES FROM ('{from}') TO ('{until}')"
-        ))
-        .await;
-    };
-    cut("quarter", &day(1).await, &day(4).await).await;
-    let made = letters(db).partition(4).await.unwrap().made;
-    assert_eq!(made.len(), 1, "{made:?}");
-    assert_eq!(letters(db).partition(4).await.unwrap().made.len(), 0);
-    // A week of the month behind those.
-    let (from, until) = (day(5).await, day(5).await.replace("-01 ", "-08 "));
-    cut("week", &from, &until).await;
-    let told = letters(db).partition(5).await.unwrap_err().to_string();
-    assert!(told.contains("have a part of the month from"), "{told}");
-}
-
 async fn old_months_go_with_their_counts_and_open_letters_keep_theirs(db: &Db) {
     over_months(db).await;
     let letters = letters(db);
@@ -181,55 +151,6 @@ async fn months_go_beside_those_who_read_letters(db: &Db) {
     let counted: u64 = gone.iter().map(|month| month.letters).sum();
     assert!(counted > 0 && gone.iter().all(|month| month.dropped), "{gone:?}");
     assert_eq!(db.letters().await.unsigned_abs(), 10 - counted);
-}
-
-async fn what_would_be_left_behind_is_refused(db: &Db) {
-    plant(db, "a", 1).await;
-    db.exec("CREATE VIEW mine AS SELECT id FROM outbox_dlq").await;
-    db.exec(
-        "CREATE FUNCTION open_letters() RETURNS bigint \
-         BEGIN ATOMIC SELECT count(*) FROM outbox_dlq; END",
-    )
-    .await;
-    db.exec("CREATE RULE copied AS ON INSERT TO outbox_dlq DO ALSO NOTIFY letters").await;
-    db.exec("CREATE TABLE accounts (id bigint)").await;
-    db.exec(
-        "CREATE POLICY clean ON accounts USING (id NOT IN (SELECT original_id FROM outbox_dlq))",
-    )
-    .await;
-    db.exec("CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
-        .await;
-    db.exec("CREATE TRIGGER audit AFTER INSERT ON outbox_dlq FOR EACH ROW EXECUTE FUNCTION note()")
-        .await;
-    db.exec("CREATE INDEX theirs ON outbox_dlq (original_id)").await;
-    db.exec("ALTER TABLE outbox_dlq ENABLE ROW LEVEL SECURITY").await;
-    db.exec("CREATE PUBLICATION feed FOR TABLE outbox_dlq").await;
-    db.exec("ALTER TABLE outbox_dlq ADD twice bigint GENERATED ALWAYS AS (original_id * 2) STORED")
-        .await;
-    db.exec("ALTER TABLE outbox_dlq ADD nth bigint GENERATED ALWAYS AS IDENTITY").await;
-    db.exec("CREATE TABLE notes (note text PRIMARY KEY)").await;
-    db.exec("ALTER TABLE outbox_dlq ADD CONSTRAINT known FOREIGN KEY (note) REFERENCES notes")
-        .await;
-    db.exec("ALTER TABLE outbox_dlq SET (autovacuum_vacuum_threshold = 500)").await;
-    let told = letters(db).partition(0).await.unwrap_err().to_string();
-    for left in [
-        "the settings of its storage",
-        "foreign key known",
-        "trigger audit",
-        "view mine",
-        "function open_letters()",
-        "rule copied",
-        "policy clean of accounts",
-        "index theirs",
-        "row-level security",
-        "publication feed",
-        "generated column twice",
-        "identity of the column nth",
-    ] {
-        assert!(told.contains(left), "{left}: {told}");
-    }
-    assert_eq!(letters(db).partitions().await.unwrap(), []);
-    assert_eq!(of(db).await.len(), 1);
 }
 
 async fn privileges_and_columns_of_others_are_kept(db: &Db) {
