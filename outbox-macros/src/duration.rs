@@ -26,10 +26,10 @@ fn some(name: &Ident, value: &Expr, least: Duration, errors: &mut Errors) -> Tok
             Ok(duration) => return tokens(duration, text.span()),
             Err(mistake) => format!("`{name}`: {mistake}"),
         },
-        Some(Lit::Int(number)) => needs_unit(name, number.base10_digits(), least),
-        Some(Lit::Float(number)) => needs_unit(name, number.base10_digits(), least),
+        Some(Lit::Int(number)) => unquoted(name, number.base10_digits(), number.suffix(), least),
+        Some(Lit::Float(number)) => unquoted(name, number.base10_digits(), number.suffix(), least),
         Some(_) => format!("`{name}` is a duration; write a string like \"5s\""),
-        None if literal::is_negative(value) => needs_unit(name, "5", least),
+        None if literal::is_negative(value) => unquoted(name, "5", "", least),
         None => return value.to_token_stream(),
     };
     errors.at(value, mistake);
@@ -47,11 +47,13 @@ fn read(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn needs_unit(name: &Ident, digits: &str, least: Duration) -> String {
-    let written = format!("{digits}s");
+/// To Rust, `5m` is a number with a suffix.
+fn unquoted(name: &Ident, digits: &str, suffix: &str, least: Duration) -> String {
+    let (needs, unit) = if suffix.is_empty() { ("a unit", "s") } else { ("quotes", suffix) };
+    let written = format!("{digits}{unit}");
     let fits = read(&written).is_ok_and(|duration| duration >= least);
     let example = if fits { &written } else { "5s" };
-    format!("`{name}` needs a unit; write \"{example}\"")
+    format!("`{name}` needs {needs}; write \"{example}\"")
 }
 
 fn tokens(duration: Duration, span: Span) -> TokenStream {
@@ -82,9 +84,13 @@ mod tests {
     #[test]
     fn a_bare_number_is_shown_with_its_unit() {
         let name = Ident::new("timeout", Span::call_site());
-        let written = |digits, least| needs_unit(&name, digits, Duration::from_nanos(least));
-        assert!(written("30", 1).ends_with("write \"30s\""));
-        assert!(written("0", 1).ends_with("write \"5s\""));
-        assert!(written("0", 0).ends_with("write \"0s\""));
+        let written =
+            |digits, unit, least| unquoted(&name, digits, unit, Duration::from_nanos(least));
+        assert!(written("30", "", 1).ends_with("a unit; write \"30s\""));
+        assert!(written("0", "", 1).ends_with("write \"5s\""));
+        assert!(written("0", "", 0).ends_with("write \"0s\""));
+        assert!(written("500", "ms", 1).ends_with("quotes; write \"500ms\""));
+        assert!(written("1.5", "h", 1).ends_with("write \"1.5h\""));
+        assert!(written("5", "M", 1).ends_with("write \"5s\""));
     }
 }

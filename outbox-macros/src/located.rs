@@ -13,5 +13,17 @@ pub(crate) fn at(tokens: &impl Spanned) -> Span {
 pub(crate) fn located(name: &Ident) -> Ident {
     let mut name = name.clone();
     name.set_span(at(&name));
-    name
+    // The span has the edition of this crate, to which it would be a keyword.
+    if name == "gen" { Ident::new_raw("gen", name.span()) } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_keyword_to_the_user_is_none_to_the_macro() {
+        let located = |name| located(&Ident::new(name, Span::call_site())).to_string();
+        assert_eq!((&*located("gen"), &*located("general")), ("r#gen", "general"));
+    }
 }

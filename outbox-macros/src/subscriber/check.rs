@@ -56,6 +56,7 @@ pub(super) fn transaction(options: &Options, params: &[Param<'_>], errors: &mut 
     for param in params.iter().filter(|_| options.acked_first) {
         if let Param::Extractor(ty) = param
             && params::last_segment(ty).as_deref() == Some("Tx")
+            && params::is_generic(ty)
         {
             let why = "`AckFirst` has acked before there is a transaction to take; remove `Tx` or \
                        the `ack` policy";

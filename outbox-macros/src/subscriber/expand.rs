@@ -45,7 +45,6 @@ pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
     quote_spanned! {Span::mixed_site()=>
         #(#cfgs)*
         #[doc = #about]
-        #[allow(non_camel_case_types)]
         #[non_exhaustive]
         #vis struct #name {}
 

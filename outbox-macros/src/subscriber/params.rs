@@ -121,7 +121,8 @@ enum Borrowed {
 /// What a reference borrows. `None` for everything else.
 fn borrowed(ty: &Type) -> Option<Borrowed> {
     let Type::Reference(reference) = ungrouped(ty) else { return None };
-    if reference.mutability.is_some() || reference.lifetime.is_some() {
+    let named = reference.lifetime.as_ref().is_some_and(|lifetime| lifetime.ident != "_");
+    if reference.mutability.is_some() || named {
         return Some(Borrowed::Other);
     }
     Some(match ungrouped(&reference.elem) {
@@ -138,7 +139,7 @@ pub(super) fn last_segment(ty: &Type) -> Option<String> {
     }
 }
 
-fn is_generic(ty: &Type) -> bool {
+pub(super) fn is_generic(ty: &Type) -> bool {
     let Type::Path(path) = ungrouped(ty) else { return false };
     path.path.segments.last().is_some_and(|segment| !segment.arguments.is_empty())
 }

@@ -52,7 +52,12 @@ pub(super) fn one(queue: &Expr, errors: &mut Errors) -> TokenStream {
 /// The expression so that an `&` can be put in front. In a sum, the `&` would belong to the first
 /// term.
 fn borrowable(queue: &Expr) -> TokenStream {
-    let binds = !matches!(queue, Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_));
+    let mut inner = queue;
+    // The compiler does not see the groups of `macro_rules!` any more.
+    while let Expr::Group(group) = inner {
+        inner = &group.expr;
+    }
+    let binds = !matches!(inner, Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_));
     if binds { queue.to_token_stream() } else { quote_spanned!(queue.span()=> (#queue)) }
 }
 

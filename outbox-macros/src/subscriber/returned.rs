@@ -139,7 +139,6 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
             let queue = quote_spanned!(at(queue)=> &#queue);
             quote_spanned!(span=> {
                 const _: () = {
-                    #[allow(unused_imports)]
                     use ::outbox::__private::returned::NoWrapper as _;
                     ::core::assert!(!::outbox::__private::returned::Named::<#ty>::WRAPS, #RENAMED);
                 };

@@ -10,10 +10,14 @@ macro_rules! handler {
     };
 }
 
+const PREFIX: &str = "the ";
+
 handler!(number, "numbers", u64, 5, "5s");
+handler!(sum, PREFIX.to_owned() + "sum", u64, 1, "5s");
 handler!(raw, ["a", "b"], &[u8], 1, std::time::Duration::from_secs(5));
 
 fn main() {
     assert_eq!(number::subscriber().queues(), ["numbers"]);
+    assert_eq!(sum::subscriber().queues(), ["the sum"]);
     assert_eq!(raw::subscriber().queues(), ["a", "b"]);
 }

@@ -10,6 +10,9 @@ async fn slice(payload: &[u8], ctx: Context) {
 }
 
 #[subscriber("q")]
+async fn elided(_: &'_ str) {}
+
+#[subscriber("q")]
 async fn imported(mut payload: Bytes) {
     payload.clear();
 }

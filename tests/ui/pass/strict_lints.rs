@@ -1,5 +1,5 @@
 //! No lint of the user's crate fires on what is generated.
-#![forbid(unsafe_code)]
+#![forbid(unsafe_code, non_camel_case_types, unused_imports)]
 #![deny(warnings, missing_docs, unreachable_pub, unused_qualifications, unused_results)]
 #![deny(missing_debug_implementations, missing_copy_implementations, let_underscore_drop)]
 
@@ -13,6 +13,11 @@ pub mod jobs {
     /// Documented.
     #[subscriber("q")]
     pub async fn seen(_: &[u8]) {}
+
+    #[subscriber("q", publish = "p")]
+    async fn returns(_: u64) -> Option<u64> {
+        None
+    }
 }
 
 fn main() {}

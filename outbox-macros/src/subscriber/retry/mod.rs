@@ -37,7 +37,9 @@ fn bare(path: &Path, value: &Expr, errors: &mut Errors) -> TokenStream {
     let Some(strategy) = find(path) else { return value.to_token_stream() };
     let found = known(path, strategy);
     match strategy.name {
-        "Exponential" => quote_spanned!(Span::mixed_site()=> #found::default()),
+        "Exponential" => {
+            quote_spanned!(Span::mixed_site()=> <#found as ::core::default::Default>::default())
+        }
         "NoRetry" => found,
         _ => {
             let Strategy { name, example, .. } = strategy;
@@ -63,11 +65,13 @@ fn short_form(call: &ExprCall, value: &Expr, errors: &mut Errors) -> TokenStream
 }
 
 /// The built-in strategy that a path names: `Linear`, `retry::Linear` or
-/// `outbox::retry::Linear`.
+/// `outbox::retry::Linear`, but not `crate::retry::Linear`.
 fn find(path: &Path) -> Option<&'static Strategy> {
+    let is_in = |module: &str| path.segments.first().is_some_and(|first| first.ident == module);
     let mut segments = path.segments.iter().rev();
     let name = &segments.next()?.ident;
-    let ours = segments.next().is_none_or(|parent| parent.ident == "retry");
+    let ours = segments.next().is_none_or(|parent| parent.ident == "retry")
+        && !["crate", "self", "super"].into_iter().any(is_in);
     STRATEGIES.iter().find(|strategy| ours && name == strategy.name)
 }
 

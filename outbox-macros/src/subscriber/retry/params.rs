@@ -135,9 +135,12 @@ impl Reading<'_> {
     }
 
     fn number(&mut self, value: &Expr, valid: fn(f64) -> bool, rule: &str) -> TokenStream {
-        let parsed = match literal::literal(value) {
-            Some(Lit::Int(number)) => number.base10_parse::<f64>().ok(),
-            Some(Lit::Float(number)) => number.base10_parse::<f64>().ok(),
+        let parsed: Option<f64> = match literal::literal(value) {
+            // A unit, as in `1s`, comes as the suffix.
+            Some(Lit::Int(number)) if number.suffix().is_empty() => number.base10_parse().ok(),
+            Some(Lit::Float(number)) if ["", "f32", "f64"].contains(&number.suffix()) => {
+                number.base10_parse().ok()
+            }
             None if !literal::is_negative(value) => return value.to_token_stream(),
             _ => None,
         };

@@ -1,0 +1,6 @@
+use outbox::subscriber;
+
+#[subscriber("orders", timeout = 500ms)]
+async fn confirm(_: u64) {}
+
+fn main() {}
