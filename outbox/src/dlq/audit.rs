@@ -40,7 +40,8 @@ struct Chosen<'a>(&'a Filter);
 
 impl fmt::Display for Chosen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Filter { ids, queue, reason, error_kind, fingerprint, status, since, until } = self.0;
+        let Filter { ids, queue, reason, error_kind, fingerprint, status, since, until, .. } =
+            self.0;
         let text = |name: &str, value: Option<String>| Some(format!("{name}={}", value?));
         let quoted = |value: &Option<String>| value.as_ref().map(|value| format!("{value:?}"));
         let asked = [

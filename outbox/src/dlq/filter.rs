@@ -25,6 +25,8 @@ pub struct Filter {
     pub(crate) status: Option<Status>,
     pub(crate) since: Option<SystemTime>,
     pub(crate) until: Option<SystemTime>,
+    /// Nothing matches, whatever else is asked for. Then it has no ids.
+    pub(crate) impossible: bool,
 }
 
 impl Filter {
@@ -38,32 +40,35 @@ impl Filter {
         let mut ids: Vec<_> = ids.into_iter().collect();
         ids.sort_unstable();
         ids.dedup();
+        if self.impossible {
+            ids.clear();
+        }
         self.ids = Some(ids);
         self
     }
 
     /// Only letters of this queue.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.queue = Some(queue.into());
+        self.queue = self.text(queue);
         self
     }
 
     /// Only letters with this reason, as stored in the column: `retry_terminal`, `rejected`,
     /// `max_deliveries`, `expired`.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = Some(reason.into());
+        self.reason = self.text(reason);
         self
     }
 
     /// Only letters whose error is of this kind.
     pub fn error_kind(mut self, kind: impl Into<String>) -> Self {
-        self.error_kind = Some(kind.into());
+        self.error_kind = self.text(kind);
         self
     }
 
     /// Only letters of this problem; see [`DeadLetters::groups`](super::DeadLetters::groups).
     pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
-        self.fingerprint = Some(fingerprint.into());
+        self.fingerprint = self.text(fingerprint);
         self
     }
 
@@ -83,6 +88,18 @@ impl Filter {
     pub fn until(mut self, time: SystemTime) -> Self {
         self.until = Some(time);
         self
+    }
+
+    /// PostgreSQL stores no text with NUL, and refuses a statement that asks for one, with the
+    /// transaction that it is in.
+    fn text(&mut self, text: impl Into<String>) -> Option<String> {
+        let text = text.into();
+        if text.contains('\0') {
+            self.impossible = true;
+            self.ids = Some(Vec::new());
+            return None;
+        }
+        Some(text)
     }
 
     /// The open letters among those that match.

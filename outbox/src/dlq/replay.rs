@@ -265,6 +265,11 @@ impl DeadLetters {
         let why = |(letter, standing)| {
             let kept = match standing {
                 Err(missing) => missing,
+                Ok(Status::Failed)
+                    if filter.status.is_some_and(|wanted| wanted != Status::Failed) =>
+                {
+                    Kept::LeftOut
+                }
                 Ok(Status::Failed) if limited => return None,
                 Ok(Status::Failed) => Kept::Locked,
                 Ok(status) => Kept::Done(status),

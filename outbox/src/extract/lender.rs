@@ -96,12 +96,12 @@ pub(crate) enum Begun<DB: Database> {
     Closing(crate::store::postgres::Closing<DB>),
 }
 
+#[cfg(feature = "postgres")]
 impl<DB: Database> Begun<DB> {
     pub(crate) async fn commit(self) -> sqlx::Result<()> {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Kept(tx) => tx.commit().await,
-            #[cfg(feature = "postgres")]
             Self::Closing(tx) => tx.commit().await,
         }
     }
@@ -110,7 +110,6 @@ impl<DB: Database> Begun<DB> {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Kept(tx) => tx.rollback().await,
-            #[cfg(feature = "postgres")]
             Self::Closing(tx) => tx.rollback().await,
         }
     }

@@ -261,6 +261,11 @@ impl TableNames {
         self.dlq.clone().unwrap_or_else(|| format!("{}_dlq", self.table))
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn with_letters(&self) -> Self {
+        Self { dlq: Some(self.dlq_or_default()), ..self.clone() }
+    }
+
     /// The table of paused queues.
     pub(crate) fn paused(&self) -> String {
         format!("{}_paused", self.table)

@@ -140,6 +140,28 @@ async fn a_letter_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
     assert_eq!((b.rows().await, b.letters().await.len()), (before, 1));
 }
 
+/// A legal hold, perhaps.
+async fn a_row_that_a_trigger_keeps_has_no_letter<B: SqlBench>(b: B) {
+    b.put_many("hold", 100).await;
+    let leases = b.take_many("hold", 100).await;
+    b.execute(match B::DATABASE {
+        Database::Postgres => {
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RETURN NULL; END $$;
+             CREATE TRIGGER keep BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION keep()"
+        }
+        _ => "CREATE TRIGGER keep BEFORE DELETE ON outbox BEGIN SELECT RAISE(IGNORE); END",
+    })
+    .await;
+    let before = b.rows().await;
+    for some in [&leases[..1], &leases] {
+        let deaths: Vec<_> = some.iter().copied().map(death).collect();
+        let buried = b.store().bury(&deaths).await;
+        assert!(!buried.is_ok_and(|hit| hit.contains(&true)));
+        assert_eq!((b.rows().await, b.letters().await.len()), (before.clone(), 0));
+    }
+}
+
 /// The row that it is returned for is all that is left of it, and nobody is told what became of a
 /// timer of its.
 async fn a_returned_message_that_a_trigger_leaves_out_is_not_lost<B: SqlBench>(b: B) {
@@ -242,6 +264,7 @@ mod on_databases {
     cases! {
         databases only, "memory has no triggers":
         a_letter_that_a_trigger_leaves_out_is_not_lost,
+        a_row_that_a_trigger_keeps_has_no_letter,
         a_returned_message_that_a_trigger_leaves_out_is_not_lost,
         a_returned_timer_of_a_live_one_is_no_message_that_a_trigger_leaves_out,
         a_returned_timer_whose_move_a_trigger_leaves_out_is_not_lost,

@@ -1,9 +1,10 @@
 //! Times that are none: an operator who parks a message by writing `infinity` stops that
 //! message and nothing else.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use outbox::testing::store::{Claim, Expects, Store};
+use outbox::Outgoing;
+use outbox::testing::store::{Claim, Expects, Release, Store};
 
 use crate::bench::{Bench, Postgres, SqlBench, Sqlite, Steps, TTL, about, lease, retry};
 
@@ -135,6 +136,26 @@ async fn what_was_always_due_in_a_file_has_no_age(b: Sqlite) {
     assert_eq!((depth().await.due, depth().await.oldest_age), (1, Duration::ZERO));
 }
 
+/// A drain gives it back.
+async fn what_was_always_due_still_is_when_it_comes_back(b: Sqlite) {
+    b.put("q").await;
+    b.execute("UPDATE outbox SET next_attempt_at = -9223372036854775808").await;
+    let lease = b.take("q").await;
+    let back = Release { lease, due_in: None, uncount: 1, claimed_at: None };
+    assert_eq!(b.store().release(&[back]).await.unwrap(), [true]);
+    let depth = b.store().depths(&["q".to_owned()], 100).await.unwrap().remove(0);
+    assert_eq!((depth.due, depth.oldest_age), (1, Duration::ZERO), "{depth:?}");
+    let always = "SELECT count(*) FROM outbox WHERE next_attempt_at = -9223372036854775808";
+    assert_eq!(b.number(always).await, 1);
+}
+
+/// It is the earliest time that a message can be given.
+async fn what_is_published_for_1970_has_no_age<B: Bench>(b: B) {
+    b.send(Outgoing::new("q", &1).at(SystemTime::UNIX_EPOCH)).await;
+    let depth = b.store().depths(&["q".to_owned()], 100).await.unwrap().remove(0);
+    assert_eq!((depth.due, depth.oldest_age), (1, Duration::ZERO), "{depth:?}");
+}
+
 /// What is leased is not to be lost for what comes after it.
 async fn a_look_ahead_that_fails_keeps_no_row_back(b: Sqlite) {
     let id = b.put("q").await;
@@ -147,6 +168,12 @@ async fn a_look_ahead_that_fails_keeps_no_row_back(b: Sqlite) {
     let taken = b.taken(&b.claim_of(&["q"], 10)).await;
     assert_eq!(taken.rows.iter().map(|one| one.row.id).collect::<Vec<_>>(), [id]);
     assert!(taken.next.is_some());
+}
+
+mod everywhere {
+    use super::*;
+
+    cases! { what_is_published_for_1970_has_no_age }
 }
 
 mod in_both {
@@ -165,6 +192,7 @@ mod in_a_file {
         sqlite only, "the others have their own":
         what_cannot_be_counted_further_stops_nothing_in_a_file,
         what_was_always_due_in_a_file_has_no_age,
+        what_was_always_due_still_is_when_it_comes_back,
         a_look_ahead_that_fails_keeps_no_row_back,
     }
 }

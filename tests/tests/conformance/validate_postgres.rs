@@ -20,6 +20,23 @@ async fn an_index_that_is_not_valid(b: Postgres) {
     mended(&b, breaking, &[("(queue, next_attempt_at, id)", false)]).await;
 }
 
+/// No claim could use it: it compares by the column's own.
+async fn an_index_of_another_collation(b: Postgres) {
+    let breaking = "DROP INDEX outbox_due_idx; CREATE INDEX outbox_due_idx \
+        ON outbox (queue COLLATE \"POSIX\", next_attempt_at, id) WHERE next_attempt_at IS NOT NULL";
+    mended(&b, breaking, &[("(queue, next_attempt_at, id)", false)]).await;
+}
+
+async fn a_server_that_quotes_all_names_has_the_same_tables(b: Postgres) {
+    let role: String =
+        sqlx::query_scalar("SELECT quote_ident(current_user)").fetch_one(b.pool()).await.unwrap();
+    let options = (*b.pool().connect_options()).clone().options([("quote_all_identifiers", "on")]);
+    let pool = sqlx::PgPool::connect_with(options).await.unwrap();
+    let found = outbox::schema::validate_schema(&pool, b.publisher().names(), true).await;
+    found.unwrap_or_else(|found| panic!("as {role}: {found}"));
+    pool.close().await;
+}
+
 /// A claim finds its rows by their places, and those of two parts have the same ones.
 async fn a_table_in_parts_is_refused(b: Postgres) {
     b.execute("CREATE TABLE heir () INHERITS (outbox)").await;
@@ -216,6 +233,8 @@ cases! {
     a_table_in_parts_is_refused,
     tables_are_looked_at_though_all_connections_were_busy,
     a_missing_lease_check,
+    an_index_of_another_collation,
+    a_server_that_quotes_all_names_has_the_same_tables,
     a_missing_status_check,
     another_lease_check,
     a_check_may_have_another_name,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use outbox::dlq::{Filter, Status};
 use outbox_tests::db::Db;
+use outbox_tests::letters::id_of;
 use outbox_tests::on_both;
 
 use super::{letters, plant};
@@ -121,9 +122,13 @@ async fn a_missing_table_is_told_with_what_to_do(db: &Db) {
 
 async fn hostile_words_find_nothing_and_do_no_harm(db: &Db) {
     plant(db, "a", 1).await;
-    for word in ["' OR true --", "a\n-- the filter", "x -- if queue", "$1", "?1", "\"outbox\""] {
+    for word in
+        ["' OR true --", "a\n-- the filter", "x -- if queue", "$1", "?1", "\"outbox\"", "a\0"]
+    {
         assert_eq!(found(db, Filter::new().queue(word)).await, []);
         assert_eq!(found(db, Filter::new().error_kind(word).reason(word)).await, []);
+        let named = Filter::new().fingerprint(word).ids([id_of(db, 1).await]);
+        assert_eq!(found(db, named).await, []);
     }
     assert_eq!(db.letters().await, 1);
 }

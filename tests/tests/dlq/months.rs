@@ -18,6 +18,7 @@ use super::{letters, plant};
 on_postgres!(
     a_table_in_months_keeps_its_letters_and_serves_everything,
     months_come_when_they_are_asked_for_again,
+    months_are_known_whatever_a_backslash_means_to_the_session,
     old_months_go_with_their_counts_and_open_letters_keep_theirs,
     months_go_beside_those_who_read_letters,
     privileges_and_columns_of_others_are_kept,
@@ -45,6 +46,19 @@ async fn over_months(db: &Db) {
 async fn of(db: &Db) -> Vec<(i64, i64)> {
     let page = letters(db).list(&Filter::new(), None, 1000).await.unwrap();
     page.letters.iter().map(|letter| (letter.id, letter.original_id)).collect()
+}
+
+async fn months_are_known_whatever_a_backslash_means_to_the_session(db: &Db) {
+    over_months(db).await;
+    let off = [("standard_conforming_strings", "off"), ("escape_string_warning", "off")];
+    let options = (*db.pg().connect_options()).clone().options(off);
+    let pool = PgPool::connect_with(options).await.unwrap();
+    let letters = Operator::postgres(pool.clone(), db.names.clone()).dead_letters();
+    letters.partition(1).await.unwrap();
+    assert_eq!(letters.partition(1).await.unwrap().made, [""; 0]);
+    let months = letters.partitions().await.unwrap();
+    assert!(months.iter().rev().skip(1).all(|month| month.from < month.until), "{months:?}");
+    pool.close().await;
 }
 
 async fn a_table_in_months_keeps_its_letters_and_serves_everything(db: &Db) {

@@ -12,6 +12,7 @@ outbox_tests::cases!(sqlite in sqlite_only:
 on_both!(
     a_replay_counts_when_the_callers_transaction_commits,
     a_transaction_of_another_database_is_refused,
+    a_filter_for_what_cannot_be_stored_spoils_no_transaction,
     what_needs_transactions_of_its_own_is_refused,
 );
 
@@ -77,6 +78,26 @@ async fn what_stands_in_the_way_of_a_replay_is_told_with_the_way_out(db: &Db) {
     let told = letters(db).replay_in(&mut early, &Filter::new(), &Replay::new()).await.unwrap_err();
     assert!(told.to_string().contains("`outbox::sqlite::begin(&pool)`"), "{told}");
     early.rollback().await.unwrap();
+}
+
+async fn a_filter_for_what_cannot_be_stored_spoils_no_transaction(db: &Db) {
+    plant(db, "a", 1).await;
+    let (letters, filter, how) = (letters(db), Filter::new().queue("a\0"), Replay::new());
+    match &db.pool {
+        Pool::Postgres(pool) => {
+            let mut tx = pool.begin().await.unwrap();
+            assert!(letters.replay_in(&mut tx, &filter, &how).await.unwrap().is_empty());
+            outbox::publish(&mut tx, "q", &1).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        Pool::Sqlite(pool) => {
+            let mut tx = outbox::sqlite::begin(pool).await.unwrap();
+            assert!(letters.replay_in(&mut tx, &filter, &how).await.unwrap().is_empty());
+            outbox::publish(&mut tx, "q", &1).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+    assert_eq!(db.rows().await, 1);
 }
 
 async fn a_transaction_of_another_database_is_refused(db: &Db) {

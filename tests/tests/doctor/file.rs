@@ -18,6 +18,7 @@ outbox_tests::cases!(sqlite in sqlite:
     a_writer_that_does_not_wait_is_told,
     a_file_that_cannot_be_written_is_an_error,
     a_file_that_another_writer_keeps_is_told,
+    a_full_disk_is_no_other_writer,
     a_file_that_others_may_open_is_told,
     a_write_ahead_log_that_grows_is_told,
     the_log_of_a_file_behind_a_link_is_found,
@@ -81,6 +82,13 @@ async fn a_file_that_another_writer_keeps_is_told(db: &Db) {
     let report = examine(app(db, impatient), limits()).await;
     assert!(one(&report, "writing", Severity::Warning).what.contains("locked"));
     lock.release().await;
+}
+
+async fn a_full_disk_is_no_other_writer(db: &Db) {
+    let pages = db.int("SELECT page_count FROM pragma_page_count").await;
+    let full = options(db).pragma("max_page_count", pages.to_string());
+    let report = examine(app(db, full), limits()).await;
+    assert!(one(&report, "writing", Severity::Error).what.contains("full"));
 }
 
 async fn a_file_that_others_may_open_is_told(db: &Db) {

@@ -2,10 +2,11 @@
 //! on counting it, and would begin none on that connection any more.
 
 use outbox::retry::NoRetry;
-use outbox::{Publisher, sqlite};
+use outbox::{Publisher, Tx, sqlite, subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::probe;
 use outbox_tests::wait::eventually;
+use sqlx::Connection as _;
 
 async fn on_a_file() -> (Db, sqlx::SqlitePool) {
     let db = Db::sqlite().await.unwrap();
@@ -31,6 +32,38 @@ async fn a_transaction_that_sqlite_ended_is_no_hindrance_to_the_next_ones() {
     }
     outbox::migrate(&pool).await.unwrap();
     assert_eq!(db.rows().await, 1 + i64::from(broken));
+    db.close().await;
+}
+
+#[subscriber("ended", retry = NoRetry)]
+async fn ended(nested: bool, mut tx: Tx<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
+    const TWICE: &str = "INSERT INTO once VALUES (1), (1)";
+    if nested {
+        let mut inner = tx.begin().await?;
+        return sqlx::query(TWICE).execute(&mut *inner).await.map(drop);
+    }
+    sqlx::query(TWICE).execute(&mut *tx).await.map(drop)
+}
+
+/// Whoever begins one on such a connection, other than by `sqlite::begin`, would get a savepoint in
+/// a transaction that nobody ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_sqlite_ended_under_a_handler_leaves_its_connection_as_it_was() {
+    let (db, pool) = on_a_file().await;
+    db.exec("CREATE TABLE once (n UNIQUE ON CONFLICT ROLLBACK)").await;
+    let running = db.app().only([ended::subscriber()]).start().await.unwrap();
+    for nested in [false, true] {
+        db.send(outbox::Outgoing::new("ended", &nested)).await;
+        eventually("it is dead", async || db.rows().await == 0).await;
+    }
+    running.stop().await.unwrap();
+    let mut all = Vec::new();
+    while let Some(free) = pool.try_acquire() {
+        assert!(!free.is_in_transaction());
+        all.push(free);
+    }
+    assert!(!all.is_empty() && db.letters().await == 2);
+    drop(all);
     db.close().await;
 }
 

@@ -91,9 +91,9 @@ impl Selection {
             reason: self.reason.clone(),
             error_kind: self.error_kind.clone(),
             fingerprint: self.fingerprint.clone(),
-            status: None,
             since: time(self.since).await?,
             until: time(self.until).await?,
+            ..Filter::new()
         })
     }
 

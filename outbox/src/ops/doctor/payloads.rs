@@ -112,10 +112,8 @@ async fn read(
     // A row that is sent and not tried is a waste, but so is a page of other queues' rows.
     let mut widest = 1;
     loop {
+        // With none left, one more is looked for: rows that no handler here reads are not missed.
         let left = doctor.rows.map_or(u64::MAX, |most| most.saturating_sub(tried.rows));
-        if left == 0 {
-            return Ok(tried);
-        }
         let rows = left.max(widest).min(most);
         let page = Page { letters, after, last, queues: &queues, rows: rows.cast_signed() };
         let (mut seen, mut read) = (0, 0);

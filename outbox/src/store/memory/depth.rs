@@ -1,5 +1,7 @@
 //! What is in the queues, for gauges.
 
+use std::time::UNIX_EPOCH;
+
 use super::Tables;
 use crate::store::{Depth, Position};
 
@@ -12,7 +14,9 @@ impl Tables {
         rows.truncate(most);
         let waits =
             |row: &&&crate::Row| row.acquired_token.is_none() && row.next_attempt_at <= self.now;
-        let oldest = rows.iter().find(waits).map(|row| row.next_attempt_at);
+        // Due since 1970 or before may stand for "always".
+        let aged = |row: &&&crate::Row| waits(row) && row.next_attempt_at > UNIX_EPOCH;
+        let oldest = rows.iter().find(aged).map(|row| row.next_attempt_at);
         let age = oldest.and_then(|since| self.now.duration_since(since).ok());
         let letters = self.dlq.as_ref().map(|letters| {
             letters.iter().filter(|letter| letter.queue == queue).take(most).count()

@@ -15,9 +15,14 @@ use crate::store::answers::columns;
 use crate::store::desk;
 use crate::store::names::TableNames;
 
-/// How long an operator waits for a lock, unless the pool has a shorter limit.
+/// How long an operator waits for a lock, unless the pool has a shorter limit. And if the operator
+/// has gone, the statement ends and its locks with it, where the server can watch its clients:
+/// PostgreSQL 14 and newer, surely on Linux.
 pub(super) const PATIENCE: &str = "SELECT set_config('lock_timeout', '5s', true) \
-    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s'";
+    WHERE current_setting('lock_timeout')::interval NOT BETWEEN '1ms' AND '5s';
+    SELECT set_config('client_connection_check_interval', '2s', true) \
+    WHERE current_setting('client_connection_check_interval', true) = '0' \
+    AND version() LIKE '%linux%'";
 
 /// Settings of a transaction that reads. Nothing is waited for longer than somebody at a keyboard
 /// would wait: a table that is locked because it is being changed answers nobody.

@@ -91,8 +91,10 @@ pub(super) struct ActualIndex {
     qualified: String,
     unique: bool,
     predicate: Option<String>,
+    /// An expression has no name.
     columns: Vec<String>,
-    /// Valid, and read in the order of its columns.
+    /// Valid, and read in the order of its columns, by their own collations: a comparison uses no
+    /// other.
     in_order: bool,
 }
 
@@ -104,12 +106,17 @@ pub(super) async fn indexes(
     let rows = sqlx::query(
         "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
             pg_get_expr(x.indpred, x.indrelid), \
-            ARRAY(SELECT coalesce(pg_get_indexdef(x.indexrelid, n, true), '') \
-                  FROM generate_series(1, x.indnkeyatts::int) AS n), \
-            x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
+            keys.names, keys.alike \
+                AND x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
          FROM pg_index AS x \
          JOIN pg_class AS c ON c.oid = x.indexrelid \
          JOIN pg_am AS a ON a.oid = c.relam \
+         CROSS JOIN LATERAL ( \
+             SELECT array_agg(coalesce(k.attname::text, '') ORDER BY n) AS names, \
+                 bool_and(x.indcollation[n] = coalesce(k.attcollation, 0)) AS alike \
+             FROM generate_series(0, x.indnkeyatts - 1) AS n \
+             LEFT JOIN pg_attribute AS k ON k.attrelid = x.indrelid AND k.attnum = x.indkey[n] \
+         ) AS keys \
          WHERE x.indrelid = to_regclass($1)",
     )
     .persistent(false)

@@ -387,8 +387,9 @@ fn is_off(set: &str) -> bool {
     ["false", "no"].iter().any(|word| word.starts_with(&set)) || matches!(&*set, "of" | "off" | "0")
 }
 
-/// Without blanks, parentheses and casts to text, which the server places as it likes.
+/// Without blanks, parentheses, quotes of names and casts to text, which the server places as it
+/// likes.
 pub(super) fn bare(text: &str) -> String {
-    let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')');
+    let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')' | '"');
     text.chars().filter(kept).collect::<String>().replace("::text", "")
 }

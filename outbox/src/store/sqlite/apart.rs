@@ -8,6 +8,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use super::claim::read;
+use super::connect::{commit, roll_back};
 use super::lend::{SqliteLender, goes_on};
 use super::{query, schema};
 use crate::error::StoreError;
@@ -82,18 +83,21 @@ impl Apart {
         publisher: &Publisher,
         acks: &[Handled<'_>],
     ) -> Result<Ended, StoreError> {
-        goes_on(&mut tx).await?;
+        if let Err(over) = goes_on(&mut tx).await {
+            drop(roll_back(&mut tx).await);
+            return Err(over);
+        }
         if elsewhere.crashes() {
-            tx.rollback().await.map_err(StoreError::of("roll back"))?;
+            roll_back(&mut tx).await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::Elsewhere(Vec::new()));
         }
         if acks.iter().any(|handled| !elsewhere.holds(handled.lease)) {
-            tx.rollback().await.map_err(StoreError::of("roll back"))?;
+            roll_back(&mut tx).await.map_err(StoreError::of("roll back"))?;
             return Ok(Ended::LeaseLost);
         }
         let after = elsewhere.begun_after;
         let messages = take(&mut tx, publisher.names(), after, &mut elsewhere).await?;
-        tx.commit().await.map_err(StoreError::of("commit"))?;
+        commit(&mut tx).await.map_err(StoreError::of("commit"))?;
         elsewhere.committed();
         Ok(Ended::Elsewhere(messages))
     }

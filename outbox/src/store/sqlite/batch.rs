@@ -35,6 +35,7 @@ const ACK: &str = include_str!("sql/ack.sql");
 const RETRY: &str = include_str!("sql/retry.sql");
 const BURY: &str = include_str!("sql/bury.sql");
 pub(super) const BURIED: &str = include_str!("sql/bury_check.sql");
+pub(super) const GONE: &str = include_str!("sql/bury_gone.sql");
 const RELEASE: &str = include_str!("sql/release.sql");
 const EXTEND: &str = include_str!("sql/extend.sql");
 #[cfg(test)]
@@ -135,7 +136,7 @@ impl Batches {
             take: batch("take", &["?3"], &[TAKE], false),
             ack: batch("ack", &[], &[ACK], true),
             retry: batch("retry", &["given.value"], &[RETRY], true),
-            bury: batch("bury", &[A, B, C, D, E], &[BURY, BURIED, ACK], true),
+            bury: batch("bury", &[A, B, C, D, E], &[BURY, BURIED, ACK, GONE], true),
             release: batch("release", &[A, B, C], &[RELEASE], true),
             extend: batch("extend", &["unhex(given.value)"], &[EXTEND], true),
             plan: explained(&names.sql(&ACK.replace(ROW, RANGE))),

@@ -7,12 +7,18 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
-use sqlx::{ConnectOptions as _, Connection as _, SqlSafeStr as _, Sqlite, Transaction};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Database, Executor as _, SqlSafeStr as _,
+    Sqlite, SqliteConnection, Transaction,
+};
+use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::{Instant, sleep};
 
 use super::query;
 use crate::error::StoreError;
 use crate::store::names::TableNames;
+
+type Manager = <Sqlite as Database>::TransactionManager;
 
 /// How long to wait for others who write.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -173,8 +179,8 @@ pub(super) fn is_missing(file: &Path) -> bool {
 }
 
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    // The other bits tell why.
-    code(error).is_some_and(|code| code & 0xff == 5)
+    // Busy, or locked by another connection of a database in memory. The other bits tell why.
+    code(error).is_some_and(|code| [5, 6].contains(&(code & 0xff)))
 }
 
 /// SQLite's extended code.
@@ -200,19 +206,46 @@ pub async fn begin(pool: &SqlitePool) -> crate::Result<Transaction<'static, Sqli
     Ok(begin_writing(pool).await.map_err(StoreError::of("begin"))?)
 }
 
-/// The same, for any pool.
-///
-/// When SQLite has rolled a transaction back by itself, as on a full disk, sqlx 0.9.0 still counts
-/// it, and begins no other one on that connection. Such a connection is closed.
+/// The same, for any pool. A connection that cannot begin one is closed.
 pub(super) async fn begin_writing(
     pool: &SqlitePool,
 ) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
     loop {
-        let connection = pool.acquire().await?;
-        if !connection.is_in_transaction() {
+        let mut connection = pool.acquire().await?;
+        if !connection.is_in_transaction() || roll_back(&mut connection).await.is_ok() {
             let begin = "BEGIN IMMEDIATE".into_sql_str();
             return Transaction::begin(connection, Some(begin)).await;
         }
         connection.close().await?;
     }
+}
+
+/// Ends the transaction of a connection, even if SQLite has done so by itself, as on a full disk.
+///
+/// sqlx 0.9.0 goes on counting that one, with the savepoints in it: whoever begins another on the
+/// connection gets a savepoint, and a transaction that nothing ends. Each counts until its ROLLBACK
+/// succeeds, so there has to be something to roll back.
+pub(super) async fn roll_back(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    for depth in (1..=Manager::get_transaction_depth(connection)).rev() {
+        if Manager::rollback(connection).await.is_ok() {
+            continue;
+        }
+        // If a transaction is open after all, this fails.
+        drop(connection.execute("BEGIN").await);
+        if depth > 1 {
+            let savepoint = AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{}", depth - 1));
+            connection.execute(savepoint).await?;
+        }
+        Manager::rollback(connection).await?;
+    }
+    Ok(())
+}
+
+/// Commits. If that fails, the connection is in no transaction either.
+pub(super) async fn commit(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let committed = Manager::commit(connection).await;
+    if committed.is_err() {
+        drop(roll_back(connection).await);
+    }
+    committed
 }

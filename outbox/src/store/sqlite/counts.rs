@@ -13,7 +13,7 @@ use crate::message::row::from_micros;
 use crate::ops::Counted;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
-use crate::store::answers::counted;
+use crate::store::answers::{Columns, counted};
 use crate::store::statements;
 
 statements! {
@@ -45,7 +45,7 @@ impl SqliteDesk {
         let failed = failed("read the last id");
         let asked = query(&Sql::new(&self.names).counts_up).bind(self.names.table().to_owned());
         let row = asked.fetch_one(self.pool()).await.map_err(&failed)?;
-        let made: Option<String> = row.try_get(1).map_err(&failed)?;
+        let made = row.maybe(1, Columns::text).map_err(&failed)?;
         if !counts_up(&made.unwrap_or_default()) {
             return Ok((from_micros(row.try_get(0).map_err(&failed)?), None));
         }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use sqlx::Sqlite;
-use sqlx::sqlite::SqliteRow;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{ConnectOptions as _, Sqlite};
 
 use super::batch::{explained, searches};
-use super::connect::{SHARED_IN_MEMORY, is_missing, no_folder};
+use super::connect::{SHARED_IN_MEMORY, is_busy, is_missing, is_private, no_folder};
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
@@ -88,6 +88,11 @@ impl SqliteDesk {
         tx.rollback().await.map_err(failed)
     }
 
+    /// Whether somebody else has the file locked.
+    pub(crate) fn is_locked(error: &StoreError) -> bool {
+        error.source.downcast_ref().is_some_and(is_busy)
+    }
+
     /// Without dead letters where there is no table for them.
     pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
         let sql = Sql::new(&self.names);
@@ -132,13 +137,23 @@ impl SqliteDesk {
         let text = if page.letters { &sql.letters } else { &sql.rows };
         let queues = serde_json::Value::from(page.queues).to_string();
         let statement = query(text).bind(page.after).bind(page.last).bind(queues).bind(page.rows);
-        let mut connection = self.pool().acquire().await.map_err(failed)?;
+        // The driver reads ahead of whoever takes the rows: by one, and not by fifty. A private
+        // database is only in its pool.
+        let (mut own, mut pooled);
+        let connection: &mut SqliteConnection = if is_private(self.pool()).is_some() {
+            pooled = self.pool().acquire().await.map_err(failed)?;
+            &mut pooled
+        } else {
+            let options = (*self.pool().connect_options()).clone().row_buffer_size(1);
+            own = options.connect().await.map_err(failed)?;
+            &mut own
+        };
         let mut rows = statement.fetch(&mut *connection);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
             each(kept(&row).map_err(failed)?);
         }
         drop(rows);
-        searches(&mut connection, &explained(text)).await.map_err(failed)
+        searches(connection, &explained(text)).await.map_err(failed)
     }
 }
 
@@ -148,6 +163,41 @@ mod tests {
 
     use super::*;
     use crate::store::names::TableNames;
+
+    fn memory() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    /// It decodes more slowly than the driver reads.
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn large_rows_are_in_memory_one_at_a_time() {
+        const ROW: usize = 4 << 20;
+        let path = std::env::temp_dir().join(format!("outbox-{}.db", uuid::Uuid::new_v4()));
+        let pool = crate::sqlite::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+        let names = TableNames::default();
+        crate::schema::migrate_tables(&pool, &names).await.unwrap();
+        let insert = "INSERT INTO outbox (queue, payload) VALUES ('q', zeroblob(4 << 20))";
+        for _ in 0..40 {
+            sqlx::query(insert).execute(&pool).await.unwrap();
+        }
+        let desk = SqliteDesk::new(pool.clone(), &names);
+        let queues = ["q".to_owned()];
+        let page = Page { letters: false, after: 0, last: 40, queues: &queues, rows: 500 };
+        let (before, mut most, mut rows) = (memory(), 0, 0);
+        let each = |row: StoredMessage| {
+            std::thread::sleep(Duration::from_millis(10));
+            most = most.max(memory());
+            rows += usize::from(row.payload.len() == ROW);
+        };
+        desk.page(page, each).await.unwrap();
+        pool.close().await;
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(rows, 40);
+        assert!(most.saturating_sub(before) < 20 * ROW, "{before} before, {most} meanwhile");
+    }
 
     #[tokio::test]
     async fn a_damage_is_told_with_a_name_that_is_no_utf_8() {

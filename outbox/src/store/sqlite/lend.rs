@@ -12,7 +12,7 @@ use tracing::warn;
 
 #[cfg(feature = "testing")]
 use super::apart::Apart;
-use super::connect::begin_writing;
+use super::connect::{begin_writing, commit, roll_back};
 use super::query;
 use crate::error::StoreError;
 use crate::extract::{Begun, Ended, Lender, Open, lends};
@@ -108,14 +108,16 @@ impl lends::Lends for Sqlite {
         let mut tally = Tally::begin();
         let ended = match write(&mut tx, publisher, acks, leases, &mut tally).await {
             Ok(true) => {
-                let committed = tx.commit().await.map_err(StoreError::of("commit"));
+                let committed = commit(&mut tx).await.map_err(StoreError::of("commit"));
                 committed.map(|()| Ended::Committed)
             }
             undone => {
-                drop(tx.rollback().await);
+                drop(roll_back(&mut tx).await);
                 undone.map(|_| Ended::LeaseLost)
             }
         };
+        // The connection is free again, also for what follows.
+        drop(tx);
         match (&ended, pool) {
             (Ok(Ended::Committed), _) => publisher.told(tally),
             // At once: a claim may wait for the lock, to take rows whose leases have run out.
@@ -145,12 +147,10 @@ impl lends::Lends for Sqlite {
     ) -> Result<(), StoreError> {
         let failed = StoreError::of;
         #[cfg(feature = "testing")]
-        if open.elsewhere.is_some() {
-            return open.tx.rollback().await.map_err(failed("roll back"));
-        }
+        let leases = if open.elsewhere.is_some() { &[] } else { leases };
         let Open { mut tx, turn: _turn, pool, .. } = open;
         if leases.is_empty() {
-            return tx.rollback().await.map_err(failed("roll back"));
+            return roll_back(&mut tx).await.map_err(failed("roll back"));
         }
         let undone = tx.execute(UNDO).await;
         if let (Err(over), Some(pool)) = (&undone, &pool) {
@@ -159,12 +159,13 @@ impl lends::Lends for Sqlite {
                 "a transaction could not be rolled back, because SQLite has ended it by itself or \
                  its connection is gone; its leases begin anew in another transaction"
             );
-            drop(tx.rollback().await);
+            drop(roll_back(&mut tx).await);
+            drop(tx);
             return in_another(pool, publisher, leases).await;
         }
         undone.map_err(failed("roll back"))?;
         begin_anew(&mut tx, publisher, leases.iter().copied()).await?;
-        tx.commit().await.map_err(failed("extend"))
+        commit(&mut tx).await.map_err(failed("extend"))
     }
 }
 

@@ -95,7 +95,7 @@ impl Store for SqliteStore {
     async fn release(&self, releases: &[Release]) -> Result<Landed> {
         let row = |release: &Release| {
             let due_in = release.due_in.map(delay_micros);
-            let not_before = release.not_before().map_or(0, to_micros);
+            let not_before = release.not_before().map(to_micros);
             let uncount = i64::try_from(release.uncount).unwrap_or(i64::MAX);
             (release.lease, (due_in, uncount, not_before))
         };

@@ -378,6 +378,9 @@ mod tests {
         handled.recv().await.unwrap();
         running.stop().await.unwrap();
         app.doctor().unwrap().examine().await.unwrap();
+        let operator = app.operator().unwrap();
+        operator.sample(&crate::ops::SampleOptions::default()).await.unwrap();
+        assert!(operator.why(1, &crate::ops::WhyOptions::default()).await.unwrap().is_known());
         pool.close().await;
         std::fs::remove_file(path).unwrap();
     }

@@ -14,7 +14,7 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE NOT first.free) AS leased,
         count(*) FILTER (WHERE first.attempts > 0) AS retrying,
         min(first.at) FILTER (
-            WHERE first.free AND first.at <= (SELECT now FROM clock) AND first.at > '-infinity'
+            WHERE first.free AND first.at <= (SELECT now FROM clock) AND first.at > 'epoch'
         ) AS oldest
     FROM (SELECT o.acquired_token IS NULL AS free, o.next_attempt_at AS at,
               o.attempts_count AS attempts

@@ -1,6 +1,7 @@
 -- What is in these queues, of each as far as its first rows, and how many dead letters
--- nobody has dealt with. A row that is due since `-infinity` has no age. What reads those stands in a line of its own, which is left out
--- where none are kept. And how full the server's queue of notifications is, asked once for all.
+-- nobody has dealt with. What reads those stands in a line of its own, which is left out where none
+-- are kept. And how full the server's queue of notifications is, asked once for all. A row that is
+-- due since 1970 or before, which is what "always" may be, has no age.
 -- $1 queues; $2 rows and letters that are read of each at most.
 -- Locks: none.
 -- Index: "outbox_due_idx", read in order; a comparison with a due time implies its predicate.
@@ -12,7 +13,7 @@ FROM unnest($1::text[]) AS named(queue)
 CROSS JOIN LATERAL (
     SELECT count(*) AS backlog, count(waiting.since) AS due, count(early.acquired_token) AS leased,
         coalesce(extract(epoch FROM clock_timestamp() - min(waiting.since)
-            FILTER (WHERE isfinite(waiting.since))), 0)::float8 AS age
+            FILTER (WHERE waiting.since > 'epoch')), 0)::float8 AS age
     FROM (
         SELECT o.next_attempt_at, o.acquired_token
         FROM "outbox" AS o

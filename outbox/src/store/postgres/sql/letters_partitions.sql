@@ -2,8 +2,8 @@
 -- no month, which has no bounds, comes last. An error if there is no such table.
 -- $1 the table. Locks nothing. Index: those of the catalogue.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), c.relname::text,
-    (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\)'))[1]::timestamptz,
-    (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::timestamptz
+    (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM [(]''([^'']+)''[)]'))[1]::timestamptz,
+    (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO [(]''([^'']+)''[)]'))[1]::timestamptz
         AS until
 FROM pg_inherits AS i
 JOIN pg_class AS c ON c.oid = i.inhrelid

@@ -5,7 +5,7 @@
 -- Locks nothing. Indexes: "outbox_due_idx" and "outbox_dlq_open_idx", in order.
 SELECT ?1, coalesce(sum(free), 0), coalesce(sum(free AND at <= now), 0),
     coalesce(sum(NOT free), 0), coalesce(sum(attempts > 0), 0),
-    max(now) - min(CASE WHEN free AND at BETWEEN 0 AND now THEN at END),
+    max(now) - min(CASE WHEN free AND at BETWEEN 1 AND now THEN at END),
     (SELECT count(*)
      FROM (SELECT 1 FROM "outbox_dlq" INDEXED BY "outbox_dlq_open_idx"
            WHERE queue = ?1 AND status = 'failed'

@@ -1,11 +1,11 @@
 -- What is in a queue, as far as its first rows: rows, due, leased, and the age of the
--- oldest that waits, in microseconds. A row that is due since before 1970, which is what
+-- oldest that waits, in microseconds. A row that is due since 1970 or before, which is what
 -- "always" may be, has no age.
 -- ?1 queue; ?2 rows that are read at most.
 -- Locks: none. Index: "outbox_due_idx", read in order.
 SELECT count(*), count(since), count(acquired_token),
     coalesce(max(CAST(unixepoch('subsec') * 1000000 AS INTEGER)
-        - min(since) FILTER (WHERE since >= 0), 0), 0)
+        - min(since) FILTER (WHERE since > 0), 0), 0)
 FROM (
     SELECT acquired_token,
         CASE WHEN acquired_token IS NULL

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::dlq::narrowed;
 use crate::store::Lease;
 use crate::store::names::TableNames;
-use crate::store::sqlite::batch::{BURIED, Batches, RANGE, ROW, WRITES};
+use crate::store::sqlite::batch::{BURIED, Batches, GONE, RANGE, ROW, WRITES};
 
 const QUESTIONS: [(&str, &str); 11] = [
     ("queues", include_str!("../sql/queues.sql")),
@@ -179,7 +179,7 @@ async fn by_ranges(batches: &Batches, pool: &SqlitePool) -> bool {
 
 #[test]
 fn every_write_names_its_row_in_the_way_that_a_range_replaces() {
-    for write in WRITES.into_iter().chain([BURIED]) {
+    for write in WRITES.into_iter().chain([BURIED, GONE]) {
         let code = write.lines().filter(|line| !line.starts_with("--"));
         assert_eq!(code.map(|line| line.matches(ROW).count()).sum::<usize>(), 1, "{write}");
         assert_eq!(write.matches(ROW).count(), 1, "{write}");
