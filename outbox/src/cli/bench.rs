@@ -47,14 +47,17 @@ impl Bench {
         watch.abort();
         spinner.finish_and_clear();
         // A run that failed may have left messages, too.
-        let deleted = if bench.has_published() {
-            bench.clean_up().await.inspect_err(|_| {
-                context.out.note(&format!("messages may be left in the queue {}", bench.queue()));
-            })
-        } else {
-            Ok(0)
+        let deleted = if bench.has_published() { bench.clean_up().await } else { Ok(0) };
+        let (measured, deleted) = match (measured, deleted) {
+            (Ok(measured), Ok(deleted)) => (measured, deleted),
+            (Err(error), Ok(_)) => return Err(error.into()),
+            (measured, Err(error)) => {
+                let first = measured.err().map(|error| format!("{error}; "));
+                let left = format!("messages may be left in the queue {}", bench.queue());
+                let told = format!("{}{left}: {error}", first.unwrap_or_default());
+                return Err(Trouble::Failed(told.into()));
+            }
         };
-        let (measured, deleted) = (measured?, deleted?);
         let micros = |took: std::time::Duration| took.as_secs_f64() * 1e6;
         let value = json!({
             "messages": self.messages,

@@ -161,6 +161,13 @@ impl Operator {
         })
     }
 
+    /// The same operator. It looks at the dead-letter table that a migration makes, even if no app is
+    /// to write to it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn with_letters(&self) -> Self {
+        Self { names: self.names.with_letters(), ..self.clone() }
+    }
+
     /// Connects, or says why that fails.
     pub(crate) async fn reach(&self) -> Result<()> {
         on_desk!(self, desk => Ok(desk.reach().await?))

@@ -133,12 +133,27 @@ pub enum PublishError {
     /// `OUTBOX_PREPARED` cannot be used.
     #[error("the environment is wrong: {0}")]
     Names(#[from] NameError),
+    /// One of several messages that are published together was refused, and so none is.
+    #[error("message {number} of {count}: {source}")]
+    OneOfMany {
+        /// Which, counted from 1.
+        number: usize,
+        /// How many there are.
+        count: usize,
+        /// What is wrong with it.
+        source: Box<PublishError>,
+    },
     /// The statement failed. Roll the transaction back.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl PublishError {
+    /// Of a message that is published together with others: says which it was.
+    pub(super) fn of_many(self, number: usize, count: usize) -> Self {
+        if count == 1 { self } else { Self::OneOfMany { number, count, source: self.into() } }
+    }
+
     /// The name of the variant, for the log: the text may hold words of the user.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
@@ -161,6 +176,7 @@ impl PublishError {
             Self::OwnTimer { .. } => "OwnTimer",
             Self::NoDelivery => "NoDelivery",
             Self::Names(_) => "Names",
+            Self::OneOfMany { source, .. } => source.kind(),
             Self::Store(_) => "Store",
         }
     }

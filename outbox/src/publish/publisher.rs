@@ -132,11 +132,15 @@ impl Publisher {
         trail: &Trail,
     ) -> Result<Vec<Prepared>, PublishError> {
         let mut timers = HashSet::new();
-        let mut prepared: Vec<Prepared> = Vec::with_capacity(messages.len());
+        let count = messages.len();
+        let mut prepared: Vec<Prepared> = Vec::with_capacity(count);
         let mut bytes = 0;
         for (message, id) in messages.into_iter().zip(ids()) {
             let max_payload = message.max_payload.unwrap_or(self.table.max_payload);
-            let message = message.prepare(max_payload, trail, id)?;
+            let number = prepared.len() + 1;
+            let message = message
+                .prepare(max_payload, trail, id)
+                .map_err(|refused| refused.of_many(number, count))?;
             if let Some(timer_id) = &message.timer_id
                 && !timers.insert((message.queue.clone(), timer_id.clone()))
             {
@@ -241,7 +245,8 @@ impl Publisher {
     ///
     /// # Errors
     /// As [`publish`](crate::publish()). One refused message refuses the batch before the
-    /// statement. A batch may name a timer of a queue only once.
+    /// statement, and the error says [which](PublishError::OneOfMany). A batch may name a timer of a
+    /// queue only once.
     pub async fn publish_batch<T: Transaction + ?Sized>(
         &self,
         tx: &mut T,

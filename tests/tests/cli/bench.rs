@@ -91,6 +91,36 @@ async fn an_app_beside_it_is_as_healthy_as_before(db: &Db) {
     running.stop().await.unwrap();
 }
 
+/// Most messages of a small load are claimed at once, and none is handled before it is acked.
+async fn what_is_handled_is_acked(db: &Db) {
+    db.exec(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$",
+    )
+    .await;
+    db.exec("CREATE TRIGGER slow BEFORE DELETE ON outbox EXECUTE FUNCTION slow()").await;
+    let measured = json(db, &["bench", "--messages", "20", "--yes"]).await;
+    assert!(measured["handled_per_second"].as_f64().unwrap() < 20.0, "{measured}");
+}
+
+async fn what_could_not_be_deleted_is_told_with_its_queue(db: &Db) {
+    db.exec(
+        "CREATE FUNCTION refused() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE 'not now'; END $$",
+    )
+    .await;
+    db.exec("CREATE TRIGGER refused BEFORE DELETE ON outbox EXECUTE FUNCTION refused()").await;
+    let mut bench = command(db, &["bench", "--messages", "10", "--yes", "--json"]);
+    let bench = bench.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("messages are there", async || db.rows().await == 10).await;
+    let id = bench.id().expect("it runs").to_string();
+    let kill = Command::new("/bin/sh").args(["-c", &format!("kill -INT {id}")]).status();
+    assert!(kill.await.unwrap().success());
+    let ran = soon("it ends", bench.wait_with_output()).await.unwrap();
+    let told = String::from_utf8_lossy(&ran.stderr);
+    assert!(told.contains("may be left in the queue outbox_bench_"), "{ran:?}");
+}
+
 /// As with a role that may publish and not claim.
 async fn a_measurement_of_which_nothing_is_handled_ends_and_says_why(db: &Db) {
     db.exec(
@@ -104,7 +134,11 @@ async fn a_measurement_of_which_nothing_is_handled_ends_and_says_why(db: &Db) {
     assert!(ran.err.contains("no message was handled for 30s"), "{ran:?}");
 }
 
-outbox_tests::on_postgres!(a_measurement_of_which_nothing_is_handled_ends_and_says_why);
+outbox_tests::on_postgres!(
+    a_measurement_of_which_nothing_is_handled_ends_and_says_why,
+    what_could_not_be_deleted_is_told_with_its_queue,
+    what_is_handled_is_acked,
+);
 
 outbox_tests::on_both!(
     an_app_beside_it_is_as_healthy_as_before,

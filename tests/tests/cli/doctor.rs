@@ -89,6 +89,12 @@ async fn its_limits_are_options(db: &Db) {
     assert!(told.contains("only the oldest 2 of 3 rows were tried"), "{told}");
     let told = ended(doctor(db, &["--limit", "3"])).await.good();
     assert!(!told.contains("were tried"), "{told}");
+    // What comes behind is no queue of this program.
+    db.send_all((0..5).map(|n| Outgoing::new("audit", &n))).await;
+    let told = ended(doctor(db, &["--limit", "3"])).await.good();
+    assert!(!told.contains("were tried"), "{told}");
+    let told = ended(doctor(db, &["--limit", "2"])).await.good();
+    assert!(told.contains("only the oldest 2 of 8 rows were tried"), "{told}");
     if db.is_postgres() {
         let many = ["--processes", "1000"];
         assert!(ended(doctor(db, &many)).await.ended(1).contains("error (connections)"));

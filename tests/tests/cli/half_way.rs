@@ -17,7 +17,11 @@ on_both!(
     what_is_opened_meanwhile_was_not_agreed_to,
     a_canary_of_all_letters_leaves_no_others,
 );
-on_postgres!(an_interruption_says_what_was_done, an_interruption_says_what_was_tried,);
+on_postgres!(
+    an_interruption_says_what_was_done,
+    an_interruption_says_what_was_tried,
+    a_script_is_told_what_somebody_has_locked,
+);
 
 /// Does this with a letter before it is changed; a purge deletes it.
 async fn before_letter_600(db: &Db, postgres: &str, sqlite: &str) {
@@ -109,14 +113,27 @@ async fn what_is_opened_meanwhile_was_not_agreed_to(db: &Db) {
     }
 }
 
-/// Sends SIGINT once it hangs in the database; what it leaves behind.
+async fn a_script_is_told_what_somebody_has_locked(db: &Db) {
+    plant(db, "q", 3).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let lock = "SELECT id FROM outbox_dlq WHERE original_id = 2 FOR UPDATE";
+    sqlx::query(lock).execute(&mut *tx).await.unwrap();
+    for (verb, done, how_many) in [("resolve", "resolved", 2), ("purge", "purged", 0)] {
+        let more = if verb == "purge" { &["--status", "failed"][..] } else { &[] };
+        let ran = run(db, &[&["dlq", verb, "--all", "--yes", "--json"], more].concat()).await;
+        let told = ran.json();
+        assert_eq!((ran.code, &told[done], &told["locked"]), (1, &how_many.into(), &1.into()));
+    }
+    tx.rollback().await.unwrap();
+}
+
+/// Sends SIGINT once it hangs in the database; what it leaves behind. No session stays there, which
+/// would keep its locks.
 async fn interrupted(db: &Db, command: Command) -> Output {
-    let asleep = "FROM pg_stat_activity \
+    let sleeps = "SELECT count(*) FROM pg_stat_activity \
         WHERE datname = current_database() AND wait_event = 'PgSleep'";
-    let sleeps = format!("SELECT count(*) {asleep}");
-    let ended = interrupted_when(command, async || db.int(sleeps.clone()).await == 1).await;
-    db.exec(format!("SELECT pg_terminate_backend(pid) {asleep}")).await;
-    eventually("its session is over", async || db.int(sleeps.clone()).await == 0).await;
+    let ended = interrupted_when(command, async || db.int(sleeps).await == 1).await;
+    eventually("its session is over", async || db.int(sleeps).await == 0).await;
     ended
 }
 
@@ -140,6 +157,8 @@ async fn an_interruption_says_what_was_done(db: &Db) {
         let ended = interrupted(db, change).await;
         let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
         assert_eq!((&told[done], &told["whole"]), (&500.into(), &false.into()), "{ended:?}");
+        let same = ["locked", "ahead", "letters"].iter().all(|name| told.get(name).is_some());
+        assert!(same, "{ended:?}");
     }
 }
 

@@ -7,11 +7,13 @@ use outbox_tests::db::Db;
 use outbox_tests::on_both;
 use outbox_tests::probe::gated;
 
+use crate::plant::{id_of, plant};
 use crate::program::{json, run};
 
 on_both!(
     a_row_is_explained_in_one_screen,
     an_id_that_nobody_knows_ends_with_one,
+    a_letter_that_was_purged_may_have_been,
     a_lease_is_watched_when_that_is_asked_for,
     what_others_wrote_commands_no_terminal,
     wrong_arguments_are_refused,
@@ -43,6 +45,17 @@ async fn a_row_is_explained_in_one_screen(db: &Db) {
         answers[1]["due_in_seconds"].as_f64().unwrap() > 100.0 && answers[0]["next"].is_string()
     );
     assert_eq!((&seen["id"].to_string(), &seen["row"]["timer_id"]), (&id, &"t".into()));
+}
+
+async fn a_letter_that_was_purged_may_have_been(db: &Db) {
+    // Ids are given out up to that of the row.
+    db.publish("q", 1).await;
+    plant(db, "q", 1).await;
+    db.exec("DELETE FROM outbox").await;
+    let letter = id_of(db, 1).await.to_string();
+    run(db, &["dlq", "purge", &letter, "--status", "failed", "--yes"]).await.good();
+    let told = run(db, &["why", "1"]).await.good();
+    assert!(told.contains("was deleted (`dlq purge`"), "{told}");
 }
 
 async fn an_id_that_nobody_knows_ends_with_one(db: &Db) {

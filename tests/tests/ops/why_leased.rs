@@ -148,14 +148,17 @@ async fn the_lease_of_a_worker_that_was_killed_is_overdue_and_then_over(db: &Db)
 async fn the_time_of_a_lease_is_that_of_the_programs_own_subscriber(db: &Db) {
     let id = db.publish("q", 1).await;
     super::lease(db, id, 100).await;
-    assert!(!matches!(why(db, id).await.answers[0], Answer::Leased { .. }));
+    let over = &why(db, id).await.answers[0];
+    assert!(matches!(over, Answer::LeaseRanOut { subscriber: None, .. }), "{over:?}");
+    assert!(over.told().means.contains("has a longer `lease_ttl` than the default"), "{over:?}");
     let (subscriber, _) = gated("it", "q");
     let app = db.app().only([subscriber.lease_ttl(Duration::from_secs(600))]);
     let options = WhyOptions::default().with_handlers_of(&app);
     let why = operator(db).why(id, &options).await.unwrap();
     let Answer::Leased { subscriber, lease_ttl, .. } = &why.answers[0] else { panic!("{why:?}") };
     assert_eq!((subscriber.as_deref(), lease_ttl.as_secs()), (Some("it"), 600));
-    assert!(why.answers[0].told().what.contains("subscriber `it`"));
+    let told = why.answers[0].told();
+    assert!(told.what.contains("subscriber `it`") && !told.means.contains("longer"), "{told:?}");
 }
 
 /// As SQL of others writes it where nothing keeps it from that.

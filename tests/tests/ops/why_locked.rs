@@ -65,6 +65,18 @@ async fn a_row_locked_in_a_savepoint_says_who_may_have_it(db: &Db) {
     let id = db.publish("q", 1).await;
     let sql = ["SAVEPOINT s", "SELECT id FROM outbox FOR UPDATE", "RELEASE SAVEPOINT s"];
     locked_by(db, id, &sql, false).await;
+    // Beside one that publishes, and has opened its transaction before.
+    let mut publisher = db.pg().begin().await.unwrap();
+    publisher.execute("INSERT INTO outbox (queue, payload) VALUES ('q', '1')").await.unwrap();
+    let mut tx = db.pg().begin().await.unwrap();
+    for sql in sql {
+        tx.execute(sql).await.unwrap();
+    }
+    let told = why(db, id).await.answers[0].told();
+    assert!(told.what.contains("one of these has locked it: pid "), "{told:?}");
+    assert!(told.next.contains("pg_terminate_backend(pid)"), "{told:?}");
+    tx.rollback().await.unwrap();
+    publisher.rollback().await.unwrap();
 }
 
 async fn a_lock_that_is_over_is_not_told(db: &Db) {

@@ -72,7 +72,11 @@ impl Mark {
             ended?;
         } else if let Err(trouble) = ended {
             let told = shown::half_way(marked, status.as_str(), open);
-            context.out.result(&json!({ status.as_str(): marked, "whole": false }), || told);
+            let value = json!({
+                status.as_str(): marked, "whole": false, "locked": 0, "ahead": ahead,
+                "letters": left.value(),
+            });
+            context.out.result(&value, || told);
             return Err(trouble);
         }
         // Somebody else may have dealt with some of them.
@@ -83,7 +87,8 @@ impl Mark {
         let named = self.selection.ids().len() as u64;
         let nothing = none_open(&which, &filter, open, ahead);
         let value = json!({
-            status.as_str(): marked, "whole": true, "ahead": ahead, "letters": left.value(),
+            status.as_str(): marked, "whole": true, "locked": locked, "ahead": ahead,
+            "letters": left.value(),
         });
         context.out.result(&value, || {
             let many = shown::letters(marked);

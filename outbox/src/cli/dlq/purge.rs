@@ -76,7 +76,10 @@ impl Purge {
             ended?;
         } else if let Err(trouble) = ended {
             let told = shown::half_way(purged, "deleted", count);
-            context.out.result(&json!({ "purged": purged, "whole": false }), || told);
+            let value = json!({
+                "purged": purged, "whole": false, "locked": 0, "ahead": ahead, "letters": left.value(),
+            });
+            context.out.result(&value, || told);
             return Err(trouble);
         }
         // Somebody else may have deleted some of them.
@@ -85,8 +88,10 @@ impl Purge {
             most => letters.count_purged(&filter).await?.min(most),
         };
         let named = self.selection.ids().len() as u64;
-        let value =
-            json!({ "purged": purged, "whole": true, "ahead": ahead, "letters": left.value() });
+        let value = json!({
+            "purged": purged, "whole": true, "locked": locked, "ahead": ahead,
+            "letters": left.value(),
+        });
         context.out.result(&value, || {
             let many = shown::letters(purged);
             left.behind(match locked {

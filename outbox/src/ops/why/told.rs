@@ -50,6 +50,9 @@ impl Answer {
                         age(*since)
                     ),
                 };
+                if matches!(extension, Extension::Overdue { .. }) && subscriber.is_none() {
+                    means += LONGER;
+                }
                 if *alone {
                     means += ". The row runs alone, because a process that had it in hand died";
                 }
@@ -72,9 +75,12 @@ impl Answer {
                     age(*over_for),
                     whose(subscriber.as_deref())
                 ),
-                means: "the process that claimed it died, was cut off, or lost the database, or it is a \
-                        Python service with longer leases; the next claim of a subscriber of the queue takes the row"
-                    .into(),
+                means: format!(
+                    "the process that claimed it died, was cut off, or lost the database, or it is \
+                     a Python service with longer leases{}. Once its lease is over, the next claim \
+                     of a subscriber of the queue takes the row",
+                    if subscriber.is_none() { LONGER } else { "" }
+                ),
                 next: "start a process that reads the queue, if none runs; see why the other died"
                     .into(),
             },
@@ -126,11 +132,11 @@ impl Answer {
                 }
             }
             Self::Locked { by, certain } => Told {
-                what: format!(
-                    "an open transaction {}: {}",
-                    if *certain { "has locked or deleted it" } else { "has locked it" },
-                    sessions(by)
-                ),
+                what: match by.len() {
+                    2.. if !certain => format!("one of these has locked it: {}", sessions(by)),
+                    _ if !certain => format!("an open transaction has locked it: {}", sessions(by)),
+                    _ => format!("an open transaction has locked or deleted it: {}", sessions(by)),
+                },
                 means: "claims pass it by until that transaction is over".into(),
                 next: next_for(by),
             },
@@ -216,11 +222,13 @@ impl Answer {
                         write!(what, " (of the dead letters, the newest {read} were looked at)");
                 }
                 let means = if last_id.is_some() {
-                    "its id was given out: it was handled, it was a timer that was cancelled, it \
-                     failed for good where no dead letters are kept, or its transaction was rolled back"
+                    "its id was given out: it was handled, it was a timer that was cancelled, its \
+                     transaction was rolled back, it failed for good where no dead letters are \
+                     kept, its dead letter was deleted (`dlq purge`, a dropped month), or somebody \
+                     deleted the row"
                 } else {
-                    "it was handled, cancelled, rolled back, or never published: which ids were \
-                     given out cannot be read"
+                    "it was handled, cancelled, rolled back, deleted (it or its dead letter), or \
+                     never published: which ids were given out cannot be read"
                 };
                 let next = if letters_read.is_some() {
                     "`outbox why --all-letters ID` looks at all dead letters; the log of the \
@@ -242,6 +250,10 @@ impl Answer {
         }
     }
 }
+
+/// Said where the time of a lease is only assumed.
+const LONGER: &str = "; or all is well, because its subscriber has a longer `lease_ttl` than the \
+                      default: the program that has the handlers knows";
 
 /// Says who keeps a table locked, to somebody who wants to use it.
 #[cfg(feature = "postgres")]
@@ -316,11 +328,15 @@ fn sessions(all: &[Session]) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
+/// Of several it is not said which to end: some may have nothing to do with it.
 fn next_for(sessions: &[Session]) -> String {
-    match sessions.iter().find_map(|one| one.pid) {
-        Some(pid) => {
+    match sessions {
+        [Session { pid: Some(pid), .. }] => {
             format!("let it end; if it hangs, `SELECT pg_terminate_backend({pid})` rolls it back")
         }
-        None => "let it end; see which programs have the database open".into(),
+        [_, _, ..] => "let them end; `SELECT pg_terminate_backend(pid)` rolls one back, if you \
+                       know that it hangs"
+            .into(),
+        _ => "let it end; see which programs have the database open".into(),
     }
 }
