@@ -232,7 +232,7 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             }
             if probed {
                 // The database answers. So it is one of the others that makes their statement fail.
-                let others = looks.iter_mut().filter(|look| look.fails_often());
+                let others = looks.iter_mut().filter(|look| look.failures.are_many());
                 others.for_each(|look| look.company = Company::Alone);
             }
         }
@@ -242,18 +242,19 @@ fn answered(looks: &mut [Look], round: Round, result: Answer) {
             // blame, or the database is away. Then only one subscriber is tried alone, so that
             // nobody asks much more often. It is the one that has failed least: its answer tells
             // about the others.
-            let often = readers.iter().any(|&at| looks[at].fails_often());
-            let least = readers.iter().copied().min_by_key(|&at| looks[at].failures());
+            let often = readers.iter().any(|&at| looks[at].failures.are_many());
+            let least = readers.iter().copied().min_by_key(|&at| looks[at].failures.in_a_row);
             let probes = least.filter(|_| often && readers.len() > 1 && failed.transient);
             let alone = readers.len() > 1 && !failed.transient;
             let rests = readers.iter().zip(&claims).filter(|_| !alone);
-            let rest = rests.map(|(&at, claim)| looks[at].rest(claim, &failed)).max();
+            let rest =
+                rests.map(|(&at, claim)| looks[at].failures.again(&failed, claim.limit)).max();
             let until = now + rest.unwrap_or_default();
             for (at, claim) in readers.into_iter().zip(&claims) {
                 let look = &mut looks[at];
                 look.reader.inbox.fill(claim.limit, std::iter::empty());
                 look.failed(claim, &failed, now.duration_since(sent));
-                look.rests_until(until);
+                look.schedule.not_before = until;
                 error!(
                     target: TARGET, subscriber = look.reader.subscriber.name(), error = %failed,
                     "claiming failed; trying again"

@@ -19,7 +19,7 @@ const MANY: u32 = 3;
 pub(super) struct Failures {
     backoff: Backoff,
     /// The last claim failed in a way that passes by itself.
-    passing: bool,
+    pub(super) passing: bool,
     /// How often the next claim is halved. The server may have too little time for more, as with a
     /// `statement_timeout` that ends before large rows are sent.
     halvings: u32,
@@ -30,7 +30,7 @@ pub(super) struct Failures {
     /// After this many answers the size doubles again.
     doubles_after: u32,
     /// Failures of statements that were sent, since the last answer.
-    in_a_row: u32,
+    pub(super) in_a_row: u32,
 }
 
 impl Failures {
@@ -64,11 +64,8 @@ impl Failures {
         self.backoff.after(failed.transient)
     }
 
-    pub(super) fn in_a_row(&self) -> u32 {
-        self.in_a_row
-    }
-
-    /// Whether the next claim is better made apart from those of others.
+    /// Whether it got no answer again and again, though its statements were sent. The next claim is
+    /// then better made apart from those of others.
     pub(super) fn are_many(&self) -> bool {
         self.in_a_row >= MANY
     }
@@ -85,10 +82,6 @@ impl Failures {
             (self.halvings, self.answers) = (self.halvings.saturating_sub(1), 0);
         }
         failed
-    }
-
-    pub(super) fn pass(&self) -> bool {
-        self.passing
     }
 
     /// How many rows to ask for, instead of `most`.

@@ -37,10 +37,10 @@ pub(super) struct Look {
     /// claim from the start failed, it does not: another one might fail again.
     sweeps: Option<bool>,
     sweep: Sweep,
-    schedule: Schedule,
+    pub(super) schedule: Schedule,
     /// Absent if publishers wake it in any case.
     awake: Option<Awake>,
-    failures: Failures,
+    pub(super) failures: Failures,
     pub(super) company: Company,
 }
 
@@ -178,13 +178,8 @@ impl Look {
         self.schedule.waits(signal, taken, from_start, soon, now);
     }
 
-    /// How long to rest after one more failure.
-    pub(super) fn rest(&mut self, claim: &Claim, failed: &StoreError) -> Duration {
-        self.failures.again(failed, claim.limit)
-    }
-
-    /// Notes a failure. The place is kept: a claim from the start may fail because of the dead rows
-    /// that it walks over, as under a snapshot that somebody holds for hours.
+    /// Notes a failure, all but its rest. The place is kept: a claim from the start may fail because
+    /// of the dead rows that it walks over, as under a snapshot that somebody holds for hours.
     pub(super) fn failed(&mut self, claim: &Claim, failed: &StoreError, took: Duration) {
         self.reader.pulse.claim_failed(&self.reader.subscriber);
         self.under_way -= 1;
@@ -196,20 +191,16 @@ impl Look {
         self.sweeps = Some(claim.after.is_some());
         if !failed.transient {
             self.company = Company::Alone;
-        } else if self.company == Company::Probes || !self.fails_often() {
+        } else if self.company == Company::Probes || !self.failures.are_many() {
             self.company = Company::Others;
         }
         self.reader.signal.look();
     }
 
-    pub(super) fn rests_until(&mut self, until: Instant) {
-        self.schedule.rests_until(until);
-    }
-
     /// True when it is to try again soon, and may as well do so now.
     pub(super) fn tries_soon(&self, now: Instant) -> bool {
         let with_others = self.company == Company::Others;
-        self.failures.pass()
+        self.failures.passing
             && self.is_idle()
             && with_others
             && self.schedule.has_rested(now + TOGETHER)
@@ -217,16 +208,6 @@ impl Look {
 
     pub(super) fn is_alone(&self) -> bool {
         self.company != Company::Others
-    }
-
-    /// Failures since the last answer.
-    pub(super) fn failures(&self) -> u32 {
-        self.failures.in_a_row()
-    }
-
-    /// Whether it got no answer again and again, though its statements were sent.
-    pub(super) fn fails_often(&self) -> bool {
-        self.failures.are_many()
     }
 }
 

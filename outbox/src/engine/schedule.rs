@@ -64,10 +64,6 @@ impl Schedule {
         self.not_before <= now
     }
 
-    pub(super) fn rests_until(&mut self, until: Instant) {
-        self.not_before = until;
-    }
-
     pub(super) fn polls(&self, now: Instant) -> bool {
         self.poll_at <= now && self.has_rested(now)
     }

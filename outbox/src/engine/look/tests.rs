@@ -53,9 +53,9 @@ fn gets(look: &mut Look, taken: &Taken, now: Instant) -> Claim {
 /// A claim that fails for now; returns how long it rests.
 fn fails(look: &mut Look, claim: &Claim, now: Instant, took: Duration) -> Duration {
     let failed = StoreError::new("claim", "no answer", true);
-    let rest = look.rest(claim, &failed);
+    let rest = look.failures.again(&failed, claim.limit);
     look.failed(claim, &failed, took);
-    look.rests_until(now + rest);
+    look.schedule.not_before = now + rest;
     rest
 }
 
@@ -97,8 +97,8 @@ fn who_fails_again_and_again_claims_apart_from_others() {
     let once_more = |look: &mut Look| {
         let claim = look.claim(10, now).unwrap();
         fails(look, &claim, now, Duration::ZERO);
-        look.rests_until(now);
-        (look.fails_often(), look.company)
+        look.schedule.not_before = now;
+        (look.failures.are_many(), look.company)
     };
     let all = [(); 4].map(|()| once_more(&mut look).0);
     assert_eq!(all, [false, false, true, true]);
@@ -107,7 +107,7 @@ fn who_fails_again_and_again_claims_apart_from_others() {
     look.company = Company::Alone;
     assert_eq!(once_more(&mut look).1, Company::Alone, "another one had an answer");
     gets(&mut look, &Taken::default(), now);
-    assert!(!look.is_alone() && !look.fails_often());
+    assert!(!look.is_alone() && !look.failures.are_many());
 }
 
 #[test]
@@ -285,12 +285,12 @@ fn who_rests_after_a_failure_goes_along_with_who_tries_again() {
     let claim = look.claim(10, now).unwrap();
     let until = now + TOGETHER + MS;
     fails(&mut look, &claim, now, Duration::ZERO);
-    look.rests_until(until);
+    look.schedule.not_before = until;
     assert!(!look.tries_soon(now) && look.tries_soon(now + MS) && !look.wants(now + MS));
     // Half of ten.
     gets(&mut look, &rows(5, at(0)), now + MS);
     assert!(look.wants(now + MS) && !look.tries_soon(now + MS), "it rests no more");
-    look.rest(&claim, &StoreError::new("claim", "refused", false));
+    look.failures.again(&StoreError::new("claim", "refused", false), claim.limit);
     assert!(!look.tries_soon(until), "what is refused for good fails the others");
 }
 
