@@ -210,7 +210,8 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::engine::{LoopState, Reading, Vital};
+    use crate::engine::{Reading, Vital};
+    use crate::health::Loop;
     use crate::store::Connections;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -219,7 +220,7 @@ mod tests {
     struct Slow(Duration);
 
     impl Vital for Slow {
-        fn loops(&self) -> Vec<LoopState> {
+        fn loops(&self) -> Vec<Loop> {
             Vec::new()
         }
 

@@ -109,8 +109,6 @@ pub(crate) use rehearse::{Rehearsed, rehearse};
 use results::{Results, Sender};
 pub(crate) use settlement::Settlement;
 pub(crate) use settling::Settling;
-#[cfg(test)]
-pub(crate) use vitals::LoopState;
 pub(crate) use vitals::Vital;
 use vitals::{CLAIMS, LEASES, Loops, SAMPLES, SETTLERS, Vitals, WAKES, WORKERS};
 use watchdog::Watchdog;

@@ -12,6 +12,7 @@ use super::Shared;
 use super::pulse::Reading;
 use super::watchdog::Watchdog;
 use crate::error::StoreError;
+use crate::health::Loop;
 use crate::store::{Connections, Store};
 
 /// The names of the loops.
@@ -27,20 +28,6 @@ const WATCHDOG: &str = "watchdog";
 #[derive(Default)]
 pub(super) struct Loops(Vec<(&'static str, Vec<AbortHandle>)>);
 
-/// How many tasks of a loop there are, and how many of them live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoopState {
-    pub(crate) name: &'static str,
-    pub(crate) tasks: usize,
-    pub(crate) alive: usize,
-}
-
-impl LoopState {
-    pub(crate) fn is_alive(&self) -> bool {
-        self.alive == self.tasks
-    }
-}
-
 impl Loops {
     pub(super) fn add<T>(&mut self, name: &'static str, task: &JoinHandle<T>) {
         let task = task.abort_handle();
@@ -53,11 +40,10 @@ impl Loops {
 
 pub(crate) trait Vital: Send + Sync {
     /// The state of every loop.
-    fn loops(&self) -> Vec<LoopState>;
+    fn loops(&self) -> Vec<Loop>;
     /// What keeps the engine from working: a loop that has ended.
     fn ended(&self) -> Option<String> {
-        let ended = self.loops().into_iter().find(|one| !one.is_alive())?;
-        Some(format!("the loop `{}` has ended; see the log", ended.name))
+        self.loops().iter().find_map(Loop::ended)
     }
     fn pulse(&self) -> Reading;
     fn connections(&self) -> Connections;
@@ -95,13 +81,13 @@ impl<S: Store> Vitals<S> {
 }
 
 impl<S: Store> Vital for Vitals<S> {
-    fn loops(&self) -> Vec<LoopState> {
-        let state = |(name, tasks): &(&'static str, Vec<AbortHandle>)| LoopState {
+    fn loops(&self) -> Vec<Loop> {
+        let state = |(name, tasks): &(&'static str, Vec<AbortHandle>)| Loop {
             name,
             tasks: tasks.len(),
             alive: tasks.iter().filter(|task| !task.is_finished()).count(),
         };
-        let watchdog = self.watchdog.iter().map(|life| LoopState {
+        let watchdog = self.watchdog.iter().map(|life| Loop {
             name: WATCHDOG,
             tasks: 1,
             alive: life.strong_count().min(1),

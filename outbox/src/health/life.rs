@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::report::{Loop, Phase, Pool, Report};
+use super::report::{Phase, Pool, Report};
 use crate::engine::Vital;
 use crate::error::StoreError;
 use crate::unpoisoned::Locked as _;
@@ -83,7 +83,7 @@ impl Life {
             return Report::of(Phase::Stopped);
         };
         let (pulse, pool) = (vital.pulse(), vital.connections());
-        let loops = vital.loops().into_iter();
+        let loops = vital.loops();
         // Read after the loops, because a stop ends them.
         let phase = self.phase();
         let mut report = Report {
@@ -93,9 +93,7 @@ impl Life {
             refused: pulse.refused,
             pool: Some(Pool { open: pool.open, idle: pool.idle, most: pool.most }),
             schema: self.schema(),
-            loops: loops
-                .map(|one| Loop { name: one.name, tasks: one.tasks, alive: one.alive })
-                .collect(),
+            loops,
             ..Report::of(phase)
         };
         report.judge();
@@ -196,8 +194,9 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::engine::{LoopState, Reading};
+    use crate::engine::Reading;
     use crate::error::StoreError;
+    use crate::health::Loop;
     use crate::store::Connections;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -220,7 +219,7 @@ mod tests {
     }
 
     impl Vital for Told {
-        fn loops(&self) -> Vec<LoopState> {
+        fn loops(&self) -> Vec<Loop> {
             Vec::new()
         }
 

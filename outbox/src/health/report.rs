@@ -76,6 +76,14 @@ pub struct Loop {
     pub alive: usize,
 }
 
+impl Loop {
+    /// What to say of it if one of its tasks has ended.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let ended = self.alive < self.tasks;
+        ended.then(|| format!("the loop `{}` has ended; see the log", self.name))
+    }
+}
+
 impl Report {
     pub(super) fn of(phase: Phase) -> Self {
         let mut report = Self {
@@ -111,9 +119,7 @@ impl Report {
         self.reasons.extend(phase.map(str::to_owned));
         // While the app stops, its loops end one after the other.
         if self.phase == Phase::Running {
-            let ended = self.loops.iter().filter(|one| one.alive < one.tasks);
-            let ended = ended.map(|one| format!("the loop `{}` has ended; see the log", one.name));
-            self.reasons.extend(ended);
+            self.reasons.extend(self.loops.iter().filter_map(Loop::ended));
             self.live = self.reasons.is_empty();
             if self.claims_fail {
                 let whose = self.refused.join(", ");
