@@ -8,28 +8,21 @@ use super::settlement::Settlement;
 use super::settling::Settling;
 use crate::telemetry::{Close, TARGET};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
-    Landed,
-    /// No row had the id and the token.
-    Lost,
-    /// No row had them, but an earlier try without an answer may have landed.
-    Unknown,
-}
-
 impl Settling {
     /// Closes a delivery that was acked in a transaction which has committed.
     pub(super) fn committed(self: Box<Self>) {
-        self.ruled(Settlement::Ack { messages: Vec::new() }).close(Written::Landed, false);
+        self.ruled(Settlement::Ack { messages: Vec::new() }).close(true, false);
     }
 
-    /// Reports what became of it, once.
-    pub(super) fn close(&self, written: Written, dead_letter: bool) {
+    /// Reports what became of it, once. If it has not landed, no row had the id and the token. But
+    /// an earlier try without an answer may have landed.
+    pub(super) fn close(&self, landed: bool, dead_letter: bool) {
         let never_started = self.report.started.is_none();
+        let unknown = !landed && self.unanswered;
         let close = |how| self.report.close(how, &self.reader.teller);
-        match (&self.settlement, written) {
+        match (&self.settlement, landed) {
             (Settlement::Release { .. }, _) if never_started => {}
-            (Settlement::Dead(cause), Written::Unknown) if never_started => {
+            (Settlement::Dead(cause), _) if never_started && unknown => {
                 // No event tells of a message that never started, unless it is known to be gone.
                 let (teller, row_id) = (&self.reader.teller, self.lease.id);
                 warn!(
@@ -41,20 +34,20 @@ impl Settling {
             }
             // The row may be nobody's, as below.
             (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
-            | (Settlement::Dead(_), Written::Lost)
+            | (Settlement::Dead(_), false)
                 if never_started =>
             {
                 self.reader.signal.wake();
             }
-            (Settlement::Ack { .. }, Written::Landed) => close(Close::Acked),
-            (Settlement::Retry { delay }, Written::Landed) => {
+            (Settlement::Ack { .. }, true) => close(Close::Acked),
+            (Settlement::Retry { delay }, true) => {
                 close(Close::Retried { next_delay: *delay });
             }
-            (Settlement::Release { due_in }, Written::Landed) => {
+            (Settlement::Release { due_in }, true) => {
                 let next_delay = due_in.unwrap_or_default();
                 close(Close::Snoozed { next_delay });
             }
-            (Settlement::Dead(cause), Written::Landed) => {
+            (Settlement::Dead(cause), true) => {
                 close(Close::Terminal { reason: cause.reason, dead_letter });
             }
             (Settlement::Abandon, _) => close(Close::Abandoned),
@@ -64,7 +57,7 @@ impl Settling {
                         settlement,
                         Settlement::Retry { .. } | Settlement::Release { .. }
                     ),
-                    unknown: written == Written::Unknown,
+                    unknown,
                 });
                 // The row may be nobody's by now, and no claim has looked ahead to the end of its
                 // lease. So the subscriber looks at once.

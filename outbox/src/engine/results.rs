@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::closing::Written;
 use super::extend::REST;
 use super::leave_to_others;
 use super::settling::Settling;
@@ -236,7 +235,7 @@ impl Results {
 impl Drop for Results {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        state.waiting.drain(..).for_each(|one| one.close(Written::Lost, false));
+        state.waiting.drain(..).for_each(|one| one.close(false, false));
     }
 }
 

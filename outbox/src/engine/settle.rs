@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::closing::Written;
 use super::later::{Later, settle_rest};
 use super::results::Results;
 use super::settlement::Settlement;
@@ -49,7 +48,7 @@ pub(super) async fn settle_some<S: Store>(
 ) -> usize {
     let [others @ .., publishing, lost] = divided(batch);
     for one in lost {
-        one.close(Written::Lost, false);
+        one.close(false, false);
     }
     let (mut landed, mut held) = (0, Held::default());
     // Acks that publish come last: their timers may wait for other people's transactions.

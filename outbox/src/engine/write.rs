@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
 
 use super::backoff::Backoff;
-use super::closing::Written;
 use super::later::Later;
 use super::lease::kind;
 use super::send;
@@ -180,7 +179,7 @@ async fn try_once<S: Store>(store: &S, mut part: Part, later: &mut Later) -> The
             } else if one.refuse(&refused) {
                 Then::AtOnce(vec![part])
             } else {
-                close_unwritten(one);
+                one.close(false, false);
                 Then::Closed
             }
         }
@@ -256,12 +255,7 @@ pub(super) async fn free<S: Store>(store: &S, rows: &mut [Settling]) -> Result<L
 /// given back because their letters could not be written.
 fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
     for (settling, &hit) in part.iter().zip(landed) {
-        let written = match (hit, settling.unanswered) {
-            (true, _) => Written::Landed,
-            (false, false) => Written::Lost,
-            (false, true) => Written::Unknown,
-        };
-        settling.close(written, store.keeps_dead_letters());
+        settling.close(hit, store.keeps_dead_letters());
         if hit {
             settling.announce();
         }
@@ -270,11 +264,6 @@ fn close<S: Store>(store: &S, part: &[Settling], landed: &[bool]) -> usize {
         **hit && !matches!(settling.settlement, Settlement::Kept | Settlement::Condemned)
     };
     part.iter().zip(landed).filter(written).count()
-}
-
-/// Reports that it was not written, as far as is known.
-fn close_unwritten(one: &Settling) {
-    one.close(if one.unanswered { Written::Unknown } else { Written::Lost }, false);
 }
 
 /// Gives up rows whose time is over, or all of them: another claim may have them. Returns the rows
@@ -287,7 +276,7 @@ pub(super) fn give_up_late(rows: &mut Vec<Settling>, all: bool) -> Vec<Settling>
             to_give_back.push(settling);
             continue;
         }
-        close_unwritten(&settling);
+        settling.close(false, false);
     }
     to_give_back
 }
