@@ -106,7 +106,7 @@ pub(crate) use pulse::Reading;
 use quiet::Quiet;
 pub(crate) use reader::Reader;
 pub(crate) use rehearse::{Rehearsed, rehearse};
-use results::{Results, Sender};
+use results::{Results, Sender, Ways};
 pub(crate) use settlement::Settlement;
 pub(crate) use settling::Settling;
 pub(crate) use vitals::Vital;
@@ -178,8 +178,8 @@ pub(crate) struct Engine<S> {
     settlers: Vec<JoinHandle<()>>,
     /// The claimer's task: rows may still arrive until it has ended.
     claimer: AbortHandle,
-    /// The queues of the settlers: results, dead letters, and acks that have to do with timers.
-    results: [Arc<Results>; 3],
+    /// The queues of the settlers.
+    results: Ways,
     /// Health checks hold a weak reference to it.
     vitals: Arc<Vitals<S>>,
     drain_timeout: Duration,
@@ -212,16 +212,14 @@ impl<S: Store> Engine<S> {
         let stop = shared.stop.clone();
         let services_stop = CancellationToken::new();
         let (tracker, services) = (TaskTracker::new(), TaskTracker::new());
-        let (results, letters) = (Arc::<Results>::default(), Arc::new(Results::of_letters()));
-        let timers = Arc::<Results>::default();
-        let sender = Sender::new(&results, &letters, &timers);
+        let results: Ways = [Arc::default(), Arc::new(Results::of_letters()), Arc::default()];
+        let sender = Sender::new(&results);
         let mut loops = Loops::default();
         let settler =
             |of: &Arc<Results>| tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of)));
-        let ways = [&results, &letters];
         // An ack that sets a timer may wait for other people's transactions. One settler writes
         // them, so that no more than one connection waits.
-        let settlers = (0..WRITES).flat_map(|_| ways).chain([&timers]);
+        let settlers = (0..WRITES).flat_map(|_| &results[..2]).chain(&results[2..]);
         let settlers: Vec<_> = settlers.map(settler).collect();
         for settler in &settlers {
             loops.add(SETTLERS, settler);
@@ -266,7 +264,7 @@ impl<S: Store> Engine<S> {
             watchdog,
             settlers,
             claimer: claimer.abort_handle(),
-            results: [results, letters, timers],
+            results,
             vitals,
             drain_timeout: settings.drain_timeout,
             ends: drain::Ends::default(),

@@ -85,11 +85,10 @@ impl State {
 ///   name, and other acks must not wait behind it. Acks of timers go this way too, in front of
 ///   those that set the timers again.
 /// - All other results.
-pub(crate) struct Sender {
-    results: Arc<Results>,
-    letters: Arc<Results>,
-    timers: Arc<Results>,
-}
+pub(crate) struct Sender(Ways);
+
+/// Results, dead letters, and acks that have to do with timers.
+pub(super) type Ways = [Arc<Results>; 3];
 
 impl Results {
     /// For dead letters. What delays one of them, such as a lock of their table, delays all of
@@ -197,11 +196,11 @@ impl Results {
         state.waiting.is_empty() && state.writes + state.later == 0
     }
 
-    fn is_sent_to(&self) {
+    fn add_sender(&self) {
         self.state().senders += 1;
     }
 
-    fn is_left(&self) {
+    fn remove_sender(&self) {
         let mut state = self.state();
         state.senders -= 1;
         if state.senders == 0 {
@@ -240,19 +239,11 @@ impl Drop for Results {
 }
 
 impl Sender {
-    pub(super) fn new(
-        results: &Arc<Results>,
-        letters: &Arc<Results>,
-        timers: &Arc<Results>,
-    ) -> Self {
-        let [results, letters, timers] = [results, letters, timers].map(Arc::clone);
-        let sender = Self { results, letters, timers };
-        sender.ways().into_iter().for_each(Results::is_sent_to);
-        sender
-    }
-
-    fn ways(&self) -> [&Results; 3] {
-        [&self.results, &self.letters, &self.timers]
+    pub(super) fn new(ways: &Ways) -> Self {
+        for way in ways {
+            way.add_sender();
+        }
+        Self(ways.clone())
     }
 
     /// Hands a result over, and waits for room while the database is away.
@@ -265,10 +256,11 @@ impl Sender {
 
     /// As [`send`](Self::send). While it has to wait for room, it holds what `waits` makes.
     pub(super) async fn send_while<W>(&self, settling: Box<Settling>, waits: impl FnOnce() -> W) {
+        let [results, letters, timers] = &self.0;
         let way = match &*settling {
-            letter if letter.is_letter() => &self.letters,
-            ack if ack.acks_timer() || ack.sets_timers() => &self.timers,
-            _ => &self.results,
+            letter if letter.is_letter() => letters,
+            ack if ack.acks_timer() || ack.sets_timers() => timers,
+            _ => results,
         };
         let (mut late, mut wakes) = way.take_over(settling);
         let _waits = late.is_some().then(waits);
@@ -287,13 +279,15 @@ impl Sender {
 
 impl Clone for Sender {
     fn clone(&self) -> Self {
-        Self::new(&self.results, &self.letters, &self.timers)
+        Self::new(&self.0)
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        self.ways().into_iter().for_each(Results::is_left);
+        for way in &self.0 {
+            way.remove_sender();
+        }
     }
 }
 

@@ -12,6 +12,13 @@ use crate::engine::tests::unanswered::{Claims, Unanswered, acked, acks, claimed,
 
 const MIB: usize = 1 << 20;
 
+impl Sender {
+    /// For tests that look at the results alone.
+    pub(in crate::engine) fn to(results: &Arc<Results>) -> Self {
+        Self::new(&[Arc::clone(results), Arc::default(), Arc::default()])
+    }
+}
+
 fn sizes(batch: &[Settling]) -> Vec<usize> {
     batch.iter().map(|one| one.bytes() / MIB).collect()
 }
@@ -21,7 +28,7 @@ fn sizes(batch: &[Settling]) -> Vec<usize> {
 #[tokio::test]
 async fn a_result_that_nobody_takes_any_more_is_told_as_lost() {
     let results = Arc::<Results>::default();
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     let store = holding(1).await;
     let (reader, counts) = counted(&Unanswered::new(&store, Claims::Answered).shared());
     let mut one = acked(&claimed(&store, 1).await, &reader).remove(0);
@@ -36,7 +43,7 @@ async fn a_result_that_nobody_takes_any_more_is_told_as_lost() {
 #[tokio::test]
 async fn no_more_results_wait_than_there_is_memory_for() {
     let results = Arc::new(Results::default());
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     for one in acks(&[MIB; 32]) {
         sender.send(Box::new(one)).await;
     }
@@ -50,7 +57,7 @@ async fn no_more_results_wait_than_there_is_memory_for() {
 #[tokio::test]
 async fn a_batch_ends_at_its_bytes_and_a_result_that_has_more_goes_alone() {
     let results = Arc::new(Results::default());
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     for one in acks(&[20 * MIB, 11 * MIB]) {
         sender.send(Box::new(one)).await;
     }
@@ -75,7 +82,7 @@ async fn beside_a_write_that_hangs_one_result_goes_alone_but_no_dead_letter() {
     const HOUR: Duration = Duration::from_secs(3600);
     for (results, waits) in [(Results::default(), false), (Results::of_letters(), true)] {
         let results = Arc::new(results);
-        let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+        let sender = Sender::to(&results);
         send(&sender, 1).await;
         assert_eq!(results.next().await.unwrap().len(), 1);
         send(&sender, 1).await;
@@ -98,7 +105,7 @@ async fn beside_a_write_that_hangs_one_result_goes_alone_but_no_dead_letter() {
 #[tokio::test]
 async fn all_is_done_when_nothing_waits_is_written_or_put_off() {
     let results = Arc::new(Results::default());
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     assert!(results.is_done());
     send(&sender, 2).await;
     assert!(!results.is_done(), "they wait");
@@ -116,7 +123,7 @@ async fn all_is_done_when_nothing_waits_is_written_or_put_off() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
     let results = Arc::new(Results::of_letters());
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     send(&sender, 1).await;
     assert_eq!(results.next().await.unwrap().len(), 1);
     let mut other = pin!(results.next());
@@ -131,7 +138,7 @@ async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
 #[tokio::test(start_paused = true)]
 async fn acks_of_timers_come_before_those_that_set_them_again() {
     let (results, timers) = (Arc::<Results>::default(), Arc::<Results>::default());
-    let sender = Sender::new(&results, &Arc::default(), &timers);
+    let sender = Sender::new(&[Arc::clone(&results), Arc::default(), Arc::clone(&timers)]);
     let mut ack = Box::new(acks(&[0]).remove(0)).ruled(Settlement::Ack { messages: vec![] });
     ack.timer = true;
     sender.send(ack).await;

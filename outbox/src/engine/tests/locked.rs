@@ -63,7 +63,7 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     shared.store.asked.locked.store(locked, Ordering::SeqCst);
     let mut acks = acked(&jobs, &reader(&shared, "q", &Arc::default())).into_iter();
     let results = Arc::<Results>::default();
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     let settler = tokio::spawn(run(Arc::clone(&shared), results));
     sender.send(Box::new(acks.next().unwrap())).await;
     sleep(TTL).await;
@@ -89,7 +89,7 @@ async fn thousands_of_rows_that_are_locked_keep_none_of_another_queue_from_being
     shared.store.asked.locked.store(-1, Ordering::SeqCst);
     shared.store.asked.locked_to.store(last, Ordering::SeqCst);
     let results = Arc::<Results>::default();
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     let settler = || tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results)));
     let settlers = [settler(), settler()];
     for ack in acked(&jobs, &reader(&shared, "q", &Arc::default())) {
@@ -133,7 +133,7 @@ async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
     shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
     let (reader, counts) = counted(&shared);
     let results = Arc::<Results>::default();
-    let sender = Sender::new(&results, &Arc::default(), &Arc::default());
+    let sender = Sender::to(&results);
     let settler = tokio::spawn(run(Arc::clone(&shared), results));
     for ack in acked(&jobs, &reader) {
         sender.send(Box::new(ack)).await;

@@ -39,7 +39,7 @@ async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
     let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
     let reserved = reader.inbox.reserve(ROWS).unwrap();
     reader.inbox.fill(reserved, claimed(&store, ROWS).await.into_iter());
-    let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+    let results = Sender::new(&Ways::default());
     let reader = Arc::new(reader);
     let worker = tokio::spawn(work(shared, Arc::clone(&reader), results));
     while runs.load(Ordering::Relaxed) == 0 {
@@ -81,7 +81,7 @@ async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() 
         let second = reader.inbox.turn(Some((1, Some(Duration::from_secs(1)))), batch);
         assert!(second.0.is_some());
         sleep(TTL).await;
-        let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+        let results = Sender::new(&Ways::default());
         let worker = tokio::spawn(work(Arc::clone(&shared), Arc::clone(&reader), results));
         while reader.inbox.in_hand() > 1 {
             yield_now().await;
@@ -142,7 +142,7 @@ async fn what_expired_while_its_batch_waited_is_written_before_the_others_have_r
     let in_time = |job| Job { deadline: begun + 2 * HOUR, ..job };
     let jobs = claimed(&store, 2).await.into_iter().map(in_time).collect();
     let results = Arc::<Results>::default();
-    let sender = Sender::new(&results, &results, &results);
+    let sender = Sender::new(&[(); 3].map(|()| Arc::clone(&results)));
     let alone = shared.quiet.alone().await;
     let first = async {
         sleep(2 * TTL).await;

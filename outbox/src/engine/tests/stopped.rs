@@ -14,7 +14,7 @@ use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader}
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
 use crate::engine::lost::LAST_TRY;
-use crate::engine::results::Sender;
+use crate::engine::results::{Sender, Ways};
 use crate::engine::settlement::Settlement;
 use crate::engine::{Engine, Reader, Settings, Shared, claimer, deliver};
 use crate::extract::States;
@@ -142,7 +142,7 @@ async fn a_stop_that_is_dropped_again_and_again_takes_no_longer() {
 pub(crate) async fn claimed_for(time: Duration, shared: &Arc<Shared<Unanswered>>) -> Duration {
     let changed = Arc::default();
     let readers = (0..20).map(|n| reader(shared, &format!("q{n}"), &changed)).collect();
-    let results = Sender::new(&Arc::default(), &Arc::default(), &Arc::default());
+    let results = Sender::new(&Ways::default());
     let stop = CancellationToken::new();
     let claims = claimer::run(Arc::clone(shared), readers, changed, results, stop.clone());
     let end = async {
