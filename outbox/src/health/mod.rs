@@ -47,22 +47,15 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone)]
 pub struct Health {
-    last: Arc<Mutex<Last>>,
+    /// The last start, or what there is to report if there was none or it has failed.
+    last: Arc<Mutex<Result<Arc<Life>, Box<Report>>>>,
     limit: Duration,
-}
-
-/// What became of the last start.
-#[derive(Default)]
-enum Last {
-    #[default]
-    None,
-    Failed(Box<Report>),
-    Life(Arc<Life>),
 }
 
 impl Default for Health {
     fn default() -> Self {
-        Self { last: Arc::default(), limit: LIMIT }
+        let last = Err(Box::new(Report::of(Phase::Starting)));
+        Self { last: Arc::new(Mutex::new(last)), limit: LIMIT }
     }
 }
 
@@ -75,28 +68,20 @@ impl Health {
 
     /// Reports on this start from now on.
     pub(crate) fn begins(&self, life: &Arc<Life>) {
-        self.tells_of(Last::Life(Arc::clone(life)));
+        *self.last.locked() = Ok(Arc::clone(life));
     }
 
     /// Reports on a start that has failed. After a failed [`App::start`](crate::App::start)
     /// somebody may try again. After a failed `run` or `run_until` nobody does: it has returned.
     pub(crate) fn failed(&self, why: &Error, tries_again: bool) {
-        let mut report = Report::before_start();
+        let mut report = Report::of(Phase::Starting);
         report.live = tries_again;
         report.reasons = vec![format!("the start has failed: {why}")];
-        self.tells_of(Last::Failed(Box::new(report)));
-    }
-
-    fn tells_of(&self, last: Last) {
-        *self.last.locked() = last;
+        *self.last.locked() = Err(Box::new(report));
     }
 
     fn life(&self) -> Result<Arc<Life>, Box<Report>> {
-        match &*self.last.locked() {
-            Last::Life(life) => Ok(Arc::clone(life)),
-            Last::Failed(report) => Err(report.clone()),
-            Last::None => Err(Box::new(Report::before_start())),
-        }
+        self.last.locked().clone()
     }
 
     /// Sets how long [`check`](Self::check) may take; 2 s by default. Give probes a little more

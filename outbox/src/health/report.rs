@@ -103,10 +103,6 @@ impl Report {
         report
     }
 
-    pub(super) fn before_start() -> Self {
-        Self::of(Phase::Starting)
-    }
-
     /// Judges by what is known without the database.
     pub(super) fn judge(&mut self) {
         self.reasons.clear();
