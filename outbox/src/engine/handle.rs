@@ -143,10 +143,8 @@ async fn end_transaction<S: Store>(
     rulings: &mut [Ruling],
 ) -> bool {
     let leases: Vec<_> = runs.iter().map(|run| run.settling.lease).collect();
-    let written = transaction::written(
-        runs.iter().zip(&*rulings).map(|(run, ruling)| (run.context.work().stage(), ruling)),
-    );
-    let committed = transaction::end(lent, shared, &leases, rulings, written).await;
+    let stages: Few<_> = runs.iter().map(|run| run.context.work().stage()).collect();
+    let committed = transaction::end(lent, shared, &leases, rulings, &stages).await;
     if let Err(failed) = &committed {
         let acks = runs.iter_mut().zip(rulings).filter(|(_, ruling)| ruling.is_ack());
         for (run, ruling) in acks {

@@ -9,31 +9,6 @@ use crate::extract::{Ended, Lent, Stage};
 use crate::store::{Lease, Store};
 use crate::subscriber::HandlerError;
 
-/// What becomes of what the handler wrote in its transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
-    /// It commits with the acks.
-    Stands,
-    /// A layer fails a message that the handler has worked on. The transaction is undone, and with
-    /// it the acks of the other messages, which run again.
-    Overruled,
-    /// The handler itself has acked nothing. The transaction is undone, and what a layer acks all
-    /// the same is acked on its own.
-    Failed,
-}
-
-pub(super) fn written<'a>(runs: impl Iterator<Item = (Stage, &'a Ruling)>) -> Written {
-    let (mut begun, mut acked) = (false, false);
-    for (stage, ruling) in runs {
-        if stage == Stage::Overruled && !ruling.is_ack() {
-            return Written::Overruled;
-        }
-        begun |= stage != Stage::Outside;
-        acked |= stage == Stage::Acked && ruling.is_ack();
-    }
-    if begun && !acked { Written::Failed } else { Written::Stands }
-}
-
 /// Ends the transaction of a run. The acks are written in it, with everything that is published,
 /// and it commits; without an ack it is rolled back. True when it has committed. Otherwise the
 /// rulings, which may have changed, are still to be written.
@@ -45,16 +20,23 @@ pub(super) async fn end<S: Store>(
     shared: &Shared<S>,
     leases: &[Lease],
     rulings: &mut [Ruling],
-    written: Written,
+    stages: &[Stage],
 ) -> Result<bool, HandlerError> {
     let each = leases.iter().zip(&*rulings);
     let acks = each.filter_map(|(lease, ruling)| ruling.settlement.as_handled(*lease));
     let acks: Vec<_> = acks.collect();
     // The same transaction holds what the handler wrote for a message that is now another claim's.
     let lost = rulings.iter().any(|ruling| matches!(ruling.settlement, Settlement::Lost));
-    if acks.is_empty() || lost || written != Written::Stands {
+    let each = || stages.iter().zip(&*rulings);
+    // A layer fails a message that the handler has worked on. The acks of the other messages are
+    // undone too, and these run again.
+    let overruled = each().any(|(stage, ruling)| *stage == Stage::Overruled && !ruling.is_ack());
+    let acked = each().any(|(stage, ruling)| *stage == Stage::Acked && ruling.is_ack());
+    // The handler itself has acked nothing. What a layer acks all the same is acked on its own.
+    let failed = !acked && stages.iter().any(|stage| *stage != Stage::Outside);
+    if acks.is_empty() || lost || overruled || failed {
         lent.roll_back(&shared.publisher, leases).await;
-        if lost || written == Written::Overruled {
+        if lost || overruled {
             undone(rulings);
         }
         return Ok(false);
