@@ -25,14 +25,6 @@ use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome, Verdict
 use crate::telemetry::{RunSpan, TARGET};
 use crate::tracking;
 
-/// How a run ended.
-enum Ended {
-    Results(Few<HandlerResult>),
-    /// The leases are lost: other claims decide, whatever the handler did.
-    LeaseLost,
-    CutOff,
-}
-
 /// Runs the handler and rules on its results. `now` is when the run begins.
 pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
@@ -46,21 +38,19 @@ pub(super) async fn handle<S: Store>(
         return Box::pin(at_most_once::run(shared, reader, runs)).await;
     }
     runs.iter_mut().for_each(|run| run.dispatched(reader, now));
-    let ended = pin!(run(shared, reader, &runs)).await;
-    let mut rulings: Few<Ruling> = match ended {
-        Ended::Results(results) => {
-            let rule = |(run, result): (&Run<'_>, _)| {
-                let delivery = run.context.delivery();
-                if delivery.watch.is_lost() {
-                    return Ruling::lost();
-                }
+    let mut results = pin!(run(shared, reader, &runs)).await.into_iter().flatten();
+    let rule = |run: &Run<'_>| {
+        let (delivery, result) = (run.context.delivery(), results.next());
+        match result {
+            // Another claim decides, whatever the handler did.
+            _ if delivery.watch.is_lost() => Ruling::lost(),
+            Some(result) => {
                 case(shared, reader, &delivery.row, run.claimed_at).rule(&run.context, result)
-            };
-            runs.iter().zip(results).map(rule).collect()
+            }
+            None => Ruling::of(Settlement::Abandon),
         }
-        Ended::LeaseLost => runs.iter().map(|_| Ruling::lost()).collect(),
-        Ended::CutOff => runs.iter().map(|_| Ruling::of(Settlement::Abandon)).collect(),
     };
+    let mut rulings: Few<Ruling> = runs.iter().map(rule).collect();
     runs.iter_mut().for_each(Run::end);
     // The run has one loan, whichever of its messages it was made from.
     let loan = runs.first().and_then(|run| run.context.delivery().loan.get().cloned());
@@ -157,16 +147,20 @@ async fn end_transaction<S: Store>(
     committed.unwrap_or(false)
 }
 
-async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) -> Ended {
+/// Runs the handler. `None` if all leases are lost, or the drain's time is over.
+async fn run<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    runs: &[Run<'_>],
+) -> Option<Few<HandlerResult>> {
     let contexts: Few<_> = runs.iter().map(|run| run.context.clone()).collect();
     if contexts.iter().all(|context| context.delivery().watch.is_lost()) {
-        return Ended::LeaseLost;
+        return None;
     }
     let mut call = pin!(call(shared, reader, &contexts));
-    let ended = |results: Option<_>| results.map_or(Ended::CutOff, Ended::Results);
     // Many handlers end at once, and need not watch for the loss of their leases.
     if let Poll::Ready(results) = poll!(call.as_mut()) {
-        return ended(results);
+        return results;
     }
     let all_lost = async {
         for context in &contexts {
@@ -175,8 +169,8 @@ async fn run<S: Store>(shared: &Shared<S>, reader: &Reader, runs: &[Run<'_>]) ->
     };
     tokio::select! {
         biased;
-        () = all_lost => Ended::LeaseLost,
-        results = call => ended(results),
+        () = all_lost => None,
+        results = call => results,
     }
 }
 
