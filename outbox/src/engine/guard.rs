@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::error;
 
-use crate::extract::{self, Thread};
+use crate::extract;
 use crate::subscriber::{Called, Few, HandlerError, HandlerResult};
 use crate::telemetry::TARGET;
 
@@ -19,7 +19,6 @@ pub(super) async fn guarded(
     contexts: &[extract::Context],
     call: impl FnOnce() -> Called + Unpin,
     limit: Option<Duration>,
-    thread: Option<&Thread>,
 ) -> Result<Few<HandlerResult>, HandlerError> {
     let mut run = pin!(Guarded { call: Some(call), run: None });
     let Some(limit) = limit else { return run.await };
@@ -28,15 +27,16 @@ pub(super) async fn guarded(
         if let Ok(ended) = timeout(wait, run.as_mut()).await {
             return ended;
         }
+        // The run has one loan. A `Tx` may have made it meanwhile.
+        let loan = contexts.first().and_then(|context| context.delivery().loan.get());
         // Asked before the run is dropped, because its waiting ends with it.
-        if contexts.iter().any(|context| context.delivery().is_beginning()) {
+        if loan.is_some_and(|loan| loan.is_beginning()) {
             let text = format!("it did not begin within the handler's {limit:?}");
             return Err(HandlerError::put_off(text));
         }
         // Time that it spent without a thread, or before its transaction had begun, is not the
         // handler's.
-        let began = contexts.iter().map(|context| context.delivery().began_in()).max();
-        let waited = thread.map_or(Duration::ZERO, Thread::waited) + began.unwrap_or_default();
+        let waited = loan.map_or(Duration::ZERO, |loan| loan.thread.waited() + loan.began_in());
         if waited <= granted {
             let text = format!("the handler took longer than its timeout of {limit:?}");
             return Err(HandlerError::new(HandlerError::TIMEOUT, text));
@@ -102,7 +102,7 @@ mod tests {
                 }))
             };
             let begun = Instant::now();
-            let ran = guarded(&contexts, handler, Some(30 * second), None).await;
+            let ran = guarded(&contexts, handler, Some(30 * second)).await;
             assert_eq!((ran.is_ok(), begun.elapsed()), (works == 20, ends * second));
         }
     }

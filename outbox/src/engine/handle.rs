@@ -183,9 +183,7 @@ pub(super) async fn call<S: Store>(
 ) -> Option<Few<HandlerResult>> {
     let span = RunSpan::start(contexts);
     let limit = reader.subscriber.options.timeout;
-    let loan = contexts.first().and_then(|context| context.delivery().loan.get());
-    let thread = loan.map(|loan| &loan.thread);
-    let run = guarded(contexts, || reader.subscriber.call(contexts.into()), limit, thread);
+    let run = guarded(contexts, || reader.subscriber.call(contexts.into()), limit);
     let mut run = pin!(tracking::handling(contexts, run).instrument(span.span()));
     let ended = match poll!(run.as_mut()) {
         Poll::Ready(ended) => Some(ended),

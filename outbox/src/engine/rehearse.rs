@@ -47,8 +47,7 @@ pub(crate) async fn rehearse(
     let _ = delivery.loan().rehearsed.set(Arc::clone(&kept));
     let context = Context::new(delivery);
     let contexts = [context.clone()];
-    let run =
-        guarded(&contexts, || subscriber.call(smallvec![context.clone()]), options.timeout, None);
+    let run = guarded(&contexts, || subscriber.call(smallvec![context.clone()]), options.timeout);
     let ended = tracking::handling(&contexts, run).await;
     let result = ended.map_or_else(Err, |mut results| {
         let short = || HandlerError::new(HandlerError::RESULTS, "no result for the message");

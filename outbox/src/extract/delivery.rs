@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -132,15 +131,6 @@ impl Delivery {
     /// Whether the time of the message is over, so that it may not start.
     pub(crate) fn has_expired(&self) -> bool {
         self.row.has_expired(self.claimed_at.elapsed())
-    }
-
-    /// Whether its handler waits for its transaction.
-    pub(crate) fn is_beginning(&self) -> bool {
-        self.loan.get().is_some_and(|loan| loan.is_beginning())
-    }
-
-    pub(crate) fn began_in(&self) -> Duration {
-        self.loan.get().map_or(Duration::ZERO, |loan| loan.began_in())
     }
 
     /// Whether its handler has asked for a transaction.

@@ -58,6 +58,7 @@ impl Loan {
         Beginning(self)
     }
 
+    /// Whether the handler waits for its transaction.
     pub(crate) fn is_beginning(&self) -> bool {
         self.begins.locked().0.is_some()
     }

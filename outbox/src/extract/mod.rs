@@ -30,7 +30,6 @@ pub(crate) use lender::{Begun, Open, sealed as lends};
 pub(crate) use lent::{Ended, Lender, Lent};
 pub(crate) use loan::Loan;
 pub use state::{State, States};
-pub(crate) use thread::Thread;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use tx::Tx;
 pub(crate) use work::Stage;
