@@ -108,7 +108,7 @@ impl Run<'_> {
 
     /// Notes that its handler has ended, or was given up.
     pub(super) fn end(&mut self) {
-        drop(self.context.delivery().collected());
+        drop(self.context.delivery().end_collection());
         self.settling.report.ended();
     }
 

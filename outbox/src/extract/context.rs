@@ -1,7 +1,6 @@
 //! What a handler can read of its delivery, and say about it.
 
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -195,19 +194,15 @@ impl Context {
     /// statement that acks.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
+        let new = || Some(Collected::new());
         let collects = self.delivery.common.collects();
-        let collected =
-            collects.then(|| self.delivery.collected.get_or_init(Collected::new).clone());
-        let publisher = self.delivery.common.publisher.of(self, collected);
-        if self.delivery.ended.load(Ordering::SeqCst) {
-            self.delivery.collected();
-        }
-        publisher
+        let collected = collects.then(|| self.delivery.collected.get_or_init(new).clone());
+        self.delivery.common.publisher.of(self, collected.flatten())
     }
 
     /// The collected messages that go with the ack, ready for the store.
     pub(crate) fn prepared(&self) -> Result<Vec<Prepared>, PublishError> {
-        let collected = self.delivery.collected();
+        let collected = self.delivery.end_collection();
         if collected.is_empty() {
             return Ok(Vec::new());
         }

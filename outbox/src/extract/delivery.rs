@@ -24,9 +24,8 @@ pub(crate) struct Delivery {
     pub(crate) watch: Watch,
     pub(crate) headers: OnceLock<Headers>,
     pub(crate) trail: OnceLock<Trail>,
-    pub(crate) collected: OnceLock<Collected>,
-    /// True once messages that are collected would be lost.
-    pub(crate) ended: AtomicBool,
+    /// `None` once messages that are collected would be lost.
+    pub(crate) collected: OnceLock<Option<Collected>>,
     pub(crate) loan: OnceLock<Arc<Loan>>,
     /// What was said on its `Context`. The first word counts.
     pub(crate) said: OnceLock<Word>,
@@ -91,7 +90,6 @@ impl Delivery {
             headers: OnceLock::new(),
             trail: OnceLock::new(),
             collected: OnceLock::new(),
-            ended: AtomicBool::new(false),
             loan: OnceLock::new(),
             said: OnceLock::new(),
             silent: AtomicBool::new(false),
@@ -123,9 +121,8 @@ impl Delivery {
     }
 
     /// Takes what its handler and the layers have collected. From then on they collect nothing.
-    pub(crate) fn collected(&self) -> Vec<Gathered> {
-        self.ended.store(true, Ordering::SeqCst);
-        self.collected.get().map(Collected::end).unwrap_or_default()
+    pub(crate) fn end_collection(&self) -> Vec<Gathered> {
+        self.collected.get_or_init(|| None).as_ref().map(Collected::end).unwrap_or_default()
     }
 
     /// Whether the time of the message is over, so that it may not start.
