@@ -33,19 +33,19 @@ pub(crate) struct Loan {
 impl Loan {
     /// Tells which messages share the loan.
     pub(crate) fn share<'a>(&self, rows: impl Iterator<Item = &'a Row>) {
-        let timers: Vec<_> = rows.filter_map(Self::timer_of).collect();
+        let timer = |row: &Row| Some((row.queue.clone(), row.timer_id.clone()?));
+        let timers: Vec<_> = rows.filter_map(timer).collect();
         if !timers.is_empty() {
             let _ = self.timers.set(timers);
         }
     }
 
-    fn timer_of(row: &Row) -> Option<(String, String)> {
-        row.timer_id.as_ref().map(|timer| (row.queue.clone(), timer.clone()))
-    }
-
-    /// The timers that the transaction settles. `own` is the message that asks for it.
-    pub(crate) fn timers(&self, own: &Row) -> Vec<(String, String)> {
-        self.timers.get().cloned().unwrap_or_else(|| Self::timer_of(own).into_iter().collect())
+    /// Whether the transaction settles this timer. `own` is the message that asked for it.
+    pub(crate) fn settles(&self, own: &Row, queue: &str, timer_id: &str) -> bool {
+        match self.timers.get() {
+            Some(timers) => timers.iter().any(|(of, timer)| of == queue && timer == timer_id),
+            None => own.queue == queue && own.timer_id.as_deref() == Some(timer_id),
+        }
     }
 
     pub(crate) fn begin_sole_writing(&self) {

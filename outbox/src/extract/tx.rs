@@ -40,10 +40,6 @@ pub struct Tx<DB: Database> {
     open: Option<Open<DB>>,
     home: Arc<Home<DB>>,
     context: Context,
-    /// Queue and name of each timer that the transaction settles.
-    timers: Vec<(String, String)>,
-    /// What is published in it, for a rehearsal.
-    rehearsed: Option<Arc<Mutex<Vec<Prepared>>>>,
 }
 
 /// Where the transaction goes once the handler is done with it.
@@ -137,9 +133,9 @@ macro_rules! publishes {
             }
 
             fn settles(&self, queue: &str, timer_id: &str) -> Option<&TableNames> {
-                let mut timers = self.timers.iter();
-                let own = timers.any(|(of, timer)| of == queue && timer == timer_id);
-                own.then(|| self.context.delivery().common.publisher.names())
+                let delivery = self.context.delivery();
+                let own = delivery.loan().settles(&delivery.row, queue, timer_id);
+                own.then(|| delivery.common.publisher.names())
             }
         }
     };
@@ -153,7 +149,7 @@ publishes!(sqlx::Sqlite);
 impl<DB: Database> Tx<DB> {
     /// Keeps the messages if they will not last, or will not stay in these tables.
     fn keep(&mut self, messages: &[Prepared]) {
-        if let Some(kept) = &self.rehearsed {
+        if let Some(kept) = self.context.delivery().loan().rehearsed.get() {
             kept.locked().extend_from_slice(messages);
         }
         #[cfg(all(feature = "sqlite", feature = "testing"))]
@@ -228,9 +224,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
             delivery.loan().begin_sole_writing();
         }
         home.put(Place::Lent);
-        let rehearsed = delivery.loan().rehearsed.get().cloned();
-        let timers = delivery.loan().timers(&delivery.row);
-        Ok(Self { open: Some(open), home, context: ctx.clone(), timers, rehearsed })
+        Ok(Self { open: Some(open), home, context: ctx.clone() })
     }
 
     fn check(states: &States) -> Result<(), String> {
