@@ -6,22 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::publish::Prepared;
 use crate::store::Lease;
-
-/// Rows, wherever they are.
-pub(crate) trait Rows: Send + Sync {
-    /// Whether this lease still holds its row.
-    fn holds(&self, lease: Lease) -> bool;
-    /// Whether there is a timer that could be cancelled.
-    fn waits(&self, queue: &str, timer_id: &str) -> bool;
-    fn cancel(&self, queue: &str, timer_id: &str);
-}
+use crate::store::memory::MemoryStore;
 
 /// What a transaction did that its tables do not tell, or do not tell in full.
 #[derive(Clone)]
 pub(crate) struct Elsewhere {
     /// How many runs end as if their process had died before the commit.
     crashes: Arc<AtomicUsize>,
-    rows: Arc<dyn Rows>,
+    rows: MemoryStore,
     /// The rows that its table had before have ids up to this one.
     pub(crate) begun_after: i64,
     published: Vec<Prepared>,
@@ -29,7 +21,7 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    pub(crate) fn new(crashes: Arc<AtomicUsize>, rows: Arc<dyn Rows>) -> Self {
+    pub(crate) fn new(crashes: Arc<AtomicUsize>, rows: MemoryStore) -> Self {
         Self { crashes, rows, begun_after: 0, published: Vec::new(), cancelled: Vec::new() }
     }
 

@@ -22,7 +22,7 @@ use std::future::Future;
 pub use context::Context;
 pub(crate) use delivery::{Common, Delivery};
 #[cfg(all(feature = "sqlite", feature = "testing"))]
-pub(crate) use elsewhere::{Elsewhere, Rows};
+pub(crate) use elsewhere::Elsewhere;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lender::Lends;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

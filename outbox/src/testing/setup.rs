@@ -196,7 +196,7 @@ impl TestBroker {
     pub fn transactions(self, pool: sqlx::SqlitePool) -> Self {
         let mut setup = self.before_the_first_message("transactions");
         let crashes = Arc::clone(&setup.crashes);
-        let elsewhere = Elsewhere::new(crashes, Arc::new(self.store.clone()));
+        let elsewhere = Elsewhere::new(crashes, self.store.clone());
         setup.states.lend(Lender::elsewhere(pool, self.publisher.names().clone(), elsewhere));
         drop(setup);
         self

@@ -119,18 +119,20 @@ impl sealed::Transaction for MemoryTransaction {
 
 /// For the transactions of another database that the test broker lends to a handler.
 #[cfg(feature = "sqlite")]
-impl crate::extract::Rows for MemoryStore {
-    fn holds(&self, lease: Lease) -> bool {
+impl MemoryStore {
+    /// Whether this lease still holds its row.
+    pub(crate) fn holds(&self, lease: Lease) -> bool {
         self.tables().leased(lease).is_some()
     }
 
-    fn waits(&self, queue: &str, timer_id: &str) -> bool {
+    /// Whether there is a timer that could be cancelled.
+    pub(crate) fn waits(&self, queue: &str, timer_id: &str) -> bool {
         let tables = self.tables();
         let timer = tables.timer(queue, timer_id).and_then(|id| tables.rows.get(&id));
         timer.is_some_and(|stored| stored.row.acquired_token.is_none())
     }
 
-    fn cancel(&self, queue: &str, timer_id: &str) {
+    pub(crate) fn cancel(&self, queue: &str, timer_id: &str) {
         self.tables().cancel(queue, timer_id);
     }
 }
