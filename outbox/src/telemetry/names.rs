@@ -51,30 +51,17 @@ pub(super) mod told {
     pub(in crate::telemetry) const LISTENER: &str = "listener";
 }
 
-/// The events. Each delivery has one `dispatched`, and then exactly one of the events marked
-/// *Closes*. That is sent once the write that it reports has landed.
+/// The events. What each means stands at [`Event`](super::Event).
 pub(crate) mod event {
-    /// A claim was answered, possibly with no rows.
     pub(crate) const FETCHED: &str = "fetched";
-    /// A delivery starts: its handler is about to run. A row that was delivered too often is
-    /// judged without this event.
     pub(crate) const DISPATCHED: &str = "dispatched";
-    /// The row is deleted as handled. *Closes.*
     pub(crate) const ACKED: &str = "acked";
-    /// The row is due again, with an attempt spent. *Closes.*
     pub(crate) const NACKED_RETRIED: &str = "nacked_retried";
-    /// The row is gone for good, for a reason. *Closes.*
     pub(crate) const NACKED_TERMINAL: &str = "nacked_terminal";
-    /// The row is due again, with nothing spent. *Closes.*
     pub(crate) const SNOOZED: &str = "snoozed";
-    /// Another claim owns the row, or its write never landed. *Closes.*
     pub(crate) const LEASE_LOST: &str = "lease_lost";
-    /// The drain's time was over before the handler ended. *Closes.*
     pub(crate) const DISPATCH_ABANDONED: &str = "dispatch_abandoned";
-    /// A dead letter is written. Comes with a terminal failure.
     pub(crate) const DLQ_WRITTEN: &str = "dlq_written";
-    /// Handlers were still running when the drain's time was over.
     pub(crate) const DRAIN_TIMEOUT: &str = "drain_timeout";
-    /// A message was put into the caller's transaction, which may still roll back.
     pub(crate) const PUBLISHED: &str = "published";
 }
