@@ -43,7 +43,7 @@ pub(super) async fn handle<S: Store>(
         let (delivery, result) = (run.context.delivery(), results.next());
         match result {
             // Another claim decides, whatever the handler did.
-            _ if delivery.watch.is_lost() => Ruling::lost(),
+            _ if delivery.watch.is_lost() => Ruling::of(Settlement::Lost),
             Some(result) => {
                 case(shared, reader, &delivery.row, run.claimed_at).rule(&run.context, result)
             }

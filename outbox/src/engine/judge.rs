@@ -38,11 +38,6 @@ pub(super) struct Ruling {
 }
 
 impl Ruling {
-    /// Another claim decides.
-    pub(super) fn lost() -> Self {
-        Self::of(Settlement::Lost)
-    }
-
     pub(super) fn of(settlement: Settlement) -> Self {
         Self { settlement, error: None }
     }
@@ -91,8 +86,11 @@ impl Case<'_> {
                 let why = "the handler returned without a word".into();
                 (self.reject(None, Some(why)), None)
             }
-            Ok(outcome) => (self.judge(Ok(outcome), said), None),
-            Err(error) => (self.judge(Err(&error), said), Some(error)),
+            Ok(outcome) => (self.outcome(said.cloned().unwrap_or(outcome)), None),
+            Err(error) => {
+                let said = said.map(|said| self.outcome(said.clone()));
+                (said.unwrap_or_else(|| self.failed(&error)), Some(error))
+            }
         };
         if let Settlement::Ack { messages } = &mut settlement {
             match context.prepared() {
@@ -110,15 +108,6 @@ impl Case<'_> {
     /// The ruling on an ack that cannot be written.
     pub(super) fn refused(&self, error: HandlerError) -> Ruling {
         Ruling { settlement: self.failed(&error), error: Some(error) }
-    }
-
-    /// The settlement on a result, and on what was said before.
-    fn judge(&self, result: Result<Outcome, &HandlerError>, said: Option<&Outcome>) -> Settlement {
-        match (result, said) {
-            (_, Some(said)) => self.outcome(said.clone()),
-            (Ok(outcome), None) => self.outcome(outcome),
-            (Err(error), None) => self.failed(error),
-        }
     }
 
     fn is_manual(&self) -> bool {

@@ -66,7 +66,7 @@ pub(super) async fn end<S: Store>(
 fn undone(rulings: &mut [Ruling]) {
     let single = rulings.len() == 1;
     for ruling in rulings.iter_mut().filter(|ruling| ruling.is_ack()) {
-        *ruling =
-            if single { Ruling::lost() } else { Ruling::of(Settlement::Release { due_in: None }) };
+        let release = Settlement::Release { due_in: None };
+        *ruling = Ruling::of(if single { Settlement::Lost } else { release });
     }
 }
