@@ -30,7 +30,6 @@ pub(crate) use recorder::Sinks;
 pub(crate) use span::RunSpan;
 pub use stats::{Stats, SubscriberStats};
 pub(crate) use tell::Teller;
-use told::{dropped_event, panicked_recorder};
 pub(crate) use trace::Trace;
 
 #[cfg(test)]

@@ -148,7 +148,8 @@ impl Sink {
     fn tell(&self, event: Event) {
         if self.sender.try_send(Item::Event(event)).is_err() {
             let dropped = self.losses.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            super::dropped_event();
+            #[cfg(feature = "metrics")]
+            super::facade::dropped_event();
             // The more there are, the less often: a slow sink must not fill the log.
             if dropped.is_power_of_two() {
                 warn!(target: TARGET, dropped, "a recorder is too slow: events are dropped");
@@ -180,7 +181,8 @@ fn record(recorder: &impl Recorder, items: &Receiver<Item>, losses: &Losses) {
         };
         if catch_unwind(AssertUnwindSafe(|| recorder.record(&event))).is_err() {
             let panicked = losses.panicked.fetch_add(1, Ordering::Relaxed) + 1;
-            super::panicked_recorder();
+            #[cfg(feature = "metrics")]
+            super::facade::panicked_recorder();
             if panicked.is_power_of_two() {
                 error!(target: TARGET, panicked, "a recorder panicked");
             }

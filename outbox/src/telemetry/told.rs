@@ -59,13 +59,3 @@ impl Sinks {
         });
     }
 }
-
-pub(super) fn dropped_event() {
-    #[cfg(feature = "metrics")]
-    super::facade::dropped_event();
-}
-
-pub(super) fn panicked_recorder() {
-    #[cfg(feature = "metrics")]
-    super::facade::panicked_recorder();
-}
