@@ -242,10 +242,6 @@ mod tests {
         fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
             Box::pin(async { Ok(Vec::new()) })
         }
-
-        fn end_loop(&self, _: &str) {}
-
-        fn end_loops(&self) {}
     }
 
     /// Has nothing to drain.

@@ -53,10 +53,10 @@ pub(crate) trait Vital: Send + Sync {
     fn schema(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
     /// Ends a loop as a panic in it would.
     #[cfg(feature = "testing")]
-    fn end_loop(&self, name: &str);
+    fn end_loop(&self, _name: &str) {}
     /// Ends all loops, as the end of the process would: none of them is polled again.
     #[cfg(feature = "testing")]
-    fn end_loops(&self);
+    fn end_loops(&self) {}
 }
 
 pub(super) struct Vitals<S> {

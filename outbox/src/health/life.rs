@@ -246,12 +246,6 @@ mod tests {
                 Ok(vec!["a column is missing".into()])
             })
         }
-
-        #[cfg(feature = "testing")]
-        fn end_loop(&self, _: &str) {}
-
-        #[cfg(feature = "testing")]
-        fn end_loops(&self) {}
     }
 
     #[tokio::test(start_paused = true)]
