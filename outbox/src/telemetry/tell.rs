@@ -99,17 +99,14 @@ impl Teller {
     pub(super) fn dispatched(&self, report: &Report, wait: Duration, size_bytes: usize) {
         self.counters.dispatched();
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.dispatched(report.queue, wait, size_bytes));
+        self.meters.iter().for_each(|meters| meters.dispatched(report, wait, size_bytes));
         self.sinks.tell(|| Event::Dispatched { delivery: self.delivery(report), size_bytes, wait });
     }
 
     pub(super) fn closed(&self, report: &Report, how: Close) {
         self.counters.closed(how, report.duration);
         #[cfg(feature = "metrics")]
-        if let Some(meters) = &self.meters {
-            let (started, kind) = (report.started.is_some(), report.exception_type.as_deref());
-            meters.closed(report.queue, how, started, report.duration, kind);
-        }
+        self.meters.iter().for_each(|meters| meters.closed(report, how));
         self.sinks.tell(|| self.closing(report, how));
         if let Close::Terminal { reason, dead_letter: true } = how {
             self.sinks.tell(|| Event::DeadLetterWritten {

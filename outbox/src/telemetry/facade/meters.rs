@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram};
 
-use super::super::events::Close;
+use super::super::events::{Close, Report};
 use super::super::names::metric::{
     ABANDONED, ACKED, DEAD_LETTERS_WRITTEN, DISPATCHED, DRAIN_TIMEOUTS, DURATION, EXCEPTIONS,
     FETCHED, FETCHES, IN_PROCESS, LEASE_EXTENSION_FAILURES, LEASE_LOST, Metric, RECEIVED_SIZE,
@@ -105,8 +105,13 @@ impl Meters {
         safely(|| self.drain_timeouts.increment(1));
     }
 
-    pub(in crate::telemetry) fn dispatched(&self, queue: usize, wait: Duration, size_bytes: usize) {
-        let Some(of) = self.queues.get(queue) else { return };
+    pub(in crate::telemetry) fn dispatched(
+        &self,
+        report: &Report,
+        wait: Duration,
+        size_bytes: usize,
+    ) {
+        let Some(of) = self.queues.get(report.queue) else { return };
         safely(|| {
             of.dispatched.increment(1);
             of.size.record(size_bytes as f64);
@@ -120,22 +125,14 @@ impl Meters {
         safely(|| of.exception(self.subscriber, exception_type));
     }
 
-    /// A delivery is closed. `started` says whether it was dispatched before.
-    pub(in crate::telemetry) fn closed(
-        &self,
-        queue: usize,
-        how: Close,
-        started: bool,
-        ran: Option<Duration>,
-        exception_type: Option<&str>,
-    ) {
-        let Some(of) = self.queues.get(queue) else { return };
+    pub(in crate::telemetry) fn closed(&self, report: &Report, how: Close) {
+        let Some(of) = self.queues.get(report.queue) else { return };
         safely(|| {
-            if started {
+            if report.started.is_some() {
                 of.in_process.decrement(1.0);
             }
             let outcome = of.count(how);
-            if let Some(ran) = ran {
+            if let Some(ran) = report.duration {
                 of.durations[outcome].record(ran.as_secs_f64());
             }
             let failed = |kind: &&str| match how {
@@ -146,7 +143,7 @@ impl Meters {
                 Close::Snoozed { .. } => *kind == HandlerError::TRANSACTION,
                 _ => true,
             };
-            if let Some(kind) = exception_type.filter(failed) {
+            if let Some(kind) = report.exception_type.as_deref().filter(failed) {
                 of.exception(self.subscriber, kind);
             }
         });
