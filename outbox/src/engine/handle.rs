@@ -17,7 +17,7 @@ use super::settlement::Settlement;
 use super::settling::Settling;
 use super::threads::ThreadSlot;
 use super::{Few, Reader, Shared, at_most_once, transaction};
-use crate::extract::{Context, Lent};
+use crate::extract::{Context, Delivery, Lent};
 use crate::message::Row;
 use crate::planted::planted;
 use crate::store::Store;
@@ -45,7 +45,7 @@ pub(super) async fn handle<S: Store>(
             // Another claim decides, whatever the handler did.
             _ if delivery.watch.is_lost() => Ruling::of(Settlement::Lost),
             Some(result) => {
-                case(shared, reader, &delivery.row, run.claimed_at).rule(&run.context, result)
+                case(shared, reader, &delivery.row, delivery.claimed_at).rule(&run.context, result)
             }
             None => Ruling::of(Settlement::Abandon),
         }
@@ -73,17 +73,17 @@ pub(super) async fn handle<S: Store>(
         runs.iter_mut().for_each(|run| run.settling.until(begun + ttl));
     }
     let mut settled = Few::new();
-    for (Run { mut settling, context, claimed_at, .. }, ruling) in runs.into_iter().zip(rulings) {
+    for (Run { mut settling, context, .. }, ruling) in runs.into_iter().zip(rulings) {
         if committed && ruling.is_ack() {
             settling.committed();
             continue;
         }
-        let row = &context.delivery().row;
+        let Delivery { row, claimed_at, .. } = context.delivery();
         if let Some(error) = ruling.error.as_ref().filter(|error| !puts_off(&ruling, error)) {
             shared.log_error(reader, row, error);
         }
         settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
-        settling.ruled_on(ruling.settlement, row, claimed_at, &shared.render);
+        settling.ruled_on(ruling.settlement, row, *claimed_at, &shared.render);
         settled.push(settling);
     }
     settled
@@ -140,8 +140,8 @@ async fn end_transaction<S: Store>(
         for (run, ruling) in acks {
             // The transaction may have committed.
             run.settling.unanswered = true;
-            let row = &run.context.delivery().row;
-            *ruling = case(shared, reader, row, run.claimed_at).refused(failed.clone());
+            let Delivery { row, claimed_at, .. } = run.context.delivery();
+            *ruling = case(shared, reader, row, *claimed_at).refused(failed.clone());
         }
     }
     committed.unwrap_or(false)

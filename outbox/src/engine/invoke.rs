@@ -210,8 +210,7 @@ fn admit<'a, S: Store>(
     }
     let begun = deadline - options.lease_ttl;
     let holding = shared.leases.hold(settling.lease, begun, options.lease_ttl, &context);
-    let ttl = options.lease_ttl;
-    let run = Run { settling, holding: Some(holding), context, claimed_at, ttl, solitude: None };
+    let run = Run { settling, holding: Some(holding), context, solitude: None };
     if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
 }
 

@@ -2,7 +2,6 @@
 //! that is admitted; `handle` takes it through its handler.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -12,7 +11,7 @@ use super::settlement::Settlement;
 use super::settling::Settling;
 use super::solitude::Solitude;
 use super::{Reader, Shared};
-use crate::extract::Context;
+use crate::extract::{Context, Delivery};
 use crate::store::Store;
 
 /// A delivery that may run.
@@ -22,9 +21,6 @@ pub(super) struct Run<'a> {
     /// `None` after the end of the run.
     pub(super) holding: Option<Holding<'a>>,
     pub(super) context: Context,
-    /// By the clock of this process.
-    pub(super) claimed_at: Instant,
-    pub(super) ttl: Duration,
     /// Set for a suspect that runs alone.
     pub(super) solitude: Option<Arc<Solitude>>,
 }
@@ -50,7 +46,7 @@ impl Run<'_> {
         if self.context.delivery().watch.is_lost() || now >= deadline {
             return Some(Settlement::Lost);
         }
-        let waited = now + lease::margin(self.ttl) > deadline;
+        let waited = now + lease::margin(self.settling.lease_ttl()) > deadline;
         if waited {
             reader.teller.waited_too_long();
         }
@@ -67,9 +63,9 @@ impl Run<'_> {
         reader: &Reader,
         now: Instant,
     ) -> Option<Settlement> {
-        let row = &self.context.delivery().row;
-        let expired = row.has_expired(now - self.claimed_at);
-        expired.then(|| case(shared, reader, row, self.claimed_at).expired())
+        let Delivery { row, claimed_at, .. } = self.context.delivery();
+        let expired = row.has_expired(now - *claimed_at);
+        expired.then(|| case(shared, reader, row, *claimed_at).expired())
     }
 
     /// Gives the row back: its handler was not started.

@@ -136,8 +136,9 @@ async fn started<S: Store>(
 ) -> Few<Box<Settling>> {
     let options = &reader.subscriber.options;
     let (marked, ttl) = (run.settling.lease, options.lease_ttl);
-    let row = run.context.delivery().row.clone();
-    run.context = Context::new(Delivery::new(row, &reader.common, run.claimed_at, since + ttl));
+    let Delivery { row, claimed_at, .. } = run.context.delivery();
+    let delivery = Delivery::new(row.clone(), &reader.common, *claimed_at, since + ttl);
+    run.context = Context::new(delivery);
     let solitude = Arc::new(Solitude::new());
     run.solitude = Some(Arc::clone(&solitude));
     let within = run.solitude.clone();
