@@ -100,7 +100,7 @@ impl<S: Store> Engine<S> {
         self.services_stop.cancel();
         let end = self.ends.of(Step::Services, LAST_WRITES);
         let _ = timeout_at(end, self.services.wait()).await;
-        self.is_deaf();
+        self.shared.listens(false);
         let end = self.ends.of(Step::Close, LAST_WRITES);
         let _ = timeout_at(end, self.shared.store.close()).await;
         match self.dropped {
@@ -131,12 +131,6 @@ impl<S> Engine<S> {
             self.settlers.pop();
         }
     }
-
-    fn is_deaf(&self) {
-        if self.shared.pulse.listens(false) {
-            self.shared.sinks.listener(false);
-        }
-    }
 }
 
 impl<S> Drop for Engine<S> {
@@ -146,6 +140,6 @@ impl<S> Drop for Engine<S> {
         self.shared.stop.cancel();
         self.shared.cut_off.cancel();
         self.services_stop.cancel();
-        self.is_deaf();
+        self.shared.listens(false);
     }
 }

@@ -24,13 +24,13 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
     loop {
         let transient = match subscribe(&shared.store, &readers).await {
             Ok(mut wakes) => {
-                tell(&shared, true);
+                shared.listens(true);
                 if std::mem::take(&mut down) {
                     info!(target: TARGET, "wakes arrive again");
                 }
                 let since = Instant::now();
                 let lost = heed(&mut wakes, &shared.sleep, &readers).await;
-                tell(&shared, false);
+                shared.listens(false);
                 if since.elapsed() >= HEALTHY_AFTER {
                     backoff.reset();
                 }
@@ -48,9 +48,12 @@ pub(super) async fn watch<S: Store>(shared: Arc<Shared<S>>, readers: Vec<Arc<Rea
     }
 }
 
-fn tell<S>(shared: &Shared<S>, up: bool) {
-    if shared.pulse.listens(up) {
-        shared.sinks.listener(up);
+impl<S> Shared<S> {
+    /// Notes whether wakes arrive, and tells it if that is new.
+    pub(super) fn listens(&self, up: bool) {
+        if self.pulse.listens(up) {
+            self.sinks.listener(up);
+        }
     }
 }
 
