@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -26,13 +25,7 @@ pub fn subscriber<F>(
 where
     F: Future<Output = Vec<HandlerResult>> + Send + 'static,
 {
-    Subscriber::batches_at(name, origin, queues, move |deliveries| run(handler(deliveries)))
-}
-
-type Running = Pin<Box<dyn Future<Output = Vec<HandlerResult>> + Send>>;
-
-fn run(future: impl Future<Output = Vec<HandlerResult>> + Send + 'static) -> Running {
-    Box::pin(future)
+    Subscriber::batches_at(name, origin, queues, move |deliveries| Box::pin(handler(deliveries)))
 }
 
 /// What a message of a batch can be. It is a trait of its own for the sake of its error text.
