@@ -55,19 +55,19 @@ impl<S: Store> Engine<S> {
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.shared.stop.cancel();
         let end = self.ends.of(Step::Handlers, self.drain_timeout);
-        if timeout_at(end, self.subscribers.wait()).await.is_err() {
+        if timeout_at(end, self.workers.wait()).await.is_err() {
             // A drain that goes on after being dropped has reported them.
             self.count_running(!self.shared.cut_off.is_cancelled());
             self.shared.cut_off.cancel();
             // Also bounds a claim that still waits for its answer.
             let end = self.ends.of(Step::CutOff, LAST_WRITES);
-            let _ = timeout_at(end, self.subscribers.wait()).await;
+            let _ = timeout_at(end, self.workers.wait()).await;
         }
         // The workers held the only senders, so the settlers end when they have written everything.
         // But a worker whose handler blocks its thread still has a sender. So has a claim without
         // an answer, whose rows may still come.
         let (claimer, results) = (self.claimer.clone(), self.results.clone());
-        let blocked = !self.subscribers.is_empty();
+        let blocked = !self.workers.is_empty();
         let done = async {
             while !(blocked && claimer.is_finished() && results.iter().all(|one| one.is_done())) {
                 sleep(LOOK).await;

@@ -24,7 +24,7 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, shortest: Duration) {
     let beating = async {
         loop {
             beats.tick().await;
-            shared.leases.is_looked_after(Instant::now());
+            shared.leases.look_after(Instant::now());
         }
     };
     tokio::select! {

@@ -151,7 +151,7 @@ impl Leases {
     }
 
     /// Notes that the lease task runs.
-    pub(super) fn is_looked_after(&self, now: Instant) {
+    pub(super) fn look_after(&self, now: Instant) {
         *self.looked_after.locked() = Some(now);
     }
 

@@ -168,7 +168,7 @@ pub(crate) struct Engine<S> {
     shared: Arc<Shared<S>>,
     readers: Vec<Arc<Reader>>,
     /// The claimer and the workers. They end by themselves after `stop`.
-    subscribers: TaskTracker,
+    workers: TaskTracker,
     /// The lease task, which is needed until the last handler has ended. The watcher of wakes and
     /// the sampler are here too, and end after `stop`.
     services: TaskTracker,
@@ -258,7 +258,7 @@ impl<S: Store> Engine<S> {
         Self {
             shared,
             readers,
-            subscribers: tracker,
+            workers: tracker,
             services,
             services_stop,
             watchdog,

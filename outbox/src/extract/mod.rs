@@ -141,7 +141,7 @@ impl<X: FromContext> FromContext for Option<X> {
     }
 
     fn check(states: &States) -> Result<(), String> {
-        never_there::<X>(states)
+        check_if_lent::<X>(states)
     }
 }
 
@@ -157,13 +157,13 @@ impl<X: FromContext<Rejection: Send>> FromContext for Result<X, X::Rejection> {
     }
 
     fn check(states: &States) -> Result<(), String> {
-        never_there::<X>(states)
+        check_if_lent::<X>(states)
     }
 }
 
 /// A parameter that may be missing is checked only if it is a transaction and there is a
 /// database. If that is a database of another kind, no message would ever have the transaction.
-fn never_there<X: FromContext>(states: &States) -> Result<(), String> {
+fn check_if_lent<X: FromContext>(states: &States) -> Result<(), String> {
     let lent = X::TAKES_TRANSACTION && states.lender().is_some();
     if lent { X::check(states) } else { Ok(()) }
 }

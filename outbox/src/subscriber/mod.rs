@@ -290,7 +290,7 @@ impl Subscriber {
     }
 
     /// How to try a payload, if that is known.
-    pub(crate) fn reader(&self) -> Option<Read> {
+    pub(crate) fn decoder(&self) -> Option<Read> {
         self.reads
     }
 

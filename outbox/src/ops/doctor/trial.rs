@@ -22,7 +22,7 @@ impl Trial {
     pub(super) fn new(subscribers: &[Subscriber]) -> Self {
         let (mut readers, mut unknown) = (BTreeMap::new(), Vec::new());
         for subscriber in subscribers {
-            let Some(read) = subscriber.reader() else {
+            let Some(read) = subscriber.decoder() else {
                 unknown.push(subscriber.name());
                 continue;
             };
