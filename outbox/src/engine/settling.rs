@@ -280,6 +280,7 @@ impl Settling {
         let (due_in, uncount) = match self.settlement {
             Settlement::Release { due_in } => (due_in, self.taken_back()),
             Settlement::Kept => (Some(self.lease_ttl()), self.taken_back()),
+            // An abandoned one: its delivery counts.
             _ => (None, 0),
         };
         let claimed_at = self.report.started.and(self.claimed_at);

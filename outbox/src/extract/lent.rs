@@ -68,7 +68,7 @@ impl Lender {
         }
     }
 
-    /// The start refuses this already, unless the handler did not say what it takes.
+    /// No handler gets this answer: its `Tx` asks for the database before it opens a transaction.
     #[cfg(all(feature = "postgres", feature = "sqlite"))]
     fn is_another(&self) -> StoreError {
         StoreError::new("begin", format!("the app runs on {}", self.database()), false)

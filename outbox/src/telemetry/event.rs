@@ -109,8 +109,8 @@ pub enum Event {
         /// How long the handler ran.
         duration: Option<Duration>,
     },
-    /// A claimed row was given back unstarted. Either less than a third of its lease was left
-    /// when a worker had time for it, or a plain fn got no thread for as long as a lease.
+    /// A claimed row was given back unstarted. Either no worker could start it before less than a
+    /// third of its lease was left, or a plain fn got no thread for as long as a lease.
     #[non_exhaustive]
     WaitedTooLong {
         /// The first queue of the subscriber.

@@ -77,8 +77,8 @@ pub struct SubscriberStats {
     pub lease_lost: u64,
     /// Handlers that a drain dropped because its time was over.
     pub abandoned: u64,
-    /// Claimed rows that were given back unstarted. Either less than a third of the lease was left
-    /// when a worker had time for the row, or a plain fn got no thread for as long as a lease.
+    /// Claimed rows that were given back unstarted. Either no worker could start the row before
+    /// less than a third of its lease was left, or a plain fn got no thread for as long as a lease.
     pub waited_too_long: u64,
     /// How long handlers ran, all together. A batch counts for each of its messages. A run under
     /// `AckFirst` does not count.
