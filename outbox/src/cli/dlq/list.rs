@@ -1,12 +1,12 @@
 //! `dlq list`: letters, the newest first.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
 use super::selection::Selection;
 use super::shown::{age, line};
 use super::{Context, DeadLetters, Done, Trouble};
-use crate::dlq::{Cursor, Status};
+use crate::dlq::Cursor;
 
 /// List dead letters, the newest first.
 #[derive(Debug, Args)]
@@ -15,34 +15,14 @@ pub(super) struct List {
     selection: Selection,
     /// Only letters with this status. With --queue, resolved and ignored ones have to be searched
     /// for: no index covers those of a queue.
-    #[arg(long, value_enum, default_value_t)]
-    status: Lives,
+    #[arg(long, default_value = "failed", value_parser = ["failed", "resolved", "ignored", "all"])]
+    status: String,
     /// List at most this many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     /// The page that begins here; the page before it names the cursor.
     #[arg(long, value_name = "CURSOR")]
     after: Option<Cursor>,
-}
-
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-pub(super) enum Lives {
-    #[default]
-    Failed,
-    Resolved,
-    Ignored,
-    All,
-}
-
-impl Lives {
-    pub(super) fn status(self) -> Option<Status> {
-        match self {
-            Self::Failed => Some(Status::Failed),
-            Self::Resolved => Some(Status::Resolved),
-            Self::Ignored => Some(Status::Ignored),
-            Self::All => None,
-        }
-    }
 }
 
 impl List {
@@ -52,7 +32,8 @@ impl List {
         letters: &DeadLetters,
     ) -> Result<Done, Trouble> {
         let mut filter = self.selection.filter(letters).await?;
-        if let Some(status) = self.status.status() {
+        // `all` is no status.
+        if let Ok(status) = self.status.parse() {
             filter = filter.status(status);
         }
         let page = letters.list(&filter, self.after, self.limit).await?;

@@ -25,23 +25,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    pub(super) async fn resolve(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
-        self.run(context, letters, Status::Resolved, "resolve").await
-    }
-
-    pub(super) async fn ignore(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
-        self.run(context, letters, Status::Ignored, "ignore").await
-    }
-
-    async fn run(
+    pub(super) async fn run(
         self,
         context: &Context,
         letters: &DeadLetters,

@@ -15,7 +15,7 @@ mod shown;
 use clap::{Args, Subcommand};
 
 use super::{Context, Done, Trouble};
-use crate::dlq::DeadLetters;
+use crate::dlq::{DeadLetters, Status};
 
 /// Look at dead letters, put them back, close them, delete them.
 #[derive(Debug, Args)]
@@ -47,8 +47,12 @@ impl Dlq {
             Command::List(command) => command.run(context, &letters).await,
             Command::Show(command) => command.run(context, &letters).await,
             Command::Replay(command) => command.run(context, &letters).await,
-            Command::Resolve(command) => command.resolve(context, &letters).await,
-            Command::Ignore(command) => command.ignore(context, &letters).await,
+            Command::Resolve(command) => {
+                command.run(context, &letters, Status::Resolved, "resolve").await
+            }
+            Command::Ignore(command) => {
+                command.run(context, &letters, Status::Ignored, "ignore").await
+            }
             Command::Purge(command) => command.run(context, &letters).await,
             Command::Partition(command) => command.run(context, &letters).await,
             Command::DropPartitions(command) => command.run(context, &letters).await,
