@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote_spanned};
-use syn::{FnArg, GenericArgument, PathArguments, Type};
+use syn::{FnArg, Type};
 
 use super::expand::returned_type;
 use super::function::Function;
@@ -43,18 +43,9 @@ pub(super) fn check<'a>(function: &'a Function, errors: &mut Errors) -> Vec<Para
 
 /// The `T` of `Vec<T>` and `Batch<T>`.
 fn message(ty: &Type) -> Option<&Type> {
-    let Type::Path(path) = params::ungrouped(ty) else { return None };
-    let last = path.path.segments.last()?;
-    if last.ident != "Vec" && last.ident != "Batch" {
-        return None;
-    }
-    match &last.arguments {
-        PathArguments::AngleBracketed(given) => given.args.iter().find_map(|arg| match arg {
-            GenericArgument::Type(ty) => Some(ty),
-            _ => None,
-        }),
-        _ => None,
-    }
+    let last = params::last(ty)?;
+    let is_known = last.ident == "Vec" || last.ident == "Batch";
+    params::arguments(last).next().filter(|_| is_known)
 }
 
 /// The closure that decodes the messages, makes the other arguments and calls the fn.

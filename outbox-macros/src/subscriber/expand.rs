@@ -19,7 +19,7 @@ pub(super) fn expand(
     params: &[Param<'_>],
 ) -> TokenStream {
     let site = Span::mixed_site();
-    let registered = type_name(function);
+    let registered = located(&function.sig.ident);
     let cfgs = function.cfgs();
     let item = &function.item;
     let beside = beside(function, &subscriber(function, queues, options, params));
@@ -36,7 +36,7 @@ pub(super) fn expand(
 /// A type with the name of the fn, which has `subscriber()`. A struct with braces has no
 /// constructor that would clash with the fn.
 pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
-    let name = type_name(function);
+    let name = located(&function.sig.ident);
     let (vis, cfgs) = (&function.vis, function.cfgs());
     let plain = function.sig.ident.unraw();
     let about = format!("The handler `{plain}` as a subscriber.");
@@ -241,8 +241,4 @@ fn infer_hidden(ty: &mut Type) {
         Type::Group(inner) => infer_hidden(&mut inner.elem),
         _ => {}
     }
-}
-
-fn type_name(function: &Function) -> Ident {
-    located(&function.sig.ident)
 }

@@ -1,6 +1,6 @@
 //! The parameters of a handler: how each is made, and which cannot be.
 
-use syn::{GenericArgument, PathArguments, Type, TypePath, TypeReference};
+use syn::{GenericArgument, PathArguments, PathSegment, Type, TypeReference};
 
 use crate::errors::Errors;
 
@@ -89,22 +89,23 @@ pub(super) fn inside(ty: &Type, errors: &mut Errors) {
         Type::Array(array) => inside(&array.elem, errors),
         Type::Slice(slice) => inside(&slice.elem, errors),
         Type::Tuple(tuple) => tuple.elems.iter().for_each(|each| inside(each, errors)),
-        Type::Path(path) => arguments(path).for_each(|each| inside(each, errors)),
+        Type::Path(path) => {
+            path.path.segments.iter().flat_map(arguments).for_each(|each| inside(each, errors));
+        }
         // Other types may name references without borrowing, above all fn pointers.
         _ => {}
     }
 }
 
-fn arguments(path: &TypePath) -> impl Iterator<Item = &Type> {
-    path.path.segments.iter().flat_map(|segment| {
-        let listed = match &segment.arguments {
-            PathArguments::AngleBracketed(listed) => Some(listed.args.iter()),
-            _ => None,
-        };
-        listed.into_iter().flatten().filter_map(|argument| match argument {
-            GenericArgument::Type(ty) => Some(ty),
-            _ => None,
-        })
+/// The types in the angle brackets of a segment.
+pub(super) fn arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
+    let listed = match &segment.arguments {
+        PathArguments::AngleBracketed(listed) => Some(listed.args.iter()),
+        _ => None,
+    };
+    listed.into_iter().flatten().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
     })
 }
 
@@ -132,16 +133,20 @@ fn borrowed(ty: &Type) -> Option<Borrowed> {
     })
 }
 
-pub(super) fn last_segment(ty: &Type) -> Option<String> {
+/// The last segment of a path.
+pub(super) fn last(ty: &Type) -> Option<&PathSegment> {
     match ungrouped(ty) {
-        Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
+        Type::Path(path) => path.path.segments.last(),
         _ => None,
     }
 }
 
+pub(super) fn last_segment(ty: &Type) -> Option<String> {
+    last(ty).map(|segment| segment.ident.to_string())
+}
+
 pub(super) fn is_generic(ty: &Type) -> bool {
-    let Type::Path(path) = ungrouped(ty) else { return false };
-    path.path.segments.last().is_some_and(|segment| !segment.arguments.is_empty())
+    last(ty).is_some_and(|segment| !segment.arguments.is_empty())
 }
 
 /// The type without the groups that `macro_rules!` and parentheses put around it.

@@ -5,7 +5,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
-use syn::{GenericArgument, PathArguments, ReturnType, Type};
+use syn::{ReturnType, Type};
 
 use super::params;
 use crate::errors::Errors;
@@ -150,16 +150,8 @@ fn unwrap(ty: &Type, value: &TokenStream, ctx: &Ident, queue: &TokenStream) -> T
 
 /// The name of a type that has a meaning here, and what it wraps.
 fn wrapper(ty: &Type) -> Option<(&'static str, Option<&Type>)> {
-    let Type::Path(path) = params::ungrouped(ty) else { return None };
-    let last = path.path.segments.last()?;
+    let last = params::last(ty)?;
     let known = ["Result", "Option", "Vec", "Outgoing", "Outcome", "Bytes"];
     let name = known.into_iter().find(|name| last.ident == name)?;
-    let inner = match &last.arguments {
-        PathArguments::AngleBracketed(given) => given.args.iter().find_map(|arg| match arg {
-            GenericArgument::Type(ty) => Some(ty),
-            _ => None,
-        }),
-        _ => None,
-    };
-    Some((name, inner))
+    Some((name, params::arguments(last).next()))
 }
