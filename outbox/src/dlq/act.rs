@@ -68,32 +68,43 @@ impl DeadLetters {
         status: Status,
         note: Option<&str>,
         most: u64,
+        done: impl FnMut(u64),
+    ) -> Result<u64> {
+        let audit = Audit::of(status.as_str(), filter);
+        let open = self.open_letters(filter).await?;
+        let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES).into_owned());
+        self.write(audit, &[open], Some(&Mark { status, note }), most, done).await
+    }
+
+    /// Marks at most `most` letters of these filters, or deletes them, in batches.
+    async fn write(
+        &self,
+        mut audit: Audit<'_>,
+        parts: &[Filter],
+        mark: Option<&Mark>,
+        most: u64,
         mut done: impl FnMut(u64),
     ) -> Result<u64> {
-        let what = match status {
-            Status::Ignored => "ignored",
-            _ => "resolved",
-        };
-        let mut audit = Audit::of(what, filter);
-        let filter = self.open_letters(filter).await?;
-        let note = note.map(|note| storable(note, MAX_EXCEPTION_BYTES).into_owned());
-        let mark = Mark { status, note };
-        let mut after = None;
-        loop {
-            let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
-            let batch = left.min(i64::from(BATCH));
-            if batch == 0 {
-                break;
+        for part in parts {
+            let mut after = None;
+            loop {
+                let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
+                let batch = left.min(i64::from(BATCH));
+                if batch == 0 {
+                    break;
+                }
+                let written = on_desk!(self.operator, desk => match mark {
+                    Some(mark) => desk.mark(part, after, mark, batch).await,
+                    None => desk.purge(part, after, batch).await,
+                })?;
+                // The next batch begins behind the last letter: none is looked at twice.
+                after = written.iter().max().copied();
+                if after.is_none() {
+                    break;
+                }
+                audit.letters += written.len() as u64;
+                done(audit.letters);
             }
-            let marked =
-                on_desk!(self.operator, desk => desk.mark(&filter, after, &mark, batch).await)?;
-            // The next batch begins behind the last letter: none is looked at twice.
-            after = marked.iter().max().copied();
-            if after.is_none() {
-                break;
-            }
-            audit.letters += marked.len() as u64;
-            done(audit.letters);
         }
         audit.whole = true;
         Ok(audit.letters)
@@ -152,29 +163,10 @@ impl DeadLetters {
         &self,
         filter: &Filter,
         most: u64,
-        mut done: impl FnMut(u64),
+        done: impl FnMut(u64),
     ) -> Result<u64> {
-        let mut audit = Audit::of("purged", filter);
-        for part in self.purged(filter).await? {
-            let mut after = None;
-            loop {
-                let left = i64::try_from(most - audit.letters).unwrap_or(i64::MAX);
-                let batch = left.min(i64::from(BATCH));
-                if batch == 0 {
-                    break;
-                }
-                let purged =
-                    on_desk!(self.operator, desk => desk.purge(&part, after, batch).await)?;
-                after = purged.iter().max().copied();
-                if after.is_none() {
-                    break;
-                }
-                audit.letters += purged.len() as u64;
-                done(audit.letters);
-            }
-        }
-        audit.whole = true;
-        Ok(audit.letters)
+        let audit = Audit::of("purged", filter);
+        self.write(audit, &self.purged(filter).await?, None, most, done).await
     }
 
     /// Counts the letters that [`purge`](Self::purge) would delete.
