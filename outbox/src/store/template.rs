@@ -13,7 +13,7 @@ macro_rules! statements {
         // Fields are called as the files are.
         #[allow(clippy::struct_field_names)]
         $vis struct $name {
-            $($field: std::sync::Arc<str>),+
+            $($vis $field: std::sync::Arc<str>),+
         }
 
         impl $name {

@@ -166,7 +166,7 @@ async fn write(
     let mut acked = vec![false; acks.len()];
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
         let own = &publisher.statements().postgres;
-        let (begun, text) = (Instant::now(), own.ack());
+        let (begun, text) = (Instant::now(), &own.sql.ack);
         let anew = PLANNED_ANEW.locked().is_some_and(|until| begun < until);
         let row = if anew {
             // sqlx finds what it has prepared by its text, so the text is changed.

@@ -24,7 +24,7 @@ use crate::store::names::TableNames;
 use crate::store::statements;
 
 statements! {
-    struct Sql in "sql" {
+    pub(super) struct Sql in "sql" {
         insert, insert_due, insert_timer, insert_timer_extend, insert_batch,
         insert_batch_queues, insert_batch_timers, insert_batch_mixed, timers_held, cancel_timer,
         pending, ack,
@@ -33,7 +33,7 @@ statements! {
 
 /// What a publisher sends to PostgreSQL.
 pub(crate) struct PublishSql {
-    sql: Sql,
+    pub(super) sql: Sql,
     /// Where it notifies, if ever.
     channel: Option<String>,
     /// The locks that sleepers hold, if publishers ask for them.
@@ -70,10 +70,6 @@ impl PublishSql {
         if self.is_prepared() && sent.is_ok() && connection.cached_statements_size() == 0 {
             self.prepared.store(false, Ordering::Relaxed);
         }
-    }
-
-    pub(super) fn ack(&self) -> &Arc<str> {
-        &self.sql.ack
     }
 }
 

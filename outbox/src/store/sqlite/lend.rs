@@ -180,7 +180,7 @@ async fn write(
     goes_on(tx).await?;
     for handled in acks {
         let Lease { id, token } = handled.lease;
-        let ack = query(publisher.statements().sqlite.ack()).bind(id).bind(token);
+        let ack = query(&publisher.statements().sqlite.ack).bind(id).bind(token);
         let acked = ack.execute(&mut **tx).await.map_err(StoreError::of("ack"))?;
         if acked.rows_affected() == 0 {
             return Ok(false);
@@ -218,7 +218,7 @@ async fn begin_anew(
     leases: impl Iterator<Item = Lease> + Send,
 ) -> Result<(), StoreError> {
     for Lease { id, token } in leases {
-        let extend = query(publisher.statements().sqlite.extend()).bind(id).bind(token).bind(token);
+        let extend = query(&publisher.statements().sqlite.extend).bind(id).bind(token).bind(token);
         extend.execute(&mut *tx).await.map_err(StoreError::of("extend"))?;
     }
     Ok(())

@@ -2,7 +2,6 @@
 //! publish also tells the watchers of this process that a commit is probably near: see `listen`.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
@@ -23,16 +22,6 @@ statements! {
     pub(crate) struct PublishSql in "sql" {
         insert, extend_timer, timer_kept, insert_batch, timer_held, cancel_timer, pending, ack,
         extend,
-    }
-}
-
-impl PublishSql {
-    pub(super) fn ack(&self) -> &Arc<str> {
-        &self.ack
-    }
-
-    pub(super) fn extend(&self) -> &Arc<str> {
-        &self.extend
     }
 }
 
