@@ -121,16 +121,11 @@ impl PgDesk {
     }
 
     /// Letters of a partition, and the open ones among them.
-    async fn letters_in(
-        &self,
-        connection: &mut PgConnection,
-        table: &str,
-        action: &'static str,
-    ) -> Result<(u64, u64)> {
+    async fn letters_in(&self, connection: &mut PgConnection, table: &str) -> Result<(u64, u64)> {
         let count = self.names.sql_with(COUNT, &[("{table}", table)]);
         let counted =
             sqlx::query_as(AssertSqlSafe(count)).persistent(false).fetch_one(connection).await;
-        let counted: (i64, i64) = counted.map_err(failed(action))?;
+        let counted: (i64, i64) = counted.map_err(StoreError::of(DROP))?;
         Ok((counted.0.unsigned_abs(), counted.1.unsigned_abs()))
     }
 
@@ -181,10 +176,6 @@ impl PgDesk {
     async fn convert(&self, connection: &mut PgConnection, owner: &str) -> Result<()> {
         let failed = failed(ACTION);
         let table = self.letters_table();
-        let texts = async |connection: &mut PgConnection, sql: &'static str| {
-            let texts = sqlx::query_scalar::<_, String>(sql).persistent(false).bind(&table);
-            texts.fetch_all(connection).await.map_err(&failed)
-        };
         let left = sqlx::query_scalar::<_, String>(include_str!("sql/letters_left_behind.sql"))
             .persistent(false)
             .bind(&table)
@@ -197,15 +188,15 @@ impl PgDesk {
                  the defaults), and make it anew afterwards (settings: on each month)"
             )));
         }
-        let grants = texts(&mut *connection, include_str!("sql/letters_grants.sql")).await?;
-        for (number, index) in texts(&mut *connection, INDEXES).await?.iter().enumerate() {
+        let grants = texts(connection, include_str!("sql/letters_grants.sql"), &table).await?;
+        for (number, index) in texts(connection, INDEXES, &table).await?.iter().enumerate() {
             let (_, name) = self.beside(&format!("default_{number}"));
             let values = [("{index}", &**index), ("{name}", &name)];
             let rename = self.names.sql_with("ALTER INDEX {index} RENAME TO {name}", &values);
             connection.execute(AssertSqlSafe(rename)).await.map_err(&failed)?;
         }
         let next = self.next_letter_id(&mut *connection).await?;
-        for key in texts(&mut *connection, PRIMARY_KEY).await? {
+        for key in texts(connection, PRIMARY_KEY, &table).await? {
             let values = [("{table}", &*table), ("{key}", &key)];
             let drop = self.names.sql_with("ALTER TABLE {table} DROP CONSTRAINT {key}", &values);
             connection.execute(AssertSqlSafe(drop)).await.map_err(&failed)?;
@@ -229,15 +220,8 @@ impl PgDesk {
     /// Revokes the default privileges that a new table has: they may have been revoked from the old
     /// one.
     async fn take_back(&self, connection: &mut PgConnection, table: &str) -> Result<()> {
-        let failed = failed(ACTION);
-        let revokes = sqlx::query_scalar::<_, String>(include_str!("sql/letters_revokes.sql"))
-            .persistent(false)
-            .bind(table)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(&failed)?;
-        for revoke in revokes {
-            connection.execute(AssertSqlSafe(revoke)).await.map_err(&failed)?;
+        for revoke in texts(connection, include_str!("sql/letters_revokes.sql"), table).await? {
+            connection.execute(AssertSqlSafe(revoke)).await.map_err(StoreError::of(ACTION))?;
         }
         Ok(())
     }
@@ -286,14 +270,8 @@ impl PgDesk {
                 .fetch_all(&mut *connection)
                 .await
                 .map_err(&failed)?;
-        let columns: Vec<String> = sqlx::query_scalar(COLUMNS)
-            .persistent(false)
-            .bind(&table)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(&failed)?;
-        let (before, _) = self.letters_in(&mut *connection, &default.table, ACTION).await?;
-        let mut made = Vec::new();
+        let columns = texts(connection, COLUMNS, &table).await?.join(", ");
+        let (mut made, mut moved) = (Vec::new(), 0);
         for (suffix, from, until, begins, ends) in wanted {
             let (month, _) = self.beside(&suffix);
             let name = format!("{}_{suffix}", self.names.dlq_or_default());
@@ -321,15 +299,16 @@ impl PgDesk {
                 ("{owner}", owner),
                 ("{from}", &from),
                 ("{until}", &until),
-                ("{columns}", &columns.join(", ")),
+                ("{columns}", &columns),
             ];
             let text = self.names.sql_with(include_str!("sql/letters_month.sql"), &values);
-            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await.map_err(&failed)?;
+            let month_made = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await;
+            // Of these statements only the one that moves letters counts rows.
+            moved += month_made.map_err(&failed)?.rows_affected();
             self.take_back(&mut *connection, &month).await?;
             made.push(name);
         }
-        let (after, _) = self.letters_in(connection, &default.table, ACTION).await?;
-        Ok((made, before.saturating_sub(after)))
+        Ok((made, moved))
     }
 
     pub(crate) async fn drop_partitions(
@@ -361,7 +340,7 @@ impl PgDesk {
         tx.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
         let mut gone = Vec::new();
         for month in self.months(&mut tx).await?.into_iter().filter(is_old) {
-            let (letters, open) = self.letters_in(&mut tx, &month.table, ACTION).await?;
+            let (letters, open) = self.letters_in(&mut tx, &month.table).await?;
             let agreed = agreed.is_none_or(|names| names.contains(&&*month.name));
             let dropped = agreed && (with_open || open == 0);
             if dropped {
@@ -373,6 +352,15 @@ impl PgDesk {
         tx.commit().await.map_err(&failed)?;
         Ok(gone)
     }
+async fn texts(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    table: &str,
+) -> Result<Vec<String>> {
+    let texts = sqlx::query_scalar(sql).persistent(false).bind(table);
+    texts.fetch_all(connection).await.map_err(StoreError::of(ACTION))
+}
+
 }
 
 fn refused(why: String) -> StoreError {
