@@ -1,7 +1,7 @@
 //! What a doctor asks the server: about connections, notifications, snapshots, the vacuum and the
 //! stored messages. `ops::doctor` judges the answers.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions, PgRow};
@@ -90,11 +90,6 @@ impl PgDesk {
     pub(crate) async fn notify_usage(&self) -> Result<f64> {
         let usage = sqlx::query("SELECT pg_notification_queue_usage()");
         self.ask_one(usage, |row| row.try_get(0)).await
-    }
-
-    /// The function is unqualified, so that a test can put another in its place.
-    pub(crate) async fn server_clock(&self) -> Result<SystemTime> {
-        self.ask_one(sqlx::query("SELECT clock_timestamp()"), |row| row.time(0)).await
     }
 
     pub(crate) async fn snapshots(&self) -> Result<Snapshots> {

@@ -33,6 +33,7 @@ impl PgDesk {
             .bind(filter.until.map(PgTime))
     }
 
+    /// The function is unqualified, so that a test can put another in its place.
     pub(crate) async fn clock(&self) -> Result<SystemTime> {
         let mut tx = self.reading("ask for the time").await?;
         let now = sqlx::query_scalar("SELECT clock_timestamp()").persistent(false);

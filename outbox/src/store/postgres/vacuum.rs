@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::debug;
@@ -118,15 +118,9 @@ impl PgStore {
     }
 
     async fn found(&self, table: &str) -> Result<Option<Table>, StoreError> {
-        let look = sqlx::query(TABLE).bind(table.to_owned());
-        let row = self.bounded("vacuum", |connection| Box::pin(look.fetch_one(connection)));
-        let row = row.await?;
-        let read = || {
-            let rows: i64 = row.try_get(1)?;
-            let dead: i64 = row.try_get(2)?;
-            let found = Table { rows: rows.unsigned_abs(), dead: dead.unsigned_abs() };
-            Ok(row.try_get::<bool, _>(0)?.then_some(found))
-        };
-        read().map_err(StoreError::of("vacuum"))
+        let look = sqlx::query_as(TABLE).bind(table.to_owned());
+        let found = self.bounded("vacuum", |connection| Box::pin(look.fetch_one(connection)));
+        let (may, rows, dead): (bool, i64, i64) = found.await?;
+        Ok(may.then_some(Table { rows: rows.unsigned_abs(), dead: dead.unsigned_abs() }))
     }
 }

@@ -42,21 +42,16 @@ impl SqliteDesk {
     /// The database's time and the last id that was given out, if that is known. A table without
     /// AUTOINCREMENT does not keep it, and gives the ids of rows that are gone out again.
     pub(crate) async fn given_out(&self) -> Result<(SystemTime, Option<i64>), StoreError> {
-        let failed = failed("read the last id");
-        let asked = query(&Sql::new(&self.names).counts_up).bind(self.names.table().to_owned());
+        let failed = StoreError::of("read the last id");
+        let sql = Sql::new(&self.names);
+        let asked = query(&sql.counts_up).bind(self.names.table().to_owned());
         let row = asked.fetch_one(self.pool()).await.map_err(&failed)?;
         let made = row.maybe(1, Columns::text).map_err(&failed)?;
         if !counts_up(&made.unwrap_or_default()) {
             return Ok((from_micros(row.try_get(0).map_err(&failed)?), None));
         }
-        let sequences = self.names.qualified("sqlite_sequence");
-        let statement = query(
-            &Sql::with(&self.names, |text| {
-                text.replace("FROM sqlite_sequence", &format!("FROM {sequences}")).into()
-            })
-            .given_out,
-        );
-        let row = statement.bind(self.names.table().to_owned()).fetch_one(self.pool()).await;
+        let statement = query(&sql.given_out).bind(self.names.table().to_owned());
+        let row = statement.fetch_one(self.pool()).await;
         row.and_then(|row| {
             let last: Option<i64> = row.try_get(1)?;
             Ok((from_micros(row.try_get(0)?), Some(last.unwrap_or(0))))
