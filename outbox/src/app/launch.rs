@@ -85,8 +85,8 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
                     crate::schema::migrate_tables(&pool, &names).await?;
                 }
             }
-            let unusable = match crate::store::sqlite::is_private(&pool) {
-                None => crate::store::sqlite::takes_no_writes(&pool, &names).await,
+            let unusable = match crate::store::sqlite::why_private(&pool) {
+                None => crate::store::sqlite::why_read_only(&pool, &names).await,
                 private => private,
             };
             if let Some(reason) = unusable {

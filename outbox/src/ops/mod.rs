@@ -36,7 +36,7 @@ pub use stats::{QueueRates, QueueSample, Rates, Sample, SampleOptions};
 #[cfg(feature = "postgres")]
 pub(crate) use why::locked;
 pub use why::{Answer, Extension, Letter, Session, Sureness, Told, Why, WhyOptions, WhyRow};
-pub(crate) use why::{BEFORE, FoundRow, Locks, Readers};
+pub(crate) use why::{BEFORE, FoundRow, LockedBy, Readers};
 
 use crate::app::App;
 use crate::error::{Error, Result};

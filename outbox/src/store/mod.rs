@@ -291,7 +291,8 @@ pub struct Connections {
 ///
 /// Every write checks id and token, and takes a due time or a lease from the database's clock. A
 /// failed call has written nothing, unless both `StoreError::transient` and
-/// `StoreError::perhaps_done` are true: then it may have written everything.
+/// `StoreError::perhaps_done` are true: then it may have written everything. Only a failed
+/// [`abandon`](Store::abandon) may have released the rows of some of the claim's queues.
 pub trait Store: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Leases due rows in order of (due time, id) and counts a delivery of each, for one claim
     /// after the other. A claim of no rows only looks ahead.

@@ -32,7 +32,7 @@ pub(crate) struct FoundRow {
 
 /// The sessions that are in the way of claims for longer than a statement takes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Locks {
+pub(crate) struct LockedBy {
     /// Those that lock the table or the file.
     pub(crate) table: Option<Vec<Session>>,
     /// Those that lock the row, and whether it is certain that they do.
@@ -55,7 +55,7 @@ pub(super) struct Judged<'a> {
     handler: Option<&'a Handler>,
     /// Its lease was extended while it was watched.
     alive: bool,
-    pub(super) locks: Locks,
+    pub(super) locks: LockedBy,
     pub(super) readers: Option<Readers>,
     /// Free rows before it, and whether there are more.
     pub(super) before: Option<(u64, bool)>,
@@ -63,7 +63,7 @@ pub(super) struct Judged<'a> {
 
 impl<'a> Judged<'a> {
     pub(super) fn new(found: &'a FoundRow, handler: Option<&'a Handler>, alive: bool) -> Self {
-        Self { found, handler, alive, locks: Locks::default(), readers: None, before: None }
+        Self { found, handler, alive, locks: LockedBy::default(), readers: None, before: None }
     }
 
     pub(super) fn lease_ttl(&self) -> Duration {

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use tokio::time::{Instant, sleep};
 
 pub use answer::{Answer, Extension, Letter, Session, Sureness};
-pub(crate) use judge::{BEFORE, FoundRow, Locks, Readers};
+pub(crate) use judge::{BEFORE, FoundRow, LockedBy, Readers};
 pub use told::Told;
 #[cfg(feature = "postgres")]
 pub(crate) use told::locked;

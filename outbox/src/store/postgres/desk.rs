@@ -4,13 +4,14 @@
 use std::time::SystemTime;
 
 use sqlx::postgres::{PgPool, PgRow};
-use sqlx::{Executor as _, Postgres, Row as _, Transaction};
+use sqlx::{Executor as _, PgTransaction, Row as _};
 
 use super::Statement;
 use super::time::PgTime;
 use crate::error::StoreError;
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
+use crate::store::Result;
 use crate::store::answers::columns;
 use crate::store::desk;
 use crate::store::names::TableNames;
@@ -59,8 +60,6 @@ fn most(limit: Option<i64>) -> Option<i64> {
     limit
 }
 
-type Begun = Result<Transaction<'static, Postgres>, StoreError>;
-
 /// What operators do, on PostgreSQL. What is alike on both databases is in `store::desk`; each kind
 /// of other work has a file of its own.
 #[derive(Debug, Clone)]
@@ -79,7 +78,7 @@ impl PgDesk {
     }
 
     /// A transaction that reads by index. It is left to be rolled back.
-    pub(super) async fn reading(&self, action: &'static str) -> Begun {
+    pub(super) async fn reading(&self, action: &'static str) -> Result<PgTransaction<'static>> {
         self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", &[READING]).await
     }
 
@@ -90,20 +89,20 @@ impl PgDesk {
         action: &'static str,
         statement: Statement,
         row: impl Fn(&PgRow) -> sqlx::Result<T>,
-    ) -> Result<Vec<T>, StoreError> {
+    ) -> Result<Vec<T>> {
         let mut tx = self.reading(action).await?;
-        let rows = statement.persistent(false).fetch_all(&mut *tx).await.map_err(failed(action))?;
-        rows.iter().map(row).collect::<Result<_, _>>().map_err(failed(action))
+        let rows = statement.persistent(false).fetch_all(&mut *tx).await;
+        rows.and_then(|rows| rows.iter().map(row).collect()).map_err(failed(action))
     }
 
     /// A transaction that may write.
-    pub(crate) async fn writing(&self, action: &'static str) -> Begun {
+    pub(crate) async fn writing(&self, action: &'static str) -> Result<PgTransaction<'static>> {
         self.set(action, "BEGIN", &[PATIENCE]).await
     }
 
     /// A transaction that writes by index, whatever the isolation and the plans that the
     /// user's sessions have.
-    pub(super) async fn begin(&self, action: &'static str) -> Begun {
+    pub(super) async fn begin(&self, action: &'static str) -> Result<PgTransaction<'static>> {
         self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED", &[PATIENCE, WRITING]).await
     }
 
@@ -112,7 +111,7 @@ impl PgDesk {
         action: &'static str,
         begin: &'static str,
         settings: &[&'static str],
-    ) -> Begun {
+    ) -> Result<PgTransaction<'static>> {
         let pool = self.pool().clone();
         let mut tx = begun(action, async move { pool.begin_with(begin).await }).await?;
         for &setting in settings {

@@ -13,7 +13,7 @@ use super::{PgDesk, once, query, sleepers};
 use crate::error::{StoreError, has_code};
 use crate::message::row::delay_micros;
 use crate::ops::failed::failed;
-use crate::ops::{FoundRow, Locks, Readers, Session};
+use crate::ops::{FoundRow, LockedBy, Readers, Session};
 use crate::store::statements;
 
 /// Modes of locks that keep claims from the table.
@@ -82,8 +82,8 @@ impl PgDesk {
         Ok(Readers { sleepers: Some(count(0)), leases: count(1) })
     }
 
-    pub(crate) async fn why_locks(&self, found: &FoundRow) -> Result<Locks, StoreError> {
-        Ok(Locks { table: self.why_table_locked().await?, row: self.row_locked(found).await? })
+    pub(crate) async fn why_locks(&self, found: &FoundRow) -> Result<LockedBy, StoreError> {
+        Ok(LockedBy { table: self.why_table_locked().await?, row: self.row_locked(found).await? })
     }
 
     /// Who keeps the table locked, or that of the pauses, which each claim reads too.

@@ -108,7 +108,7 @@ pub(crate) fn names_a_uri(options: &SqliteConnectOptions) -> bool {
 pub(super) const SHARED_IN_MEMORY: &str = "file:sqlx-in-memory-";
 
 /// Why no app can work on the pool: the tables would be another connection's.
-pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
+pub(crate) fn why_private(pool: &SqlitePool) -> Option<String> {
     let options = pool.connect_options();
     let name = options.get_filename();
     (name == Path::new("") || name == Path::new(":memory:")).then(|| {
@@ -118,7 +118,7 @@ pub(crate) fn is_private(pool: &SqlitePool) -> Option<String> {
 
 /// Why no app can work on the file: it can be read, but not written. Whatever else is wrong is told
 /// by the look at the tables.
-pub(crate) async fn takes_no_writes(pool: &SqlitePool, names: &TableNames) -> Option<String> {
+pub(crate) async fn why_read_only(pool: &SqlitePool, names: &TableNames) -> Option<String> {
     const READONLY: u32 = 8;
     // `BEGIN IMMEDIATE` does not mind a file that is read-only.
     let write = names.sql("UPDATE \"outbox\" SET id = id WHERE false");

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Row as _, SqliteTransaction};
 
 use super::claim::json;
 use super::connect::begin_writing;
@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::message::row::{from_micros, to_micros};
 use crate::ops::begun::begun;
 use crate::ops::failed::failed;
+use crate::store::Result;
 use crate::store::answers::columns;
 use crate::store::desk;
 use crate::store::names::TableNames;
@@ -41,8 +42,6 @@ pub(super) fn most(limit: Option<i64>) -> i64 {
     limit.unwrap_or(-1)
 }
 
-type Begun = Result<Transaction<'static, Sqlite>, StoreError>;
-
 /// What operators do, on SQLite. What is alike on both databases is in `store::desk`; each kind of
 /// other work has a file of its own.
 #[derive(Debug, Clone)]
@@ -66,19 +65,19 @@ impl SqliteDesk {
         action: &'static str,
         statement: Statement,
         row: impl Fn(&SqliteRow) -> sqlx::Result<T>,
-    ) -> Result<Vec<T>, StoreError> {
-        let rows = statement.fetch_all(self.pool()).await.map_err(failed(action))?;
-        rows.iter().map(row).collect::<Result<_, _>>().map_err(failed(action))
+    ) -> Result<Vec<T>> {
+        let rows = statement.fetch_all(self.pool()).await;
+        rows.and_then(|rows| rows.iter().map(row).collect()).map_err(failed(action))
     }
 
     /// A transaction that may write.
-    pub(crate) async fn writing(&self, action: &'static str) -> Begun {
+    pub(crate) async fn writing(&self, action: &'static str) -> Result<SqliteTransaction<'static>> {
         let pool = self.pool().clone();
         begun(action, async move { begin_writing(&pool).await }).await
     }
 
     /// The same: here writes go by index in any case.
-    async fn begin(&self, action: &'static str) -> Begun {
+    async fn begin(&self, action: &'static str) -> Result<SqliteTransaction<'static>> {
         self.writing(action).await
     }
 }

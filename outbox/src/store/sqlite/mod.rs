@@ -34,7 +34,7 @@ use batch::Batches;
 pub use connect::{begin, connect};
 use connect::{begin_writing, cutting_the_log};
 pub(crate) use connect::{
-    file_in, is_private, names_a_uri, open, options, takes_no_writes, with_a_log,
+    file_in, names_a_uri, open, options, why_private, why_read_only, with_a_log,
 };
 pub(crate) use desk::SqliteDesk;
 pub(crate) use lend::SqliteLender;

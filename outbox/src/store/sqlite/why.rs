@@ -13,7 +13,7 @@ use super::{SqliteDesk, connect, query};
 use crate::error::StoreError;
 use crate::message::row::{delay_micros, from_micros};
 use crate::ops::failed::failed;
-use crate::ops::{FoundRow, Locks, Readers, Session};
+use crate::ops::{FoundRow, LockedBy, Readers, Session};
 use crate::store::answers::Columns as _;
 use crate::store::statements;
 
@@ -57,8 +57,8 @@ impl SqliteDesk {
         Ok(Readers { sleepers: None, leases })
     }
 
-    pub(crate) async fn why_locks(&self, _: &FoundRow) -> Result<Locks, StoreError> {
-        Ok(Locks { table: self.why_table_locked().await?, row: None })
+    pub(crate) async fn why_locks(&self, _: &FoundRow) -> Result<LockedBy, StoreError> {
+        Ok(LockedBy { table: self.why_table_locked().await?, row: None })
     }
 
     /// SQLite does not say by whom.
