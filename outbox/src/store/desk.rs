@@ -2,40 +2,68 @@
 //! texts of these statements in its folder `sql`. Work that differs by more than the text has files
 //! of its own.
 //!
-//! These are macros, one for each subject: as generic functions they would have the type of each
-//! parameter of each statement among their bounds. The `desk.rs` of a driver calls both macros and
-//! has what they rely on:
+//! This is a macro: as generic functions they would have the type of each parameter of each
+//! statement among their bounds. The `desk.rs` of a driver calls it and has what it relies on:
 //!
 //! | name | what it is |
 //! |---|---|
 //! | `query`, `Statement` | a statement, to be bound |
+//! | `once` | the same; on PostgreSQL it is planned each time, for the filter that it has |
 //! | `time`, `ids`, `most` | a time, ids, a limit, each as the driver binds it |
 //! | `read` of the desk | all rows of the answer, read by index |
 //! | `writing`, `begin` of the desk | a transaction that writes; one that does so by index |
-//! | `over` of the desk | a statement over the letters of a filter |
 //! | `claim::read` | a row of the outbox out of the first columns of an answer |
 
-/// Dead letters: what is read of them, marked and purged.
-macro_rules! letters {
+macro_rules! desk {
     ($desk:ident) => {
         const _: () = {
             use std::collections::HashMap;
 
+            use super::claim::read;
             use super::query;
             use $crate::dlq::{
                 Filter, Groups, LetterPosition, Mark, Opened, Status, Unmarked, narrowed,
             };
-            use $crate::ops::failed::failed;
+            use $crate::error::StoreError;
+            use $crate::message::Row;
+            use $crate::ops::{BEFORE, CancelledTimer, FoundRow, Letter, Pause, Peeked, QueueInfo};
             use $crate::store::answers::{
-                self, Columns as _, id_and_status, opened, place, totals_and_problem, unmarked,
+                self, Columns, id_and_status, letter_in_short, opened, pause, place, queue,
+                totals_and_problem, unmarked,
             };
             use $crate::store::{Result, statements};
 
+            /// The conditions of a filter, for every statement over one. SQLite's say how likely
+            /// they are, because a likely condition narrows less: without that, it takes any index
+            /// for a good one where nobody ran ANALYZE.
+            const WHERE: &str = include_str!("sql/letters_where.sql");
+            const WHY: &str = "ask why";
+
             statements! {
-                struct Sql in "sql" { letters_open, letters_live }
+                struct Sql in "sql" {
+                    letters_open, letters_live, letters_again, peek, timer_row, cancel_timer,
+                    queues, paused, why_row, why_letters, why_more_letters, why_before,
+                    bench_clean,
+                }
             }
 
+            /// Dead letters: what is read of them, marked and purged.
             impl $desk {
+                /// A statement over the letters of a filter. The filter's words are its first
+                /// parameters.
+                fn over(&self, text: &str, filter: &Filter, after: bool) -> Statement {
+                    let wants =
+                        |word: &str| if word == "after" { after } else { filter.wants(word) };
+                    once(&narrowed(&self.names, text, WHERE, wants))
+                        .bind(filter.ids.as_deref().map(ids))
+                        .bind(filter.queue.clone())
+                        .bind(filter.reason.clone())
+                        .bind(filter.error_kind.clone())
+                        .bind(filter.fingerprint.clone())
+                        .bind(filter.since.map(time))
+                        .bind(filter.until.map(time))
+                }
+
                 /// A statement over the letters behind a place. The place is its next two
                 /// parameters.
                 pub(super) fn behind(
@@ -73,6 +101,23 @@ macro_rules! letters {
                 pub(crate) async fn live(&self, rows: &[i64]) -> Result<Vec<i64>> {
                     let live = query(&Sql::new(&self.names).letters_live).bind(ids(rows));
                     self.read("look for replayed rows", live, |row| row.number(0)).await
+                }
+
+                /// Which of these rows have become letters.
+                pub(crate) async fn failed_again(
+                    &self,
+                    rows: &[i64],
+                    since: SystemTime,
+                ) -> Result<Vec<i64>> {
+                    let text = Sql::new(&self.names).letters_again;
+                    let mut again = Vec::new();
+                    for status in Status::ALL {
+                        let look =
+                            query(&text).bind(ids(rows)).bind(time(since)).bind(status.as_str());
+                        let action = "look for letters of replayed rows";
+                        again.extend(self.read(action, look, |row| row.number(0)).await?);
+                    }
+                    Ok(again)
                 }
 
                 pub(crate) async fn groups(&self, filter: &Filter, limit: i64) -> Result<Groups> {
@@ -129,39 +174,15 @@ macro_rules! letters {
                     action: &'static str,
                     statement: Statement,
                 ) -> Result<Vec<LetterPosition>> {
+                    let failed = StoreError::of(action);
                     let mut tx = self.begin(action).await?;
-                    let rows = statement.fetch_all(&mut *tx).await.map_err(failed(action))?;
-                    tx.commit().await.map_err(failed(action))?;
-                    rows.iter().map(|row| place(row).map_err(failed(action))).collect()
-                }
-            }
-        };
-    };
-}
-pub(crate) use letters;
-
-/// Rows, timers and queues; and why a row is where it is.
-macro_rules! rows {
-    ($desk:ident) => {
-        const _: () = {
-            use super::claim::read;
-            use super::query;
-            use $crate::error::StoreError;
-            use $crate::message::Row;
-            use $crate::ops::failed::failed;
-            use $crate::ops::{BEFORE, CancelledTimer, Letter, Pause, Peeked, QueueInfo};
-            use $crate::store::answers::{Columns as _, letter_in_short, pause, queue};
-            use $crate::store::{Result, statements};
-
-            const WHY: &str = "ask why";
-
-            statements! {
-                struct Sql in "sql" {
-                    peek, timer_row, cancel_timer, queues, paused, why_letters, why_more_letters,
-                    why_before, bench_clean,
+                    let rows = statement.fetch_all(&mut *tx).await.map_err(&failed)?;
+                    tx.commit().await.map_err(&failed)?;
+                    rows.iter().map(|row| place(row).map_err(&failed)).collect()
                 }
             }
 
+            /// Rows, timers and queues; and why a row is where it is.
             impl $desk {
                 pub(crate) async fn peek(
                     &self,
@@ -189,7 +210,7 @@ macro_rules! rows {
                     queue: &str,
                     timer_id: &str,
                 ) -> Result<CancelledTimer> {
-                    let failed = failed("cancel a timer");
+                    let failed = StoreError::of("cancel a timer");
                     let sql = Sql::new(&self.names);
                     let mut tx = self.writing("cancel a timer").await?;
                     let bound = |text| {
@@ -216,6 +237,20 @@ macro_rules! rows {
                 pub(crate) async fn paused(&self) -> Result<Vec<Pause>> {
                     let paused = query(&Sql::new(&self.names).paused);
                     self.read("list the pauses", paused, |row| pause(row, true)).await
+                }
+
+                pub(crate) async fn why_row(&self, id: i64) -> Result<Option<FoundRow>> {
+                    let found = query(&Sql::new(&self.names).why_row).bind(id);
+                    let found = self.read(WHY, found, |row| {
+                        let note = row.maybe(16, Columns::text)?;
+                        Ok(FoundRow {
+                            row: read(row)?,
+                            now: row.time(13)?,
+                            locker: row.text(14)?,
+                            paused: row.maybe(15, Columns::time)?.map(|at| (at, note)),
+                        })
+                    });
+                    Ok(found.await?.pop())
                 }
 
                 pub(crate) async fn why_letters(
@@ -260,4 +295,4 @@ macro_rules! rows {
         };
     };
 }
-pub(crate) use rows;
+pub(crate) use desk;

@@ -6,14 +6,13 @@ use std::time::SystemTime;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Executor as _, PgTransaction, Row as _};
 
-use super::Statement;
 use super::time::PgTime;
+use super::{Statement, once};
 use crate::error::StoreError;
 use crate::ops::begun::begun;
-use crate::ops::failed::failed;
 use crate::store::Result;
 use crate::store::answers::columns;
-use crate::store::desk;
+use crate::store::desk::desk;
 use crate::store::names::TableNames;
 
 /// How long an operator waits for a lock, unless the pool has a shorter limit. And if the operator
@@ -44,8 +43,7 @@ const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_cu
 
 columns!(PgRow, |PgTime(time)| time, sqlx::Row::try_get_unchecked);
 
-desk::letters!(PgDesk);
-desk::rows!(PgDesk);
+desk!(PgDesk);
 
 fn time(at: SystemTime) -> PgTime {
     PgTime(at)
@@ -92,7 +90,7 @@ impl PgDesk {
     ) -> Result<Vec<T>> {
         let mut tx = self.reading(action).await?;
         let rows = statement.persistent(false).fetch_all(&mut *tx).await;
-        rows.and_then(|rows| rows.iter().map(row).collect()).map_err(failed(action))
+        rows.and_then(|rows| rows.iter().map(row).collect()).map_err(StoreError::of(action))
     }
 
     /// A transaction that may write.
@@ -115,7 +113,7 @@ impl PgDesk {
         let pool = self.pool().clone();
         let mut tx = begun(action, async move { pool.begin_with(begin).await }).await?;
         for &setting in settings {
-            tx.execute(setting).await.map_err(failed(action))?;
+            tx.execute(setting).await.map_err(StoreError::of(action))?;
         }
         Ok(tx)
     }

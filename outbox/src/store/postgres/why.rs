@@ -7,12 +7,9 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use tokio::time::sleep;
 
-use super::claim::read;
-use super::time::PgTime;
 use super::{PgDesk, once, query, sleepers};
 use crate::error::{StoreError, has_code};
 use crate::message::row::delay_micros;
-use crate::ops::failed::failed;
 use crate::ops::{FoundRow, LockedBy, Readers, Session};
 use crate::store::statements;
 
@@ -42,7 +39,7 @@ const ACTION: &str = "ask why";
 
 statements! {
     struct Sql in "sql" {
-        why_row, why_readers, why_holder, why_sessions, why_probe,
+        why_readers, why_holder, why_sessions, why_probe,
     }
 }
 
@@ -50,21 +47,6 @@ statements! {
 type Held = (String, Session);
 
 impl PgDesk {
-    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<FoundRow>, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_row).bind(id);
-        let found = |row: &PgRow| {
-            let paused: Option<PgTime> = row.try_get(15)?;
-            let note: Option<String> = row.try_get(16)?;
-            Ok(FoundRow {
-                row: read(row)?,
-                now: row.try_get::<PgTime, _>(13)?.0,
-                locker: row.try_get(14)?,
-                paused: paused.map(|at| (at.0, note)),
-            })
-        };
-        Ok(self.read(ACTION, statement, found).await?.pop())
-    }
-
     pub(crate) async fn why_readers(
         &self,
         queue: &str,
@@ -77,7 +59,7 @@ impl PgDesk {
             .bind(sleepers::Locks::of(&self.names).of_queue(queue))
             .bind(id)
             .bind(delay_micros(lease));
-        let row = statement.fetch_one(&mut *tx).await.map_err(failed(ACTION))?;
+        let row = statement.fetch_one(&mut *tx).await.map_err(StoreError::of(ACTION))?;
         let count = |index| row.get::<i64, _>(index).max(0).unsigned_abs();
         Ok(Readers { sleepers: Some(count(0)), leases: count(1) })
     }
@@ -167,11 +149,11 @@ impl PgDesk {
         let mut tx = self.writing(ACTION).await?;
         let probe = once(&Sql::new(&self.names).why_probe).bind(id);
         let locked = probe.fetch_optional(&mut *tx).await;
-        tx.rollback().await.map_err(failed(ACTION))?;
+        tx.rollback().await.map_err(StoreError::of(ACTION))?;
         match locked {
             Ok(row) => Ok(row.is_some()),
             Err(refused) if has_code(&refused, &["25006", "42501"]) => Ok(true),
-            Err(error) => Err(failed(ACTION)(error)),
+            Err(error) => Err(StoreError::of(ACTION)(error)),
         }
     }
 

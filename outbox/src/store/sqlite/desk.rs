@@ -7,14 +7,14 @@ use sqlx::{Row as _, SqliteTransaction};
 
 use super::claim::json;
 use super::connect::begin_writing;
+use super::query as once;
 use super::settle::Statement;
 use crate::error::StoreError;
 use crate::message::row::{from_micros, to_micros};
 use crate::ops::begun::begun;
-use crate::ops::failed::failed;
 use crate::store::Result;
 use crate::store::answers::columns;
-use crate::store::desk;
+use crate::store::desk::desk;
 use crate::store::names::TableNames;
 
 columns!(SqliteRow, from_micros, text);
@@ -25,8 +25,7 @@ pub(super) fn text(row: &SqliteRow, at: usize) -> sqlx::Result<String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-desk::letters!(SqliteDesk);
-desk::rows!(SqliteDesk);
+desk!(SqliteDesk);
 
 fn time(at: SystemTime) -> i64 {
     to_micros(at)
@@ -67,7 +66,7 @@ impl SqliteDesk {
         row: impl Fn(&SqliteRow) -> sqlx::Result<T>,
     ) -> Result<Vec<T>> {
         let rows = statement.fetch_all(self.pool()).await;
-        rows.and_then(|rows| rows.iter().map(row).collect()).map_err(failed(action))
+        rows.and_then(|rows| rows.iter().map(row).collect()).map_err(StoreError::of(action))
     }
 
     /// A transaction that may write.

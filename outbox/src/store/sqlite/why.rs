@@ -3,18 +3,14 @@
 
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection as _, Executor as _, Row as _};
 use tokio::time::sleep;
 
-use super::claim::read;
-use super::desk::text;
 use super::{SqliteDesk, connect, query};
 use crate::error::StoreError;
-use crate::message::row::{delay_micros, from_micros};
-use crate::ops::failed::failed;
+use crate::message::row::delay_micros;
 use crate::ops::{FoundRow, LockedBy, Readers, Session};
-use crate::store::answers::Columns as _;
 use crate::store::statements;
 
 /// Transactions of the engine are over by then, so what is still there lasts.
@@ -23,25 +19,10 @@ const LASTING: Duration = Duration::from_millis(100);
 const ACTION: &str = "ask why";
 
 statements! {
-    struct Sql in "sql" { why_row, why_readers }
+    struct Sql in "sql" { why_readers }
 }
 
 impl SqliteDesk {
-    pub(crate) async fn why_row(&self, id: i64) -> Result<Option<FoundRow>, StoreError> {
-        let statement = query(&Sql::new(&self.names).why_row).bind(id);
-        let found = |row: &SqliteRow| {
-            let paused: Option<i64> = row.try_get(14)?;
-            let note = row.maybe(15, text)?;
-            Ok(FoundRow {
-                row: read(row)?,
-                now: from_micros(row.try_get(13)?),
-                locker: "0".into(),
-                paused: paused.map(|at| (from_micros(at), note)),
-            })
-        };
-        Ok(self.read(ACTION, statement, found).await?.pop())
-    }
-
     pub(crate) async fn why_readers(
         &self,
         queue: &str,
@@ -52,7 +33,7 @@ impl SqliteDesk {
             .bind(queue.to_owned())
             .bind(id)
             .bind(delay_micros(lease));
-        let row = statement.fetch_one(self.pool()).await.map_err(failed(ACTION))?;
+        let row = statement.fetch_one(self.pool()).await.map_err(StoreError::of(ACTION))?;
         let leases = row.get::<i64, _>(0).max(0).unsigned_abs();
         Ok(Readers { sleepers: None, leases })
     }
@@ -82,7 +63,7 @@ impl SqliteDesk {
         let options = (*self.pool().connect_options()).clone();
         let options = options.create_if_missing(false).busy_timeout(Duration::ZERO);
         let opened = SqliteConnection::connect_with(&options).await;
-        let mut connection = opened.map_err(failed(ACTION))?;
+        let mut connection = opened.map_err(StoreError::of(ACTION))?;
         let before = commits(&mut connection).await;
         let mut written = is_busy(&mut connection).await?;
         if written {
@@ -90,7 +71,7 @@ impl SqliteDesk {
             // If others have committed meanwhile, nobody has held it all the time.
             written = is_busy(&mut connection).await? && commits(&mut connection).await == before;
         }
-        connection.close().await.map_err(failed(ACTION))?;
+        connection.close().await.map_err(StoreError::of(ACTION))?;
         Ok(written)
     }
 }
@@ -101,11 +82,12 @@ async fn commits(connection: &mut SqliteConnection) -> Option<i64> {
 }
 
 async fn is_busy(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+    let failed = StoreError::of(ACTION);
     match connection.execute("BEGIN IMMEDIATE").await {
-        Ok(_) => connection.execute("ROLLBACK").await.map(|_| false).map_err(failed(ACTION)),
+        Ok(_) => connection.execute("ROLLBACK").await.map(|_| false).map_err(failed),
         Err(refused) if connect::is_busy(&refused) => Ok(true),
         // Nobody here writes a file that is read-only.
         Err(sqlx::Error::Database(_)) => Ok(false),
-        Err(error) => Err(failed(ACTION)(error)),
+        Err(error) => Err(failed(error)),
     }
 }
