@@ -15,6 +15,7 @@ use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
 use crate::ops::doctor::postgres::{Connections, Holder, Kind, Snapshots, Vacuum};
 use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
+use crate::store::Result;
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
@@ -24,8 +25,6 @@ statements! {
         waiting_letters, extent, extent_letters, rows, letters,
     }
 }
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 fn failed(error: sqlx::Error) -> StoreError {
     StoreError::of("examine")(error)

@@ -15,6 +15,7 @@ use crate::dlq::{Filter, LetterPosition, Replay, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::ops::failed::failed;
+use crate::store::Result;
 use crate::store::answers::place;
 
 /// How often a replay is tried. Two replays whose letters have the same timer names in other orders
@@ -23,8 +24,6 @@ const TRIES: usize = 5;
 /// By then the other replay, which would meet the same letters again, is through.
 const ASIDE: Duration = Duration::from_millis(300);
 const FINGERPRINTS: &str = "write fingerprints";
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 impl PgDesk {
     pub(crate) async fn replay(

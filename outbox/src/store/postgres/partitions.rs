@@ -14,9 +14,8 @@ use super::{PgDesk, once};
 use crate::dlq::{CUT, DROP, Dropped, Partition, Partitioned};
 use crate::error::StoreError;
 use crate::ops::failed::failed;
+use crate::store::Result;
 use crate::store::template::quoted;
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 const ACTION: &str = CUT;
 /// Letters are counted and moved by whole tables, which sequential scans do best.

@@ -14,6 +14,7 @@ use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
 use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
+use crate::store::Result;
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
@@ -23,8 +24,6 @@ statements! {
         rows, letters,
     }
 }
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 fn failed(error: sqlx::Error) -> StoreError {
     StoreError::of("examine")(error)

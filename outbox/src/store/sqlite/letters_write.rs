@@ -11,9 +11,8 @@ use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::ops::failed::failed;
 use crate::publish::unwritten;
+use crate::store::Result;
 use crate::store::answers::place;
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 /// How many bytes are put back in one transaction, and one letter more.
 const BATCH_BYTES: i64 = 8 << 20;
