@@ -223,8 +223,11 @@ struct Explained {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'static str> {
     const OWNERS: [&str; 3] = ["migrate", crate::dlq::CUT, crate::dlq::DROP];
-    const MIGRATE: &str =
-        "`outbox::migrate(&pool)` or the command `outbox migrate` makes the tables";
+    const MIGRATE: &str = "make or upgrade the tables with `outbox migrate` \
+        (`outbox::migrate(&pool)`); `outbox check` tells what is still missing then";
+    // SQLite has one code for all of these.
+    const MISSING: [&str; 3] = ["no such table", "no such column", "no such index"];
+    let is_missing = || MISSING.iter().any(|what| refused.message().starts_with(what));
     Some(match &*refused.code()? {
         // A prepared statement exists already, or does not: the session is another one.
         "42P05" | "26000" => {
@@ -232,9 +235,9 @@ fn cause(action: &str, refused: &(dyn DatabaseError + 'static)) -> Option<&'stat
              itself, or to a pool in session mode; a program that only publishes may set \
              OUTBOX_PREPARED=false (`TableNames::unprepared`)"
         }
-        "42P01" => MIGRATE,
-        // SQLite has one code for all of these.
-        "1" if refused.message().starts_with("no such table") => MIGRATE,
+        // The table or the column is not there.
+        "42P01" | "42703" if action != "migrate" => MIGRATE,
+        "1" if action != "migrate" && is_missing() => MIGRATE,
         "3F000" => "`CREATE SCHEMA` makes it; a migration makes only tables",
         "42501" if is_from(refused, "42501", "ExecWithCheckOptions") => {
             "a policy of row-level security refuses it (see docs/operations.md); `outbox check` \

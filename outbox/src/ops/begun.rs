@@ -2,7 +2,6 @@
 
 use std::future::Future;
 
-use super::failed::failed;
 use crate::error::StoreError;
 
 /// Begins a transaction in a task of its own, which nobody drops half-way.
@@ -15,7 +14,7 @@ pub(crate) async fn begun<T: Send + 'static>(
     begin: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
 ) -> Result<T, StoreError> {
     match tokio::spawn(begin).await {
-        Ok(answer) => answer.map_err(failed(action)),
+        Ok(answer) => answer.map_err(StoreError::of(action)),
         Err(ended) => Err(StoreError::new(action, ended, false)),
     }
 }

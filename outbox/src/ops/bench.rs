@@ -9,9 +9,8 @@ use uuid::Uuid;
 
 use super::{Operator, on_desk};
 use crate::app::App;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreError};
 use crate::extract::Context;
-use crate::ops::failed::failed;
 use crate::publish::Outgoing;
 use crate::subscriber::Subscriber;
 
@@ -182,7 +181,7 @@ impl Bench {
             self.app.publisher().publish_batch(&mut tx, batch).await?;
             // The messages may be there even if the commit fails.
             self.published.store(true, Ordering::Relaxed);
-            Ok(tx.commit().await.map_err(failed("publish"))?)
+            Ok(tx.commit().await.map_err(StoreError::of("publish"))?)
         })
     }
 

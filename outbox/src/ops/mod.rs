@@ -8,7 +8,6 @@ pub(crate) mod begun;
 mod bench;
 pub mod doctor;
 mod document;
-pub(crate) mod failed;
 mod grants;
 pub(crate) mod json;
 mod pause;

@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use super::{Operator, on_desk};
-use crate::error::Result;
-use crate::ops::failed::failed;
+use crate::error::{Result, StoreError};
 use crate::publish::{Outgoing, Published, Publisher, check_name};
 
 /// What [`Operator::cancel_timer`] did.
@@ -56,7 +55,7 @@ impl Operator {
         on_desk!(self, desk => {
             let mut tx = desk.writing("publish").await?;
             let published = table.send(&mut tx, message).await?;
-            tx.commit().await.map_err(failed("publish"))?;
+            tx.commit().await.map_err(StoreError::of("publish"))?;
             Ok(published)
         })
     }

@@ -9,7 +9,6 @@ use super::time::PgTime;
 use super::{PgDesk, once, query};
 use crate::error::StoreError;
 use crate::ops::Counted;
-use crate::ops::failed::failed;
 use crate::store::answers::counted;
 use crate::store::statements;
 
@@ -34,6 +33,6 @@ impl PgDesk {
         let statement = once(&Sql::new(&self.names).given_out).bind(table);
         let row = statement.fetch_one(&mut *tx).await;
         row.and_then(|row| Ok((row.try_get::<PgTime, _>(0)?.0, row.try_get(1)?)))
-            .map_err(failed("read the last id"))
+            .map_err(StoreError::of("read the last id"))
     }
 }

@@ -14,7 +14,6 @@ use crate::dlq::sealed::Moved;
 use crate::dlq::{Filter, LetterPosition, Replay, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
-use crate::ops::failed::failed;
 use crate::store::Result;
 use crate::store::answers::place;
 
@@ -38,7 +37,7 @@ impl PgDesk {
             let mut tx = self.begin("replay").await?;
             let error = match self.replay_on(&mut tx, filter, after, how, limit).await {
                 Ok(moved) => {
-                    tx.commit().await.map_err(failed("replay"))?;
+                    tx.commit().await.map_err(StoreError::of("replay"))?;
                     return Ok(moved);
                 }
                 Err(error) => error,
@@ -62,7 +61,7 @@ impl PgDesk {
         how: &Replay,
         limit: i64,
     ) -> Result<Moved> {
-        let failed = failed("replay");
+        let failed = StoreError::of("replay");
         let text = include_str!("sql/letters_replay.sql");
         let (channel, locks) = notified(&self.names);
         let replay = self
@@ -85,7 +84,7 @@ impl PgDesk {
         let write = once(&text).bind(ids).bind(times).bind(fingerprints);
         let mut tx = self.begin(FINGERPRINTS).await?;
         write.execute(&mut *tx).await.map_err(unmarked)?;
-        tx.commit().await.map_err(failed(FINGERPRINTS))
+        tx.commit().await.map_err(StoreError::of(FINGERPRINTS))
     }
 }
 
@@ -94,7 +93,7 @@ fn unmarked(error: sqlx::Error) -> StoreError {
         let cause = "letters that have no fingerprint yet, or their table, are locked by others";
         return StoreError::explained(FINGERPRINTS, error, Some(cause));
     }
-    failed(FINGERPRINTS)(error)
+    StoreError::of(FINGERPRINTS)(error)
 }
 
 replays!(Postgres: Transaction<'_, Postgres>, Tx<Postgres>);

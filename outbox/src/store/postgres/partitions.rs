@@ -13,7 +13,6 @@ use super::time::PgTime;
 use super::{PgDesk, once};
 use crate::dlq::{CUT, DROP, Dropped, Partition, Partitioned};
 use crate::error::StoreError;
-use crate::ops::failed::failed;
 use crate::store::Result;
 use crate::store::template::quoted;
 
@@ -102,7 +101,7 @@ impl PgDesk {
             .bind(bounds.iter().copied().map(PgTime).collect::<Vec<_>>())
             .fetch_all(&mut *tx)
             .await;
-        let mut counted: Vec<(i32, i64, i64)> = counted.map_err(failed(ACTION))?;
+        let mut counted: Vec<(i32, i64, i64)> = counted.map_err(StoreError::of(ACTION))?;
         let partition = |Month { name, from, until, .. }: Month| {
             let bucket = from.map_or(0, |from| 1 + bounds.partition_point(|bound| *bound < from));
             // The default partition, the last one, has the letters that belong to no other.
@@ -129,7 +128,7 @@ impl PgDesk {
     }
 
     async fn months(&self, connection: &mut PgConnection) -> Result<Vec<Month>> {
-        let failed = failed("look for the months of dead letters");
+        let failed = StoreError::of("look for the months of dead letters");
         let look = once(&self.names.sql(include_str!("sql/letters_partitions.sql")));
         let rows = look.bind(self.letters_table()).fetch_all(connection).await.map_err(&failed)?;
         let time = |time: Option<PgTime>| time.map(|PgTime(time)| time);
@@ -145,7 +144,7 @@ impl PgDesk {
     }
 
     pub(crate) async fn partition(&self, ahead: u32) -> Result<Partitioned> {
-        let failed = failed(ACTION);
+        let failed = StoreError::of(ACTION);
         let table = self.letters_table();
         let mut tx = self.begin(ACTION).await?;
         tx.execute(PLANS).await.map_err(&failed)?;
@@ -173,7 +172,7 @@ impl PgDesk {
     }
 
     async fn convert(&self, connection: &mut PgConnection, owner: &str) -> Result<()> {
-        let failed = failed(ACTION);
+        let failed = StoreError::of(ACTION);
         let table = self.letters_table();
         let left = sqlx::query_scalar::<_, String>(include_str!("sql/letters_left_behind.sql"))
             .persistent(false)
@@ -227,7 +226,7 @@ impl PgDesk {
 
     /// Behind every id that was ever given out, also to letters that have been purged.
     async fn next_letter_id(&self, connection: &mut PgConnection) -> Result<i64> {
-        let failed = failed(ACTION);
+        let failed = StoreError::of(ACTION);
         let table = self.letters_table();
         let most = "SELECT coalesce(max(id), 0) + 1 FROM {table}";
         let most = self.names.sql_with(most, &[("{table}", &table)]);
@@ -255,7 +254,7 @@ impl PgDesk {
         owner: &str,
         ahead: u32,
     ) -> Result<(Vec<String>, u64)> {
-        let failed = failed(ACTION);
+        let failed = StoreError::of(ACTION);
         let table = self.letters_table();
         let there = self.months(&mut *connection).await?;
         let Some(default) = there.iter().find(|month| month.is_default()) else {
@@ -317,7 +316,7 @@ impl PgDesk {
         agreed: Option<&[&str]>,
     ) -> Result<Vec<Dropped>> {
         const ACTION: &str = DROP;
-        let failed = failed(ACTION);
+        let failed = StoreError::of(ACTION);
         let mut tx = self.begin(ACTION).await?;
         let is_old = |month: &Month| month.until.is_some_and(|until| until <= before);
         let there = self.months(&mut tx).await?;
@@ -351,6 +350,8 @@ impl PgDesk {
         tx.commit().await.map_err(&failed)?;
         Ok(gone)
     }
+}
+
 async fn texts(
     connection: &mut PgConnection,
     sql: &'static str,
@@ -358,8 +359,6 @@ async fn texts(
 ) -> Result<Vec<String>> {
     let texts = sqlx::query_scalar(sql).persistent(false).bind(table);
     texts.fetch_all(connection).await.map_err(StoreError::of(ACTION))
-}
-
 }
 
 fn refused(why: String) -> StoreError {

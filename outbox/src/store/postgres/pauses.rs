@@ -10,7 +10,6 @@ use super::sleepers::notified;
 use super::{PgDesk, once};
 use crate::error::StoreError;
 use crate::ops::Pause;
-use crate::ops::failed::failed;
 use crate::store::answers::{Columns as _, pause};
 use crate::store::statements;
 use crate::telemetry::TARGET;
@@ -33,10 +32,10 @@ impl PgDesk {
         let statement = once(&Sql::new(&self.names).pause);
         let statement = statement.bind(queues.to_vec()).bind(note.map(str::to_owned));
         let mut tx = self.writing("pause").await?;
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("pause"))?;
-        tx.commit().await.map_err(failed("pause"))?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(StoreError::of("pause"))?;
+        tx.commit().await.map_err(StoreError::of("pause"))?;
         let paused = rows.iter().map(|row| pause(row, row.flag(3)?)).collect::<Result<_, _>>();
-        let paused = paused.map_err(failed("pause"))?;
+        let paused = paused.map_err(StoreError::of("pause"))?;
         // The queues are paused by now.
         if let Err(error) = self.outwait_claims().await {
             tracing::error!(
@@ -69,8 +68,8 @@ impl PgDesk {
         let statement = once(&Sql::new(&self.names).resume);
         let statement = statement.bind(queues.to_vec()).bind(notified(&self.names).0);
         let mut tx = self.writing("resume").await?;
-        let rows = statement.fetch_all(&mut *tx).await.map_err(failed("resume"))?;
-        tx.commit().await.map_err(failed("resume"))?;
+        let rows = statement.fetch_all(&mut *tx).await.map_err(StoreError::of("resume"))?;
+        tx.commit().await.map_err(StoreError::of("resume"))?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }

@@ -12,7 +12,6 @@ use crate::error::StoreError;
 use crate::message::row::from_micros;
 use crate::ops::Counted;
 use crate::ops::begun::begun;
-use crate::ops::failed::failed;
 use crate::store::answers::{Columns, counted};
 use crate::store::statements;
 
@@ -34,7 +33,7 @@ impl SqliteDesk {
         for queue in queues {
             let statement = query(&sql.counts).bind(queue.clone()).bind(most(limit));
             let row = statement.fetch_one(&mut *tx).await;
-            counts.push(row.and_then(|row| counted(&row)).map_err(failed("count"))?);
+            counts.push(row.and_then(|row| counted(&row)).map_err(StoreError::of("count"))?);
         }
         Ok(counts)
     }

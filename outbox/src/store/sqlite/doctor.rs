@@ -9,7 +9,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions as _, Sqlite};
 
 use super::batch::{explained, searches};
-use super::connect::{SHARED_IN_MEMORY, is_busy, is_missing, is_private, no_folder};
+use super::connect::{SHARED_IN_MEMORY, is_busy, is_missing, no_folder, why_private};
 use super::desk::SqliteDesk;
 use super::query;
 use crate::error::StoreError;
@@ -139,7 +139,7 @@ impl SqliteDesk {
         // The driver reads ahead of whoever takes the rows: by one, and not by fifty. A private
         // database is only in its pool.
         let (mut own, mut pooled);
-        let connection: &mut SqliteConnection = if is_private(self.pool()).is_some() {
+        let connection: &mut SqliteConnection = if why_private(self.pool()).is_some() {
             pooled = self.pool().acquire().await.map_err(failed)?;
             &mut pooled
         } else {

@@ -9,7 +9,6 @@ use crate::dlq::sealed::Moved;
 use crate::dlq::{Filter, LetterPosition, Replay, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
-use crate::ops::failed::failed;
 use crate::publish::unwritten;
 use crate::store::Result;
 use crate::store::answers::place;
@@ -27,7 +26,7 @@ impl SqliteDesk {
     ) -> Result<Moved> {
         let mut tx = self.writing("replay").await?;
         let moved = self.replay_some(&mut tx, filter, after, how, limit, BATCH_BYTES).await?;
-        tx.commit().await.map_err(failed("replay"))?;
+        tx.commit().await.map_err(StoreError::of("replay"))?;
         Ok(moved)
     }
 
@@ -58,7 +57,7 @@ impl SqliteDesk {
         most_bytes: i64,
     ) -> Result<Moved> {
         const ACTION: &str = "replay";
-        let failed = failed(ACTION);
+        let failed = StoreError::of(ACTION);
         let find = self.behind(include_str!("sql/letters_find.sql"), filter, after).bind(limit);
         let found = find.fetch_all(&mut *connection).await.map_err(&failed)?;
         let insert = self.names.sql(include_str!("sql/letters_insert.sql"));
@@ -95,7 +94,7 @@ impl SqliteDesk {
     }
 
     pub(crate) async fn fingerprint(&self, marks: &[(LetterPosition, String)]) -> Result<()> {
-        let failed = failed("write fingerprints");
+        let failed = StoreError::of("write fingerprints");
         let text = self.names.sql(include_str!("sql/letters_fingerprint.sql"));
         let mut tx = self.writing("write fingerprints").await?;
         for (place, fingerprint) in marks {

@@ -7,7 +7,6 @@ use super::desk::text;
 use super::{SqliteDesk, query};
 use crate::error::StoreError;
 use crate::ops::Pause;
-use crate::ops::failed::failed;
 use crate::store::answers::pause;
 use crate::store::statements;
 
@@ -21,30 +20,30 @@ impl SqliteDesk {
         queues: &[String],
         note: Option<&str>,
     ) -> Result<Vec<Pause>, StoreError> {
-        let sql = Sql::new(&self.names);
+        let (sql, failed) = (Sql::new(&self.names), StoreError::of("pause"));
         let mut tx = self.writing("pause").await?;
-        let before = query(&sql.paused).fetch_all(&mut *tx).await.map_err(failed("pause"))?;
+        let before = query(&sql.paused).fetch_all(&mut *tx).await.map_err(&failed)?;
         let mut pauses = Vec::with_capacity(queues.len());
         for queue in queues {
             let was_paused = before.iter().any(|row| text(row, 0).is_ok_and(|it| it == *queue));
             let write = query(&sql.pause).bind(queue.clone()).bind(note.map(str::to_owned));
             let row = write.fetch_one(&mut *tx).await;
-            pauses.push(row.and_then(|row| pause(&row, was_paused)).map_err(failed("pause"))?);
+            pauses.push(row.and_then(|row| pause(&row, was_paused)).map_err(&failed)?);
         }
-        tx.commit().await.map_err(failed("pause"))?;
+        tx.commit().await.map_err(failed)?;
         Ok(pauses)
     }
 
     /// Returns the queues that were paused.
     pub(crate) async fn resume(&self, queues: &[String]) -> Result<Vec<String>, StoreError> {
-        let sql = Sql::new(&self.names);
+        let (sql, failed) = (Sql::new(&self.names), StoreError::of("resume"));
         let mut tx = self.writing("resume").await?;
         let mut resumed = Vec::new();
         for queue in queues {
             let row = query(&sql.resume).bind(queue.clone()).fetch_optional(&mut *tx).await;
-            resumed.extend(row.map_err(failed("resume"))?.map(|row| row.get::<String, _>(0)));
+            resumed.extend(row.map_err(&failed)?.map(|row| row.get::<String, _>(0)));
         }
-        tx.commit().await.map_err(failed("resume"))?;
+        tx.commit().await.map_err(failed)?;
         Ok(resumed)
     }
 }
