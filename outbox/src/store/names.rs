@@ -80,8 +80,7 @@ impl TableNames {
         let table = table.into();
         let names = Self { table, ..Self::default() };
         let derived = ["outbox_", "_timer_id_uq", "__migrations", "_dlq_queue_failed_idx"];
-        check("table name", &names.table, derived)?;
-        check_kept("table name", &names.table)?;
+        check("table name", &names.table, &derived)?;
         Ok(names)
     }
 
@@ -91,7 +90,7 @@ impl TableNames {
     /// When the name is empty, holds NUL or has more than 63 bytes.
     pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, NameError> {
         let schema = schema.into();
-        check("schema name", &schema, [])?;
+        check("schema name", &schema, &[])?;
         self.schema = Some(schema);
         Ok(self)
     }
@@ -106,8 +105,7 @@ impl TableNames {
     /// it makes none on SQLite.
     pub fn with_dlq(mut self, dlq: impl Into<String>) -> Result<Self, NameError> {
         let dlq = dlq.into();
-        check("dead-letter table name", &dlq, ["_queue_failed_idx", "_status_ck"])?;
-        check_kept("dead-letter table name", &dlq)?;
+        check("dead-letter table name", &dlq, &["_queue_failed_idx", "_status_ck"])?;
         if let Some(why) = self.clash(&dlq) {
             return Err(NameError { what: "dead-letter table name", name: dlq, why });
         }
@@ -314,45 +312,41 @@ pub(crate) fn variable(key: &str) -> Option<String> {
     std::env::var_os(key).map(|value| value.to_string_lossy().into_owned())
 }
 
-fn check_kept(what: &'static str, name: &str) -> Result<(), NameError> {
+/// Checks the name of a table, from which longer ones are derived, or of a schema, from which none
+/// is.
+fn check(what: &'static str, name: &str, additions: &[&str]) -> Result<(), NameError> {
     const KEPT: &[u8] = b"sqlite_";
-    if name.contains('.') {
-        // Quoted, it would be a table beside the one that is meant.
-        let why = "has a dot: name a schema with `OUTBOX_SCHEMA` or `in_schema`".into();
-        return Err(NameError { what, name: name.to_owned(), why });
-    }
-    if name.eq_ignore_ascii_case("sqlx") {
-        let why = "would keep its record of migrations in `_sqlx_migrations`, where sqlx keeps \
-                   the one of your own migrations";
-        return Err(NameError { what, name: name.to_owned(), why: why.into() });
-    }
-    let begin = name.as_bytes().get(..KEPT.len());
-    if begin.is_some_and(|begin| begin.eq_ignore_ascii_case(KEPT)) {
-        let why = "begins with `sqlite_`, which SQLite keeps for itself".into();
-        return Err(NameError { what, name: name.to_owned(), why });
-    }
-    Ok(())
-}
-
-fn check<const N: usize>(
-    what: &'static str,
-    name: &str,
-    additions: [&str; N],
-) -> Result<(), NameError> {
-    let refuse = |why: String| Err(NameError { what, name: name.to_owned(), why });
+    let refuse = |why: &str| Err(NameError { what, name: name.to_owned(), why: why.into() });
     if name.is_empty() {
-        return refuse("is empty".into());
+        return refuse("is empty");
     }
     if name.contains('\0') {
-        return refuse("holds NUL".into());
+        return refuse("holds NUL");
     }
     let addition = additions.iter().map(|text| text.len()).max().unwrap_or(0);
     let limit = MAX_IDENTIFIER_BYTES - addition;
     if name.len() > limit {
-        return refuse(format!(
+        return refuse(&format!(
             "has {} bytes; at most {limit} leave room for the names derived from it",
             name.len()
         ));
+    }
+    if additions.is_empty() {
+        return Ok(());
+    }
+    if name.contains('.') {
+        // Quoted, it would be a table beside the one that is meant.
+        return refuse("has a dot: name a schema with `OUTBOX_SCHEMA` or `in_schema`");
+    }
+    if name.eq_ignore_ascii_case("sqlx") {
+        return refuse(
+            "would keep its record of migrations in `_sqlx_migrations`, where sqlx keeps the one \
+             of your own migrations",
+        );
+    }
+    let begin = name.as_bytes().get(..KEPT.len());
+    if begin.is_some_and(|begin| begin.eq_ignore_ascii_case(KEPT)) {
+        return refuse("begins with `sqlite_`, which SQLite keeps for itself");
     }
     Ok(())
 }
