@@ -10,37 +10,47 @@ use crate::store::names::TableNames;
 
 /// An index as it has to be.
 pub(super) struct Index {
-    pub(super) name: String,
-    pub(super) columns: &'static [&'static str],
-    pub(super) unique: bool,
-    pub(super) predicate: Option<&'static str>,
+    name: String,
+    columns: &'static [&'static str],
+    unique: bool,
+    predicate: Option<&'static str>,
     /// Statements fail without it.
-    pub(super) fatal: bool,
-    pub(super) mend: String,
+    fatal: bool,
+    mend: String,
 }
 
+/// What the indexes of the outbox table cover.
+pub(super) const DUE: Option<&str> = Some("next_attempt_at IS NOT NULL");
+pub(super) const TIMERS: Option<&str> = Some("timer_id IS NOT NULL");
 /// What an index of open letters covers.
 pub(super) const OPEN: Option<&str> = Some("status = 'failed'");
 
 impl Index {
-    /// An index of the dead-letter table.
-    pub(super) fn of_letters(
+    /// An index of the outbox table or of the dead-letter table. `name` is what it is called where
+    /// the tables have their default names.
+    pub(super) fn of(
         names: &TableNames,
         name: &str,
         columns: &'static [&'static str],
         predicate: Option<&'static str>,
     ) -> Self {
         let rows = predicate.map_or(String::new(), |predicate| format!(" WHERE {predicate}"));
-        let mend = format!(
-            "CREATE INDEX \"outbox_dlq_{name}_idx\" ON \"outbox_dlq\" ({}){rows}",
-            columns.join(", ")
-        );
+        let unique = name.ends_with("_uq");
+        let kind = if unique { "UNIQUE INDEX" } else { "INDEX" };
+        let (table, own) = if name.starts_with("outbox_dlq_") {
+            ("outbox_dlq", names.dlq_or_default())
+        } else {
+            ("outbox", names.table().to_owned())
+        };
+        let over = columns.join(", ");
+        let mend = format!("CREATE {kind} \"{name}\" ON \"{table}\" ({over}){rows}");
         Self {
-            name: format!("{}_{name}_idx", names.dlq_or_default()),
+            name: name.replacen(table, &own, 1),
             columns,
-            unique: false,
+            unique,
             predicate,
-            fatal: false,
+            // ON CONFLICT finds no other index.
+            fatal: unique,
             mend: names.sql(&mend).to_string(),
         }
     }

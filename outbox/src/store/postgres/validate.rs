@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
-use super::indexes::{Index, OPEN, indexes};
+use super::indexes::{DUE, Index, OPEN, TIMERS, indexes};
 use crate::error::has_code;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch};
 use crate::store::making::making;
@@ -28,23 +28,8 @@ pub(super) async fn validate(
         let indexes = indexes(connection, &table).await?;
         for expected in [
             Index::primary_key(&table, &["id"]),
-            Index {
-                name: format!("{}_due_idx", names.table()),
-                columns: &["queue", "next_attempt_at", "id"],
-                unique: false,
-                predicate: Some("next_attempt_at IS NOT NULL"),
-                fatal: false,
-                mend: names.sql("CREATE INDEX \"outbox_due_idx\" ON \"outbox\" (queue, next_attempt_at, id) WHERE next_attempt_at IS NOT NULL").to_string(),
-            },
-            Index {
-                name: format!("{}_timer_id_uq", names.table()),
-                columns: &["queue", "timer_id"],
-                unique: true,
-                predicate: Some("timer_id IS NOT NULL"),
-                // ON CONFLICT finds no other index.
-                fatal: true,
-                mend: names.sql("CREATE UNIQUE INDEX \"outbox_timer_id_uq\" ON \"outbox\" (queue, timer_id) WHERE timer_id IS NOT NULL").to_string(),
-            },
+            Index::of(names, "outbox_due_idx", &["queue", "next_attempt_at", "id"], DUE),
+            Index::of(names, "outbox_timer_id_uq", &["queue", "timer_id"], TIMERS),
         ] {
             expected.among(&indexes, &table, &mut found);
         }
@@ -112,10 +97,10 @@ async fn letters(
     let indexes = indexes(connection, table).await?;
     for expected in [
         Index::primary_key(table, key),
-        Index::of_letters(names, "queue_failed", &["queue", "failed_at"], None),
-        Index::of_letters(names, "status", &["status", "failed_at", "id"], None),
-        Index::of_letters(names, "open", &["queue", "failed_at", "id"], OPEN),
-        Index::of_letters(names, "group", &["fingerprint", "failed_at", "id"], OPEN),
+        Index::of(names, "outbox_dlq_queue_failed_idx", &["queue", "failed_at"], None),
+        Index::of(names, "outbox_dlq_status_idx", &["status", "failed_at", "id"], None),
+        Index::of(names, "outbox_dlq_open_idx", &["queue", "failed_at", "id"], OPEN),
+        Index::of(names, "outbox_dlq_group_idx", &["fingerprint", "failed_at", "id"], OPEN),
     ] {
         expected.among(&indexes, table, found);
     }
