@@ -63,10 +63,6 @@ pub(super) struct Batch {
     /// For runs that are one row each.
     rows: Arc<str>,
     ranges: Arc<str>,
-    /// Makes SQLite look whether a table is back: a trigger that names the table does not. It is no
-    /// part of the statements above. When one of those fails, sqlx resets the first statement
-    /// before it, finds no error any more, panics, and leaves the file locked.
-    look: Arc<str>,
     failed: AtomicBool,
 }
 
@@ -77,6 +73,9 @@ pub(super) struct Batches {
     plan: Arc<str>,
     /// The answer, and the version of the schema that it is for. Only one connection writes.
     searched: Mutex<Option<(i64, bool)>>,
+    /// Makes SQLite look whether a table is back: a trigger that names the table does not. It is no
+    /// part of the statements below. When one of those fails, sqlx resets the first statement
+    /// before it, finds no error any more, panics, and leaves the file locked.
     look: Arc<str>,
     pub(super) take: Batch,
     pub(super) ack: Batch,
@@ -120,7 +119,6 @@ impl Batches {
             );
             Arc::from(sql)
         };
-        let look = names.sql("SELECT 0 FROM \"outbox\" WHERE 0");
         let mut batch = |kind: &str, values: &[&str], writes: &[&str], tells: bool| {
             let ranges: Vec<_> = writes.iter().map(|write| write.replace(ROW, RANGE)).collect();
             let ranges: Vec<_> = ranges.iter().map(String::as_str).collect();
@@ -128,7 +126,6 @@ impl Batches {
             Batch {
                 rows: made(kind, values, writes, tells),
                 ranges: made(&format!("{kind} ranges"), values, &ranges, tells),
-                look: Arc::clone(&look),
                 failed: AtomicBool::new(false),
             }
         };
@@ -141,7 +138,7 @@ impl Batches {
             extend: batch("extend", &["unhex(given.value)"], &[EXTEND], true),
             plan: explained(&names.sql(&ACK.replace(ROW, RANGE))),
             searched: Mutex::default(),
-            look,
+            look: names.sql("SELECT 0 FROM \"outbox\" WHERE 0"),
             prepare,
         }
     }
@@ -181,32 +178,33 @@ impl Batches {
         *self.searched.locked() = Some((schema, searched));
         Ok(searched)
     }
+
+    /// Runs a statement for all rows. Returns the runs of which it did not hit every row.
+    pub(super) async fn run<T: Serialize + PartialEq>(
+        &self,
+        batch: &Batch,
+        action: &'static str,
+        connection: &mut SqliteConnection,
+        runs: &Runs<'_, T>,
+    ) -> Result<Vec<usize>, StoreError> {
+        let run = query(batch.sql(runs)).bind(runs.heads()).bind(runs.names());
+        // Set until it is known that the statement went well: this call may be dropped.
+        if batch.failed.swap(true, Ordering::Relaxed) {
+            let look = query(&self.look).fetch_all(&mut *connection).await;
+            look.map_err(StoreError::of(action))?;
+        }
+        let lost = run.fetch_all(connection).await.map_err(StoreError::of(action))?;
+        batch.failed.store(false, Ordering::Relaxed);
+        let lost = lost.iter().map(|lost| lost.try_get::<i64, _>(0));
+        let lost = lost.collect::<Result<Vec<_>, _>>().map_err(StoreError::of(action))?;
+        Ok(lost.into_iter().map(|run| usize::try_from(run).unwrap_or(usize::MAX)).collect())
+    }
 }
 
 impl Batch {
     /// The statement for these runs.
     pub(super) fn sql<T: Serialize + PartialEq>(&self, runs: &Runs<'_, T>) -> &Arc<str> {
         if runs.saved() == 0 { &self.rows } else { &self.ranges }
-    }
-
-    /// Runs the statement for all rows. Returns the runs of which it did not hit every row.
-    pub(super) async fn run<T: Serialize + PartialEq>(
-        &self,
-        action: &'static str,
-        connection: &mut SqliteConnection,
-        runs: &Runs<'_, T>,
-    ) -> Result<Vec<usize>, StoreError> {
-        let run = query(self.sql(runs)).bind(runs.heads()).bind(runs.names());
-        // Set until it is known that the statement went well: this call may be dropped.
-        if self.failed.swap(true, Ordering::Relaxed) {
-            let look = query(&self.look).fetch_all(&mut *connection).await;
-            look.map_err(StoreError::of(action))?;
-        }
-        let lost = run.fetch_all(connection).await.map_err(StoreError::of(action))?;
-        self.failed.store(false, Ordering::Relaxed);
-        let lost = lost.iter().map(|lost| lost.try_get::<i64, _>(0));
-        let lost = lost.collect::<Result<Vec<_>, _>>().map_err(StoreError::of(action))?;
-        Ok(lost.into_iter().map(|run| usize::try_from(run).unwrap_or(usize::MAX)).collect())
     }
 }
 

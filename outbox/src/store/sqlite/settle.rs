@@ -194,7 +194,7 @@ impl SqliteStore {
         loop {
             let mut tx = self.begin(action).await?;
             let runs = self.0.batches.runs(action, &mut tx, rows, ranges).await?;
-            let lost = batch.run(action, &mut tx, &runs).await?;
+            let lost = self.0.batches.run(batch, action, &mut tx, &runs).await?;
             if let Some(landed) = runs.landed(&lost) {
                 return Ok((tx, landed));
             }
