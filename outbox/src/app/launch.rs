@@ -15,7 +15,7 @@ use crate::extract::{Lender, States};
 use crate::health::Life;
 use crate::schema::lines;
 use crate::store::Store;
-use crate::subscriber::Subscriber;
+use crate::subscriber::{MAX_WORKERS, Subscriber};
 use crate::telemetry::{Sinks, TARGET};
 
 /// How long a start waits for a server that starts at the same moment, and for a locked table,
@@ -263,7 +263,8 @@ pub(super) fn pool(transactions: usize) -> sqlx::postgres::PgPoolOptions {
 /// How many handlers may hold a transaction at once.
 pub(super) fn in_transactions(subscribers: &[Subscriber]) -> usize {
     let lent = subscribers.iter().filter(|one| one.takes_transaction());
-    lent.fold(0, |sum, one| sum.saturating_add(one.options.max_workers))
+    // A pool makes room for all its connections at once. More workers are refused.
+    lent.fold(0, |sum, one| sum.saturating_add(one.options.max_workers.min(MAX_WORKERS)))
 }
 
 /// What is wrong with these subscribers, each on its own and together.
@@ -351,6 +352,6 @@ mod tests {
             assert_eq!(of_app, counted);
             of_app
         };
-        assert_eq!((most(1), most(25)), (10, 25));
+        assert_eq!((most(1), most(25), most(usize::MAX)), (10, 25, 10_000));
     }
 }

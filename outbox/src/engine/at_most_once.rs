@@ -7,7 +7,9 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::handle::call;
+use super::invoke::hand_over;
 use super::later::settle_until;
+use super::results::Sender;
 use super::run::Run;
 use super::settlement::Settlement;
 use super::settling::Settling;
@@ -17,12 +19,13 @@ use crate::subscriber::Outcome;
 use crate::telemetry::TARGET;
 
 /// Acks the rows and runs the handler on those whose acks landed. The rows are gone before the
-/// handler starts, so its result can change nothing. Returns the rows to give back: the drain began
-/// before they were acked.
+/// handler starts, so its result can change nothing. Returns the rows that were not acked, because
+/// the drain began, or their time was over. `early` takes them before the handler runs.
 pub(super) async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     runs: Few<Run<'_>>,
+    early: Option<&Sender>,
 ) -> Few<Box<Settling>> {
     let (mut left, rows) = (Few::new(), runs.len());
     let mut begun = Vec::with_capacity(rows);
@@ -33,6 +36,11 @@ pub(super) async fn run<S: Store>(
     for mut run in runs {
         if shared.stop.is_cancelled() {
             left.push(run.given_back());
+            continue;
+        }
+        // The acks before it may have waited.
+        if let Some(expired) = run.expired(shared, reader, Instant::now()) {
+            left.push(run.unstarted(expired));
             continue;
         }
         // Only now: what is given back unstarted has not been dispatched.
@@ -62,10 +70,11 @@ pub(super) async fn run<S: Store>(
         }
     }
     drop(not_yet);
-    let _others = reader.inbox.all_but(rows, begun.len());
     if begun.is_empty() {
         return left;
     }
+    hand_over(early, reader, rows, &mut left).await;
+    let _others = reader.inbox.all_but(rows, begun.len());
     let Some(results) = call(shared, reader, &begun).await else {
         for context in begun {
             warn!(

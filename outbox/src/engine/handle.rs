@@ -12,6 +12,7 @@ use tracing::{Instrument, warn};
 use super::guard::guarded;
 use super::invoke::case;
 use super::judge::{Ruling, rendered};
+use super::results::Sender;
 use super::run::Run;
 use super::settlement::Settlement;
 use super::settling::Settling;
@@ -25,17 +26,19 @@ use crate::subscriber::{AckPolicy, HandlerError, HandlerResult, Outcome, Verdict
 use crate::telemetry::{RunSpan, TARGET};
 use crate::tracking;
 
-/// Runs the handler and rules on its results. `now` is when the run begins.
+/// Runs the handler and rules on its results. `now` is when the run begins. `early` takes what is
+/// ready before it has ended.
 pub(super) async fn handle<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
     mut runs: Few<Run<'_>>,
     place: ThreadSlot,
     now: Instant,
+    early: Option<&Sender>,
 ) -> Few<Box<Settling>> {
     let _lent = runs.first().map(|run| place.lend(&run.context));
     if reader.subscriber.options.ack == AckPolicy::AckFirst || planted("ack-first") {
-        return Box::pin(at_most_once::run(shared, reader, runs)).await;
+        return Box::pin(at_most_once::run(shared, reader, runs, early)).await;
     }
     runs.iter_mut().for_each(|run| run.dispatched(reader, now));
     let mut results = pin!(run(shared, reader, &runs)).await.into_iter().flatten();
@@ -82,6 +85,7 @@ pub(super) async fn handle<S: Store>(
         if let Some(error) = ruling.error.as_ref().filter(|error| !puts_off(&ruling, error)) {
             shared.log_error(reader, row, error);
         }
+        settling.report.put_off = ruling.error.as_ref().is_some_and(HandlerError::is_put_off);
         settling.report.exception_type = ruling.error.map(HandlerError::into_kind);
         settling.ruled_on(ruling.settlement, row, *claimed_at, &shared.render);
         settled.push(settling);
@@ -112,12 +116,13 @@ fn puts_off(ruling: &Ruling, error: &HandlerError) -> bool {
 /// Logs transactions that the database could not begin or commit. That is no failure of the
 /// handler, so no attempt tells of it.
 fn tell_put_off(reader: &Reader, rulings: &[Ruling]) {
-    let mut errors = rulings.iter().filter_map(|ruling| ruling.error.as_ref());
-    let mut put_off = errors.by_ref().filter(|error| error.is_put_off());
-    if let Some(error) = put_off.next() {
+    let errors = rulings.iter().filter_map(|ruling| ruling.error.as_ref());
+    let mut put_off = errors.filter_map(|error| Some((error.kind(), error.why_put_off()?)));
+    // An error of the user's may be around it, whose text is not for the log.
+    if let Some((exception_type, error)) = put_off.next() {
         warn!(
-            target: TARGET, subscriber = reader.subscriber.name(), error = %error,
-            rows = 1 + put_off.count(),
+            target: TARGET, subscriber = reader.subscriber.name(), exception_type,
+            error = %error, rows = 1 + put_off.count(),
             "a transaction did not begin or did not commit; its messages come back, no attempt \
              spent"
         );

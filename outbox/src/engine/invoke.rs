@@ -106,9 +106,9 @@ async fn together<S: Store>(
     }
     let _others = reader.inbox.all_but(rows, runs.len());
     if let Some(loan) = loan {
-        loan.share(runs.iter().map(|run| &*run.context.delivery().row));
+        loan.share(runs.iter().map(|run| run.context.delivery()));
     }
-    let ended = pin!(handle(shared, reader, runs, place, now)).await;
+    let ended = pin!(handle(shared, reader, runs, place, now, early)).await;
     if settled.is_empty() {
         return ended;
     }
@@ -142,7 +142,7 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
 
 /// Hands settlements over early. True when this may have taken time. None of the worker's rows runs
 /// meanwhile.
-async fn hand_over(
+pub(super) async fn hand_over(
     early: Option<&Sender>,
     reader: &Reader,
     rows: usize,

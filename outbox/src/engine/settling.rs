@@ -82,6 +82,7 @@ impl Settling {
                 started: None,
                 duration: None,
                 exception_type: None,
+                put_off: false,
             },
             unanswered: false,
             timer: row.timer_id.is_some(),

@@ -153,7 +153,8 @@ async fn started<S: Store>(
         context: run.context.clone(),
     };
     let ends = ends.after(solitude::lasts(ttl, again), alone);
-    let mut settled = Box::pin(handle(shared, reader, smallvec![run], place, Instant::now())).await;
+    let mut settled =
+        Box::pin(handle(shared, reader, smallvec![run], place, Instant::now(), None)).await;
     if !solitude.is_over()
         && let Some(one) = settled.first_mut()
     {
@@ -219,7 +220,7 @@ async fn beside<S: Store>(
     if let Some(settlement) = run.kept_back(shared, reader, now) {
         return smallvec![run.unstarted(settlement)];
     }
-    handle(shared, reader, smallvec![run], place, now).await
+    handle(shared, reader, smallvec![run], place, now, None).await
 }
 
 #[cfg(test)]

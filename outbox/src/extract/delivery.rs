@@ -125,9 +125,18 @@ impl Delivery {
         self.collected.get_or_init(|| None).as_ref().map(Collected::end).unwrap_or_default()
     }
 
-    /// Whether the time of the message is over, so that it may not start.
-    pub(crate) fn has_expired(&self) -> bool {
-        self.row.has_expired(self.claimed_at.elapsed())
+    /// Until when the message may start. `None` if it does not expire, or ends with the world.
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.claimed_at.checked_add(self.row.start_within()?)
+    }
+
+    /// Whether the time of the message, or of another one of its run, is over. Then the handler may
+    /// not start, except in a rehearsal.
+    pub(crate) fn is_late(&self) -> bool {
+        let loan = self.loan.get();
+        loan.is_none_or(|loan| loan.rehearsed.get().is_none())
+            && (self.row.has_expired(self.claimed_at.elapsed())
+                || loan.is_some_and(|loan| loan.has_expired()))
     }
 
     /// Whether its handler has asked for a transaction.

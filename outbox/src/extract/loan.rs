@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Lent;
 use super::thread::Thread;
+use super::{Delivery, Lent};
 use crate::message::Row;
 use crate::publish::Prepared;
 use crate::unpoisoned::Locked as _;
@@ -26,18 +26,28 @@ pub(crate) struct Loan {
     begins: Mutex<(Option<Instant>, Duration)>,
     /// Queue and name of each timer among the messages that share the loan.
     timers: OnceLock<Vec<(String, String)>>,
+    /// When the first of the messages that share the loan expires.
+    expires: OnceLock<Instant>,
     /// What was published in the transaction, for a rehearsal.
     pub(crate) rehearsed: OnceLock<Arc<Mutex<Vec<Prepared>>>>,
 }
 
 impl Loan {
     /// Tells which messages share the loan.
-    pub(crate) fn share<'a>(&self, rows: impl Iterator<Item = &'a Row>) {
-        let timer = |row: &Row| Some((row.queue.clone(), row.timer_id.clone()?));
-        let timers: Vec<_> = rows.filter_map(timer).collect();
+    pub(crate) fn share<'a>(&self, messages: impl Iterator<Item = &'a Delivery> + Clone) {
+        let timer = |it: &Delivery| Some((it.row.queue.clone(), it.row.timer_id.clone()?));
+        let timers: Vec<_> = messages.clone().filter_map(timer).collect();
         if !timers.is_empty() {
             let _ = self.timers.set(timers);
         }
+        if let Some(first) = messages.filter_map(Delivery::expires).min() {
+            let _ = self.expires.set(first);
+        }
+    }
+
+    /// Whether the time of a message that shares the loan is over.
+    pub(super) fn has_expired(&self) -> bool {
+        self.expires.get().is_some_and(|at| *at <= Instant::now())
     }
 
     /// Whether the transaction settles this timer. `own` is the message that asked for it.

@@ -215,10 +215,10 @@ impl<DB: Lends> FromContext for Tx<DB> {
         // A message is not to blame for what fails before its handler begins.
         let open = handed.await.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
         drop(beginning);
-        if delivery.has_expired() && delivery.loan().rehearsed.get().is_none() {
+        if delivery.is_late() {
             let publisher = &delivery.common.publisher;
             drop(timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, &[])).await);
-            return Err(HandlerError::put_off(LATE));
+            return Err(HandlerError::late());
         }
         if open.is_sole_writer() {
             delivery.loan().begin_sole_writing();
@@ -249,8 +249,6 @@ impl<DB: Lends> FromContext for Tx<DB> {
     }
 }
 
-/// The message has expired, which its next claim finds.
-const LATE: &str = "the time of the message was over before its transaction had begun";
 const KEPT: &str = "the handler returned and kept its `Tx`; it is to be dropped before";
 
 fn failed(error: impl Into<BoxError>) -> HandlerError {

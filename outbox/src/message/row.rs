@@ -102,15 +102,17 @@ impl Row {
     /// True when it had to be started before now, which is `since_claim` after its
     /// claim. An age equal to the limit is too late: the clock may stand still.
     pub(crate) fn has_expired(&self, since_claim: Duration) -> bool {
+        self.start_within().is_some_and(|left| since_claim >= left)
+    }
+
+    /// For how long after its claim it may be started. `None` if it does not expire.
+    pub(crate) fn start_within(&self) -> Option<Duration> {
         // Most rows have no such header, and their headers are not parsed.
-        if !self.headers.as_ref().is_some_and(Stored::may_expire) {
-            return false;
-        }
+        self.headers.as_ref().filter(|headers| headers.may_expire())?;
         let headers = self.headers().unwrap_or_default();
-        let limit = headers.get(EXPIRES_IN).and_then(|limit| limit.parse().ok());
+        let limit = headers.get(EXPIRES_IN)?.parse().ok().map(Duration::from_millis)?;
         let age = self.acquired_at.and_then(|at| at.duration_since(self.created_at).ok());
-        let age = age.unwrap_or_default() + since_claim;
-        limit.is_some_and(|limit| age >= Duration::from_millis(limit))
+        Some(limit.saturating_sub(age.unwrap_or_default()))
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::returned::published;
-use super::{on_thread, undecodable};
+use super::{may_begin, on_thread, undecodable};
 use crate::error::BoxError;
 use crate::extract::Context;
 use crate::message::{Codec, Encoded, Json};
@@ -175,9 +175,8 @@ pub async fn blocking(
         return Vec::new();
     };
     let count = deliveries.len();
-    let lost = |one: &Context| one.delivery().watch.is_lost();
-    let run = move || (!deliveries.iter().all(lost)).then(|| handler(deliveries));
-    let ended = on_thread(&first, run).await;
+    let run = move || may_begin(&deliveries).map(|()| handler(deliveries));
+    let ended = on_thread(&first, run).await.flatten();
     ended.unwrap_or_else(|stopped| vec![Err(stopped); count])
 }
 

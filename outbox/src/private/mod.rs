@@ -125,14 +125,26 @@ pub async fn blocking(
     handler: impl FnOnce(Context) -> HandlerResult + Send + 'static,
 ) -> HandlerResult {
     let first = ctx.clone();
-    let run = move || (!ctx.delivery().watch.is_lost()).then(|| handler(ctx));
-    on_thread(&first, run).await?
+    on_thread(&first, move || {
+        may_begin(std::slice::from_ref(&ctx))?;
+        handler(ctx)
+    })
+    .await?
 }
 
-/// Runs `run` on a blocking thread. It returns `None` if it did not begin.
+/// Whether a run that has waited for its thread may still begin.
+fn may_begin(deliveries: &[Context]) -> Result<(), HandlerError> {
+    if deliveries.iter().all(|one| one.delivery().watch.is_lost()) {
+        return Err(HandlerError::of("the lease was lost before the handler could start"));
+    }
+    let is_late = deliveries.iter().any(|one| one.delivery().is_late());
+    if is_late { Err(HandlerError::late()) } else { Ok(()) }
+}
+
+/// Runs `run` on a blocking thread.
 async fn on_thread<T: Send + 'static>(
     first: &Context,
-    run: impl FnOnce() -> Option<T> + Send + 'static,
+    run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, HandlerError> {
     let delivery = first.delivery();
     let loan = Arc::clone(delivery.loan());
@@ -151,8 +163,7 @@ async fn on_thread<T: Send + 'static>(
     // The runtime may have no free thread. A run that is given up before it has one does not
     // begin.
     match AbortOnDropHandle::new(run).await {
-        Ok(Some(ended)) => Ok(ended),
-        Ok(None) => Err(HandlerError::of("the lease was lost before the handler could start")),
+        Ok(ended) => Ok(ended),
         Err(failed) => match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(stopped) => Err(HandlerError::of(stopped)),

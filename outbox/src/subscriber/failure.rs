@@ -31,9 +31,12 @@ pub struct HandlerError {
     source: Source,
     /// What the error says about its message. `None` leaves that to the ack policy.
     pub(crate) verdict: Option<Verdict>,
-    /// True if it stems from a transaction that failed by no fault of the handler.
-    put_off: bool,
+    /// What it stems from, if that is a transaction that failed by no fault of the handler.
+    put_off: Option<Unbegun>,
 }
+
+/// Why a transaction did not begin or did not commit.
+pub(super) type Unbegun = Arc<dyn Error + Send + Sync>;
 
 impl HandlerError {
     /// The payload could not be decoded as the handler's type.
@@ -73,26 +76,37 @@ impl HandlerError {
     /// that failed together do not come back together.
     pub(crate) fn put_off(source: impl Into<BoxError>) -> Self {
         let delay = PUT_OFF.mul_f64(0.5 + fastrand::f64());
-        let verdict = Some(Verdict::Snooze(delay));
-        Self { verdict, put_off: true, ..Self::new(Self::TRANSACTION, source) }
+        let error = Self::new(Self::TRANSACTION, source);
+        Self { verdict: Some(Verdict::Snooze(delay)), put_off: error.source.0.clone(), ..error }
+    }
+
+    /// The error for a message whose time was over before its handler could start, which its next
+    /// claim finds.
+    pub(crate) fn late() -> Self {
+        Self::put_off("the time of the message was over before its handler could start")
     }
 
     /// Whether it was made by [`put_off`](Self::put_off) and still puts its message off, whatever
     /// kind it has become.
     pub(crate) fn is_put_off(&self) -> bool {
-        self.put_off && matches!(self.verdict, Some(Verdict::Snooze(_)))
+        self.why_put_off().is_some()
+    }
+
+    pub(crate) fn why_put_off(&self) -> Option<&Unbegun> {
+        let snoozed = matches!(self.verdict, Some(Verdict::Snooze(_)));
+        self.put_off.as_ref().filter(|_| snoozed)
     }
 
     /// Whether its cause is a transaction that the database could not begin, and nobody has
     /// rejected the message. A run without the transaction would be taken for done.
     pub(crate) fn has_no_transaction(&self) -> bool {
-        self.put_off && self.verdict != Some(Verdict::Reject)
+        self.put_off.is_some() && self.verdict != Some(Verdict::Reject)
     }
 
     /// What this error says, if it is a boxed `HandlerError`.
     pub(super) fn said_in(error: &(dyn Error + 'static)) -> Option<Said> {
         let Boxed(Self { kind, verdict, put_off, .. }) = error.downcast_ref()?;
-        Some(Said { verdict: (*verdict)?, kind: kind.clone(), put_off: *put_off })
+        Some(Said { verdict: (*verdict)?, kind: kind.clone(), put_off: put_off.clone() })
     }
 
     /// Unboxes a `HandlerError`: a layer may hand on the one that it got.
@@ -119,7 +133,7 @@ impl HandlerError {
         };
         let (verdict, kind, put_off) = match said_by(&*source) {
             Some(Said { verdict, kind, put_off }) => (Some(verdict), kind, put_off),
-            None => (None, kind(&*source), false),
+            None => (None, kind(&*source), None),
         };
         let source = match source.downcast::<Judged>() {
             Ok(judged) => judged.into_inner(),

@@ -25,7 +25,7 @@ pub(crate) use failure::{MAX_EXCEPTION_BYTES, debug_chain, storable};
 pub use layer::Next;
 pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;
-pub(crate) use options::{Batching, LONGEST, Options};
+pub(crate) use options::{Batching, LONGEST, MAX_WORKERS, Options};
 pub(crate) use outcome::returned;
 pub use outcome::{HandlerResult, IntoOutcome, Outcome};
 pub use queues::IntoQueues;

@@ -40,7 +40,7 @@ pub enum AckPolicy {
 }
 
 /// Each worker is a task that runs from the start.
-const MAX_WORKERS: usize = 10_000;
+pub(crate) const MAX_WORKERS: usize = 10_000;
 const MAX_BATCH: usize = 100_000;
 
 /// A claim would use up most of a shorter lease, and its rows would come back unstarted.

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::failure::HandlerError;
+use super::failure::{HandlerError, Unbegun};
 use super::kind::kind_of;
 use crate::error::BoxError;
 
@@ -54,8 +54,8 @@ pub(super) struct Said {
     pub(super) verdict: Verdict,
     /// The kind of the error.
     pub(super) kind: Cow<'static, str>,
-    /// It stems from a transaction that the database could not begin or commit.
-    pub(super) put_off: bool,
+    /// Why the database could not begin or commit a transaction, if it stems from that.
+    pub(super) put_off: Option<Unbegun>,
 }
 
 /// So many errors of a chain are looked at. One that is its own source, by mistake, has no end.
@@ -68,13 +68,14 @@ pub(super) fn said_by(error: &(dyn Error + 'static)) -> Option<Said> {
         let marked = error.downcast_ref::<Mark>().map(|mark| mark.said.clone());
         if let Some(said) = marked.or_else(|| HandlerError::said_in(error)) {
             // Only such an error knows whether it was put off.
-            let put_off = said.put_off;
-            return Some(first.map_or(said, |first| Said { put_off, ..first }));
+            return Some(match first {
+                Some(first) => Said { put_off: said.put_off, ..first },
+                None => said,
+            });
         }
         if first.is_none() {
             let known = inventory::iter::<KnownFailure>().find_map(|known| known.0(error));
-            first =
-                known.map(|(verdict, kind)| Said { verdict, kind: kind.into(), put_off: false });
+            first = known.map(|(verdict, kind)| Said { verdict, kind: kind.into(), put_off: None });
         }
     }
     first
@@ -145,7 +146,7 @@ impl Judged {
         };
         let said = match said_by(&*error) {
             Some(said) => Said { verdict, ..said },
-            None => Said { verdict, kind: kind_of::<E>(&*error), put_off: false },
+            None => Said { verdict, kind: kind_of::<E>(&*error), put_off: None },
         };
         Self(Mark { error, said })
     }

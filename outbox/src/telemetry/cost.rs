@@ -34,6 +34,7 @@ fn deliveries(teller: &Teller) {
             started: None,
             duration: None,
             exception_type: None,
+            put_off: false,
         };
         report.dispatched(Instant::now(), next_delay, 100, teller);
         report.ended();
@@ -61,6 +62,7 @@ fn with_a_recorder_the_same_is_measured_to_cost_something() {
         started: None,
         duration: None,
         exception_type: Some("Error".into()),
+        put_off: false,
     };
     report.dispatched(Instant::now(), Duration::ZERO, 100, &teller);
     let how = Close::Retried { next_delay: Duration::ZERO };

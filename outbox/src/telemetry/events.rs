@@ -74,6 +74,8 @@ pub(crate) struct Report {
     /// How long the run took, once it is over.
     pub(crate) duration: Option<Duration>,
     pub(crate) exception_type: Option<Cow<'static, str>>,
+    /// The database did not begin or did not commit its transaction.
+    pub(crate) put_off: bool,
 }
 
 /// What closes a delivery, after the write that it reports.

@@ -22,7 +22,7 @@ use crate::extract::Lender;
 use crate::publish::Tally;
 use crate::store::memory::MemoryStore;
 use crate::store::{Claim, Expects, Store, new_token};
-use crate::subscriber::{Few, HandlerError};
+use crate::subscriber::Few;
 use crate::telemetry::Sinks;
 use crate::unpoisoned::Locked as _;
 
@@ -302,9 +302,7 @@ impl TestBroker {
 
 /// Whether it was put off because its transaction did not begin or did not commit.
 fn is_put_off(settling: &Settling) -> bool {
-    let kind = settling.report.exception_type.as_deref();
-    kind == Some(HandlerError::TRANSACTION)
-        && matches!(settling.settlement, Settlement::Release { .. })
+    settling.report.put_off && matches!(settling.settlement, Settlement::Release { .. })
 }
 
 /// Whether tokio's clock is paused. Tokio does not tell, so this sees whether time passes on it.

@@ -6,13 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
-use outbox::{AckPolicy, OrVerdict, Outcome, Outgoing, Publisher, Subscriber};
+use outbox::{
+    AckPolicy, App, BoxError, Context, FromContext as _, OrVerdict, Outcome, Outgoing, Publisher,
+    Subscriber, Tx,
+};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
-use outbox_tests::{capture, on_both};
+use outbox_tests::{capture, on_both, on_postgres};
+use sqlx::postgres::PgPoolOptions;
 
 use super::{closings, queue, told};
 
+on_postgres!(the_text_around_a_transaction_that_did_not_begin_is_not_in_the_log);
 on_both!(
     no_line_holds_a_payload_or_a_header_value,
     the_text_of_an_error_is_in_the_log_where_it_is_wanted,
@@ -125,6 +130,40 @@ async fn an_error_that_puts_its_message_off_is_not_told_as_a_failure(db: &Db) {
     assert_eq!(told(&queue)[..4], ["dispatched", "snoozed", "dispatched", "nacked_terminal"]);
     let lines = capture::count(|line: &capture::Line| line.says("message", &says));
     assert_eq!(lines, 1);
+}
+
+/// What a handler says around the database's words.
+#[derive(Debug, thiserror::Error)]
+#[error("for the customer {CANARY}")]
+struct Wrapped(#[source] BoxError);
+
+async fn the_text_around_a_transaction_that_did_not_begin_is_not_in_the_log(db: &Db) {
+    capture::start();
+    let queue = queue();
+    let waits = Duration::from_millis(100);
+    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(waits);
+    let pool = pool.connect_with((*db.pg().connect_options()).clone()).await.unwrap();
+    let wraps = Subscriber::new("wraps", &*queue, async |ctx: Context| {
+        let begun = Tx::<sqlx::Postgres>::from_context(&ctx).await;
+        begun.map(drop).map_err(|error| Wrapped(error.into()))
+    });
+    let app = App::postgres(pool.clone()).names(db.names.clone());
+    let wraps = wraps.requires::<Tx<sqlx::Postgres>>().retry(NoRetry);
+    let running = app.only([wraps]).start().await.unwrap();
+    let only = pool.acquire().await.unwrap();
+    db.publish(&queue, 7).await;
+    let told = |line: &capture::Line| {
+        line.says("message", "did not begin or did not commit") && line.says("subscriber", "wraps")
+    };
+    eventually("it is told", async || capture::count(told) > 0).await;
+    drop(only);
+    db.drained().await;
+    running.stop().await.unwrap();
+    let lines = capture::lines();
+    let line = lines.iter().find(|line| told(line)).unwrap();
+    assert!(line.says("error", "pool") && line.says("exception_type", "Wrapped"), "{line:?}");
+    assert!(lines.iter().all(|line| !line.text().contains("for the customer")));
+    assert_eq!(db.letters().await, 0);
 }
 
 /// The database's own words then show the row, as far as anybody asks for them.

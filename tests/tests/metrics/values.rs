@@ -5,17 +5,21 @@ use std::time::Duration;
 
 use outbox::retry::{Delays, NoRetry};
 use outbox::telemetry::{Event, METRICS, MetricKind, name_queues};
-use outbox::{AckPolicy, Context, Outcome, Outgoing, Subscriber};
+use outbox::{
+    AckPolicy, App, BoxError, Context, FromContext as _, Outcome, Outgoing, Subscriber, Tx,
+};
 use outbox_tests::backend::unique;
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::kept::Kept;
-use outbox_tests::on_both;
 use outbox_tests::probe::free;
 use outbox_tests::wait::eventually;
+use outbox_tests::{on_both, on_postgres};
+use sqlx::postgres::PgPoolOptions;
 use tokio::time::Instant;
 
 use super::{Counts, EXPORTER, counts, scrape};
 
+on_postgres!(a_transaction_that_did_not_begin_is_counted);
 on_both!(
     claims_are_counted_by_whether_they_got_rows,
     the_delay_of_a_retry_is_what_the_strategy_gave,
@@ -105,6 +109,28 @@ async fn an_error_after_an_ack_by_hand_is_no_failure(db: &Db) {
     let of = |name: &str| scrape().by(name, &WHOSE, stem);
     assert_eq!(of("outbox_acked_total")[&["acks", "done"].map(str::to_owned).to_vec()], 1);
     assert_eq!(of("outbox_exceptions_total"), counts(&[("fails undone", 1)]));
+}
+
+/// Whatever the handler makes of it.
+async fn a_transaction_that_did_not_begin_is_counted(db: &Db) {
+    let stem = &*stem();
+    let queue = format!("{stem}wraps");
+    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_millis(100));
+    let pool = pool.connect_with((*db.pg().connect_options()).clone()).await.unwrap();
+    let wraps = Subscriber::new("wraps", &*queue, async |context: Context| {
+        let begun = Tx::<sqlx::Postgres>::from_context(&context).await.map(drop);
+        begun.map_err(|error| std::io::Error::other(BoxError::from(error)))
+    });
+    let app = App::postgres(pool.clone()).names(db.names.clone());
+    let wraps = wraps.requires::<Tx<sqlx::Postgres>>().retry(NoRetry);
+    let running = app.only([wraps]).start().await.unwrap();
+    let only = pool.acquire().await.unwrap();
+    db.send(Outgoing::new(&*queue, &7)).await;
+    let counted = || scrape().by("outbox_exceptions_total", &["exception_type"], stem);
+    eventually("it is counted", async || counted().values().sum::<i64>() > 0).await;
+    drop(only);
+    db.drained().await;
+    running.stop().await.unwrap();
 }
 
 async fn a_publish_is_told_with_its_bytes_and_its_time(db: &Db) {

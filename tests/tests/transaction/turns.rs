@@ -13,6 +13,7 @@ use super::*;
 
 outbox_tests::cases!(sqlite in sqlite_only:
     a_message_whose_time_is_over_while_it_waits_is_not_started,
+    nor_one_whose_batch_waits,
     leases_live_while_their_handlers_wait_for_turns_without_an_end
 );
 
@@ -35,6 +36,47 @@ async fn a_message_whose_time_is_over_while_it_waits_is_not_started(db: &Db) {
     let one = stats.subscribers().remove(0);
     assert_eq!((one.acked, one.expired, one.retried), (1, 1, 0), "{one:?}");
     assert_eq!((db.letters().await, done(db).await), (1, 1));
+}
+
+async fn nor_one_whose_batch_waits(db: &Db) {
+    with_domain(db).await;
+    let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
+    let begin = Arc::new(Notify::new());
+    let begins = Arc::clone(&begin);
+    let batch = Subscriber::batches("batch", "batch", 2, move |batch: Vec<Context>| {
+        let begins = Arc::clone(&begins);
+        async move {
+            begins.notified().await;
+            // There may be one again, by itself.
+            begins.notify_one();
+            let mut tx = Tx::<sqlx::Sqlite>::from_context(&batch[0]).await?;
+            for _ in batch {
+                sqlx::query("INSERT INTO done VALUES (1)").execute(&mut *tx).await?;
+            }
+            Ok::<_, HandlerError>(())
+        }
+    });
+    db.send_all([
+        Outgoing::new("q", &1),
+        Outgoing::new("batch", &2),
+        Outgoing::new("batch", &3).expires_in(3 * SECOND),
+    ])
+    .await;
+    let batch = batch.requires::<Tx<sqlx::Sqlite>>();
+    let app = db.app().only([subscriber(db, then), batch]);
+    let stats = app.stats();
+    let running = app.start().await.unwrap();
+    soon("the first has written", written.notified()).await;
+    let dispatched = || stats.subscribers().iter().map(|one| one.dispatched).sum::<u64>();
+    eventually("all run", async || dispatched() == 3).await;
+    begin.notify_one();
+    sleep(4 * SECOND).await;
+    go.notify_one();
+    eventually("it is a letter", async || db.letters().await == 1).await;
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!(done(db).await, 2);
 }
 
 /// Each is extended twice before its turn comes, by somebody who writes between two turns.

@@ -14,9 +14,9 @@ use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader}
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
 use crate::engine::lost::LAST_TRY;
-use crate::engine::results::{Sender, Ways};
+use crate::engine::results::{Results, Sender, Ways};
 use crate::engine::settlement::Settlement;
-use crate::engine::{Engine, Reader, Settings, Shared, claimer, deliver};
+use crate::engine::{Engine, Few, Reader, Settings, Shared, claimer, deliver};
 use crate::extract::States;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -79,6 +79,52 @@ async fn what_is_to_be_acked_first_is_neither_acked_nor_started_after_the_stop()
     let ran = run(&shared, |it| it.ack(AckPolicy::AckFirst), jobs).await;
     assert_eq!((ran, store.rows().len()), ((0, 3, 0), 3));
     assert_eq!(due(), before, "as if it had not been claimed");
+}
+
+/// Nobody extends its lease any more, and it would count as a row that its process left behind.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_acked_first_any_more_is_given_back_before_the_others_have_run() {
+    let store = holding(3).await;
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = Few::from_vec(claimed_for_long(&store, 3).await);
+    shared.store.asked.locked.store(jobs[1].claimed.row.id, Ordering::SeqCst);
+    let subscriber = Subscriber::batches("s", "q", 3, |_: Vec<crate::Context>| sleep(HOUR));
+    let subscriber = subscriber.ack(AckPolicy::AckFirst).lease_ttl(HOUR);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let results = Arc::<Results>::default();
+    let sender = Sender::new(&[(); 3].map(|()| Arc::clone(&results)));
+    let stop = async {
+        sleep(TTL).await;
+        shared.stop.cancel();
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+        timeout(HOUR / 2, results.next()).await.ok().flatten().map(|batch| batch.len())
+    };
+    let delivery = deliver(&shared, &reader, jobs, Instant::now(), Some(&sender));
+    let (settled, early) = tokio::join!(delivery, stop);
+    assert_eq!((settled.len(), early, store.rows().len()), (0, Some(1), 1));
+}
+
+/// Somebody has the row before it locked.
+#[tokio::test(start_paused = true)]
+async fn what_expires_while_it_waits_to_be_acked_first_is_not_started() {
+    let store = MemoryStore::new(true);
+    let mut tx = store.begin();
+    for limit in [HOUR, TTL] {
+        let message = crate::Outgoing::new("q", &1).expires_in(limit);
+        crate::Publisher::default().send(&mut tx, message).await.expect("it answers");
+    }
+    tx.commit();
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = claimed_for_long(&store, 2).await;
+    shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
+    let unlocks = async {
+        sleep(2 * TTL).await;
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    };
+    let acked_first = |it: Subscriber| it.ack(AckPolicy::AckFirst);
+    let (ran, ()) = tokio::join!(run(&shared, acked_first, jobs), unlocks);
+    assert_eq!((ran, store.dead_letters().len()), ((1, 0, 1), 1));
 }
 
 /// Otherwise its handler would be dropped when it has hardly begun.

@@ -14,7 +14,6 @@ use super::super::names::metric::{
 };
 use super::{bounded_kind, counter, describe, gauge, histogram, name_queues, safely};
 use crate::message::FailureReason;
-use crate::subscriber::HandlerError;
 use crate::unpoisoned::Locked as _;
 
 pub(in crate::telemetry) struct Meters {
@@ -135,15 +134,15 @@ impl Meters {
             if let Some(ran) = report.duration {
                 of.durations[outcome].record(ran.as_secs_f64());
             }
-            let failed = |kind: &&str| match how {
+            let failed = match how {
                 // The handler had acked before it failed.
                 Close::Acked => false,
                 // An error that puts its message off is no failure. But no other metric tells of a
                 // database that begins no transactions.
-                Close::Snoozed { .. } => *kind == HandlerError::TRANSACTION,
+                Close::Snoozed { .. } => report.put_off,
                 _ => true,
             };
-            if let Some(kind) = report.exception_type.as_deref().filter(failed) {
+            if let Some(kind) = report.exception_type.as_deref().filter(|_| failed) {
                 of.exception(self.subscriber, kind);
             }
         });
