@@ -192,8 +192,8 @@ async fn a_named_letter_that_the_filter_leaves_out_is_not_told_as_one_that_is_no
     assert_eq!((of(outside), of(4711)), (Err(Kept::LeftOut), Err(Kept::Unknown)));
     // Nobody has it locked.
     let ignored = Filter::new().ids([outside]).status(Status::Ignored);
-    let told = self::told(db, &ignored, &Replay::new()).await;
-    assert_eq!(told.iter().map(|one| one.row).collect::<Vec<_>>(), [Err(Kept::LeftOut)]);
+    let left = self::told(db, &ignored, &Replay::new()).await;
+    assert_eq!(left.iter().map(|one| one.row).collect::<Vec<_>>(), [Err(Kept::LeftOut)]);
     assert_eq!(told.len(), 4);
 }
 

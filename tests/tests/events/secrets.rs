@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
 use outbox::{
-    AckPolicy, App, BoxError, Context, FromContext as _, OrVerdict, Outcome, Outgoing, Publisher,
-    Subscriber, Tx,
+    AckPolicy, App, BoxError, Context, FromContext as _, HandlerError, OrVerdict, Outcome,
+    Outgoing, Publisher, Subscriber, Tx,
 };
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::wait::eventually;
@@ -145,7 +145,7 @@ async fn the_text_around_a_transaction_that_did_not_begin_is_not_in_the_log(db: 
     let pool = pool.connect_with((*db.pg().connect_options()).clone()).await.unwrap();
     let wraps = Subscriber::new("wraps", &*queue, async |ctx: Context| {
         let begun = Tx::<sqlx::Postgres>::from_context(&ctx).await;
-        begun.map(drop).map_err(|error| Wrapped(error.into()))
+        begun.map(drop).map_err(|error| HandlerError::new("wrapped", Wrapped(error.into())))
     });
     let app = App::postgres(pool.clone()).names(db.names.clone());
     let wraps = wraps.requires::<Tx<sqlx::Postgres>>().retry(NoRetry);
@@ -161,7 +161,7 @@ async fn the_text_around_a_transaction_that_did_not_begin_is_not_in_the_log(db: 
     running.stop().await.unwrap();
     let lines = capture::lines();
     let line = lines.iter().find(|line| told(line)).unwrap();
-    assert!(line.says("error", "pool") && line.says("exception_type", "Wrapped"), "{line:?}");
+    assert!(line.says("error", "pool") && line.says("exception_type", "wrapped"), "{line:?}");
     assert!(lines.iter().all(|line| !line.text().contains("for the customer")));
     assert_eq!(db.letters().await, 0);
 }

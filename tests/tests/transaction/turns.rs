@@ -74,9 +74,9 @@ async fn nor_one_whose_batch_waits(db: &Db) {
     sleep(4 * SECOND).await;
     go.notify_one();
     eventually("it is a letter", async || db.letters().await == 1).await;
-    db.drained().await;
+    eventually("the others are done", async || done(db).await == 2).await;
     running.stop().await.unwrap();
-    assert_eq!(done(db).await, 2);
+    assert_eq!((done(db).await, db.letters().await), (2, 1));
 }
 
 /// Each is extended twice before its turn comes, by somebody who writes between two turns.
