@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MAKERS: [&str; 2] = ["store/sqlite/batch.rs", "store/template.rs"];
 /// What runs texts that were made there: nothing else says `AssertSqlSafe`, without
 /// which sqlx takes constants alone.
-const RUNNERS: [&str; 9] = [
+const RUNNERS: [&str; 10] = [
     "schema.rs",
     "store/postgres/adopt.rs",
     "store/postgres/mod.rs",
@@ -18,6 +18,7 @@ const RUNNERS: [&str; 9] = [
     "store/postgres/schema.rs",
     "store/postgres/vacuum.rs",
     "store/sqlite/batch.rs",
+    "store/sqlite/connect.rs",
     "store/sqlite/mod.rs",
     "store/sqlite/schema.rs",
 ];

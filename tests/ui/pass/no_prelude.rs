@@ -7,8 +7,10 @@ mod bare {
     async fn handler(_: u64) {}
 
     #[::outbox::subscriber(["a", "b"], batch = 10, publish = "p")]
-    async fn batch(_: ::std::vec::Vec<u64>) -> ::std::result::Result<(), ::std::string::String> {
-        ::std::result::Result::Ok(())
+    async fn batch(
+        all: ::std::vec::Vec<u64>,
+    ) -> ::std::result::Result<::std::vec::Vec<u64>, ::std::string::String> {
+        ::std::result::Result::Ok(all)
     }
 }
 

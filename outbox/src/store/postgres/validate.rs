@@ -188,7 +188,7 @@ async fn columns(
     found: &mut SchemaMismatch,
 ) -> Result<bool, sqlx::Error> {
     let rows = sqlx::query(
-        "SELECT attname::text, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull, \
+        "SELECT attname::text, translate(format_type(atttypid, atttypmod), '\"', ''), attnotnull, \
             atthasdef OR attidentity <> '' \
          FROM pg_attribute \
          WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",

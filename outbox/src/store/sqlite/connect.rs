@@ -233,8 +233,8 @@ pub(super) async fn roll_back(connection: &mut SqliteConnection) -> Result<(), s
         // If a transaction is open after all, this fails.
         drop(connection.execute("BEGIN").await);
         if depth > 1 {
-            let savepoint = AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{}", depth - 1));
-            connection.execute(savepoint).await?;
+            let savepoint = format!("SAVEPOINT _sqlx_savepoint_{}", depth - 1);
+            connection.execute(AssertSqlSafe(savepoint)).await?;
         }
         Manager::rollback(connection).await?;
     }
