@@ -49,7 +49,8 @@ fn read(text: &str) -> Result<Duration, String> {
 
 /// To Rust, `5m` is a number with a suffix.
 fn unquoted(name: &Ident, digits: &str, suffix: &str, least: Duration) -> String {
-    let (needs, unit) = if suffix.is_empty() { ("a unit", "s") } else { ("quotes", suffix) };
+    let is_unit = !suffix.is_empty() && read(&format!("{digits}{suffix}")).is_ok();
+    let (needs, unit) = if is_unit { ("quotes", suffix) } else { ("a unit", "s") };
     let written = format!("{digits}{unit}");
     let fits = read(&written).is_ok_and(|duration| duration >= least);
     let example = if fits { &written } else { "5s" };
@@ -91,6 +92,6 @@ mod tests {
         assert!(written("0", "", 0).ends_with("write \"0s\""));
         assert!(written("500", "ms", 1).ends_with("quotes; write \"500ms\""));
         assert!(written("1.5", "h", 1).ends_with("write \"1.5h\""));
-        assert!(written("5", "M", 1).ends_with("write \"5s\""));
+        assert!(written("30", "u64", 1).ends_with("a unit; write \"30s\""));
     }
 }

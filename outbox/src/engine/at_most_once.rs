@@ -20,7 +20,7 @@ use crate::telemetry::TARGET;
 
 /// Acks the rows and runs the handler on those whose acks landed. The rows are gone before the
 /// handler starts, so its result can change nothing. Returns the rows that were not acked, because
-/// the drain began, or their time was over. `early` takes them before the handler runs.
+/// the drain began, or their time was over. `early` takes the former before the handler runs.
 pub(super) async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -73,7 +73,13 @@ pub(super) async fn run<S: Store>(
     if begun.is_empty() {
         return left;
     }
-    hand_over(early, reader, rows, &mut left).await;
+    // Others can have these at once. What has expired is in no hurry, and a locked dead-letter table
+    // must not keep back what is acked.
+    let is_back = |one: &Settling| matches!(one.settlement, Settlement::Release { .. });
+    let (mut back, mut left): (Few<_>, Few<_>) = left.into_iter().partition(|one| is_back(one));
+    let handed = hand_over(early, reader, rows, &mut back);
+    shared.cut_off.run_until_cancelled(handed).await;
+    left.extend(back);
     let _others = reader.inbox.all_but(rows, begun.len());
     let Some(results) = call(shared, reader, &begun).await else {
         for context in begun {

@@ -28,7 +28,7 @@ use crate::error::{BoxError, StoreError};
 use crate::publish::{Prepared, Published, Publisher, sealed};
 use crate::store::names::TableNames;
 use crate::store::{Handled, Lease};
-use crate::subscriber::HandlerError;
+use crate::subscriber::{HandlerError, LATE};
 use crate::unpoisoned::Locked as _;
 
 /// How long the ack and the commit may take together.
@@ -218,7 +218,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
         if delivery.is_late() {
             let publisher = &delivery.common.publisher;
             drop(timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, &[])).await);
-            return Err(HandlerError::late());
+            return Err(HandlerError::put_off(LATE));
         }
         if open.is_sole_writer() {
             delivery.loan().begin_sole_writing();

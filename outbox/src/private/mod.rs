@@ -137,7 +137,9 @@ fn may_begin(deliveries: &[Context]) -> Result<(), HandlerError> {
     if deliveries.iter().all(|one| one.delivery().watch.is_lost()) {
         return Err(HandlerError::of("the lease was lost before the handler could start"));
     }
-    let is_late = deliveries.iter().any(|one| one.delivery().is_late());
+    // What was acked first has started with its ack.
+    let starts = |one: &&Context| one.delivery().common.collects();
+    let is_late = deliveries.iter().filter(starts).any(|one| one.delivery().is_late());
     if is_late { Err(HandlerError::late()) } else { Ok(()) }
 }
 

@@ -23,6 +23,13 @@ const CUT_MARK: &str = "…[truncated]";
 
 /// How long a message is put off if the database could not begin or commit its transaction.
 const PUT_OFF: Duration = Duration::from_secs(1);
+/// The message has expired.
+pub(crate) const LATE: &str = "the time of the message was over before its handler could start";
+
+/// Spread, so that messages that failed together do not come back together.
+fn soon() -> Verdict {
+    Verdict::Snooze(PUT_OFF.mul_f64(0.5 + fastrand::f64()))
+}
 
 /// Why a delivery failed: the handler's error, or what kept it from running.
 #[derive(Clone)]
@@ -72,18 +79,16 @@ impl HandlerError {
     }
 
     /// The error for a transaction that failed by no fault of the handler. The message comes
-    /// back, whatever its retries and its ack policy are. The delay is spread, so that messages
-    /// that failed together do not come back together.
+    /// back, whatever its retries and its ack policy are.
     pub(crate) fn put_off(source: impl Into<BoxError>) -> Self {
-        let delay = PUT_OFF.mul_f64(0.5 + fastrand::f64());
         let error = Self::new(Self::TRANSACTION, source);
-        Self { verdict: Some(Verdict::Snooze(delay)), put_off: error.source.0.clone(), ..error }
+        Self { verdict: Some(soon()), put_off: error.source.0.clone(), ..error }
     }
 
-    /// The error for a message whose time was over before its handler could start, which its next
-    /// claim finds.
+    /// The error for a message whose time was over before its handler could start. Its next claim
+    /// finds that. The others of its batch run then.
     pub(crate) fn late() -> Self {
-        Self::put_off("the time of the message was over before its handler could start")
+        Self { verdict: Some(soon()), ..Self::of(LATE) }
     }
 
     /// Whether it was made by [`put_off`](Self::put_off) and still puts its message off, whatever

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use batch::{Batch, BatchOutcome, IntoOutcomes, Item};
 pub use failure::{ErrorRenderer, HandlerError};
-pub(crate) use failure::{MAX_EXCEPTION_BYTES, debug_chain, storable};
+pub(crate) use failure::{LATE, MAX_EXCEPTION_BYTES, debug_chain, storable};
 pub use layer::Next;
 pub(crate) use layer::{Layer, erased as layer};
 pub use options::AckPolicy;

@@ -12,7 +12,7 @@ async fn default(_: u64) {}
 #[subscriber("q", retry = Linear(step = "1s", initial = "2s", max_attempts = 3, max_total_delay = "1h"))]
 async fn linear(_: u64) {}
 
-#[subscriber("q", retry = Constant("5s", jitter = 1))]
+#[subscriber("q", retry = Constant("5s", jitter = 1f64))]
 async fn constant(_: u64) {}
 
 #[subscriber("q", retry = outbox::retry::Constant(delay = "5s"))]

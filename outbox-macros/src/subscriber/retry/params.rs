@@ -23,6 +23,9 @@ pub(super) fn read(
     Reading { path, strategy, errors }.read(call)
 }
 
+/// The suffixes of a number that is a float.
+const TYPES: [&str; 3] = ["", "f32", "f64"];
+
 struct Reading<'a> {
     path: &'a Path,
     strategy: &'static Strategy,
@@ -137,8 +140,10 @@ impl Reading<'_> {
     fn number(&mut self, value: &Expr, valid: fn(f64) -> bool, rule: &str) -> TokenStream {
         let parsed: Option<f64> = match literal::literal(value) {
             // A unit, as in `1s`, comes as the suffix.
-            Some(Lit::Int(number)) if number.suffix().is_empty() => number.base10_parse().ok(),
-            Some(Lit::Float(number)) if ["", "f32", "f64"].contains(&number.suffix()) => {
+            Some(Lit::Int(number)) if TYPES.contains(&number.suffix()) => {
+                number.base10_parse().ok()
+            }
+            Some(Lit::Float(number)) if TYPES.contains(&number.suffix()) => {
                 number.base10_parse().ok()
             }
             None if !literal::is_negative(value) => return value.to_token_stream(),

@@ -20,7 +20,7 @@ use crate::engine::{Engine, Few, Reader, Settings, Shared, claimer, deliver};
 use crate::extract::States;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
-use crate::subscriber::{AckPolicy, Subscriber, debug_chain};
+use crate::subscriber::{AckPolicy, Outcome, Subscriber, debug_chain};
 use crate::telemetry::{Sinks, Stats};
 
 fn shared(store: &MemoryStore) -> Shared<MemoryStore> {
@@ -125,6 +125,41 @@ async fn what_expires_while_it_waits_to_be_acked_first_is_not_started() {
     let acked_first = |it: Subscriber| it.ack(AckPolicy::AckFirst);
     let (ran, ()) = tokio::join!(run(&shared, acked_first, jobs), unlocks);
     assert_eq!((ran, store.dead_letters().len()), ((1, 0, 1), 1));
+}
+
+/// It has no row any more, and would be gone without a run.
+#[tokio::test(start_paused = true)]
+async fn what_is_acked_first_runs_though_another_of_its_batch_has_expired() {
+    let store = MemoryStore::new(true);
+    let mut tx = store.begin();
+    for limit in [HOUR, TTL] {
+        let message = crate::Outgoing::new("q", &1).expires_in(limit);
+        crate::Publisher::default().send(&mut tx, message).await.expect("it answers");
+    }
+    tx.commit();
+    let shared = Unanswered::new(&store, Claims::Answered).shared();
+    let jobs = Few::from_vec(claimed_for_long(&store, 2).await);
+    shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    // A plain fn, which may have waited for its thread.
+    let subscriber = Subscriber::batches("s", "q", 2, move |batch: Vec<crate::Context>| {
+        let count = Arc::clone(&count);
+        crate::__private::batch::blocking(batch, move |all| {
+            count.fetch_add(all.len(), Ordering::SeqCst);
+            all.iter().map(|_| Ok(Outcome::Ack)).collect()
+        })
+    });
+    let subscriber = subscriber.ack(AckPolicy::AckFirst).lease_ttl(HOUR);
+    let (states, counts) = (States::default(), Stats::default());
+    let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
+    let unlocks = async {
+        sleep(2 * TTL).await;
+        shared.store.asked.locked.store(-1, Ordering::SeqCst);
+    };
+    let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
+    let (settled, ()) = tokio::join!(delivery, unlocks);
+    assert_eq!((runs.load(Ordering::SeqCst), settled.len(), store.rows().len()), (1, 1, 1));
 }
 
 /// Otherwise its handler would be dropped when it has hardly begun.

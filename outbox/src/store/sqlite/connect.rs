@@ -212,11 +212,20 @@ pub(super) async fn begin_writing(
 ) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
     loop {
         let mut connection = pool.acquire().await?;
-        if !connection.is_in_transaction() || roll_back(&mut connection).await.is_ok() {
-            let begin = "BEGIN IMMEDIATE".into_sql_str();
-            return Transaction::begin(connection, Some(begin)).await;
+        if connection.is_in_transaction() {
+            // In a task of its own: sqlx passes over the next rollback of a connection for which
+            // this one was not waited for.
+            let ended = tokio::spawn(async move {
+                match roll_back(&mut connection).await {
+                    Ok(()) => Some(connection),
+                    Err(_) => connection.close().await.ok().and(None),
+                }
+            });
+            let Ok(Some(ended)) = ended.await else { continue };
+            connection = ended;
         }
-        connection.close().await?;
+        let begin = "BEGIN IMMEDIATE".into_sql_str();
+        return Transaction::begin(connection, Some(begin)).await;
     }
 }
 

@@ -87,6 +87,12 @@ impl SqliteDesk {
         tx.rollback().await.map_err(failed)
     }
 
+    /// Whether SQLite has answered so, and not the pool.
+    pub(crate) fn is_of_the_file(error: &StoreError) -> bool {
+        let answer = |error: &sqlx::Error| error.as_database_error().is_some();
+        error.source.downcast_ref().is_some_and(answer)
+    }
+
     /// Whether somebody else has the file locked.
     pub(crate) fn is_locked(error: &StoreError) -> bool {
         error.source.downcast_ref().is_some_and(is_busy)

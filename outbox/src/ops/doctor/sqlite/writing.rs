@@ -8,6 +8,9 @@ pub(super) async fn check(desk: &SqliteDesk, found: &mut Found) -> Result<String
     let Err(refused) = desk.try_to_write().await else {
         return Ok("the file can be written".into());
     };
+    if !SqliteDesk::is_of_the_file(&refused) {
+        return Err(refused.into());
+    }
     if SqliteDesk::is_locked(&refused) {
         found.warning(
             "another writer has had the file locked for the whole busy timeout",
