@@ -84,7 +84,7 @@ async fn an_anyhow_error_shows_its_whole_chain() {
     let make = || anyhow::Error::new(Error("root".into(), None)).context("while confirming");
     let (broker, _) = first_ending(it(move || Err::<(), _>(make())).retry(NoRetry)).await;
     let text = only_letter(&broker).last_exception.unwrap();
-    assert!(text.contains("while confirming") && text.contains("root"), "{text}");
+    assert!(text.starts_with("while confirming\n\nCaused by:\n    display"), "{text}");
 }
 
 #[tokio::test]
