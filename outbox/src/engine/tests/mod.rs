@@ -23,6 +23,18 @@ use crate::Outgoing;
 use crate::store::memory::MemoryStore;
 use crate::subscriber::debug_chain;
 
+/// A store with a message for each of these times, in which it has to be started.
+async fn expiring(limits: impl IntoIterator<Item = Duration>) -> MemoryStore {
+    let store = MemoryStore::new(true);
+    let mut tx = store.begin();
+    for limit in limits {
+        let message = Outgoing::new("q", &1).expires_in(limit);
+        Publisher::default().send(&mut tx, message).await.expect("it answers");
+    }
+    tx.commit();
+    store
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
     const ROWS: usize = 500;
@@ -57,13 +69,7 @@ async fn a_worker_lets_others_have_their_turn_though_there_are_more_messages() {
 #[tokio::test(start_paused = true)]
 async fn rows_that_are_given_back_or_have_expired_tell_nothing_of_the_handler() {
     for (limit, until) in [(HOUR, TTL), (TTL / 2, HOUR)] {
-        let store = MemoryStore::new(true);
-        let mut tx = store.begin();
-        for _ in 0..20 {
-            let message = Outgoing::new("q", &1).expires_in(limit);
-            crate::Publisher::default().send(&mut tx, message).await.expect("it answers");
-        }
-        tx.commit();
+        let store = expiring([limit; 20]).await;
         let shared = Arc::new(Unanswered::new(&store, Claims::Answered).shared());
         let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
         let subscriber = subscriber.max_workers(10).lease_ttl(TTL);
@@ -126,13 +132,7 @@ async fn rows_that_waited_for_a_long_run_are_of_the_next_however_long_it_waits_f
 /// Nobody extends its lease any more.
 #[tokio::test(start_paused = true)]
 async fn what_expired_while_its_batch_waited_is_written_before_the_others_have_run() {
-    let store = MemoryStore::new(true);
-    let mut tx = store.begin();
-    for limit in [TTL, HOUR] {
-        let message = Outgoing::new("q", &1).expires_in(limit);
-        Publisher::default().send(&mut tx, message).await.expect("it answers");
-    }
-    tx.commit();
+    let store = expiring([TTL, HOUR]).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     let handler = |_: Vec<crate::Context>| sleep(HOUR);
     let subscriber = Subscriber::batches("s", "q", 2, handler).lease_ttl(2 * HOUR);

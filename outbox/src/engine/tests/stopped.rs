@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::expiring;
 use super::locked::{ANSWERED, claimed_for_long};
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
 use crate::engine::inbox::Job;
@@ -108,13 +109,7 @@ async fn what_is_not_acked_first_any_more_is_given_back_before_the_others_have_r
 /// Somebody has the row before it locked.
 #[tokio::test(start_paused = true)]
 async fn what_expires_while_it_waits_to_be_acked_first_is_not_started() {
-    let store = MemoryStore::new(true);
-    let mut tx = store.begin();
-    for limit in [HOUR, TTL] {
-        let message = crate::Outgoing::new("q", &1).expires_in(limit);
-        crate::Publisher::default().send(&mut tx, message).await.expect("it answers");
-    }
-    tx.commit();
+    let store = expiring([HOUR, TTL]).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     let jobs = claimed_for_long(&store, 2).await;
     shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
@@ -130,13 +125,7 @@ async fn what_expires_while_it_waits_to_be_acked_first_is_not_started() {
 /// It has no row any more, and would be gone without a run.
 #[tokio::test(start_paused = true)]
 async fn what_is_acked_first_runs_though_another_of_its_batch_has_expired() {
-    let store = MemoryStore::new(true);
-    let mut tx = store.begin();
-    for limit in [HOUR, TTL] {
-        let message = crate::Outgoing::new("q", &1).expires_in(limit);
-        crate::Publisher::default().send(&mut tx, message).await.expect("it answers");
-    }
-    tx.commit();
+    let store = expiring([HOUR, TTL]).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     let jobs = Few::from_vec(claimed_for_long(&store, 2).await);
     shared.store.asked.locked.store(jobs[0].claimed.row.id, Ordering::SeqCst);
