@@ -1,14 +1,17 @@
 //! Runs under `AckFirst`: rows are acked, and only then does their handler run. No message runs
 //! twice, and one whose handler fails is gone.
 
+use std::future::pending;
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use super::extend::tell_of_hanging;
 use super::handle::call;
 use super::invoke::hand_over;
 use super::later::settle_until;
+use super::lease::LONG;
 use super::results::Sender;
 use super::run::Run;
 use super::settlement::Settlement;
@@ -81,7 +84,18 @@ pub(super) async fn run<S: Store>(
     shared.cut_off.run_until_cancelled(handed).await;
     left.extend(back);
     let _others = reader.inbox.all_but(rows, begun.len());
-    let Some(results) = call(shared, reader, &begun).await else {
+    // Nobody extends their leases, so nobody else sees that they run for long.
+    let hangs = async {
+        sleep(LONG).await;
+        tell_of_hanging(&begun);
+        pending().await
+    };
+    let results = tokio::select! {
+        biased;
+        results = call(shared, reader, &begun) => results,
+        results = hangs => results,
+    };
+    let Some(results) = results else {
         for context in begun {
             warn!(
                 target: TARGET, subscriber = reader.subscriber.name(), row_id = context.id(),

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::Shared;
 use super::lease::{Due, Kind, LONG, Leases, beat, pace};
+use crate::extract::Context;
 use crate::store::{Extend, Lease, Store};
 use crate::telemetry::TARGET;
 
@@ -74,13 +75,17 @@ fn tell_of_long(leases: &Leases) {
     for context in leases.long(Instant::now()) {
         long.entry(context.subscriber()).or_default().push(context);
     }
-    for (subscriber, contexts) in long {
-        warn!(
-            target: TARGET, subscriber, row_id = contexts[0].id(), rows = contexts.len(),
-            "a handler has been running for {}; without a `timeout` nothing ends it",
-            humantime::format_duration(LONG)
-        );
-    }
+    long.into_values().for_each(|contexts| tell_of_hanging(&contexts));
+}
+
+/// Logs that the handler of these messages has been running for [`LONG`].
+pub(super) fn tell_of_hanging(contexts: &[Context]) {
+    let Some(first) = contexts.first() else { return };
+    warn!(
+        target: TARGET, subscriber = first.subscriber(), row_id = first.id(), rows = contexts.len(),
+        "a handler has been running for {}; without a `timeout` nothing ends it",
+        humantime::format_duration(LONG)
+    );
 }
 
 /// Reports leases that were not extended, once for each queue of a subscriber.
@@ -234,7 +239,6 @@ mod tests {
     use super::*;
     use crate::engine::inbox::Job;
     use crate::engine::tests::unanswered::{Claims, Unanswered, claimed, holding, reader};
-    use crate::extract::Context;
     use crate::telemetry::Event;
 
     const TTL: Duration = Duration::from_secs(60);

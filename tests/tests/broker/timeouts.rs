@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outbox::FailureReason;
 use outbox::retry::{Constant, NoRetry};
+use outbox::{AckPolicy, FailureReason};
+use outbox_tests::capture;
 
 use super::*;
 
@@ -19,6 +20,29 @@ async fn a_handler_over_its_timeout_fails_with_kind_timeout() {
     let letter = only_letter(&broker);
     assert_eq!(letter.error_kind.as_deref(), Some("timeout"));
     assert!(letter.last_exception.unwrap().contains("5s"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_tells_once_of_a_handler_that_hangs_though_its_message_is_acked_first() {
+    capture::start();
+    let told = |name: &str| {
+        let tells = |line: &capture::Line| line.says("message", "has been running for 10m");
+        capture::count(|line| tells(line) && line.says("subscriber", name))
+    };
+    for (policy, [long, short]) in [
+        (AckPolicy::NackOnError, ["hangs_and_keeps_its_message", "ends_and_acks"]),
+        (AckPolicy::AckFirst, ["hangs_after_its_ack", "ends_after_its_ack"]),
+    ] {
+        let sleeps = |name, minutes: u64| {
+            let run = move |_| tokio::time::sleep(Duration::from_secs(minutes * 60));
+            Subscriber::new(name, name, run).ack(policy)
+        };
+        let broker = TestBroker::with([sleeps(long, 35), sleeps(short, 9)]);
+        for queue in [long, short] {
+            broker.publish(queue, &7).await.unwrap();
+        }
+        assert_eq!([told(long), told(short)], [1, 0], "{policy:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
