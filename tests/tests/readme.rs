@@ -33,7 +33,7 @@ fn its_test_is_one_of_the_example() {
     assert!(source.contains(&indented.join("\n")), "examples/testing.rs has another text");
 }
 
-/// As a new user starts it, in an empty folder.
+/// As a new user starts it, in an empty folder. Two variables are set that it does not read.
 #[cfg(unix)]
 #[tokio::test]
 async fn its_first_program_runs_as_it_stands() {
@@ -44,20 +44,26 @@ async fn its_first_program_runs_as_it_stands() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_hello"))
         .current_dir(&folder)
         .env_clear()
+        .envs([("OUTBOX_DLQ", "dead"), ("OUTBOX_DRAIN_TIMEOUT", "60s")])
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let mut told = Vec::new();
     let handled = async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if line == "mail for order 7" {
                 return;
             }
+            told.push(line);
         }
         panic!("it ended before");
     };
     soon("its message is handled", handled).await;
+    for text in ["did you mean `OUTBOX_DLQ_TABLE`", "call `.drain_timeout(..)`"] {
+        assert!(told.iter().any(|line| line.contains(text)), "{text}: {told:#?}");
+    }
     let stop = format!("kill -TERM {}", program.id().unwrap());
     assert!(Command::new("/bin/sh").args(["-c", &stop]).status().await.unwrap().success());
     assert!(soon("it drains", program.wait()).await.unwrap().success());

@@ -37,8 +37,7 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
     let states = app.states_on(&database);
     reasons.extend(problems(&subscribers, &states));
     if app.database.is_given() {
-        misspelt::warn_of_names(&app.names);
-        misspelt::warn_of_settings(app);
+        misspelt::warn_given(app);
     }
     let (names, start) = (app.names.clone(), Start { app, states, subscribers });
     match database {

@@ -34,9 +34,16 @@ pub(super) fn warn() {
     }
 }
 
+/// The same for an app that was given its pool, and what the environment says that it does not do.
+pub(super) fn warn_given(app: &App) {
+    warn();
+    warn_of_names(&app.names);
+    warn_of_settings(app);
+}
+
 /// Warns an app that was given its pool when the environment names another table than the app
 /// reads. `outbox::publish` writes to that table, and nobody reads it.
-pub(super) fn warn_of_names(names: &TableNames) {
+fn warn_of_names(names: &TableNames) {
     if let Some(other) = unheeded(names, TableNames::from_lookup(variable)) {
         tracing::warn!(
             target: crate::telemetry::TARGET,
@@ -48,7 +55,7 @@ pub(super) fn warn_of_names(names: &TableNames) {
 }
 
 /// Warns an app that was given its pool of variables that are set: it reads none of them.
-pub(super) fn warn_of_settings(app: &App) {
+fn warn_of_settings(app: &App) {
     for (name, call) in unread(app, variable) {
         tracing::warn!(
             target: crate::telemetry::TARGET,
