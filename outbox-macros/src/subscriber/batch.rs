@@ -1,6 +1,6 @@
 //! `batch = 100`: a handler of several messages at once.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote_spanned};
 use syn::{FnArg, Type};
 
@@ -58,8 +58,8 @@ pub(super) fn handler(
 ) -> TokenStream {
     let site = Span::mixed_site();
     let name = located(&function.sig.ident);
-    let [ctx, of, answered, made] =
-        ["ctx", "of", "answered", "made"].map(|name| format_ident!("__outbox_{name}", span = site));
+    let [ctx, of, decoded, answered, made] = ["ctx", "of", "decoded", "answered", "made"]
+        .map(|name| format_ident!("__outbox_{name}", span = site));
     let locals: Vec<_> =
         (0..params.len()).map(|at| format_ident!("__outbox_{at}", span = site)).collect();
     let argument = if last_segment(whole).as_deref() == Some("Batch") {
@@ -71,7 +71,7 @@ pub(super) fn handler(
     let refused = if plain {
         quote_spanned!(site=> ::outbox::__private::batch::refused(&#ctx, &#made))
     } else {
-        quote_spanned!(site=> #answered.refused(&#made))
+        quote_spanned!(site=> #decoded.refused(&#made))
     };
     let others: TokenStream = params
         .iter()
@@ -99,13 +99,12 @@ pub(super) fn handler(
     } else {
         quote_spanned!(at(message)=> ::outbox::__private::batch::decode::<#message>(#ctx))
     };
-    let decoded = |first: &Ident, of: TokenStream| {
-        quote_spanned! {site=>
-            let (#of, #first, #answered) = match #decode.split::<#argument>() {
-                ::core::result::Result::Ok(#made) => #made,
-                ::core::result::Result::Err(#made) => return #made,
-            };
-        }
+    let first = &locals[0];
+    let split = quote_spanned! {site=>
+        let (#first, #answered) = match #decoded.split::<#argument>() {
+            ::core::result::Result::Ok(#made) => #made,
+            ::core::result::Result::Err(#made) => return #made,
+        };
     };
     let ended = |waits: Option<TokenStream>| {
         let call = quote_spanned!(site=> #name(#(#locals),*) #waits);
@@ -120,24 +119,36 @@ pub(super) fn handler(
     let body = if plain {
         let first_of = (!others.is_empty()).then(|| {
             quote_spanned! {site=>
-                let ::core::option::Option::Some(#of) = #ctx.first() else {
+                let ::core::option::Option::Some(#of) =
+                    ::outbox::__private::batch::first_of(&#ctx)
+                else {
                     return ::std::vec::Vec::new();
                 };
             }
         });
-        let (decoded, ended) = (decoded(&locals[0], quote_spanned!(site=> _)), ended(None));
+        let ended = ended(None);
         // The thread decodes the messages: they may be large.
         quote_spanned! {site=>
             #first_of
             #others
-            ::outbox::__private::batch::blocking(#ctx, move |#ctx| { #decoded #ended }).await
+            ::outbox::__private::batch::blocking(#ctx, move |#ctx| {
+                let #decoded = #decode;
+                #split
+                #ended
+            })
+            .await
         }
     } else {
-        let of =
-            if others.is_empty() { quote_spanned!(site=> _) } else { quote_spanned!(site=> #of) };
+        let first_of = (!others.is_empty()).then(|| {
+            quote_spanned! {site=>
+                let ::core::option::Option::Some(#of) = #decoded.first() else {
+                    return #decoded.results();
+                };
+            }
+        });
         let ended = ended(Some(quote_spanned!(site=> .await)));
-        let decoded = decoded(&locals[0], of);
-        quote_spanned!(site=> #decoded #others #ended)
+        // What the others waited for may have taken too long for some messages.
+        quote_spanned!(site=> let #decoded = #decode; #first_of #others #split #ended)
     };
     // A future that is not `Send` is reported at this block.
     let run = quote_spanned!(name.span()=> async move { #of_run #body });

@@ -9,7 +9,6 @@ use tracing::warn;
 
 use super::extend::tell_of_hanging;
 use super::handle::call;
-use super::invoke::hand_over;
 use super::later::settle_until;
 use super::lease::LONG;
 use super::results::Sender;
@@ -76,13 +75,14 @@ pub(super) async fn run<S: Store>(
     if begun.is_empty() {
         return left;
     }
-    // Others can have these at once. What has expired is in no hurry, and a locked dead-letter table
-    // must not keep back what is acked.
+    // Others can have these at once, but what is acked waits for no room. What has expired is in no
+    // hurry.
     let is_back = |one: &Settling| matches!(one.settlement, Settlement::Release { .. });
-    let (mut back, mut left): (Few<_>, Few<_>) = left.into_iter().partition(|one| is_back(one));
-    let handed = hand_over(early, reader, rows, &mut back);
-    shared.cut_off.run_until_cancelled(handed).await;
-    left.extend(back);
+    let (back, mut left): (Few<_>, Few<_>) = left.into_iter().partition(|one| is_back(one));
+    left.extend(back.into_iter().filter_map(|one| match early {
+        Some(early) => early.offer(one),
+        None => Some(one),
+    }));
     let _others = reader.inbox.all_but(rows, begun.len());
     // Nobody extends their leases, so nobody else sees that they run for long.
     let hangs = async {

@@ -75,7 +75,9 @@ fn tell_of_long(leases: &Leases) {
     for context in leases.long(Instant::now()) {
         long.entry(context.subscriber()).or_default().push(context);
     }
-    long.into_values().for_each(|contexts| tell_of_hanging(&contexts));
+    for contexts in long.into_values() {
+        tell_of_hanging(&contexts);
+    }
 }
 
 /// Logs that the handler of these messages has been running for [`LONG`].

@@ -142,7 +142,7 @@ async fn turn<'a, S>(shared: &'a Shared<S>, reader: &Reader, these: usize) -> Op
 
 /// Hands settlements over early. True when this may have taken time. None of the worker's rows runs
 /// meanwhile.
-pub(super) async fn hand_over(
+async fn hand_over(
     early: Option<&Sender>,
     reader: &Reader,
     rows: usize,

@@ -256,12 +256,7 @@ impl Sender {
 
     /// As [`send`](Self::send). While it has to wait for room, it holds what `waits` makes.
     pub(super) async fn send_while<W>(&self, settling: Box<Settling>, waits: impl FnOnce() -> W) {
-        let [results, letters, timers] = &self.0;
-        let way = match &*settling {
-            letter if letter.is_letter() => letters,
-            ack if ack.acks_timer() || ack.sets_timers() => timers,
-            _ => results,
-        };
+        let way = self.way(&settling);
         let (mut late, mut wakes) = way.take_over(settling);
         let _waits = late.is_some().then(waits);
         while let Some(settling) = late {
@@ -273,6 +268,22 @@ impl Sender {
         }
         if wakes {
             leave_to_others();
+        }
+    }
+
+    /// Hands a result over, or returns it if there is no room now.
+    pub(super) fn offer(&self, settling: Box<Settling>) -> Option<Box<Settling>> {
+        self.way(&settling).take_over(settling).0
+    }
+
+    fn way(&self, settling: &Settling) -> &Results {
+        let [results, letters, timers] = &self.0;
+        if settling.is_letter() {
+            letters
+        } else if settling.acks_timer() || settling.sets_timers() {
+            timers
+        } else {
+            results
         }
     }
 }

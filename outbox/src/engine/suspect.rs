@@ -68,11 +68,13 @@ pub(super) async fn alone<S: Store>(
     let Some(alone) = alone else {
         return smallvec![take_back_both(shared, reader, run.settling, held).await];
     };
-    if shared.stop.is_cancelled() || Instant::now() + margin(ttl) > since + ttl {
+    let now = Instant::now();
+    let has_expired = run.expired(shared, reader, now).is_some();
+    if has_expired || shared.stop.is_cancelled() || now + margin(ttl) > since + ttl {
         drop(alone);
         // The row must not be found under the mark, because nothing of it ran. The last try may
-        // have begun a lease just now.
-        run.settling.until(Instant::now() + ttl);
+        // have begun a lease just now. What has expired is found to have at its next claim.
+        run.settling.until(now + ttl);
         return smallvec![run.settling.unstarted()];
     }
     // Counted before anybody else may start.

@@ -130,13 +130,19 @@ impl Delivery {
         self.claimed_at.checked_add(self.row.start_within()?)
     }
 
-    /// Whether the time of the message, or of another one of its run, is over. Then the handler may
-    /// not start, except in a rehearsal.
+    /// Whether the time of the message is over. Then it may not start, except in a rehearsal. What
+    /// is acked first has started with its ack.
     pub(crate) fn is_late(&self) -> bool {
-        let loan = self.loan.get();
-        loan.is_none_or(|loan| loan.rehearsed.get().is_none())
-            && (self.row.has_expired(self.claimed_at.elapsed())
-                || loan.is_some_and(|loan| loan.has_expired()))
+        self.common.collects()
+            && self.loan.get().is_none_or(|loan| loan.rehearsed.get().is_none())
+            && self.row.has_expired(self.claimed_at.elapsed())
+    }
+
+    /// Whether it or another message of its run is late, and the run would not leave that one out.
+    pub(super) fn is_run_late(&self) -> bool {
+        let loan = self.loan();
+        let sorts_out = loan.sorts_out.load(Ordering::Relaxed);
+        !sorts_out && (self.is_late() || loan.has_expired() && loan.rehearsed.get().is_none())
     }
 
     /// Whether its handler has asked for a transaction.

@@ -28,6 +28,8 @@ pub(crate) struct Loan {
     timers: OnceLock<Vec<(String, String)>>,
     /// When the first of the messages that share the loan expires.
     expires: OnceLock<Instant>,
+    /// The run leaves out what has expired by itself.
+    pub(crate) sorts_out: AtomicBool,
     /// What was published in the transaction, for a rehearsal.
     pub(crate) rehearsed: OnceLock<Arc<Mutex<Vec<Prepared>>>>,
 }

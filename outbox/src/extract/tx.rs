@@ -215,7 +215,7 @@ impl<DB: Lends> FromContext for Tx<DB> {
         // A message is not to blame for what fails before its handler begins.
         let open = handed.await.map_err(HandlerError::put_off)?.map_err(HandlerError::put_off)?;
         drop(beginning);
-        if delivery.is_late() {
+        if delivery.is_run_late() {
             let publisher = &delivery.common.publisher;
             drop(timeout(DB::UNDO_LIMIT, DB::roll_back(open, publisher, &[])).await);
             return Err(HandlerError::put_off(LATE));

@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -78,6 +80,15 @@ pub fn reads<T: Message>(ctx: &Context) -> Result<(), HandlerError> {
     T::read(ctx).map(drop)
 }
 
+/// The delivery from which a plain fn's other parameters are made.
+#[must_use]
+pub fn first_of(deliveries: &[Context]) -> Option<&Context> {
+    let first = deliveries.first()?;
+    // By `Decoded::split`.
+    first.delivery().loan().sorts_out.store(true, Ordering::Relaxed);
+    Some(first)
+}
+
 /// Decodes every message. A message that does not decode fails alone.
 pub fn decode<T: Message>(deliveries: Vec<Context>) -> Decoded<T> {
     each_read(deliveries, T::read)
@@ -108,19 +119,45 @@ fn each_read<T>(
 }
 
 impl<T> Decoded<T> {
-    /// Returns the delivery from which other parameters are made, the argument, and what turns the
-    /// handler's answer into results.
+    /// The delivery from which other parameters are made. `None` if nothing decoded.
+    #[must_use]
+    pub fn first(&self) -> Option<Context> {
+        let first = self.items.first()?;
+        first_of(slice::from_ref(&first.context)).cloned()
+    }
+
+    /// Returns the argument, and what turns the handler's answer into results. A message whose time
+    /// is over by now is left out, and its next claim finds that.
     ///
     /// # Errors
-    /// Returns the results if nothing decoded.
-    pub fn split<A: From<Batch<T>>>(self) -> Result<(Context, A, Answered), Vec<HandlerResult>> {
-        let deliveries: Vec<_> = self.items.iter().map(|item| item.context.clone()).collect();
-        let first = deliveries.first().cloned();
-        let answered = Answered { deliveries, results: self.results };
-        match first {
-            Some(first) => Ok((first, Batch(self.items).into(), answered)),
-            None => Err(answered.results(())),
+    /// Returns the results if nothing is left.
+    pub fn split<A: From<Batch<T>>>(mut self) -> Result<(A, Answered), Vec<HandlerResult>> {
+        let mut places = self.results.iter_mut().filter(|place| place.is_none());
+        self.items.retain(|item| {
+            let (place, is_late) = (places.next(), item.context.delivery().is_late());
+            if let Some(place) = place.filter(|_| is_late) {
+                *place = Some(Err(HandlerError::late()));
+            }
+            !is_late
+        });
+        if self.items.is_empty() {
+            return Err(self.results());
         }
+        let deliveries = self.items.iter().map(|item| item.context.clone()).collect();
+        let answered = Answered { deliveries, results: self.results };
+        Ok((Batch(self.items).into(), answered))
+    }
+
+    /// Returns the results if no message is left for the handler.
+    #[must_use]
+    pub fn results(self) -> Vec<HandlerResult> {
+        fill(self.results, || Err(missing()))
+    }
+
+    /// Returns the results if the handler could not be called.
+    #[must_use]
+    pub fn refused(self, error: &HandlerError) -> Vec<HandlerResult> {
+        fill(self.results, || Err(error.clone()))
     }
 }
 

@@ -127,7 +127,7 @@ pub async fn blocking(
     let first = ctx.clone();
     on_thread(&first, move || {
         may_begin(std::slice::from_ref(&ctx))?;
-        handler(ctx)
+        if ctx.delivery().is_late() { Err(HandlerError::late()) } else { handler(ctx) }
     })
     .await?
 }
@@ -137,10 +137,7 @@ fn may_begin(deliveries: &[Context]) -> Result<(), HandlerError> {
     if deliveries.iter().all(|one| one.delivery().watch.is_lost()) {
         return Err(HandlerError::of("the lease was lost before the handler could start"));
     }
-    // What was acked first has started with its ack.
-    let starts = |one: &&Context| one.delivery().common.collects();
-    let is_late = deliveries.iter().filter(starts).any(|one| one.delivery().is_late());
-    if is_late { Err(HandlerError::late()) } else { Ok(()) }
+    Ok(())
 }
 
 /// Runs `run` on a blocking thread.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outbox::{Context, FromContext as _, HandlerError, Outgoing, Subscriber, Tx};
+use outbox::{Context, FromContext, HandlerError, Outgoing, State, Subscriber, Tx};
 use outbox_tests::wait::{eventually, soon};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -38,33 +38,52 @@ async fn a_message_whose_time_is_over_while_it_waits_is_not_started(db: &Db) {
     assert_eq!((db.letters().await, done(db).await), (1, 1));
 }
 
-async fn nor_one_whose_batch_waits(db: &Db) {
-    with_domain(db).await;
+/// Lets a run go on when the test says so, and every one after it.
+struct Begin;
+
+impl FromContext for Begin {
+    type Rejection = String;
+
+    const SAME_FOR_ALL: bool = true;
+
+    async fn from_context(ctx: &Context) -> Result<Self, String> {
+        let State(begin) = State::<Arc<Notify>>::from_context(ctx).await?;
+        begin.notified().await;
+        begin.notify_one();
+        Ok(Self)
+    }
+}
+
+async fn write(rows: usize, mut tx: Tx<sqlx::Sqlite>) -> Result<(), HandlerError> {
+    for _ in 0..rows {
+        sqlx::query("INSERT INTO done VALUES (1)").execute(&mut *tx).await?;
+    }
+    Ok(())
+}
+
+#[outbox::subscriber("batch", batch = 2)]
+async fn batch(all: Vec<i64>, _: Begin, tx: Tx<sqlx::Sqlite>) -> Result<(), HandlerError> {
+    write(all.len(), tx).await
+}
+
+#[outbox::subscriber("batch", batch = 2)]
+fn plain(all: Vec<i64>, _: Begin, tx: Tx<sqlx::Sqlite>) -> Result<(), HandlerError> {
+    tokio::runtime::Handle::current().block_on(write(all.len(), tx))
+}
+
+/// Another handler has the turn, until the second of two messages of a batch has expired. Returns
+/// how many messages were put off.
+async fn turns(db: &Db, batch: Subscriber) -> u64 {
     let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
     let begin = Arc::new(Notify::new());
-    let begins = Arc::clone(&begin);
-    let batch = Subscriber::batches("batch", "batch", 2, move |batch: Vec<Context>| {
-        let begins = Arc::clone(&begins);
-        async move {
-            begins.notified().await;
-            // There may be one again, by itself.
-            begins.notify_one();
-            let mut tx = Tx::<sqlx::Sqlite>::from_context(&batch[0]).await?;
-            for _ in batch {
-                sqlx::query("INSERT INTO done VALUES (1)").execute(&mut *tx).await?;
-            }
-            Ok::<_, HandlerError>(())
-        }
-    });
     db.send_all([
         Outgoing::new("q", &1),
         Outgoing::new("batch", &2),
         Outgoing::new("batch", &3).expires_in(3 * SECOND),
     ])
     .await;
-    let batch = batch.requires::<Tx<sqlx::Sqlite>>();
-    let app = db.app().only([subscriber(db, then), batch]);
+    let app = db.app().state(Arc::clone(&begin)).only([subscriber(db, then), batch]);
     let stats = app.stats();
     let running = app.start().await.unwrap();
     soon("the first has written", written.notified()).await;
@@ -77,6 +96,22 @@ async fn nor_one_whose_batch_waits(db: &Db) {
     eventually("the others are done", async || done(db).await == 2).await;
     running.stop().await.unwrap();
     assert_eq!((done(db).await, db.letters().await), (2, 1));
+    dispatched() - 3
+}
+
+async fn nor_one_whose_batch_waits(db: &Db) {
+    with_domain(db).await;
+    let by_hand = Subscriber::batches("batch", "batch", 2, async |batch: Vec<Context>| {
+        Begin::from_context(&batch[0]).await.unwrap();
+        write(batch.len(), Tx::from_context(&batch[0]).await?).await
+    });
+    let by_hand = by_hand.requires::<Tx<sqlx::Sqlite>>();
+    assert_eq!(turns(db, by_hand).await, 1, "the other one begins again");
+    for batch in [batch::subscriber(), plain::subscriber()] {
+        db.exec("DELETE FROM done").await;
+        db.exec("DELETE FROM outbox_dlq").await;
+        assert_eq!(turns(db, batch).await, 0, "the other one goes on");
+    }
 }
 
 /// Each is extended twice before its turn comes, by somebody who writes between two turns.

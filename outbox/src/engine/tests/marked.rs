@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::expiring;
 use super::locked::{ANSWERED, claimed_for_long};
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader, taken};
 use crate::engine::inbox::Job;
@@ -290,4 +292,32 @@ async fn of_a_batch_that_is_acked_first_what_is_not_acked_does_not_run() {
     let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
     let (settled, running) = tokio::join!(delivery, running);
     assert_eq!((settled.len(), running), (0, vec![0, 2]));
+}
+
+/// Somebody has its row locked while it is marked.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_expires_while_it_is_marked_is_not_started() {
+    let second = Duration::from_secs(1);
+    for (limit, runs) in [(HOUR, 1), (2 * TTL + second / 2, 0)] {
+        let store = expiring([limit]).await;
+        let mut job = claimed_suspect(&store).await;
+        let claimed_at = job.claimed_at;
+        job.deadline = claimed_at + HOUR;
+        let shared = Unanswered::new(&store, Claims::Answered).shared();
+        shared.store.asked.locked.store(job.claimed.row.id, Ordering::SeqCst);
+        let (states, counts) = (States::default(), Stats::default());
+        let subscriber = Subscriber::new("s", "q", |_: crate::Context| async {});
+        let subscriber = subscriber.max_deliveries(1).lease_ttl(HOUR);
+        let reader = Reader::new(subscriber, &shared, &states, &counts, &Arc::default());
+        let unlocks = async {
+            sleep(second).await;
+            shared.store.asked.locked.store(-1, Ordering::SeqCst);
+        };
+        let reader = Arc::new(reader);
+        let run = deliver(&shared, &reader, smallvec::smallvec![job], claimed_at, None);
+        let (settled, ()) = tokio::join!(run, unlocks);
+        assert_eq!(counts.subscribers()[0].dispatched, runs);
+        let back: Vec<_> = settled.iter().map(|one| one.report.started.is_none()).collect();
+        assert_eq!(back, [runs == 0]);
+    }
 }

@@ -25,7 +25,7 @@ use crate::subscriber::debug_chain;
 
 /// A store with a message for each of these times, in which it has to be started.
 async fn expiring(limits: impl IntoIterator<Item = Duration>) -> MemoryStore {
-    let store = MemoryStore::new(true);
+    let store = holding(0).await;
     let mut tx = store.begin();
     for limit in limits {
         let message = Outgoing::new("q", &1).expires_in(limit);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::expiring;
 use super::locked::{ANSWERED, claimed_for_long};
-use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader};
+use super::unanswered::{Claims, HOUR, TTL, Unanswered, acks, claimed, holding, reader};
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
 use crate::engine::lost::LAST_TRY;
@@ -82,28 +82,56 @@ async fn what_is_to_be_acked_first_is_neither_acked_nor_started_after_the_stop()
     assert_eq!(due(), before, "as if it had not been claimed");
 }
 
-/// Nobody extends its lease any more, and it would count as a row that its process left behind.
-#[tokio::test(start_paused = true)]
-async fn what_is_not_acked_first_any_more_is_given_back_before_the_others_have_run() {
+/// Begins to ack a batch of three first, with this many results that wait and nobody who writes
+/// them; stops when the second ack has begun. Returns how many handlers have started before the
+/// drain's time is over, and how many results are handed over before and afterwards.
+async fn stopped_between_acks(waiting: usize) -> (usize, usize, usize) {
     let store = holding(3).await;
     let shared = Unanswered::new(&store, Claims::Answered).shared();
     let jobs = Few::from_vec(claimed_for_long(&store, 3).await);
     shared.store.asked.locked.store(jobs[1].claimed.row.id, Ordering::SeqCst);
-    let subscriber = Subscriber::batches("s", "q", 3, |_: Vec<crate::Context>| sleep(HOUR));
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&started);
+    let subscriber = Subscriber::batches("s", "q", 3, move |batch: Vec<crate::Context>| {
+        count.fetch_add(batch.len(), Ordering::SeqCst);
+        sleep(HOUR)
+    });
     let subscriber = subscriber.ack(AckPolicy::AckFirst).lease_ttl(HOUR);
     let (states, counts) = (States::default(), Stats::default());
     let reader = Arc::new(Reader::new(subscriber, &shared, &states, &counts, &Arc::default()));
     let results = Arc::<Results>::default();
     let sender = Sender::new(&[(); 3].map(|()| Arc::clone(&results)));
+    for ack in acks(&vec![0; waiting]) {
+        sender.send(Box::new(ack)).await;
+    }
     let stop = async {
         sleep(TTL).await;
         shared.stop.cancel();
         shared.store.asked.locked.store(-1, Ordering::SeqCst);
-        timeout(HOUR / 2, results.next()).await.ok().flatten().map(|batch| batch.len())
+        sleep(TTL).await;
+        let (started, mut taken) = (started.load(Ordering::SeqCst), 0);
+        while let Ok(Some(batch)) = timeout(TTL, results.next()).await {
+            taken += batch.len();
+        }
+        shared.cut_off.cancel();
+        (started, taken - waiting)
     };
     let delivery = deliver(&shared, &reader, jobs, Instant::now(), Some(&sender));
-    let (settled, early) = tokio::join!(delivery, stop);
-    assert_eq!((settled.len(), early, store.rows().len()), (0, Some(1), 1));
+    let (settled, (started, early)) = tokio::join!(delivery, stop);
+    assert_eq!(store.rows().len(), 1);
+    (started, early, settled.len())
+}
+
+/// Nobody extends its lease any more, and it would count as a row that its process left behind.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_acked_first_any_more_is_given_back_before_the_others_have_run() {
+    assert_eq!(stopped_between_acks(0).await, (2, 1, 0));
+}
+
+/// Their rows are gone: if the drain's time were over before they start, they would be, too.
+#[tokio::test(start_paused = true)]
+async fn what_is_acked_first_waits_for_no_room_to_give_others_back() {
+    assert_eq!(stopped_between_acks(4000).await, (2, 0, 1));
 }
 
 /// Somebody has the row before it locked.
