@@ -36,7 +36,7 @@ impl App {
 
     /// Logs the text of each error of a handler, as a warning. It is the text that a dead letter
     /// keeps, made by [`App::error_renderer`]. An error that only puts its message off is not
-    /// logged.
+    /// logged, except under `AckFirst`, where it puts off nothing.
     ///
     /// Off by default, because the text may hold personal data. Then the log has only the kind of
     /// an error, and without a dead-letter table the text is nowhere.

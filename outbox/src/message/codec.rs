@@ -167,7 +167,7 @@ pub(crate) fn encoded<C: Codec, T: DeserializeOwned>(
 }
 
 /// A payload that cannot be read as the handler's type. The text names the place
-/// in the payload, never its content.
+/// in the payload, in which keys of a map may stand, and none of its values.
 ///
 /// `Debug` prints the same text as `Display`, and there is no source. Dead letters
 /// keep both, and serde's own errors quote the payload.

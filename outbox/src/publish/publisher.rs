@@ -105,7 +105,7 @@ impl Publisher {
     ///
     /// - If the delivery ends in any other way, nothing is published.
     /// - If the message cannot be published, the delivery fails as by an error of kind
-    ///   `publish`.
+    ///   `publish`, or with a `Tx` of kind `transaction` where the database refuses it.
     /// - A timer that would be a [`Duplicate`](Published::Duplicate) is left out, and the ack
     ///   stands. But two collected messages with one timer name cannot be published.
     /// - A delay counts from the ack.
