@@ -52,14 +52,10 @@ pub(super) async fn run<S: Store>(
         let Run { mut settling, context, solitude, .. } = run;
         // No handler has run yet.
         settling.report.duration = None;
-        // An ack that is cut off may still land, in vain if the row was given back before. Its token
-        // must not say for longer that it is alone.
-        let back = solitude.is_some().then(|| {
-            let mut back = settling.under(settling.lease).unstarted();
-            // What became of it is told by its ack.
-            back.report.started = None;
-            back
-        });
+        // An ack that is cut off may still land, in vain if the row was given back before.
+        let mut back = settling.under(settling.lease).unstarted();
+        // What became of it is told by its ack.
+        back.report.started = None;
         let ack = settling.ruled(Settlement::Ack { messages: Vec::new() });
         // Within the drain's time: otherwise its handler would be dropped when it has hardly begun.
         if settle_until(&store, vec![*ack], shared.cut_off.clone()).await == 1 {
@@ -68,7 +64,7 @@ pub(super) async fn run<S: Store>(
                 solitude.has_ended();
             }
         } else if shared.cut_off.is_cancelled() {
-            left.extend(back);
+            left.push(back);
         }
     }
     drop(not_yet);
