@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox::{
-    Batch, BatchOutcome, Context, FromContext, Item, Outgoing, State, Subscriber, Tx, subscriber,
+    Batch, BatchOutcome, Context, FromContext, Outgoing, State, Subscriber, Tx, subscriber,
 };
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
@@ -239,32 +239,48 @@ async fn a_message_whose_lease_is_lost_publishes_nothing_and_the_others_of_its_b
     assert_eq!(db.texts(doubled).await, ["0", "2", "4"]);
 }
 
-/// Runs of one database.
+/// What the runs of one database tell.
 #[derive(Clone, Default)]
 struct Threads {
     running: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
+    /// Of a task of the runtime, which comes once in ten milliseconds.
+    ticks: Arc<AtomicUsize>,
 }
 
-/// On the two threads of the runtime, two of these would leave none for the leases.
-#[subscriber("q", batch = 5, max_workers = 2, lease_ttl = "1s")]
-fn blocking(numbers: Batch<i64>, State(threads): State<Threads>) -> Vec<Result<(), String>> {
+/// On the two threads of the runtime, two of these would leave none for its tasks.
+#[subscriber("q", batch = 5, max_workers = 2, lease_ttl = "1s", retry = NoRetry)]
+fn blocking(_: Batch<i64>, State(threads): State<Threads>) {
     let running = threads.running.fetch_add(1, Ordering::SeqCst) + 1;
     threads.most.fetch_max(running, Ordering::SeqCst);
+    let ticks = threads.ticks.load(Ordering::SeqCst);
     std::thread::sleep(2 * SECOND);
     threads.running.fetch_sub(1, Ordering::SeqCst);
-    let lost = |item: &Item<i64>| item.context.cancelled().is_cancelled();
-    numbers.iter().map(|item| if lost(item) { Err("lost".into()) } else { Ok(()) }).collect()
+    let ticks = threads.ticks.load(Ordering::SeqCst) - ticks;
+    assert!(ticks > 10, "the runtime stood still: {ticks}");
 }
 
 async fn a_plain_fn_of_batches_runs_beside_the_runtime_on_as_many_threads_as_workers(db: &Db) {
-    let threads = Threads::default();
-    publish(db, 0..20).await;
-    let app = db.app().state(threads.clone()).only([blocking::subscriber()]);
-    let app = app.start().await.unwrap();
-    db.drained().await;
-    app.stop().await.unwrap();
-    assert_eq!((threads.most.load(Ordering::SeqCst), db.letters().await), (2, 0));
+    let case = async || {
+        let threads = Threads::default();
+        let ticks = Arc::clone(&threads.ticks);
+        let ticker = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SECOND / 100).await;
+                ticks.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        publish(db, 0..20).await;
+        let app = db.app().state(threads.clone()).only([blocking::subscriber()]);
+        let stats = app.stats();
+        let running = app.start().await.unwrap();
+        db.drained().await;
+        running.stop().await.unwrap();
+        ticker.abort();
+        let one = stats.subscribers().remove(0);
+        (threads.most.load(Ordering::SeqCst), (one.dispatched, one.acked, one.lease_lost))
+    };
+    db.unless_stalled(SECOND / 5, (2, (20, 20, 0)), case).await;
 }
 
 /// Another process has taken it, and its lease outlasts the test however slow that is.
