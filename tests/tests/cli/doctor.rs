@@ -54,9 +54,6 @@ async fn without_handlers_it_says_where_to_ask(db: &Db) {
 }
 
 async fn a_database_that_nobody_has_named_is_a_warning(db: &Db) {
-    if db.is_postgres() {
-        return;
-    }
     let folder = db.url.strip_prefix("sqlite:").unwrap().strip_suffix("test.db").unwrap();
     let in_folder = async |url: Option<&str>, args: &[&str]| {
         let mut command = shop(db, args);
@@ -106,7 +103,8 @@ outbox_tests::on_both!(
     what_this_program_cannot_read_keeps_it_from_being_deployed,
     warnings_are_errors_only_when_it_is_strict,
     without_handlers_it_says_where_to_ask,
-    a_database_that_nobody_has_named_is_a_warning,
     a_name_of_a_queue_cannot_command_the_terminal,
     its_limits_are_options,
 );
+
+outbox_tests::cases!(sqlite in sqlite_only: a_database_that_nobody_has_named_is_a_warning);

@@ -93,9 +93,6 @@ async fn a_database_that_is_away_is_told_with_the_reason_and_soon(db: &Db) {
 
 /// What makes the file makes no folder.
 async fn a_folder_that_is_not_there_is_told(db: &Db) {
-    if db.is_postgres() {
-        return;
-    }
     for name in ["migrate", "check", "stats"] {
         let mut command = command(db, &[name]);
         command.env("DATABASE_URL", db.url.replace("test.db", "none/test.db"));
@@ -138,9 +135,6 @@ async fn a_reader_that_closes_the_pipe_is_no_error(db: &Db) {
 
 /// On a terminal, which `script` makes.
 async fn colours_are_for_terminals_and_not_where_they_are_unwanted(db: &Db) {
-    if Command::new("script").arg("--version").stdout(Stdio::null()).status().await.is_err() {
-        return outbox_tests::backend::skip("script", "the program `script` is not there");
-    }
     db.exec("DROP INDEX outbox_due_idx").await;
     let plain = shop(db, &["doctor"]);
     let line = format!("{} doctor", plain.as_std().get_program().display());
@@ -160,9 +154,6 @@ async fn colours_are_for_terminals_and_not_where_they_are_unwanted(db: &Db) {
 
 /// And not as a bar of nothing.
 async fn what_takes_long_moves_on_a_terminal(db: &Db) {
-    if Command::new("script").arg("--version").stdout(Stdio::null()).status().await.is_err() {
-        return outbox_tests::backend::skip("script", "the program `script` is not there");
-    }
     let id = db.publish("orders", 1).await;
     let lease = if db.is_postgres() {
         "acquired_at = clock_timestamp(), acquired_token = gen_random_uuid()"
@@ -219,7 +210,6 @@ outbox_tests::on_both!(
     help_says_in_a_line_what_each_command_does,
     every_error_is_json_when_that_was_asked_for,
     a_database_that_is_away_is_told_with_the_reason_and_soon,
-    a_folder_that_is_not_there_is_told,
     tables_that_are_not_there_are_told_with_what_makes_them,
     a_reader_that_closes_the_pipe_is_no_error,
     colours_are_for_terminals_and_not_where_they_are_unwanted,
@@ -228,4 +218,5 @@ outbox_tests::on_both!(
     without_handlers_there_is_nothing_to_run,
 );
 
+outbox_tests::cases!(sqlite in sqlite_only: a_folder_that_is_not_there_is_told);
 outbox_tests::on_postgres!(a_mode_of_tls_that_is_none_is_refused_where_it_would_count);
