@@ -63,6 +63,7 @@ async fn a_publish_in_a_long_transaction_wakes_at_its_commit(db: &Db) {
 async fn a_rollback_hands_nothing_over_and_the_next_commit_wakes(db: &Db) {
     let (subscriber, probe) = free("q");
     let running = db.app().only([subscriber]).start().await.unwrap();
+    probe.falls_asleep(db, "q").await;
     let publisher = Publisher::new(db.names.clone());
     match &db.pool {
         Pool::Postgres(pool) => {
@@ -83,6 +84,7 @@ async fn a_rollback_hands_nothing_over_and_the_next_commit_wakes(db: &Db) {
 }
 
 async fn wakes_by(probe: &Probe, db: &Db, mut publish: impl AsyncFnMut(i64)) {
+    probe.falls_asleep(db, "q").await;
     for n in 0..3 {
         publish(n).await;
         assert_eq!(probe.start().await.n, n);

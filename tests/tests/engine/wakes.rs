@@ -140,6 +140,9 @@ async fn a_row_that_comes_due_sooner_than_the_next_is_not_late(db: &Db) {
 async fn every_queue_of_a_transaction_wakes(db: &Db) {
     let (subscribers, probes): (Vec<_>, Vec<_>) = ["a", "b", "c"].map(free).into_iter().unzip();
     let running = db.app().only(subscribers).start().await.unwrap();
+    for (probe, queue) in probes.iter().zip(["a", "b", "c"]) {
+        probe.falls_asleep(db, queue).await;
+    }
     for n in 0..3 {
         db.send_all(["a", "b", "c"].map(|queue| Outgoing::new(queue, &n))).await;
         for probe in &probes {
