@@ -8,6 +8,7 @@ use outbox_tests::on_postgres;
 use outbox_tests::probe::{free, with_result};
 use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::eventually;
+use outbox_tests::wire::Wire;
 use sqlx::postgres::PgPoolOptions;
 
 use super::*;
@@ -22,18 +23,16 @@ on_postgres!(
 async fn forty_subscribers_use_at_most_five_connections_and_close_them(db: &Db) {
     let all: Vec<_> = (0..40).map(|n| free("it", &format!("q{n}"))).collect();
     let subscribers = all.iter().map(|(subscriber, _)| subscriber.clone());
-    let running = db.app().only(subscribers).start().await.unwrap();
-    let mut most = 0;
+    let wire = Wire::of(db).await;
+    let pool = PgPoolOptions::new().connect_lazy_with(wire.options.clone());
+    let app = App::postgres(pool).names(db.names.clone()).only(subscribers);
+    let running = app.start().await.unwrap();
     for round in 0..10 {
         let messages = (0..400).map(|n| Outgoing::new(format!("q{}", n % 40), &round));
         db.send_all(messages).await;
-        most = most.max(db.connections().await);
     }
-    eventually("all are handled", async || {
-        most = most.max(db.connections().await);
-        db.rows().await == 0
-    })
-    .await;
+    db.drained().await;
+    let most = wire.counts().most;
     assert!((2..=5).contains(&most), "{most} connections");
     running.stop().await.unwrap();
     eventually("all are closed", async || db.connections().await == 0).await;
