@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use outbox::retry::NoRetry;
 use outbox::{AckPolicy, App, Next, Stats, Subscriber, SubscriberStats, TableNames};
+use outbox_tests::backend::unique;
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::proxy::Proxy;
 use outbox_tests::wait::{PATIENCE, eventually, eventually_within, soon};
@@ -14,7 +15,7 @@ use sqlx::sqlite::{SqliteJournalMode, SqlitePoolOptions};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::handlers::{Then, subscriber};
+use super::handlers::{Then, named, subscriber};
 use super::*;
 
 on_both!(
@@ -37,7 +38,11 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// Whose every failure is final.
 fn strict(db: &Db, then: Then) -> Subscriber {
-    subscriber(db, then).retry(NoRetry).ack(AckPolicy::RejectOnError)
+    strictly(subscriber(db, then))
+}
+
+fn strictly(subscriber: Subscriber) -> Subscriber {
+    subscriber.retry(NoRetry).ack(AckPolicy::RejectOnError)
 }
 
 fn count(stats: &Stats) -> SubscriberStats {
@@ -222,11 +227,12 @@ fn opened(db: &Db, mode: SqliteJournalMode, wait: Duration) -> Db {
 }
 
 /// Waits for the warning: what is written for a message waits for the file too.
-async fn is_told_of(what: &str) {
+async fn is_told_of(what: &str, subscriber: &str) {
     let told = |line: &capture::Line| {
         line.says("message", "did not begin or did not commit")
+            && line.get("subscriber") == Some(subscriber)
             && line.says("error", what)
-            && line.says("error", "lock")
+            && line.says("error", "database is locked")
     };
     eventually(what, async || capture::count(told) > 0).await;
 }
@@ -251,7 +257,8 @@ async fn a_file_that_is_busy_at_the_begin_puts_its_message_off(db: &Db) {
     with_domain(db).await;
     let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (told, waited) = (Arc::clone(&begun), Arc::clone(&go));
-    let held = strict(db, Then::Return).layer(move |ctx, next: Next| {
+    let name: &str = unique("begin").leak();
+    let held = strictly(named(name, db, Then::Return)).layer(move |ctx, next: Next| {
         let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
         async move {
             begun.notify_one();
@@ -265,10 +272,10 @@ async fn a_file_that_is_busy_at_the_begin_puts_its_message_off(db: &Db) {
     let running = app.start().await.unwrap();
     db.publish("q", 7).await;
     soon("it begins", told.notified()).await;
-    let Pool::Sqlite(pool) = &db.pool else { return };
+    let Pool::Sqlite(pool) = &db.pool else { unreachable!() };
     let lock = outbox::sqlite::begin(pool).await.unwrap();
     waited.notify_one();
-    is_told_of("begin").await;
+    is_told_of("begin", name).await;
     lock.rollback().await.unwrap();
     soon("it begins again", told.notified()).await;
     waits(db).await;
@@ -288,16 +295,17 @@ async fn a_file_that_is_busy_at_the_commit_puts_its_message_off(db: &Db) {
     let patient = opened(db, SqliteJournalMode::Delete, 30 * SECOND);
     let (written, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let then = Then::Wait(Arc::clone(&written), Arc::clone(&go));
-    let app = file.app().only([strict(db, then)]);
+    let name: &str = unique("commit").leak();
+    let app = file.app().only([strictly(named(name, db, then))]);
     let stats = app.stats();
     let running = app.start().await.unwrap();
     patient.publish("q", 7).await;
     soon("it has written", written.notified()).await;
-    let Pool::Sqlite(pool) = &patient.pool else { return };
+    let Pool::Sqlite(pool) = &patient.pool else { unreachable!() };
     let mut reader = pool.begin().await.unwrap();
     sqlx::query("SELECT count(*) FROM done").execute(&mut *reader).await.unwrap();
     go.notify_one();
-    is_told_of("commit").await;
+    is_told_of("commit", name).await;
     reader.rollback().await.unwrap();
     soon("it has written again", written.notified()).await;
     go.notify_one();

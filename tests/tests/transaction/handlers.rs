@@ -56,11 +56,16 @@ handler!(on_sqlite, sqlx::Sqlite, "INSERT INTO done (n) VALUES (?)");
 
 /// A subscriber of the queue `q`.
 pub fn subscriber(db: &Db, then: Then) -> Subscriber {
+    named("book", db, then)
+}
+
+/// The same, for what is told of it alone.
+pub fn named(name: &'static str, db: &Db, then: Then) -> Subscriber {
     if db.is_postgres() {
-        Subscriber::new("book", "q", move |ctx| on_postgres(ctx, then.clone()))
+        Subscriber::new(name, "q", move |ctx| on_postgres(ctx, then.clone()))
             .requires::<Tx<sqlx::Postgres>>()
     } else {
-        Subscriber::new("book", "q", move |ctx| on_sqlite(ctx, then.clone()))
+        Subscriber::new(name, "q", move |ctx| on_sqlite(ctx, then.clone()))
             .requires::<Tx<sqlx::Sqlite>>()
     }
 }
