@@ -187,11 +187,12 @@ async fn a_commit_that_never_arrives_puts_its_message_off(db: &Db) {
     running.stop().await.unwrap();
 }
 
-/// The server has it still, and its locks.
+/// The server has it still, and its locks. The place of its connection in the pool is free then:
+/// the next one has no other.
 async fn a_commit_without_an_answer_keeps_its_worker_for_half_a_minute(db: &Db) {
     with_domain(db).await;
     let proxy = Proxy::before(db).await;
-    let pool = PgPoolOptions::new().connect_lazy_with(proxy.options(db));
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(proxy.options(db));
     let alone = strict(db, Then::Return).max_workers(1).lease_ttl(10 * SECOND);
     let app = App::postgres(pool).names(db.names.clone()).only([alone]);
     let stats = app.stats();
