@@ -29,7 +29,7 @@ async fn a_lease_that_cannot_be_extended_is_given_up_in_time(db: &Db) {
     db.publish("q", 7).await;
     let run = probe.start().await;
     let lock = Lock::take(db).await;
-    run.context.cancelled().cancelled().await;
+    soon("the handler is told", run.context.cancelled().cancelled()).await;
     let over = Instant::now() - run.context.lease_deadline();
     assert!(over < 5 * SECOND, "it ran on for {over:?}");
     lock.release().await;
