@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::{MINUTE, SECOND, gated};
 
 on_both!(
-    a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once,
     a_stolen_lease_cancels_the_handler_and_writes_nothing,
     a_result_that_comes_after_the_lease_was_stolen_is_dropped,
     a_row_that_waited_past_its_lease_is_not_started,
@@ -26,28 +25,6 @@ on_postgres!(
     a_row_that_somebody_has_locked_keeps_no_other_lease_from_being_extended,
     a_timer_that_is_handled_is_neither_moved_nor_locked,
 );
-
-async fn a_handler_that_outlives_its_lease_five_times_is_extended_and_settled_once(db: &Db) {
-    let ttl = 5 * SECOND;
-    let case = async || {
-        let (subscriber, probe) = gated("q");
-        let running = db.app().only([subscriber.lease_ttl(ttl)]).start().await.unwrap();
-        db.publish("q", 7).await;
-        let run = probe.start().await;
-        let long = run.lease_deadline + 4 * ttl;
-        let lost = || run.context.cancelled().is_cancelled();
-        let over = async || lost() || run.context.lease_deadline() >= long;
-        eventually_within(MINUTE, "the lease goes on", over).await;
-        // A lease is never longer than its time, and nobody else started it.
-        let alive = (!lost(), Instant::now() + ttl >= long, probe.more().await.is_empty());
-        let deliveries = db.int("SELECT deliveries_count FROM outbox").await;
-        probe.let_end(2);
-        db.drained().await;
-        running.stop().await.unwrap();
-        (alive, deliveries, (probe.finished(), probe.dropped()))
-    };
-    db.unless_stalled(SECOND, ((true, true, true), 1, (1, 0)), case).await;
-}
 
 /// By whoever sets it: he would wait for the ack of another one while this ack waits for him.
 async fn a_timer_that_is_handled_is_neither_moved_nor_locked(db: &Db) {

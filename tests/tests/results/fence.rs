@@ -43,6 +43,7 @@ async fn the_fence_grows_with_every_run_whatever_the_last_came_to(stage: &Stage)
 }
 
 async fn a_handler_five_times_as_long_as_its_lease_is_delivered_once(stage: &Stage) {
+    const TTL: Duration = Duration::from_secs(4);
     let case = async || {
         let long = Subscriber::new("it", "q", |ctx: Context| async move {
             if ctx.deliveries() > 1 {
@@ -51,8 +52,9 @@ async fn a_handler_five_times_as_long_as_its_lease_is_delivered_once(stage: &Sta
             let first = ctx.lease_deadline();
             tokio::time::sleep(20 * SECOND).await;
             assert!(!ctx.cancelled().is_cancelled() && ctx.lease_deadline() >= first + 16 * SECOND);
+            assert!(ctx.lease_deadline() <= Instant::now() + TTL, "it is longer than its time");
         });
-        let scene = stage.first(long.lease_ttl(4 * SECOND).retry(NoRetry), seven()).await;
+        let scene = stage.first(long.lease_ttl(TTL).retry(NoRetry), seven()).await;
         let stats = &scene.stats;
         let counts = (stats.dispatched, stats.acked, stats.lease_lost);
         (counts, stats.run_time >= 20 * SECOND, scene.rows.len() + scene.letters.len())
