@@ -1,6 +1,5 @@
 //! What operators see and do, through the library, on both databases.
 
-mod cancelled;
 mod pause;
 mod pause_load;
 mod peek;
