@@ -195,7 +195,7 @@ async fn ten_thousand_letters_are_replayed_once_by_two_processes_of_which_one_is
     // Slow enough to be met half-way.
     let mut doomed = command(db, &[&args[..], &["--rate", "300"]].concat()).spawn().unwrap();
     eventually("it is under way", async || db.rows().await > 0).await;
-    let other = command(db, &[&args[..], &["--rate", "500"]].concat()).output();
+    let other = command(db, &[&args[..], &["--rate", "1500"]].concat()).output();
     let kill = async {
         eventually("it is well on its way", async || db.rows().await > 1000).await;
         doomed.kill().await.unwrap();
