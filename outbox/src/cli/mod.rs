@@ -41,6 +41,7 @@ use clap::{Parser, Subcommand};
 
 use self::output::Output;
 use crate::app::App;
+use crate::dlq::DeadLetters;
 use crate::error::{BoxError, Error};
 use crate::ops::Operator;
 use crate::publish::PublishError;
@@ -130,6 +131,11 @@ impl Context {
     /// The tables. This fails with every mistake in the environment.
     fn operator(&self) -> Result<Operator, Trouble> {
         Ok(self.app.operator()?)
+    }
+
+    /// The dead letters. This fails as [`operator`](Self::operator) does.
+    fn letters(&self) -> Result<DeadLetters, Trouble> {
+        Ok(self.operator()?.dead_letters())
     }
 
     /// The queues that this program reads, each with the name of its subscriber.

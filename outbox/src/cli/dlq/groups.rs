@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::selection::Selection;
 use super::shown::{age, count, letters as many, line};
-use super::{Context, DeadLetters, Done, Trouble};
+use super::{Context, Done, Trouble};
 use crate::dlq::Problem;
 
 /// Group open letters by what went wrong.
@@ -22,11 +22,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let filter = self.selection.filter(letters).await?;
         let groups = letters.groups(&filter, self.limit);
         let groups = context.out.waiting("grouping", groups).await?;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::selection::Selection;
 use super::shown::{age, line};
-use super::{Context, DeadLetters, Done, Trouble};
+use super::{Context, Done, Trouble};
 use crate::dlq::Cursor;
 
 /// List dead letters, the newest first.
@@ -26,11 +26,8 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let mut filter = self.selection.filter(letters).await?;
         // `all` is no status.
         if let Ok(status) = self.status.parse() {

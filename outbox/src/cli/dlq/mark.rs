@@ -7,7 +7,7 @@ use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
 use super::left::{Left, ahead};
 use super::selection::{Selection, none_open, so_far, told};
-use super::{Context, DeadLetters, Done, Trouble, shown};
+use super::{Context, Done, Trouble, shown};
 use crate::dlq::Status;
 
 #[derive(Debug, Args)]
@@ -28,10 +28,10 @@ impl Mark {
     pub(super) async fn run(
         self,
         context: &Context,
-        letters: &DeadLetters,
         status: Status,
         verb: &str,
     ) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let filter = self.selection.filter_or_all(letters, self.all).await?;
         let which = told(&filter);
         // As many letters as are counted here, and no more: others may be opened again meanwhile.

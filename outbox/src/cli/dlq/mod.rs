@@ -41,21 +41,16 @@ enum Command {
 
 impl Dlq {
     pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
-        let letters = context.operator()?.dead_letters();
         match self.command {
-            Command::Groups(command) => command.run(context, &letters).await,
-            Command::List(command) => command.run(context, &letters).await,
-            Command::Show(command) => command.run(context, &letters).await,
-            Command::Replay(command) => command.run(context, &letters).await,
-            Command::Resolve(command) => {
-                command.run(context, &letters, Status::Resolved, "resolve").await
-            }
-            Command::Ignore(command) => {
-                command.run(context, &letters, Status::Ignored, "ignore").await
-            }
-            Command::Purge(command) => command.run(context, &letters).await,
-            Command::Partition(command) => command.run(context, &letters).await,
-            Command::DropPartitions(command) => command.run(context, &letters).await,
+            Command::Groups(command) => command.run(context).await,
+            Command::List(command) => command.run(context).await,
+            Command::Show(command) => command.run(context).await,
+            Command::Replay(command) => command.run(context).await,
+            Command::Resolve(command) => command.run(context, Status::Resolved, "resolve").await,
+            Command::Ignore(command) => command.run(context, Status::Ignored, "ignore").await,
+            Command::Purge(command) => command.run(context).await,
+            Command::Partition(command) => command.run(context).await,
+            Command::DropPartitions(command) => command.run(context).await,
         }
     }
 }

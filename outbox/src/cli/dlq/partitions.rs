@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::confirm::Consent;
 use super::super::output::printable;
 use super::selection::When;
-use super::{Context, DeadLetters, Done, Trouble, shown};
+use super::{Context, Done, Trouble, shown};
 use crate::dlq::{Dropped, Filter};
 
 /// Cut the dead-letter table into months, or make those it lacks.
@@ -40,11 +40,8 @@ pub(super) struct DropMonths {
 }
 
 impl Cut {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let there = letters.partitions().await?;
         let moved = "while they are moved, nobody else reads or writes letters, and messages that \
                      fail wait in the outbox";
@@ -77,11 +74,8 @@ impl Cut {
 }
 
 impl DropMonths {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let before = self.older_than.time(letters).await?;
         let months = letters.partitions().await?;
         let old = months.iter().filter(|month| month.until.is_some_and(|until| until <= before));

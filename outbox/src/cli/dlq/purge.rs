@@ -8,7 +8,7 @@ use super::super::confirm::Consent;
 use super::super::interrupted::until_interrupted;
 use super::left::{Left, ahead};
 use super::selection::{Selection, When, so_far, told};
-use super::{Context, DeadLetters, Done, Trouble, shown};
+use super::{Context, Done, Trouble, shown};
 use crate::dlq::{Status, to_purge};
 
 /// Delete letters for good.
@@ -33,11 +33,8 @@ pub(super) struct Purge {
 }
 
 impl Purge {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let mut filter = match self.older_than {
             None => self.selection.filter_or_all(letters, self.all).await?,
             Some(age) => {

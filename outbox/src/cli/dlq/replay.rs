@@ -72,11 +72,8 @@ pub(super) struct ReplayLetters {
 }
 
 impl ReplayLetters {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         if self.dry_run {
             return super::dry_run::run(context, &self.selection.ids(), &self.consent).await;
         }

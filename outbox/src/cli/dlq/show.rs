@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::output::printable;
 use super::shown::{age, time};
-use super::{Context, DeadLetters, Done, Trouble};
+use super::{Context, Done, Trouble};
 use crate::ops::{Document, Payload};
 
 /// Show a dead letter: why it failed, its headers, its payload.
@@ -37,11 +37,8 @@ struct Opened<'a> {
 }
 
 impl Show {
-    pub(super) async fn run(
-        self,
-        context: &Context,
-        letters: &DeadLetters,
-    ) -> Result<Done, Trouble> {
+    pub(super) async fn run(self, context: &Context) -> Result<Done, Trouble> {
+        let letters = &context.letters()?;
         let Some(opened) = letters.show(self.id).await? else {
             return Err(Trouble::Failed(format!("there is no dead letter {}", self.id).into()));
         };
