@@ -87,7 +87,7 @@ impl Bench {
                     ),
                 ],
             ];
-            context.out.table(["WHAT", "HOW FAST"], lines)
+            context.out.table(["WHAT", "HOW FAST"], lines, None)
         });
         Ok(Done::Good)
     }

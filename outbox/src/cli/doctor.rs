@@ -82,7 +82,7 @@ fn as_text(context: &Context, place: &str, report: &Report) -> String {
         let said = check.said.as_deref().unwrap_or("could not be made");
         [check.name.to_owned(), said.to_owned()]
     });
-    text.push_str(&context.out.table(["CHECK", "WHAT IT SAW"], rows));
+    text.push_str(&context.out.table(["CHECK", "WHAT IT SAW"], rows, None));
     let mut last = "";
     for one in &report.findings {
         let weight = context.out.strong(one.severity.as_str());

@@ -78,25 +78,9 @@ impl Output {
         };
     }
 
-    /// A table without lines. On a terminal the last column takes as many lines as it needs.
+    /// A table without lines. With a height, each row has at most so many lines: on a terminal
+    /// the last column is cut. Otherwise it takes as many as it needs.
     pub(super) fn table<const N: usize>(
-        self,
-        head: [&str; N],
-        rows: impl IntoIterator<Item = [String; N]>,
-    ) -> String {
-        self.rows(head, rows, None)
-    }
-
-    /// As [`Output::table`], each row in a line: on a terminal the last column is cut.
-    pub(super) fn list<const N: usize>(
-        self,
-        head: [&str; N],
-        rows: impl IntoIterator<Item = [String; N]>,
-    ) -> String {
-        self.rows(head, rows, Some(1))
-    }
-
-    fn rows<const N: usize>(
         self,
         head: [&str; N],
         rows: impl IntoIterator<Item = [String; N]>,
@@ -262,19 +246,19 @@ mod tests {
         let terminal = |width| Output { json: false, colors: false, width: Some(width) };
         let (mark, error) = ("f".repeat(16), "no stock for order 7 of customer 12 ".repeat(3));
         let rows = || [[mark.clone(), "orders".to_owned(), error.clone()]];
-        let text = terminal(80).list(["FINGERPRINT", "QUEUE", "ERROR"], rows());
+        let text = terminal(80).table(["FINGERPRINT", "QUEUE", "ERROR"], rows(), Some(1));
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
         assert!(lines[1].contains(&mark) && lines[1].ends_with('…'), "{text}");
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
         // Where nothing is left of the line, the next one has the rest.
-        let text = terminal(30).list(["FINGERPRINT", "QUEUE", "ERROR"], rows());
+        let text = terminal(30).table(["FINGERPRINT", "QUEUE", "ERROR"], rows(), Some(1));
         assert!(text.contains(&mark) && text.contains("no stock for order 7"), "{text}");
         assert_eq!(text.lines().count(), 2, "{text}");
         // Of a table nothing is cut.
-        let text = terminal(80).table(["FINGERPRINT", "QUEUE", "ERROR"], rows());
+        let text = terminal(80).table(["FINGERPRINT", "QUEUE", "ERROR"], rows(), None);
         assert!(text.lines().count() > 2 && text.matches("customer").count() == 3, "{text}");
         let none = Output { json: false, colors: false, width: None };
-        assert!(none.list(["A", "B", "C"], rows()).contains(error.trim_end()));
+        assert!(none.table(["A", "B", "C"], rows(), Some(1)).contains(error.trim_end()));
     }
 }

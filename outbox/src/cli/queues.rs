@@ -68,7 +68,7 @@ fn text(context: &Context, lines: &[Line], more: bool) -> String {
         let subscriber = subscriber.unwrap_or("-").to_owned();
         [info.queue.clone(), yes(info.has_rows), yes(info.has_dead_letters), subscriber, pause]
     });
-    let mut text = context.out.table(["QUEUE", "ROWS", "DEAD", "SUBSCRIBER", "PAUSED"], rows);
+    let mut text = context.out.table(["QUEUE", "ROWS", "DEAD", "SUBSCRIBER", "PAUSED"], rows, None);
     if more {
         let _ = writeln!(text, "there are more; these are the first {MOST} by name");
     }

@@ -119,7 +119,7 @@ fn text(context: &Context, sample: &Sample, rates: Option<&Rates>) -> String {
         "STATE",
     ];
     let lines = sample.queues.iter().map(|one| line(one, rates));
-    let mut text = context.out.table(head, lines);
+    let mut text = context.out.table(head, lines, None);
     if sample.queues.is_empty() {
         text = "the tables are empty, and no queue is paused\n".into();
     }

@@ -48,7 +48,7 @@ impl Groups {
                         line(one.sample.as_deref(), 60),
                     ]
                 };
-                text += &context.out.list(head, groups.problems.iter().map(row));
+                text += &context.out.table(head, groups.problems.iter().map(row), Some(1));
             }
             text
         });

@@ -54,7 +54,7 @@ impl List {
                     line(letter.last_exception.as_deref().or(letter.note.as_deref()), 60),
                 ]
             };
-            context.out.list(head, page.letters.iter().map(row))
+            context.out.table(head, page.letters.iter().map(row), Some(1))
         });
         if let Some(next) = next {
             context.out.note(&format!("there are more: --after {next}"));
