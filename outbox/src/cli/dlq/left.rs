@@ -1,11 +1,13 @@
-//! Letters that stay as they are: named ones that a command cannot change, and those ahead of the
-//! clock.
+//! A change of letters, and those that stay as they are: named ones that a command cannot change, and
+//! those ahead of the clock.
 
 use std::fmt::Write as _;
 
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::{Context, DeadLetters, Trouble, shown};
+use super::super::interrupted::until_interrupted;
+use super::{Context, DeadLetters, Done, Trouble, shown};
 use crate::dlq::{Filter, Kept, Status};
 
 /// Letters that were named and stay as they are, each with the reason.
@@ -32,12 +34,12 @@ impl Left {
         Ok(Self(left.collect()))
     }
 
-    pub(super) fn value(&self) -> Value {
+    fn value(&self) -> Value {
         self.0.iter().map(|(id, why)| json!({ "letter": id, "kept": why })).collect()
     }
 
     /// Adds a line for each to the text of what was done with the others.
-    pub(super) fn behind(&self, mut text: String) -> String {
+    fn behind(&self, mut text: String) -> String {
         for (id, why) in &self.0 {
             let _ = write!(text, "\n  letter {id}: {why}");
         }
@@ -61,4 +63,60 @@ pub(super) async fn ahead(
         ));
     }
     Ok(ahead)
+}
+
+/// A change of letters that were counted before.
+pub(super) struct Change<'a> {
+    pub(super) context: &'a Context,
+    /// What has become of a letter: for people, and in JSON.
+    pub(super) words: [&'static str; 2],
+    /// How many letters were counted.
+    pub(super) count: u64,
+    /// Counts those that have changed, whether or not it is shown.
+    pub(super) bar: &'a ProgressBar,
+    pub(super) ahead: u64,
+    pub(super) left: Left,
+    /// How many letters were named by their ids.
+    pub(super) named: usize,
+}
+
+impl Change<'_> {
+    /// Waits for the work and tells how it ended. `again` counts the letters that are as they were:
+    /// somebody else may have dealt with some of them. `nothing` is said behind a number of 0.
+    pub(super) async fn end(
+        self,
+        work: impl Future<Output = crate::Result<u64>>,
+        again: impl Future<Output = crate::Result<u64>>,
+        nothing: &str,
+    ) -> Result<Done, Trouble> {
+        let ended = until_interrupted(work).await;
+        let (what, done) = (self.words[0], self.bar.position());
+        self.bar.finish_and_clear();
+        if let Err(trouble) = ended {
+            if done > 0 {
+                let told = shown::half_way(done, what, self.count);
+                self.context.out.result(&self.value(done, false, 0), || told);
+            }
+            return Err(trouble);
+        }
+        let locked = match self.count.saturating_sub(done) {
+            0 => 0,
+            most => again.await?.min(most),
+        };
+        self.context.out.result(&self.value(done, true, locked), || {
+            let many = shown::letters(done);
+            self.left.behind(match locked {
+                1.. => format!("{many} {what}; {}", shown::locked(locked)),
+                0 => format!("{many} {what}{nothing}"),
+            })
+        });
+        Ok(if locked > 0 || done < self.named as u64 { Done::Bad } else { Done::Good })
+    }
+
+    fn value(&self, done: u64, whole: bool, locked: u64) -> Value {
+        json!({
+            self.words[1]: done, "whole": whole, "locked": locked, "ahead": self.ahead,
+            "letters": self.left.value(),
+        })
+    }
 }

@@ -1,11 +1,9 @@
 //! `dlq resolve` and `dlq ignore`.
 
 use clap::Args;
-use serde_json::json;
 
 use super::super::confirm::Consent;
-use super::super::interrupted::until_interrupted;
-use super::left::{Left, ahead};
+use super::left::{Change, Left, ahead};
 use super::selection::{Selection, none_open, so_far, told};
 use super::{Context, Done, Trouble, shown};
 use crate::dlq::Status;
@@ -43,45 +41,15 @@ impl Mark {
             let many = shown::letters(open);
             self.consent.or_else(&format!("{verb} {many}{which}"), so_far(&filter))?;
         }
-        let bar = context.out.progress(open);
-        let note = self.note.as_deref();
-        let mut marked = 0;
-        let work = letters.mark(&filter, status, note, open, |so_far| {
-            marked = so_far;
-            bar.set_position(so_far);
-        });
-        let ended = until_interrupted(work).await;
-        bar.finish_and_clear();
-        if marked == 0 {
-            ended?;
-        } else if let Err(trouble) = ended {
-            let told = shown::half_way(marked, status.as_str(), open);
-            let value = json!({
-                status.as_str(): marked, "whole": false, "locked": 0, "ahead": ahead,
-                "letters": left.value(),
-            });
-            context.out.result(&value, || told);
-            return Err(trouble);
-        }
-        // Somebody else may have dealt with some of them.
-        let locked = match open.saturating_sub(marked) {
-            0 => 0,
-            most => letters.count(&filter).await?.min(most),
-        };
-        let named = self.selection.ids().len() as u64;
+        let named = self.selection.ids().len();
         let nothing = none_open(&which, &filter, open, ahead);
-        let value = json!({
-            status.as_str(): marked, "whole": true, "locked": locked, "ahead": ahead,
-            "letters": left.value(),
-        });
-        context.out.result(&value, || {
-            let many = shown::letters(marked);
-            left.behind(match locked {
-                1.. => format!("{many} {status}; {}", shown::locked(locked)),
-                0 => format!("{many} {status}{nothing}"),
-            })
-        });
+        let bar = &context.out.progress(open);
+        let note = self.note.as_deref();
+        let work = letters.mark(&filter, status, note, open, |so_far| bar.set_position(so_far));
+        let words = [status.as_str(); 2];
+        let change = Change { context, words, count: open, bar, ahead, left, named };
+        let done = change.end(Box::pin(work), letters.count(&filter), &nothing).await?;
         let missed = open == 0 && ahead > 0;
-        Ok(if missed || locked > 0 || marked < named { Done::Bad } else { Done::Good })
+        Ok(if missed { Done::Bad } else { done })
     }
 }

@@ -2,11 +2,9 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use serde_json::json;
 
 use super::super::confirm::Consent;
-use super::super::interrupted::until_interrupted;
-use super::left::{Left, ahead};
+use super::left::{Change, Left, ahead};
 use super::selection::{Selection, When, so_far, told};
 use super::{Context, Done, Trouble, shown};
 use crate::dlq::{Status, to_purge};
@@ -61,41 +59,11 @@ impl Purge {
             let what = format!("delete {many}{which} for good ({kind}{open})");
             self.consent.or_else(&what, so_far(&filter))?;
         }
-        let bar = context.out.progress(count);
-        let mut purged = 0;
-        let work = letters.purge_most(&filter, count, |so_far| {
-            purged = so_far;
-            bar.set_position(so_far);
-        });
-        let ended = until_interrupted(work).await;
-        bar.finish_and_clear();
-        if purged == 0 {
-            ended?;
-        } else if let Err(trouble) = ended {
-            let told = shown::half_way(purged, "deleted", count);
-            let value = json!({
-                "purged": purged, "whole": false, "locked": 0, "ahead": ahead, "letters": left.value(),
-            });
-            context.out.result(&value, || told);
-            return Err(trouble);
-        }
-        // Somebody else may have deleted some of them.
-        let locked = match count.saturating_sub(purged) {
-            0 => 0,
-            most => letters.count_purged(&filter).await?.min(most),
-        };
-        let named = self.selection.ids().len() as u64;
-        let value = json!({
-            "purged": purged, "whole": true, "locked": locked, "ahead": ahead,
-            "letters": left.value(),
-        });
-        context.out.result(&value, || {
-            let many = shown::letters(purged);
-            left.behind(match locked {
-                1.. => format!("{many} deleted; {}", shown::locked(locked)),
-                0 => format!("{many} deleted"),
-            })
-        });
-        Ok(if locked > 0 || purged < named { Done::Bad } else { Done::Good })
+        let named = self.selection.ids().len();
+        let bar = &context.out.progress(count);
+        let work = letters.purge_most(&filter, count, |so_far| bar.set_position(so_far));
+        let words = ["deleted", "purged"];
+        let change = Change { context, words, count, bar, ahead, left, named };
+        change.end(Box::pin(work), letters.count_purged(&filter), "").await
     }
 }
