@@ -24,7 +24,7 @@ const RUNNERS: [&str; 10] = [
 ];
 /// Where SQL is put together for people to read, and how often. Nothing runs it.
 const TOLD: &[(&str, usize)] = &[
-    ("ops/doctor/postgres/path.rs", 1),
+    ("ops/doctor/postgres/server.rs", 1),
     ("ops/doctor/postgres/snapshots.rs", 2),
     ("ops/doctor/postgres/vacuum.rs", 1),
     ("ops/why/told.rs", 1),

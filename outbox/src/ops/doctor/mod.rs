@@ -10,7 +10,7 @@ mod queues;
 mod report;
 mod schema;
 #[cfg(feature = "sqlite")]
-pub(crate) mod sqlite;
+mod sqlite;
 mod trial;
 
 use std::sync::Arc;
@@ -128,9 +128,9 @@ impl App {
 
 /// Makes a check and keeps what it says.
 macro_rules! make {
-    ($report:ident, $name:literal, $module:ident :: $check:ident ($($with:expr),*)) => {{
+    ($report:ident, $name:literal, $($check:ident)::+ ($($with:expr),*)) => {{
         let mut found = $crate::ops::doctor::Found::by($name);
-        let said = $module::$check($($with,)* &mut found).await;
+        let said = $($check)::+($($with,)* &mut found).await;
         $report.add(found, said);
     }};
 }

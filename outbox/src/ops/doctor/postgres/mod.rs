@@ -1,11 +1,7 @@
 //! A PostgreSQL server: what there is room for, and who is in the way.
 
 mod connections;
-mod listen;
-mod locks;
-mod notify;
-mod path;
-mod pooler;
+mod server;
 mod snapshots;
 mod vacuum;
 
@@ -18,11 +14,11 @@ use crate::store::postgres::PgDesk;
 
 pub(super) async fn examine(desk: &PgDesk, limits: &Limits, report: &mut Report) {
     make!(report, "connections", connections::check(desk, limits));
-    make!(report, "pooler", pooler::check(desk));
-    make!(report, "listen", listen::check(desk, limits));
-    make!(report, "notify", notify::check(desk, limits));
+    make!(report, "pooler", server::pooler(desk));
+    make!(report, "listen", server::listen(desk, limits));
+    make!(report, "notify", server::notify(desk, limits));
     make!(report, "snapshots", snapshots::check(desk, limits));
-    make!(report, "locks", locks::check(desk));
+    make!(report, "locks", server::locks(desk));
     make!(report, "vacuum", vacuum::check(desk, limits));
-    make!(report, "path", path::check(desk));
+    make!(report, "path", server::path(desk));
 }
