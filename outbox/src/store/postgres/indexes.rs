@@ -1,10 +1,7 @@
 //! Compares the indexes of a table with those that the statements need. An index counts if it does
 //! what is expected, whatever its name. For one that is missing, the SQL that makes it is reported.
 
-use sqlx::Row as _;
-use sqlx::postgres::PgConnection;
-
-use super::validate::bare;
+use super::validate::{Look, bare};
 use crate::schema::SchemaMismatch;
 use crate::store::names::TableNames;
 
@@ -68,7 +65,7 @@ impl Index {
     }
 
     /// Looks for an index that does what is expected, whatever its name.
-    pub(super) fn among(self, all: &[ActualIndex], table: &str, found: &mut SchemaMismatch) {
+    fn among(self, all: &[ActualIndex], table: &str, found: &mut SchemaMismatch) {
         let (mut taken, mut fatal) = (None, self.fatal);
         for one in all {
             if one.columns == self.columns && one.unique == self.unique && one.in_order {
@@ -96,7 +93,7 @@ impl Index {
 }
 
 /// An index as it is.
-pub(super) struct ActualIndex {
+struct ActualIndex {
     name: String,
     qualified: String,
     unique: bool,
@@ -108,35 +105,37 @@ pub(super) struct ActualIndex {
     in_order: bool,
 }
 
-/// All indexes of the table.
-pub(super) async fn indexes(
-    connection: &mut PgConnection,
-    table: &str,
-) -> Result<Vec<ActualIndex>, sqlx::Error> {
-    let rows = sqlx::query(
-        "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
-            pg_get_expr(x.indpred, x.indrelid), \
-            keys.names, keys.alike \
-                AND x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
-         FROM pg_index AS x \
-         JOIN pg_class AS c ON c.oid = x.indexrelid \
-         JOIN pg_am AS a ON a.oid = c.relam \
-         CROSS JOIN LATERAL ( \
-             SELECT array_agg(coalesce(k.attname::text, '') ORDER BY n) AS names, \
-                 bool_and(x.indcollation[n] = coalesce(k.attcollation, 0)) AS alike \
-             FROM generate_series(0, x.indnkeyatts - 1) AS n \
-             LEFT JOIN pg_attribute AS k ON k.attrelid = x.indrelid AND k.attnum = x.indkey[n] \
-         ) AS keys \
-         WHERE x.indrelid = to_regclass($1)",
-    )
-    .persistent(false)
-    .bind(table)
-    .fetch_all(connection)
-    .await?;
-    let found = rows.iter().map(|row| {
-        let (name, qualified, unique) = (row.get(0), row.get(1), row.get(2));
-        let (predicate, columns, in_order) = (row.get(3), row.get(4), row.get(5));
-        ActualIndex { name, qualified, unique, predicate, columns, in_order }
-    });
-    Ok(found.collect())
+/// All indexes of a table.
+const INDEXES: &str = "SELECT c.relname::text, x.indexrelid::regclass::text, x.indisunique, \
+         pg_get_expr(x.indpred, x.indrelid), \
+         keys.names, keys.alike \
+             AND x.indisvalid AND a.amname = 'btree' AND x.indoption::text !~ '[1-9]' \
+     FROM pg_index AS x \
+     JOIN pg_class AS c ON c.oid = x.indexrelid \
+     JOIN pg_am AS a ON a.oid = c.relam \
+     CROSS JOIN LATERAL ( \
+         SELECT array_agg(coalesce(k.attname::text, '') ORDER BY n) AS names, \
+             bool_and(x.indcollation[n] = coalesce(k.attcollation, 0)) AS alike \
+         FROM generate_series(0, x.indnkeyatts - 1) AS n \
+         LEFT JOIN pg_attribute AS k ON k.attrelid = x.indrelid AND k.attnum = x.indkey[n] \
+     ) AS keys \
+     WHERE x.indrelid = to_regclass($1)";
+
+impl Look<'_> {
+    /// Looks among the indexes of the table for each of these.
+    pub(super) async fn indexes<const N: usize>(
+        &mut self,
+        expected: [Index; N],
+    ) -> Result<(), sqlx::Error> {
+        let rows = self.rows::<(_, _, _, _, _, _)>(INDEXES).await?;
+        let actual = rows.into_iter().map(|row| {
+            let (name, qualified, unique, predicate, columns, in_order) = row;
+            ActualIndex { name, qualified, unique, predicate, columns, in_order }
+        });
+        let actual: Vec<_> = actual.collect();
+        for one in expected {
+            one.among(&actual, &self.table, &mut self.found);
+        }
+        Ok(())
+    }
 }

@@ -9,8 +9,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _, Transaction}
 
 use super::adopt::{adopt, left_out};
 use super::desk::PATIENCE;
-use super::rights::{ids, rights};
-use super::validate::validate;
+use super::validate::Look;
 use crate::error::{StoreError, Told};
 use crate::ops::begun::begun;
 use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
@@ -54,10 +53,11 @@ impl sealed::Pool for PgPool {
         // To describe an index, the server waits for whoever changes its table.
         tx.execute(PATIENCE).await.map_err(StoreError::of(ACTION))?;
         let looks = async {
-            let mut found = validate(&mut tx, names, vacuum, false).await?;
-            rights(&mut tx, names, false, &mut found).await?;
-            ids(&mut tx, names, &mut found).await?;
-            Ok(found)
+            let mut look = Look::new(&mut tx, names, false);
+            look.tables(vacuum).await?;
+            look.rights().await?;
+            look.ids().await?;
+            Ok(look.found)
         };
         looks.await.map_err(StoreError::of(ACTION))
     }

@@ -7,11 +7,10 @@ use sqlx::postgres::{PgConnection, PgPoolOptions, PgRow};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
 use super::listen::PgWakes;
-use super::rights::rights;
 use super::runs::Runs;
 use super::sleepers::notified;
 use super::time::PgTime;
-use super::validate::validate;
+use super::validate::Look;
 use super::{CONNECT_LIMIT, Commits, MAX_CONNECTIONS, PgStore, Statement, WAITED, query};
 use crate::error::StoreError;
 use crate::message::row::delay_micros;
@@ -161,9 +160,10 @@ impl Store for PgStore {
         let names = self.0.names.clone();
         let looks = self.bounded("look at the tables", |connection| {
             Box::pin(async move {
-                let mut found = validate(connection, &names, autovacuum, true).await?;
-                rights(connection, &names, true, &mut found).await?;
-                Ok(found)
+                let mut look = Look::new(connection, &names, true);
+                look.tables(autovacuum).await?;
+                look.rights().await?;
+                Ok(look.found)
             })
         });
         let found = looks.await?;
