@@ -161,9 +161,15 @@ impl Database {
     fn lender(&self) -> Option<Lender> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => Some(Lender::postgres(pool.clone())),
+            Self::Postgres(pool) => {
+                let lender = crate::store::postgres::PgLender::new(pool.clone());
+                Some(Lender::new("PostgreSQL", lender))
+            }
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(pool) => Some(Lender::sqlite(pool.clone())),
+            Self::Sqlite(pool) => {
+                let lender = crate::store::sqlite::SqliteLender::new(pool.clone());
+                Some(Lender::new("SQLite", lender))
+            }
             _ => None,
         }
     }

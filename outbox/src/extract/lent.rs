@@ -1,5 +1,8 @@
 //! Where lent transactions come from, and how they end, whatever their database.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
@@ -7,71 +10,31 @@ use crate::publish::{Prepared, Publisher};
 use crate::store::{Handled, Lease};
 use crate::subscriber::HandlerError;
 
-/// The pool of the app, from which its store lends transactions.
+/// What the store lends transactions of, from the pool of the app.
 #[derive(Clone)]
-pub enum Lender {
-    #[cfg(feature = "postgres")]
-    Postgres(std::sync::Arc<crate::store::postgres::PgLender>),
-    #[cfg(feature = "sqlite")]
-    Sqlite(std::sync::Arc<crate::store::sqlite::SqliteLender>),
+pub struct Lender {
+    database: &'static str,
+    of: Arc<dyn Any + Send + Sync>,
 }
 
 impl Lender {
-    #[cfg(feature = "postgres")]
-    pub(crate) fn postgres(pool: sqlx::PgPool) -> Self {
-        Self::Postgres(crate::store::postgres::PgLender::new(pool).into())
+    /// The name of the database is as `Database::NAME` of sqlx has it.
+    pub(crate) fn new(database: &'static str, of: impl Any + Send + Sync) -> Self {
+        Self { database, of: Arc::new(of) }
     }
 
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn sqlite(pool: sqlx::SqlitePool) -> Self {
-        Self::Sqlite(crate::store::sqlite::SqliteLender::new(pool).into())
-    }
-
-    /// The lender of a test broker.
-    #[cfg(all(feature = "sqlite", feature = "testing"))]
-    pub(crate) fn elsewhere(
-        pool: sqlx::SqlitePool,
-        names: crate::store::names::TableNames,
-        elsewhere: super::Elsewhere,
-    ) -> Self {
-        let lender = crate::store::sqlite::SqliteLender::elsewhere(pool, names, elsewhere);
-        Self::Sqlite(lender.into())
-    }
-
-    /// The name of its database, as `Database::NAME` of sqlx has it.
     pub(crate) fn database(&self) -> &'static str {
-        match *self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => "PostgreSQL",
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => "SQLite",
-        }
+        self.database
     }
 
-    /// The lender of PostgreSQL, if it is one.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn as_postgres(&self) -> Result<&crate::store::postgres::PgLender, StoreError> {
-        match self {
-            Self::Postgres(lender) => Ok(lender),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => Err(self.is_another()),
-        }
-    }
-
-    /// The lender of SQLite, if it is one.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn as_sqlite(&self) -> Result<&crate::store::sqlite::SqliteLender, StoreError> {
-        match self {
-            Self::Sqlite(lender) => Ok(lender),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => Err(self.is_another()),
-        }
-    }
-
-    /// No handler gets this answer: its `Tx` asks for the database before it opens a transaction.
-    #[cfg(all(feature = "postgres", feature = "sqlite"))]
-    fn is_another(&self) -> StoreError {
-        StoreError::new("begin", format!("the app runs on {}", self.database()), false)
+    /// The lender of one database.
+    ///
+    /// # Errors
+    /// Fails if it is another. No handler gets this answer: its `Tx` asks for the database before
+    /// it opens a transaction.
+    pub(crate) fn get<L: Any>(&self) -> Result<&L, StoreError> {
+        let another = || format!("the app runs on {}", self.database);
+        self.of.downcast_ref().ok_or_else(|| StoreError::new("begin", another(), false))
     }
 }
 

@@ -313,6 +313,7 @@ mod tests {
 
     use super::*;
     use crate::extract::lends::Lends as _;
+    use crate::store::sqlite::SqliteLender;
     use crate::{App, Subscriber};
 
     async fn tables() -> (SqlitePool, std::path::PathBuf) {
@@ -355,7 +356,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn nor_does_the_last_that_knows_of_one_need_a_runtime() {
         let (pool, file) = tables().await;
-        let open = Sqlite::open(&Lender::sqlite(pool.clone())).await.unwrap();
+        let lender = Lender::new("SQLite", SqliteLender::new(pool.clone()));
+        let open = Sqlite::open(&lender).await.unwrap();
         let home = Home { place: Mutex::new(Place::Here(open)), runtime: Handle::current() };
         let thread = thread::spawn(|| drop(home));
         spawn_blocking(|| thread.join()).await.unwrap().expect("no panic");

@@ -21,6 +21,8 @@ use crate::extract::Lender;
 #[cfg(feature = "sqlite")]
 use crate::publish::Tally;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteLender;
 use crate::store::{Claim, Expects, Store, new_token};
 use crate::subscriber::Few;
 use crate::telemetry::Sinks;
@@ -268,7 +270,9 @@ impl TestBroker {
         #[cfg(feature = "sqlite")]
         {
             let lender = self.setup().states.lender().cloned();
-            let Some(Ok(lender)) = lender.as_ref().map(Lender::as_sqlite) else { return None };
+            let Some(Ok(lender)) = lender.as_ref().map(Lender::get::<SqliteLender>) else {
+                return None;
+            };
             let taken = async {
                 let Some(messages) = lender.published_beside().await? else { return Ok(None) };
                 let mut tx = self.store.begin();

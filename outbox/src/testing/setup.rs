@@ -14,6 +14,8 @@ use crate::extract::{Context, States};
 use crate::extract::{Elsewhere, Lender};
 use crate::publish::Publisher;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteLender;
 use crate::subscriber::{
     self, ErrorRenderer, HandlerResult, Layer, Next, Subscriber, debug_chain, registered,
 };
@@ -197,7 +199,9 @@ impl TestBroker {
         let mut setup = self.before_the_first_message("transactions");
         let crashes = Arc::clone(&setup.crashes);
         let elsewhere = Elsewhere::new(crashes, self.store.clone());
-        setup.states.lend(Lender::elsewhere(pool, self.publisher.names().clone(), elsewhere));
+        let names = self.publisher.names().clone();
+        let lender = SqliteLender::elsewhere(pool, names, elsewhere);
+        setup.states.lend(Lender::new("SQLite", lender));
         drop(setup);
         self
     }

@@ -87,7 +87,7 @@ impl lends::Lends for Postgres {
     const UNDO_LIMIT: Duration = Duration::from_secs(5);
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let tx = lender.as_postgres()?.begin().await.map_err(StoreError::of("begin"))?;
+        let tx = lender.get::<PgLender>()?.begin().await.map_err(StoreError::of("begin"))?;
         Ok(Open {
             tx: Begun::Closing(tx),
             #[cfg(feature = "sqlite")]

@@ -70,7 +70,7 @@ impl lends::Lends for Sqlite {
     const UNDO_LIMIT: Duration = Duration::from_secs(30);
 
     async fn open(lender: &Lender) -> Result<Open<Self>, StoreError> {
-        let lender = lender.as_sqlite()?;
+        let lender = lender.get::<SqliteLender>()?;
         #[cfg(feature = "testing")]
         if let Some(apart) = &lender.apart {
             apart.make(&lender.pool).await?;
@@ -269,7 +269,7 @@ mod tests {
             VALUES (1, 'q', x'37', ?1, 7)";
         sqlx::query(leased).bind(lease.token).execute(&pool).await.unwrap();
         pool.execute("CREATE TABLE once (n UNIQUE ON CONFLICT ROLLBACK)").await.unwrap();
-        let lender = Lender::sqlite(pool.clone());
+        let lender = Lender::new("SQLite", SqliteLender::new(pool.clone()));
         let since = "SELECT acquired_at FROM outbox";
         for (twice, ended) in [("(8)", false), ("(7), (7)", true)] {
             let mut open = Sqlite::open(&lender).await.unwrap();
