@@ -11,6 +11,7 @@
 //! | `once` | the same; on PostgreSQL it is planned each time, for the filter that it has |
 //! | `time`, `ids`, `most` | a time, ids, a limit, each as the driver binds it |
 //! | `read` of the desk | all rows of the answer, read by index |
+//! | `ask` of the desk | the same, for a doctor; he asks `has_letters`, too |
 //! | `writing`, `begin` of the desk | a transaction that writes; one that does so by index |
 //! | `claim::read` | a row of the outbox out of the first columns of an answer |
 
@@ -26,6 +27,7 @@ macro_rules! desk {
             };
             use $crate::error::StoreError;
             use $crate::message::Row;
+            use $crate::ops::doctor::{Extent, Waiting};
             use $crate::ops::{BEFORE, CancelledTimer, FoundRow, Letter, Pause, Peeked, QueueInfo};
             use $crate::store::answers::{
                 self, Columns, id_and_status, letter_in_short, opened, pause, place, queue,
@@ -44,6 +46,38 @@ macro_rules! desk {
                     letters_open, letters_live, letters_again, peek, timer_row, cancel_timer,
                     queues, paused, why_row, why_letters, why_more_letters, why_before,
                     bench_clean,
+                }
+            }
+
+            statements! {
+                struct Counts in "sql/doctor" { waiting, waiting_letters, extent, extent_letters }
+            }
+
+            /// What a doctor counts. Where there is no table for dead letters, there are none.
+            impl $desk {
+                pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
+                    let sql = Counts::new(&self.names);
+                    let count = |row: &_| Ok((Columns::text(row, 0)?, Columns::count(row, 1)?));
+                    let rows = self.ask(query(&sql.waiting), count).await?;
+                    let mut letters = Vec::new();
+                    if self.has_letters().await? {
+                        letters = self.ask(query(&sql.waiting_letters), count).await?;
+                    }
+                    Ok(Waiting::of(rows, letters))
+                }
+
+                /// The extents of the rows and of the dead letters.
+                pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
+                    let sql = Counts::new(&self.names);
+                    let extent = |row: &_| {
+                        Ok(Extent { rows: Columns::count(row, 0)?, last: Columns::number(row, 1)? })
+                    };
+                    let rows = self.ask(query(&sql.extent), extent).await?.pop();
+                    let mut letters = None;
+                    if self.has_letters().await? {
+                        letters = self.ask(query(&sql.extent_letters), extent).await?.pop();
+                    }
+                    Ok([rows, letters])
                 }
             }
 

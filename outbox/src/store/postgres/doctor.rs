@@ -14,15 +14,14 @@ use super::desk::PgDesk;
 use super::{CONNECT_LIMIT, Statement, query};
 use crate::error::StoreError;
 use crate::ops::doctor::postgres::{Connections, Holder, Kind, Snapshots, Vacuum};
-use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
+use crate::ops::doctor::{Page, StoredMessage};
 use crate::store::Result;
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
 statements! {
     struct Sql in "sql/doctor" {
-        connections, open_schemas, snapshots, vacuum, waiting,
-        waiting_letters, extent, extent_letters, rows, letters,
+        connections, open_schemas, snapshots, vacuum, rows, letters,
     }
 }
 
@@ -47,7 +46,7 @@ impl PgDesk {
 
     /// Asks in a transaction, with an unnamed statement: a pooler in transaction mode keeps these
     /// together.
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         statement: Statement,
         row: impl Fn(&PgRow) -> sqlx::Result<T>,
@@ -167,32 +166,8 @@ impl PgDesk {
         tx.commit().await.map_err(failed)
     }
 
-    /// Without dead letters where there is no table for them.
-    pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
-        let sql = self.sql();
-        let count = |row: &PgRow| Ok((row.text(0)?, row.count(1)?));
-        let rows = self.ask(query(&sql.waiting), count).await?;
-        let mut letters = Vec::new();
-        if self.has_letters().await? {
-            letters = self.ask(query(&sql.waiting_letters), count).await?;
-        }
-        Ok(Waiting::of(rows, letters))
-    }
-
-    /// The extents of the rows and, if there is a table for them, of the dead letters.
-    pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
-        let sql = self.sql();
-        let extent = |row: &PgRow| Ok(Extent { rows: row.count(0)?, last: row.number(1)? });
-        let rows = self.ask_one(query(&sql.extent), extent).await?;
-        let mut letters = None;
-        if self.has_letters().await? {
-            letters = Some(self.ask_one(query(&sql.extent_letters), extent).await?);
-        }
-        Ok([Some(rows), letters])
-    }
-
     /// The end of a dead-letter table that Python made is not known: `check` says what it lacks.
-    async fn has_letters(&self) -> Result<bool> {
+    pub(super) async fn has_letters(&self) -> Result<bool> {
         let table = self.names.qualified(&self.names.dlq_or_default());
         let there = sqlx::query(
             "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1)

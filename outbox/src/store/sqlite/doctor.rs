@@ -12,15 +12,15 @@ use super::batch::{explained, searches};
 use super::connect::{SHARED_IN_MEMORY, is_busy, is_missing, no_folder, why_private};
 use super::desk::SqliteDesk;
 use super::query;
+use super::settle::Statement;
 use crate::error::StoreError;
-use crate::ops::doctor::{Extent, Page, StoredMessage, Waiting};
+use crate::ops::doctor::{Page, StoredMessage};
 use crate::store::Result;
 use crate::store::answers::{Columns as _, kept};
 use crate::store::statements;
 
 statements! {
     struct Sql in "sql/doctor" {
-        waiting, waiting_letters, extent, extent_letters,
         rows, letters,
     }
 }
@@ -98,33 +98,15 @@ impl SqliteDesk {
         error.source.downcast_ref().is_some_and(is_busy)
     }
 
-    /// Without dead letters where there is no table for them.
-    pub(crate) async fn waiting(&self) -> Result<Vec<Waiting>> {
-        let sql = Sql::new(&self.names);
-        let read = |row: SqliteRow| Ok((row.text(0)?, row.count(1)?));
-        let rows = query(&sql.waiting).try_map(read).fetch_all(self.pool()).await;
-        let mut letters = Vec::new();
-        if self.has_letters().await? {
-            let counted = query(&sql.waiting_letters).try_map(read);
-            letters = counted.fetch_all(self.pool()).await.map_err(failed)?;
-        }
-        Ok(Waiting::of(rows.map_err(failed)?, letters))
+    pub(super) async fn ask<T>(
+        &self,
+        statement: Statement,
+        row: impl Fn(&SqliteRow) -> sqlx::Result<T>,
+    ) -> Result<Vec<T>> {
+        self.read("examine", statement, row).await
     }
 
-    /// The extents of the rows and, if there is a table for them, of the dead letters.
-    pub(crate) async fn extents(&self) -> Result<[Option<Extent>; 2]> {
-        let sql = Sql::new(&self.names);
-        let read = |row: SqliteRow| Ok(Extent { rows: row.count(0)?, last: row.number(1)? });
-        let rows = query(&sql.extent).try_map(read).fetch_one(self.pool()).await;
-        let mut letters = None;
-        if self.has_letters().await? {
-            let counted = query(&sql.extent_letters).try_map(read);
-            letters = Some(counted.fetch_one(self.pool()).await.map_err(failed)?);
-        }
-        Ok([Some(rows.map_err(failed)?), letters])
-    }
-
-    async fn has_letters(&self) -> Result<bool> {
+    pub(super) async fn has_letters(&self) -> Result<bool> {
         let there = "SELECT count(*) > 0 FROM sqlite_master \
             WHERE type = 'table' AND lower(name) = lower(?1)";
         let there = sqlx::query_scalar(there).bind(self.names.dlq_or_default());
