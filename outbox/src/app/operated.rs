@@ -46,15 +46,10 @@ impl App {
         #[cfg(not(feature = "sqlite"))]
         let _ = make_file;
         let database = match &self.database {
+            // To look only, the file and its journal mode are left as they are.
             #[cfg(feature = "sqlite")]
-            Database::SqliteUrl(options) => {
-                let options = (**options).clone();
-                // To look only, the file and its journal mode are left as they are.
-                let options = if make_file {
-                    crate::store::sqlite::with_a_log(options)
-                } else {
-                    options.create_if_missing(false)
-                };
+            Database::SqliteUrl(options) if !make_file => {
+                let options = (**options).clone().create_if_missing(false);
                 Database::Sqlite(sqlx::SqlitePool::connect_lazy_with(options))
             }
             #[cfg(feature = "postgres")]
