@@ -52,15 +52,10 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 /// An engine, whatever its store.
 pub(super) trait AnyEngine: Send + Sync {
-    fn claims(&self) -> CancellationToken;
     fn drain(&mut self) -> Answer<'_>;
 }
 
 impl<S: Store> AnyEngine for Engine<S> {
-    fn claims(&self) -> CancellationToken {
-        self.claims()
-    }
-
     fn drain(&mut self) -> Answer<'_> {
         Box::pin(self.drain())
     }
@@ -69,11 +64,12 @@ impl<S: Store> AnyEngine for Engine<S> {
 impl RunningApp {
     pub(super) fn new(
         engine: Box<dyn AnyEngine>,
+        claims: CancellationToken,
         life: Arc<Life>,
         shutdown: Vec<Hook>,
         sinks: Sinks,
     ) -> Self {
-        let (claims, hooks) = (engine.claims(), shutdown.into_iter());
+        let hooks = shutdown.into_iter();
         let rest = Rest { engine: Some(engine), hooks, hook: None, error: None };
         Self { rest: Mutex::new(rest), claims, life, sinks }
     }
@@ -248,10 +244,6 @@ mod tests {
     struct Idle;
 
     impl AnyEngine for Idle {
-        fn claims(&self) -> CancellationToken {
-            CancellationToken::new()
-        }
-
         fn drain(&mut self) -> Answer<'_> {
             Box::pin(async { Ok(()) })
         }
@@ -259,7 +251,8 @@ mod tests {
 
     fn running(slow: &Arc<dyn Vital>) -> RunningApp {
         let life = Life::begin(Arc::downgrade(slow));
-        RunningApp::new(Box::new(Idle), life, Vec::new(), Sinks::default())
+        let claims = CancellationToken::new();
+        RunningApp::new(Box::new(Idle), claims, life, Vec::new(), Sinks::default())
     }
 
     #[tokio::test(start_paused = true)]
