@@ -282,13 +282,12 @@ pub(crate) mod sealed {
     }
 }
 
-/// A column that both databases must have.
+/// A column that both databases must have. Each reads the type of its own.
+#[cfg_attr(not(all(feature = "postgres", feature = "sqlite")), allow(dead_code))]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     /// PostgreSQL's spellings of its type. The first is ours; the others pass too.
-    #[cfg(feature = "postgres")]
     pub(crate) postgres: &'static [&'static str],
-    #[cfg(feature = "sqlite")]
     pub(crate) sqlite: &'static str,
     pub(crate) not_null: bool,
     /// Every claim reads it. A row with NULL in it would fail every claim of its queue.
@@ -313,20 +312,7 @@ mod columns {
         not_null: bool,
         default: &'static str,
     ) -> Column {
-        #[cfg(not(feature = "postgres"))]
-        let _ = postgres;
-        #[cfg(not(feature = "sqlite"))]
-        let _ = sqlite;
-        Column {
-            name,
-            #[cfg(feature = "postgres")]
-            postgres,
-            #[cfg(feature = "sqlite")]
-            sqlite,
-            not_null,
-            claimed: false,
-            default,
-        }
+        Column { name, postgres, sqlite, not_null, claimed: false, default }
     }
 
     /// A column that every claim reads.
