@@ -22,7 +22,8 @@ use crate::telemetry::TARGET;
 
 /// Acks the rows and runs the handler on those whose acks landed. The rows are gone before the
 /// handler starts, so its result can change nothing. Returns the rows that were not acked, because
-/// the drain began, or their time was over. `early` takes the former before the handler runs.
+/// the drain began, or their time was over. `early` takes as many of the former as it has room for
+/// before the handler runs.
 pub(super) async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
