@@ -1,10 +1,10 @@
 //! Runs under `AckFirst`: rows are acked, and only then does their handler run. No message runs
 //! twice, and one whose handler fails is gone.
 
-use std::future::pending;
 use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::extend::tell_of_hanging;
@@ -81,18 +81,14 @@ pub(super) async fn run<S: Store>(
         None => Some(one),
     }));
     let _others = reader.inbox.all_but(rows, begun.len());
-    // Nobody extends their leases, so nobody else sees that they run for long.
-    let hangs = async {
+    // Nobody extends their leases, so nobody else sees that they run for long. A task of its own,
+    // because the handler may block its thread.
+    let all = begun.clone();
+    let _hangs = AbortOnDropHandle::new(tokio::spawn(async move {
         sleep(LONG).await;
-        tell_of_hanging(&begun);
-        pending().await
-    };
-    let results = tokio::select! {
-        biased;
-        results = call(shared, reader, &begun) => results,
-        results = hangs => results,
-    };
-    let Some(results) = results else {
+        tell_of_hanging(&all);
+    }));
+    let Some(results) = call(shared, reader, &begun).await else {
         for context in begun {
             warn!(
                 target: TARGET, subscriber = reader.subscriber.name(), row_id = context.id(),

@@ -273,7 +273,11 @@ impl Sender {
 
     /// Hands a result over, or returns it if there is no room now.
     pub(super) fn offer(&self, settling: Box<Settling>) -> Option<Box<Settling>> {
-        self.way(&settling).take_over(settling).0
+        let (left, wakes) = self.way(&settling).take_over(settling);
+        if wakes {
+            leave_to_others();
+        }
+        left
     }
 
     fn way(&self, settling: &Settling) -> &Results {

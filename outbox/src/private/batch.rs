@@ -132,6 +132,10 @@ impl<T> Decoded<T> {
     /// # Errors
     /// Returns the results if nothing is left.
     pub fn split<A: From<Batch<T>>>(mut self) -> Result<(A, Answered), Vec<HandlerResult>> {
+        // Whoever waits from now on waits for all.
+        if let Some(first) = self.items.first() {
+            first.context.delivery().loan().sorts_out.store(false, Ordering::Relaxed);
+        }
         let mut places = self.results.iter_mut().filter(|place| place.is_none());
         self.items.retain(|item| {
             let (place, is_late) = (places.next(), item.context.delivery().is_late());

@@ -86,7 +86,7 @@ impl HandlerError {
     }
 
     /// The error for a message whose time was over before its handler could start. Its next claim
-    /// finds that. The others of its batch run then.
+    /// finds that.
     pub(crate) fn late() -> Self {
         Self { verdict: Some(soon()), ..Self::of(LATE) }
     }

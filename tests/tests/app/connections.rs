@@ -27,6 +27,9 @@ async fn forty_subscribers_use_at_most_five_connections_and_close_them(db: &Db) 
     let pool = PgPoolOptions::new().connect_lazy_with(wire.options.clone());
     let app = App::postgres(pool).names(db.names.clone()).only(subscribers);
     let running = app.start().await.unwrap();
+    // A start has one more, by which it looks for the server.
+    wire.rests().await;
+    wire.begin();
     for round in 0..10 {
         let messages = (0..400).map(|n| Outgoing::new(format!("q{}", n % 40), &round));
         db.send_all(messages).await;

@@ -59,9 +59,11 @@ async fn untouched(db: &Db) {
     assert_eq!(db.int("SELECT count(*) FROM outbox_dlq WHERE status = 'failed'").await, 2);
 }
 
+/// Also of a message whose time to be started is over.
 async fn a_trial_shows_what_would_be_published_and_writes_nothing(db: &Db) {
     outbox_tests::capture::start();
     plant(db, "a", 2).await;
+    db.exec("UPDATE outbox_dlq SET headers = '{\"outbox-expires-in\": \"0\"}'").await;
     db.exec("CREATE TABLE done (n bigint)").await;
     let trial = db.app().only([books(db)]).dry_run(letter(db, 2).await).await.unwrap();
     let lines = outbox_tests::capture::lines().into_iter();

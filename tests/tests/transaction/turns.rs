@@ -80,7 +80,7 @@ async fn turns(db: &Db, batch: Subscriber) -> u64 {
     db.send_all([
         Outgoing::new("q", &1),
         Outgoing::new("batch", &2),
-        Outgoing::new("batch", &3).expires_in(3 * SECOND),
+        Outgoing::new("batch", &3).expires_in(6 * SECOND),
     ])
     .await;
     let app = db.app().state(Arc::clone(&begin)).only([subscriber(db, then), batch]);
@@ -90,7 +90,7 @@ async fn turns(db: &Db, batch: Subscriber) -> u64 {
     let dispatched = || stats.subscribers().iter().map(|one| one.dispatched).sum::<u64>();
     eventually("all run", async || dispatched() == 3).await;
     begin.notify_one();
-    sleep(4 * SECOND).await;
+    sleep(6 * SECOND).await;
     go.notify_one();
     eventually("it is a letter", async || db.letters().await == 1).await;
     eventually("the others are done", async || done(db).await == 2).await;

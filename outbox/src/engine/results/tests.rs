@@ -148,3 +148,22 @@ async fn acks_of_timers_come_before_those_that_set_them_again() {
         assert_eq!(batch.expect("one each").unwrap().len(), 1);
     }
 }
+
+/// As a handler does that comes behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_offered_is_taken_though_its_thread_is_blocked() {
+    let results = Arc::<Results>::default();
+    let sender = Sender::to(&results);
+    let settler = tokio::spawn(async move {
+        let taken = results.next().await.map(|batch| batch.len());
+        (taken, Instant::now())
+    });
+    sleep(Duration::from_millis(100)).await;
+    let blocked = tokio::spawn(async move {
+        assert!(sender.offer(Box::new(acks(&[0]).remove(0))).is_none());
+        std::thread::sleep(Duration::from_secs(3));
+        Instant::now()
+    });
+    let ((taken, at), ended) = (settler.await.unwrap(), blocked.await.unwrap());
+    assert!(taken == Some(1) && at < ended, "{:?}", at - ended);
+}
