@@ -38,11 +38,7 @@ impl<'a> Look<'a> {
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
-        sqlx::query_as(sql)
-            .persistent(false)
-            .bind(&self.table)
-            .fetch_one(&mut *self.connection)
-            .await
+        self.rows(sql).await?.pop().ok_or(sqlx::Error::RowNotFound)
     }
 
     /// As [`row`](Self::row), for any number of rows.
