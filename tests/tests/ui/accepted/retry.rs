@@ -31,4 +31,4 @@ async fn level(_: u64) {}
 #[subscriber("q", batch = 10, batch_wait = "0s")]
 async fn without_wait(_: Vec<u64>) {}
 
-fn main() {}
+pub(super) fn main() {}

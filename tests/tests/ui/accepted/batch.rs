@@ -14,7 +14,7 @@ mod std {}
 mod tokio {}
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+pub(crate) struct Order {
     id: i64,
 }
 
@@ -72,7 +72,7 @@ async fn json(_: Batch<Json<Order>>) {}
 #[subscriber(ORDERS, batch = 10)]
 async fn encoded(_: Vec<Encoded<MessagePack, Order>>) {}
 
-fn main() {
+pub(super) fn main() {
     let _ = (plain::subscriber(), returning::subscriber(), fallible_returning::subscriber());
     assert_eq!(confirm::subscriber().queues(), ["orders"]);
     assert_eq!(named::subscriber().queues(), ["a", "b"]);

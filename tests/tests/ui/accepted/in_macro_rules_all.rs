@@ -40,7 +40,7 @@ macro_rules! service {
 
 service!(OrderError, ORDERS, d, run, result, i64, "orders");
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(d::subscriber().queues(), ["orders"]);
     let _ = (run::subscriber(), result::subscriber());
 }

@@ -19,7 +19,7 @@ async fn r#type(r#match: u64) {
     let _ = r#match;
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(r#type::subscriber().name(), "type");
     let _ = (d::subscriber(), ctx::subscriber(), subscriber::subscriber());
 }

@@ -6,7 +6,7 @@ mod jobs {
     pub(super) async fn confirm(_: u64) {}
 }
 
-fn main() {
+pub(super) fn main() {
     use outbox::{State, subscriber};
 
     #[derive(Clone)]

@@ -12,6 +12,6 @@ macro_rules! fixed {
 
 fixed!();
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(fixed::subscriber().queues(), ["fixed"]);
 }

@@ -30,7 +30,7 @@ macro_rules! returning {
 returning!(grouped, Vec<i64>, Vec<i64>, batch = 10);
 returning!(grouped_outgoing, i64, Option<i64>, max_workers = 2);
 
-fn main() {
+pub(super) fn main() {
     let all: [fn() -> Subscriber; 4] =
         [value::subscriber, result::subscriber, option_of_vec::subscriber, chosen::subscriber];
     let _ = (all, Renamed::<(), ()>::Ok(()));

@@ -15,7 +15,7 @@ async fn double(number: u64, State(by): State<u64>) -> Result<(), String> {
 async fn old(_: u64) {}
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() {
+pub(super) async fn main() {
     assert_eq!(double(5, State(2)).await, Ok(()));
     assert!(double(6, State(2)).await.is_err());
 }

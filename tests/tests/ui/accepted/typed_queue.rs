@@ -80,7 +80,7 @@ pub fn spawned(mut tx: sqlx::PgTransaction<'static>) -> impl Future + Send {
     async move { outbox::publish(&mut tx, ORDERS, &7).await }
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(confirm::subscriber().queues(), ["orders"]);
     assert_eq!(LONG.name().chars().count(), 255);
     assert_eq!(raw::subscriber().queues(), ["odd"]);

@@ -30,7 +30,7 @@ fn limit() -> u64 {
     AckPolicy::default() as u64 + 5
 }
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(counts::subscriber().queues(), QUEUES);
     assert_eq!(durations::subscriber().queues(), ["orders", "b"]);
     assert_eq!(sums::subscriber().queues(), ["shop.orders"]);

@@ -15,6 +15,6 @@ async fn confirm(_: u64) {}
 #[subscriber("never")]
 async fn other(_: Missing) {}
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(confirm::subscriber().queues(), ["always"]);
 }

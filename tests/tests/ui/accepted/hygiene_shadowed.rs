@@ -19,6 +19,6 @@ async fn confirm(_: String, _: outbox::Context) -> outbox::Outcome {
     outbox::Outcome::Ack
 }
 
-fn main() {
+pub(super) fn main() {
     let _: outbox::Subscriber = confirm::subscriber();
 }

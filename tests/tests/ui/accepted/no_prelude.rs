@@ -14,4 +14,4 @@ mod bare {
     }
 }
 
-fn main() {}
+pub(super) fn main() {}

@@ -52,4 +52,4 @@ async fn hidden_inside(_: u64) -> Result<impl IntoOutcome, String> {
     Ok(Outcome::Ack)
 }
 
-fn main() {}
+pub(super) fn main() {}

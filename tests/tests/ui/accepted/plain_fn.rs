@@ -23,7 +23,7 @@ pub fn shared(bytes: Bytes) -> std::io::Result<()> {
     Ok(())
 }
 
-fn main() {
+pub(super) fn main() {
     raw(b"still a fn");
     assert_eq!(raw::subscriber().queues(), ["raw"]);
     assert_eq!(confirm::subscriber().name(), "confirm");

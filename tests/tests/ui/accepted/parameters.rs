@@ -19,4 +19,4 @@ async fn ignored(_: Order, _: State<fn(&str) -> String>, _: Context) {}
 #[subscriber("q")]
 async fn unit((): ()) {}
 
-fn main() {}
+pub(super) fn main() {}

@@ -101,7 +101,7 @@ impl ::std::fmt::Display for Mistake {
 
 impl ::std::error::Error for Mistake {}
 
-fn main() {
+pub(super) fn main() {
     let all: [::outbox::Subscriber; 5] = [
         d::subscriber(),
         several::subscriber(),

@@ -20,4 +20,4 @@ pub mod jobs {
     }
 }
 
-fn main() {}
+pub(super) fn main() {}

@@ -19,7 +19,7 @@ use outbox::subscriber;
 )]
 pub async fn confirm(_: u64) {}
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(confirm::subscriber().queues(), ["orders"]);
     assert_eq!(confirm::subscriber().name(), "confirm");
 }

@@ -39,6 +39,6 @@ async fn boxed(_: u64) {}
 #[outbox::subscriber("q", retry = retry::Delays([Duration::from_secs(1), "2s"]))]
 async fn delays(_: u64) {}
 
-fn main() {
+pub(super) fn main() {
     let _ = own::subscriber().retry(NoRetry);
 }

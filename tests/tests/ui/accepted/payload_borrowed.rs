@@ -39,7 +39,7 @@ mod usize_or_not {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     for (subscriber, queue) in [(shown::subscriber(), "orders"), (text::subscriber(), "text")] {
         assert_eq!(subscriber.queues(), [queue]);
     }

@@ -23,4 +23,4 @@ async fn by_path(_: outbox::Bytes) {}
 #[subscriber("q")]
 async fn of_the_bytes_crate(_: bytes::Bytes) {}
 
-fn main() {}
+pub(super) fn main() {}

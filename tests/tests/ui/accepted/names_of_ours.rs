@@ -31,7 +31,7 @@ use retry::Exponential;
 #[subscriber("own transactions", ack = AckFirst)]
 async fn transaction(_: u64, _: ledger::Tx) {}
 
-#[subscriber("own strategies", retry = crate::retry::Linear)]
+#[subscriber("own strategies", retry = self::retry::Linear)]
 async fn strategy(_: u64) {}
 
 #[subscriber("own strategy of this name", retry = self::Exponential)]
@@ -60,4 +60,4 @@ async fn state(_: warehouse::State) {}
 #[subscriber("contexts")]
 async fn context(_: Surroundings, _: outbox::Context) {}
 
-fn main() {}
+pub(super) fn main() {}

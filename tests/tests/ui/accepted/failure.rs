@@ -28,7 +28,7 @@ pub enum r#MailError {
 #[derive(Debug, thiserror::Error, outbox::Failure)]
 enum Never {}
 
-fn main() {
+pub(super) fn main() {
     use outbox::{Failure, Verdict};
 
     #[derive(Debug, thiserror::Error, outbox::Failure)]

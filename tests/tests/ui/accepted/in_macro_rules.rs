@@ -16,7 +16,7 @@ handler!(number, "numbers", u64, 5, "5s");
 handler!(sum, PREFIX.to_owned() + "sum", u64, 1, "5s");
 handler!(raw, ["a", "b"], &[u8], 1, std::time::Duration::from_secs(5));
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(number::subscriber().queues(), ["numbers"]);
     assert_eq!(sum::subscriber().queues(), ["the sum"]);
     assert_eq!(raw::subscriber().queues(), ["a", "b"]);

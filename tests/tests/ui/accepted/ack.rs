@@ -22,4 +22,4 @@ fn policy() -> AckPolicy {
     AckPolicy::default()
 }
 
-fn main() {}
+pub(super) fn main() {}

@@ -10,7 +10,7 @@ use outbox::subscriber;
 #[inline]
 async fn confirm(_: u64) {}
 
-fn main() {
+pub(super) fn main() {
     let origin = confirm::subscriber().origin();
     assert_eq!(origin.line, 11);
     assert_eq!(origin.module, module_path!());

@@ -39,4 +39,4 @@ pub enum Former {
     Failed,
 }
 
-fn main() {}
+pub(super) fn main() {}
