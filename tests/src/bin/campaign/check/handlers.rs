@@ -15,6 +15,8 @@ const SLACK: i64 = 250_000;
 /// Threads of a process that may have been stopped in between: those of its runtime, and those
 /// that the workers of `plain` have, one each.
 const THREADS: [(bool, usize); 2] = [(false, 2), (true, 4)];
+/// How soon after one another the rows of a batch begin: their handler says so of each.
+const TOGETHER: i64 = 1_000;
 
 pub(super) fn a_claim_starts_one_run(history: &History) -> Verdict {
     let mut verdict = Verdict::of("H1", "a handler starts once for a claim, and for none without");
@@ -77,10 +79,10 @@ pub(super) fn no_run_starts_after_its_lease(history: &History) -> Verdict {
         for sent in went_on {
             // Stopped behind the check.
             for (plain, threads) in THREADS {
-                let next = runs.iter().filter(|(run, _)| run.plain == plain);
                 let soon = sent.at..sent.at + ttl();
-                let next = next.filter(|(run, _)| soon.contains(&run.begun)).take(threads);
-                excused.extend(next.map(|(run, _)| (run.id, run.fence)));
+                let next = runs.iter().map(|(run, _)| *run);
+                let next = next.filter(|run| run.plain == plain && soon.contains(&run.begun));
+                excused.extend(begun_by(threads, next).map(|run| (run.id, run.fence)));
             }
         }
         for (run, over) in runs {
@@ -90,6 +92,20 @@ pub(super) fn no_run_starts_after_its_lease(history: &History) -> Verdict {
         }
     }
     verdict
+}
+
+/// Those that the first so many threads began, one run each or one batch.
+pub(super) fn begun_by<'a>(
+    threads: usize,
+    runs: impl Iterator<Item = &'a Run>,
+) -> impl Iterator<Item = &'a Run> {
+    let (mut begun, mut batch) = (0, None);
+    runs.take_while(move |run| {
+        let same = run.batch && batch.is_some_and(|last| run.begun - last < TOGETHER);
+        begun += usize::from(!same);
+        batch = run.batch.then_some(run.begun);
+        begun <= threads
+    })
 }
 
 pub(super) fn nothing_is_settled_before_its_run_ends(history: &History) -> Verdict {

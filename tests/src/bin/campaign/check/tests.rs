@@ -10,7 +10,7 @@ use super::model::record::{BEGUN, MS, Record};
 use super::{Property, Verdict, commits, drains, handlers, leases};
 use crate::args::Store;
 use crate::fleet::Exit;
-use crate::history::History;
+use crate::history::{History, Run};
 use crate::lease::{Lease, ttl};
 use crate::sometimes;
 use crate::workload::EXIT;
@@ -201,6 +201,28 @@ fn a_row_may_be_judged_unstarted_if_its_process_died_or_was_not_heard_of() {
     is_wrong(&mut row.history, guilty, "is max_deliveries");
     row.history.done.push(Done { kind: "file locked", from, to });
     is_right(&mut row.history, guilty);
+}
+
+#[test]
+fn a_stopped_thread_begins_a_run_or_a_batch() {
+    let run = |id: i64, batch: bool, begun: i64| Run {
+        app: "w0".into(),
+        id,
+        fence: 0,
+        key: "k".into(),
+        batch,
+        plain: false,
+        begun,
+        ended: None,
+        starts: 1,
+    };
+    let begun = |runs: &[Run]| handlers::begun_by(2, runs.iter()).map(|run| run.id).max();
+    let single = [1, 2, 3].map(|id| run(id, false, id));
+    assert_eq!(begun(&single), Some(2));
+    let batches = [run(1, true, 0), run(2, true, 5), run(3, false, 9), run(4, true, 12)];
+    assert_eq!(begun(&batches), Some(3));
+    let apart = [1, 2, 3].map(|id| run(id, true, id * MS));
+    assert_eq!(begun(&apart), Some(2));
 }
 
 #[test]
