@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::warn;
 
 use super::Engine;
+use super::results::are_done;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::telemetry;
@@ -69,7 +70,7 @@ impl<S: Store> Engine<S> {
         let (claimer, results) = (self.claimer.clone(), self.results.clone());
         let blocked = !self.workers.is_empty();
         let done = async {
-            while !(blocked && claimer.is_finished() && results.iter().all(|one| one.is_done())) {
+            while !(blocked && claimer.is_finished() && are_done(&results)) {
                 sleep(LOOK).await;
             }
         };
@@ -81,7 +82,7 @@ impl<S: Store> Engine<S> {
             }
         };
         if timeout_at(end, written).await.is_err() {
-            let why = if results.iter().all(|one| one.is_done()) {
+            let why = if are_done(&results) {
                 "a claim was not answered; if it has taken rows, they come back after their leases"
             } else {
                 "results could not be written in time; their messages come back"

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::extend::REST;
+use super::results::Letters;
 use super::settle::settle_some;
 use super::settling::{Settling, Waits};
 use super::timers::Held;
@@ -36,12 +37,14 @@ pub(super) struct Later {
     one_by_one: bool,
     /// Cancelled when nothing is written any more.
     over: CancellationToken,
+    /// Where acks go that have become dead letters. `None` where these are written as any other.
+    pub(super) letters: Option<Letters>,
 }
 
 impl Later {
     pub(super) fn new(over: CancellationToken) -> Self {
-        let (backoff, at) = (Backoff::of_errors(), Instant::now());
-        Self { waiting: Vec::new(), backoff, at, trying: false, one_by_one: false, over }
+        let (backoff, at, letters) = (Backoff::of_errors(), Instant::now(), None);
+        Self { waiting: Vec::new(), backoff, at, trying: false, one_by_one: false, over, letters }
     }
 
     /// Whether nothing is written any more.

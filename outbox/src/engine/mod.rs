@@ -106,7 +106,7 @@ pub(crate) use pulse::Reading;
 use quiet::Quiet;
 pub(crate) use reader::Reader;
 pub(crate) use rehearse::{Rehearsed, rehearse};
-use results::{Results, Sender, Ways};
+use results::{Letters, Results, Sender, Ways};
 pub(crate) use settlement::Settlement;
 pub(crate) use settling::Settling;
 pub(crate) use vitals::Vital;
@@ -215,8 +215,10 @@ impl<S: Store> Engine<S> {
         let results: Ways = [Arc::default(), Arc::new(Results::of_letters()), Arc::default()];
         let sender = Sender::new(&results);
         let mut loops = Loops::default();
-        let settler =
-            |of: &Arc<Results>| tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of)));
+        let settler = |of: &Arc<Results>| {
+            let letters = (!Arc::ptr_eq(of, &results[1])).then(|| Letters::of(&results));
+            tokio::spawn(settle::run(Arc::clone(&shared), Arc::clone(of), letters))
+        };
         // An ack that sets a timer may wait for other people's transactions. One settler writes
         // them, so that no more than one connection waits.
         let settlers = (0..WRITES).flat_map(|_| &results[..2]).chain(&results[2..]);
@@ -333,10 +335,12 @@ async fn work<S: Store>(shared: Arc<Shared<S>>, reader: Arc<Reader>, results: Se
             deliver(&shared, &reader, jobs, started, Some(&results)).await
         });
         let settled = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|_| {
-            // Only a panic of the user's code while it is being dropped gets here.
+            // What panics around a handler gets here: its own code while it is being dropped, or a
+            // layer of `tracing` when its span is made.
             error!(
                 target: TARGET, subscriber = reader.subscriber.name(),
-                "dropping a handler panicked; its message comes back when the lease runs out"
+                "a handler panicked while it was being dropped, or something around it did; its \
+                 message comes back when the lease runs out"
             );
             Few::new()
         });

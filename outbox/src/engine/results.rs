@@ -90,6 +90,36 @@ pub(crate) struct Sender(Ways);
 /// Results, dead letters, and acks that have to do with timers.
 pub(super) type Ways = [Arc<Results>; 3];
 
+/// Whether all that was handed over is written, or given up.
+pub(super) fn are_done(ways: &Ways) -> bool {
+    let [results, letters, timers] = ways;
+    // Letters last: the settlers of the others may hand some over until they are done.
+    [results, timers, letters].iter().all(|way| way.is_done())
+}
+
+/// The way of the dead letters, for a settler of other results: an ack that the database refuses
+/// may become a letter.
+pub(super) struct Letters(Arc<Results>);
+
+impl Letters {
+    /// The letters' settlers do not end before this is dropped.
+    pub(super) fn of(ways: &Ways) -> Self {
+        ways[1].add_sender();
+        Self(Arc::clone(&ways[1]))
+    }
+
+    /// Hands a letter over, or returns it if there is no room.
+    pub(super) fn take(&self, letter: Settling) -> Option<Settling> {
+        self.0.take_over(Box::new(letter)).0.map(|letter| *letter)
+    }
+}
+
+impl Drop for Letters {
+    fn drop(&mut self) {
+        self.0.remove_sender();
+    }
+}
+
 impl Results {
     /// For dead letters. What delays one of them, such as a lock of their table, delays all of
     /// them.
@@ -190,8 +220,7 @@ impl Results {
         }
     }
 
-    /// Whether all that was handed over is written, or given up.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.writes + state.later == 0
     }

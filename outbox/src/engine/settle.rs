@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::later::{Later, settle_rest};
-use super::results::Results;
+use super::results::{Letters, Results};
 use super::settlement::Settlement;
 use super::settling::Settling;
 use super::timers::Held;
@@ -14,9 +14,15 @@ use super::write::write;
 use crate::publish::apart;
 use crate::store::Store;
 
-/// A settler: settles what the workers send until they are gone.
-pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>) {
+/// A settler: settles what the workers send until they are gone. Acks that become dead letters go to
+/// `letters`, unless it writes these itself.
+pub(super) async fn run<S: Store>(
+    shared: Arc<Shared<S>>,
+    results: Arc<Results>,
+    letters: Option<Letters>,
+) {
     let (store, mut later) = (&shared.store, Later::new(shared.over.clone()));
+    later.letters = letters;
     let mut put_off = 0;
     loop {
         let batch = tokio::select! {
@@ -40,7 +46,7 @@ pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>, results: Arc<Results>)
 }
 
 /// Writes a batch, except rows that somebody else has locked, which go to `later`. Returns how many
-/// landed.
+/// landed, not counting those that were given back because their letters could not be written.
 pub(super) async fn settle_some<S: Store>(
     store: &S,
     batch: Vec<Settling>,

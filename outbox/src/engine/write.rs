@@ -51,7 +51,7 @@ fn in_parts(group: Vec<Settling>) -> Vec<Part> {
 enum Then {
     /// This many rows landed.
     Written(usize),
-    /// Nothing more: the row was reported as lost.
+    /// Nothing more: the row was reported as lost, or handed over to those who write letters.
     Closed,
     /// These parts, before any other.
     AtOnce(Vec<Part>),
@@ -63,16 +63,17 @@ enum Then {
     GiveBack(Vec<Settling>),
 }
 
-/// Writes a group, and returns how many landed. Each row is tried until its result is known, its
-/// lease is over, or nothing is written any more. A dead letter is tried only as long as its row
-/// can still be given back.
+/// Writes a group, and returns how many landed, without those that were given back because their
+/// letters could not be written. Each row is tried until its result is known, its lease is over, or
+/// nothing is written any more. A dead letter is tried only as long as its row can still be given
+/// back.
 ///
 /// | a part of them | what follows |
 /// |---|---|
 /// | is answered for | each row is reported; condemned rows that are locked go to `later` |
 /// | is refused for good: several rows | each by itself, so that one does not keep the others |
 /// | the same: a letter | its row is given back, once nothing else waits or it is urgent |
-/// | the same: an ack that publishes | a failure of its handler is written instead |
+/// | the same: an ack that publishes | a failure of its handler is written; a letter goes to others |
 /// | the same: anything else | it is reported as lost; the row comes back after its lease |
 /// | has no answer | its halves: there may never be an answer to so large a statement |
 /// | the same: one row, once more | it goes to `later`: its lease may be long |
@@ -177,13 +178,30 @@ async fn try_once<S: Store>(store: &S, mut part: Part, later: &mut Later) -> The
             if one.give_back() {
                 Then::GiveBack(part.rows)
             } else if one.refuse(&refused) {
-                Then::AtOnce(vec![part])
+                hand_over(part, later)
             } else {
                 one.close(false, false);
                 Then::Closed
             }
         }
     }
+}
+
+/// What follows when an ack has become a failure. A letter is for those who write letters: the table
+/// of these may be locked, and acks would wait behind it. If there is no room, its row is given back.
+fn hand_over(mut part: Part, later: &Later) -> Then {
+    let is_letter = part.rows[0].is_letter();
+    let Some(letters) = later.letters.as_ref().filter(|_| is_letter) else {
+        return Then::AtOnce(vec![part]);
+    };
+    part.rows = part.rows.into_iter().filter_map(|one| letters.take(one)).collect();
+    if part.rows.is_empty() {
+        return Then::Closed;
+    }
+    for one in &mut part.rows {
+        one.give_back();
+    }
+    Then::GiveBack(part.rows)
 }
 
 /// Parts for rows whose dead letters cannot be written: one statement for each kind.

@@ -1,27 +1,74 @@
 //! Results are written whatever happens to the database meanwhile, and each of
 //! them on its own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::retry::{Constant, NoRetry};
-use outbox::{App, Outgoing, Subscriber};
+use outbox::{App, Context, Outgoing, Subscriber};
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::probe::{self, Probe};
-use outbox_tests::wait::eventually;
+use outbox_tests::wait::{eventually, eventually_within};
 use outbox_tests::{capture, on_both, on_postgres};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Postgres, Sqlite, Transaction};
 
 use super::leases::lost;
-use super::{HOUR, SECOND, asleep, gated};
+use super::{HOUR, SECOND, asleep, free, gated};
 
 on_both!(
     a_settle_is_repeated_while_the_database_is_busy,
     one_refused_dead_letter_leaves_the_others_of_its_batch_settled,
 );
 
-on_postgres!(results_are_written_beside_a_write_that_hangs);
+on_postgres!(
+    results_are_written_beside_a_write_that_hangs,
+    acks_that_become_letters_keep_no_other_waiting_for_the_table_of_these,
+);
+
+/// The database refuses what they publish, and each of them would wait by itself.
+async fn acks_that_become_letters_keep_no_other_waiting_for_the_table_of_these(db: &Db) {
+    db.exec(
+        "CREATE FUNCTION refused() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'no replies here'; END $$",
+    )
+    .await;
+    db.exec(
+        "CREATE TRIGGER refused BEFORE INSERT ON outbox FOR EACH ROW
+         WHEN (NEW.queue = 'replies') EXECUTE FUNCTION refused()",
+    )
+    .await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let replies = Subscriber::new("replies", "refused", move |ctx: Context| {
+        count.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(ctx.publisher().collect(Outgoing::new("replies", &1)))
+    });
+    let (other, probe) = free("other");
+    let running = db.app().only([replies.retry(NoRetry), other]).start().await.unwrap();
+    let mut lock = db.pg().begin().await.unwrap();
+    sqlx::query("LOCK TABLE outbox_dlq IN SHARE MODE").execute(&mut *lock).await.unwrap();
+    // Enough for one settler of acks, and then for the other one.
+    for n in 1..=2 {
+        db.send_all((0..30).map(|n: i64| Outgoing::new("refused", &n))).await;
+        eventually("they run", async || runs.load(Ordering::SeqCst) == 30 * n).await;
+        db.engine_waits().await;
+    }
+    for n in 1..=3 {
+        db.publish("other", n).await;
+        probe.start().await;
+        let left = "SELECT count(*) FROM outbox WHERE queue = 'other'";
+        let acked = async || db.int(left).await == 0;
+        eventually_within(10 * SECOND, "it is acked", acked).await;
+    }
+    assert_eq!(db.letters().await, 0);
+    lock.rollback().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+    assert_eq!((db.letters().await, runs.load(Ordering::SeqCst)), (60, 60));
+}
 
 /// Nobody else can write while it is held.
 pub(super) enum Lock {

@@ -79,7 +79,8 @@ async fn results_that_are_too_large_by_themselves_keep_no_other_from_being_writt
     let reader = reader(&shared, "q", &Arc::default());
     let results = Arc::<Results>::default();
     let sender = Sender::to(&results);
-    let settlers = [(); 2].map(|()| tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results))));
+    let settlers =
+        [(); 2].map(|()| tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results), None)));
     for large in publishing(&jobs[..2], &reader, &[LARGE + 1; 2]) {
         sender.send(Box::new(large)).await;
         sleep(TTL).await;

@@ -64,7 +64,7 @@ async fn a_settler_goes_on_beside_rows_that_are_locked_and_settles_them_when_the
     let mut acks = acked(&jobs, &reader(&shared, "q", &Arc::default())).into_iter();
     let results = Arc::<Results>::default();
     let sender = Sender::to(&results);
-    let settler = tokio::spawn(run(Arc::clone(&shared), results));
+    let settler = tokio::spawn(run(Arc::clone(&shared), results, None));
     sender.send(Box::new(acks.next().unwrap())).await;
     sleep(TTL).await;
     sender.send(Box::new(acks.next().unwrap())).await;
@@ -90,7 +90,7 @@ async fn thousands_of_rows_that_are_locked_keep_none_of_another_queue_from_being
     shared.store.asked.locked_to.store(last, Ordering::SeqCst);
     let results = Arc::<Results>::default();
     let sender = Sender::to(&results);
-    let settler = || tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results)));
+    let settler = || tokio::spawn(run(Arc::clone(&shared), Arc::clone(&results), None));
     let settlers = [settler(), settler()];
     for ack in acked(&jobs, &reader(&shared, "q", &Arc::default())) {
         sender.send(Box::new(ack)).await;
@@ -134,7 +134,7 @@ async fn what_a_stop_could_not_write_is_told_of_all_the_same() {
     let (reader, counts) = counted(&shared);
     let results = Arc::<Results>::default();
     let sender = Sender::to(&results);
-    let settler = tokio::spawn(run(Arc::clone(&shared), results));
+    let settler = tokio::spawn(run(Arc::clone(&shared), results, None));
     for ack in acked(&jobs, &reader) {
         sender.send(Box::new(ack)).await;
     }

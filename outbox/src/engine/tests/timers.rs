@@ -27,7 +27,7 @@ fn holding_timers(store: &MemoryStore) -> (Arc<Shared<Unanswered>>, Sender, Join
     shared.store.asked.timers.store(true, Ordering::SeqCst);
     let timers = Arc::<Results>::default();
     let sender = Sender::new(&[Arc::default(), Arc::default(), Arc::clone(&timers)]);
-    let settler = tokio::spawn(run(Arc::clone(&shared), timers));
+    let settler = tokio::spawn(run(Arc::clone(&shared), timers, None));
     (shared, sender, settler)
 }
 
