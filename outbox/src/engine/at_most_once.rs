@@ -21,9 +21,9 @@ use crate::subscriber::Outcome;
 use crate::telemetry::TARGET;
 
 /// Acks the rows and runs the handler on those whose acks landed. The rows are gone before the
-/// handler starts, so its result can change nothing. Returns the rows that were not acked, because
-/// the drain began, or their time was over. `early` takes as many of the former as it has room for
-/// before the handler runs.
+/// handler starts, so its result can change nothing. Returns the rows that were not acked: because
+/// the drain began, because their time was over, or because their acks did not land. `early` takes as
+/// many of the first as it has room for before the handler runs.
 pub(super) async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Arc<Reader>,
@@ -46,7 +46,8 @@ pub(super) async fn run<S: Store>(
             left.push(run.unstarted(expired));
             continue;
         }
-        // Only now: what is given back unstarted has not been dispatched.
+        // The ack closes the delivery, so it is dispatched before. One whose ack a drain cuts off has
+        // been dispatched too, and counts as lost.
         run.dispatched(reader, Instant::now());
         run.end();
         run.let_go();
@@ -66,6 +67,8 @@ pub(super) async fn run<S: Store>(
             }
         } else if shared.cut_off.is_cancelled() {
             left.push(back);
+        } else {
+            left.push(back.ruled(Settlement::Lost));
         }
     }
     drop(not_yet);
@@ -88,24 +91,20 @@ pub(super) async fn run<S: Store>(
         sleep(LONG).await;
         tell_of_hanging(&all);
     }));
-    let Some(results) = call(shared, reader, &begun).await else {
-        for context in begun {
-            warn!(
-                target: TARGET, subscriber = reader.subscriber.name(), row_id = context.id(),
-                "a handler was dropped by a drain, and its message was acked first; it is gone"
-            );
-        }
-        return left;
-    };
+    let results = call(shared, reader, &begun).await;
     for (context, result) in begun.iter().zip(results) {
         let (subscriber, row_id) = (reader.subscriber.name(), context.id());
         match result {
-            Ok(Outcome::Ack) => {}
-            Ok(_) => warn!(
+            Some(Ok(Outcome::Ack)) => {}
+            None => warn!(
+                target: TARGET, subscriber, row_id,
+                "a handler was dropped by a drain, and its message was acked first; it is gone"
+            ),
+            Some(Ok(_)) => warn!(
                 target: TARGET, subscriber, row_id,
                 "a handler put off or refused a message that was acked first; it is gone"
             ),
-            Err(error) => {
+            Some(Err(error)) => {
                 shared.log_error(reader, &context.delivery().row, &error);
                 reader.teller.failed_after_ack(context.queue(), error.kind());
                 warn!(

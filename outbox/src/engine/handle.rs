@@ -41,16 +41,17 @@ pub(super) async fn handle<S: Store>(
         return Box::pin(at_most_once::run(shared, reader, runs, early)).await;
     }
     runs.iter_mut().for_each(|run| run.dispatched(reader, now));
-    let mut results = pin!(run(shared, reader, &runs)).await.into_iter().flatten();
+    let mut results = pin!(run(shared, reader, &runs)).await.into_iter();
     let rule = |run: &Run<'_>| {
-        let (delivery, result) = (run.context.delivery(), results.next());
+        let (delivery, result) = (run.context.delivery(), results.next().flatten());
+        // Another claim decides, whatever the handler did.
+        if delivery.watch.is_lost() {
+            return Ruling::of(Settlement::Lost);
+        }
+        let case = case(shared, reader, &delivery.row, delivery.claimed_at);
         match result {
-            // Another claim decides, whatever the handler did.
-            _ if delivery.watch.is_lost() => Ruling::of(Settlement::Lost),
-            Some(result) => {
-                case(shared, reader, &delivery.row, delivery.claimed_at).rule(&run.context, result)
-            }
-            None => Ruling::of(Settlement::Abandon),
+            Some(result) => case.rule(&run.context, result),
+            None => case.cut_off(&run.context),
         }
     };
     let mut rulings: Few<Ruling> = runs.iter().map(rule).collect();
@@ -152,15 +153,15 @@ async fn end_transaction<S: Store>(
     committed.unwrap_or(false)
 }
 
-/// Runs the handler. `None` if all leases are lost, or the drain's time is over.
+/// Runs the handler, as [`call`]. There are no results if all leases are lost.
 async fn run<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
     runs: &[Run<'_>],
-) -> Option<Few<HandlerResult>> {
+) -> Few<Option<HandlerResult>> {
     let contexts: Few<_> = runs.iter().map(|run| run.context.clone()).collect();
     if contexts.iter().all(|context| context.delivery().watch.is_lost()) {
-        return None;
+        return Few::new();
     }
     let mut call = pin!(call(shared, reader, &contexts));
     // Many handlers end at once, and need not watch for the loss of their leases.
@@ -174,18 +175,18 @@ async fn run<S: Store>(
     };
     tokio::select! {
         biased;
-        () = all_lost => None,
+        () = all_lost => Few::new(),
         results = call => results,
     }
 }
 
-/// Calls the handler in a span, and returns a result for each delivery; `None` when the drain's
-/// time is over before the handler ends.
+/// Calls the handler in a span, and returns a result for each delivery. It is `None` for those that
+/// the drain has cut off.
 pub(super) async fn call<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
     contexts: &[Context],
-) -> Option<Few<HandlerResult>> {
+) -> Few<Option<HandlerResult>> {
     let span = RunSpan::start(contexts);
     let limit = reader.subscriber.options.timeout;
     let run = guarded(contexts, || reader.subscriber.call(contexts.into()), limit);
@@ -201,14 +202,14 @@ pub(super) async fn call<S: Store>(
     let error = match ended {
         Some(Ok(results)) if results.len() == contexts.len() => {
             span.end(Some(&results));
-            return Some(results);
+            return results.into_iter().map(Some).collect();
         }
         Some(Ok(results)) => {
             let text = format!("{} results for {} messages", results.len(), contexts.len());
             Some(HandlerError::new(HandlerError::RESULTS, text))
         }
         Some(Err(error)) if planted("panic-is-ok") && error.kind() == HandlerError::PANIC => {
-            return Some(contexts.iter().map(|_| Ok(Outcome::Ack)).collect());
+            return contexts.iter().map(|_| Some(Ok(Outcome::Ack))).collect();
         }
         Some(Err(error)) => Some(error),
         None => None,
@@ -223,10 +224,12 @@ pub(super) async fn call<S: Store>(
         context.work().give_up();
     }
     let answer = |context: &Context| context.work().answer().cloned();
-    let results = error.map(|error| {
-        let failed = || Err(error.clone());
-        contexts.iter().map(|one| answer(one).unwrap_or_else(failed)).collect::<Few<_>>()
-    });
-    span.end(results.as_deref());
-    results
+    let Some(error) = error else {
+        span.end(None);
+        return contexts.iter().map(answer).collect();
+    };
+    let failed = || Err(error.clone());
+    let results: Few<_> = contexts.iter().map(|one| answer(one).unwrap_or_else(failed)).collect();
+    span.end(Some(&results));
+    results.into_iter().map(Some).collect()
 }

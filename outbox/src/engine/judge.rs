@@ -76,11 +76,7 @@ impl Case<'_> {
             context.work().enter(Stage::Overruled);
         }
         let said = word.map(|word| &word.outcome);
-        // An error is overruled under `Manual` only. There an ack does not overrule it once the
-        // handler has taken the transaction: it would commit what the error left half done.
-        let undone = delivery.took_transaction();
-        let counts = |said: &Outcome| self.is_manual() && !(undone && *said == Outcome::Ack);
-        let said = said.filter(|said| result.is_ok() || counts(said));
+        let said = said.filter(|said| result.is_ok() || self.overrules(context, said));
         let (mut settlement, error) = match result {
             Ok(Outcome::Ack) if self.is_manual() && delivery.is_silent() => {
                 let why = "the handler returned without a word".into();
@@ -103,6 +99,23 @@ impl Case<'_> {
             }
         }
         Ruling { settlement, error }
+    }
+
+    /// The ruling on a run that a drain has cut off. The handler may have said its word before, and
+    /// only cleaned up.
+    pub(super) fn cut_off(&self, context: &Context) -> Ruling {
+        let said = context.delivery().said.get().map(|word| &word.outcome);
+        match said.filter(|said| self.overrules(context, said)) {
+            Some(said) => self.rule(context, Ok(said.clone())),
+            None => Ruling::of(Settlement::Abandon),
+        }
+    }
+
+    /// Whether a word counts over an error. It does so under `Manual` only. There an ack does not
+    /// once the handler has taken the transaction: it would commit what the error left half done.
+    fn overrules(&self, context: &Context, said: &Outcome) -> bool {
+        let undone = context.delivery().took_transaction();
+        self.is_manual() && !(undone && *said == Outcome::Ack)
     }
 
     /// The ruling on an ack that cannot be written.

@@ -29,7 +29,8 @@ pub(crate) enum Settlement {
     /// The same for a row that was condemned without a run: its lease goes on under a token that
     /// condemns it again.
     Condemned,
-    /// The drain dropped the handler: the row is released at once, and the delivery counts.
+    /// The drain dropped the handler before there was a result: the row is released at once, and the
+    /// delivery counts.
     Abandon,
     /// Nothing to write: another claim owns the row.
     Lost,

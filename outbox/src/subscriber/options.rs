@@ -28,8 +28,8 @@ pub enum AckPolicy {
     ///
     /// Without such a word an error is a nack, and everything else is a reject: `()` is no word,
     /// and a message to `publish` is none either. The first word counts, even over a later error,
-    /// panic or timeout. The exception is an ack of a handler that has taken [`Tx`](crate::Tx):
-    /// it does not count over any of these.
+    /// panic or timeout, or when a drain drops the handler. The exception is an ack of a handler
+    /// that has taken [`Tx`](crate::Tx): it does not count over any of these.
     ///
     /// [`ack`]: crate::Context::ack
     /// [`nack`]: crate::Context::nack

@@ -75,7 +75,7 @@ pub struct SubscriberStats {
     pub dead_lettered: u64,
     /// Results that were not written, or possibly not, because the lease was over.
     pub lease_lost: u64,
-    /// Handlers that a drain dropped because its time was over.
+    /// Handlers without a result that a drain dropped because its time was over.
     pub abandoned: u64,
     /// Claimed rows that were given back unstarted. Either no worker could start the row before
     /// less than a third of its lease was left, or a plain fn got no thread for as long as a lease.

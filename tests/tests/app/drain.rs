@@ -1,8 +1,11 @@
 //! A drain claims no more, finishes what runs, and gives back the rest.
 
+use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use outbox::{AckPolicy, Context, Error, Subscriber};
+use outbox::{AckPolicy, Context, Error, Next, Outgoing, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::probe::{free, gated, with_result};
 use outbox_tests::wait::{begun, eventually, soon};
@@ -16,6 +19,8 @@ on_both!(
     running_handlers_finish_and_every_result_is_written,
     unstarted_rows_are_another_apps_at_once_and_uncounted,
     a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back,
+    what_layers_have_answered_in_a_batch_stands_when_a_drain_drops_the_rest,
+    a_word_under_manual_stands_when_a_drain_drops_its_handler,
     a_drain_that_is_called_again_tells_what_it_gave_up_before,
     every_stop_waits_for_the_drain,
     a_drain_may_wait_for_ever,
@@ -118,6 +123,59 @@ async fn a_handler_that_takes_too_long_is_dropped_and_its_row_comes_back(db: &Db
     probe.let_end(1);
     db.drained().await;
     running.stop().await.unwrap();
+}
+
+async fn what_layers_have_answered_in_a_batch_stands_when_a_drain_drops_the_rest(db: &Db) {
+    let (waits, first) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(true)));
+    let waiting = Arc::clone(&waits);
+    let slow = move |ctx: Context, next: Next| {
+        let (waiting, first) = (Arc::clone(&waiting), Arc::clone(&first));
+        async move {
+            let n: i64 = ctx.decode()?;
+            let result = next.run(ctx).await;
+            if n == 2 && first.swap(false, Ordering::SeqCst) {
+                waiting.notify_one();
+                pending::<()>().await;
+            }
+            result
+        }
+    };
+    let all = Subscriber::batches("it", "q", 3, |_: Vec<Context>| async {}).layer(slow);
+    let app = db.app().only([all]).drain_timeout(Duration::from_millis(50));
+    let sent = db.send_all((1..=3).map(|n: i64| Outgoing::new("q", &n))).await;
+    let running = app.start().await.unwrap();
+    soon("the second one waits", waits.notified()).await;
+    let error = soon("stop", running.stop()).await.unwrap_err();
+    assert!(matches!(error, Error::DrainTimeout(3)), "{error}");
+    assert_eq!((db.rows().await, db.leased().await), (1, 0));
+    assert_eq!(Some(db.int("SELECT id FROM outbox").await), sent[1].id());
+    let running = app.start().await.unwrap();
+    db.drained().await;
+    running.stop().await.unwrap();
+}
+
+/// It only cleans up.
+async fn a_word_under_manual_stands_when_a_drain_drops_its_handler(db: &Db) {
+    let said = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&said);
+    let manual = Subscriber::new("it", "q", move |ctx: Context| {
+        match ctx.decode::<i64>().unwrap() {
+            1 => assert!(ctx.ack()),
+            2 => assert!(ctx.reject("no")),
+            _ => {}
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        pending::<()>()
+    });
+    let app = db.app().only([manual.ack(AckPolicy::Manual)]);
+    let running = app.drain_timeout(Duration::from_millis(50)).start().await.unwrap();
+    let sent = db.send_all((1..=3).map(|n: i64| Outgoing::new("q", &n))).await;
+    eventually("all run", async || said.load(Ordering::SeqCst) == 3).await;
+    let error = soon("stop", running.stop()).await.unwrap_err();
+    assert!(matches!(error, Error::DrainTimeout(3)), "{error}");
+    assert_eq!((db.rows().await, db.leased().await, db.letters().await), (1, 0, 1));
+    assert_eq!(Some(db.int("SELECT id FROM outbox").await), sent[2].id(), "it said nothing");
+    assert_eq!(Some(db.int("SELECT original_id FROM outbox_dlq").await), sent[1].id());
 }
 
 async fn a_drain_that_is_called_again_tells_what_it_gave_up_before(db: &Db) {

@@ -72,6 +72,20 @@ async fn ack_first_runs_at_most_once_even_when_it_fails_or_panics() {
     }
 }
 
+/// The first of two that were claimed together takes the other one away.
+#[tokio::test]
+async fn ack_first_a_row_that_is_lost_before_its_ack_has_not_run() {
+    let subscriber = Subscriber::new("it", "q", |context: Context| async move {
+        context.state::<TestBroker>().unwrap().lose_leases();
+    });
+    let broker = TestBroker::with([subscriber.ack(AckPolicy::AckFirst)]);
+    let broker = broker.clone().state(broker);
+    broker.publish_batch([1, 2].map(|n| outbox::Outgoing::new("q", &n))).await.unwrap();
+    assert_eq!((runs(&broker), broker.rows().len()), (1, 1));
+    broker.redeliver().await;
+    assert_eq!((runs(&broker), broker.rows().len()), (2, 0));
+}
+
 #[tokio::test]
 async fn manual_a_word_counts_over_a_later_error_or_panic() {
     let after_ack = manual(|context| {

@@ -11,6 +11,7 @@ use super::locked::{ANSWERED, claimed_for_long};
 use super::unanswered::{Claims, HOUR, TTL, Unanswered, claimed, holding, reader, taken};
 use crate::engine::inbox::Job;
 use crate::engine::later::settle;
+use crate::engine::settlement::Settlement;
 use crate::engine::settling::Settling;
 use crate::engine::{Reader, deliver};
 use crate::extract::States;
@@ -291,7 +292,9 @@ async fn of_a_batch_that_is_acked_first_what_is_not_acked_does_not_run() {
     };
     let delivery = deliver(&shared, &reader, jobs, Instant::now(), None);
     let (settled, running) = tokio::join!(delivery, running);
-    assert_eq!((settled.len(), running), (0, vec![0, 2]));
+    assert_eq!((settled.len(), running), (1, vec![0, 2]));
+    assert!(matches!(settled[0].settlement, Settlement::Lost), "its ack has told of it");
+    assert!(settled[0].report.started.is_none(), "it is told of once");
 }
 
 /// Somebody has its row locked while it is marked.

@@ -78,7 +78,7 @@ metrics! {
     LEASE_LOST: Counter count "outbox_lease_lost_total" ["queue", "subscriber", "phase"]
         "Results that were not written, or not surely, because the lease was over."
     ABANDONED: Counter count "outbox_dispatch_abandoned_total" ["queue", "subscriber"]
-        "Handlers dropped by a drain whose time was over."
+        "Handlers without a result that a drain dropped because its time was over."
     DURATION: Histogram seconds "outbox_process_duration_seconds" ["queue", "subscriber", "outcome"]
         "How long handlers ran, by what became of the delivery."
     EXCEPTIONS: Counter count "outbox_exceptions_total" ["queue", "subscriber", "exception_type"]
