@@ -14,8 +14,9 @@ impl Settling {
         self.ruled(Settlement::Ack { messages: Vec::new() }).close(true, false);
     }
 
-    /// Reports what became of it, once. If it has not landed, no row had the id and the token. But
-    /// an earlier try without an answer may have landed.
+    /// Reports what became of it, once. It has not landed if no row had the id and the token, if it
+    /// was refused, if it was too late, or if nothing is written any more. But an earlier try without
+    /// an answer may have landed.
     pub(super) fn close(&self, landed: bool, dead_letter: bool) {
         let never_started = self.report.started.is_none();
         let unknown = !landed && self.unanswered;

@@ -98,7 +98,7 @@ impl Quiet {
     }
 
     /// Waits until no other handler runs, and keeps others from starting. `None` if that takes too
-    /// long.
+    /// long, and at once for a while after somebody has waited in vain.
     pub(super) async fn alone(self: &Arc<Self>) -> Option<Alone> {
         if self.is_loud() {
             return None;

@@ -62,7 +62,8 @@ use crate::unpoisoned::Locked as _;
 /// Of all its methods: a dropped call has published or cancelled everything, or nothing. The
 /// handler that ran in it is dropped. Its row stays leased as after a crash, until
 /// [`redeliver`](Self::redeliver) is called or the lease is over. So do rows that were claimed
-/// with it.
+/// with it. Under `AckFirst` a row whose handler has begun is gone. Rows that other calls have left
+/// to it run with the next call that publishes, or lets time pass.
 #[derive(Clone)]
 pub struct TestBroker {
     pub(super) store: MemoryStore,

@@ -188,7 +188,7 @@ impl TestBroker {
 
     async fn finish(&self, mut call: Call, settling: Option<Box<Settling>>, crashed: bool) {
         let Some(settling) = settling else {
-            // Settled already: before the handler ran, or with its transaction.
+            // It ran and was settled already: before its handler, or with its transaction.
             self.record(call);
             return;
         };
