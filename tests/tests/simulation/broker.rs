@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::retry::Constant;
+use outbox::retry::{Constant, NoRetry};
 use outbox::testing::{Ending, TestBroker};
 use outbox::{AckPolicy, Context, Error, FailureReason, State, Subscriber, subscriber};
 
@@ -118,6 +118,32 @@ fn what_fails_for_good_is_a_dead_letter_or_gone_in_every_seed() {
             });
         }
     }
+}
+
+#[test]
+fn a_letter_that_could_not_be_written_is_told_of_as_such_and_not_as_a_snooze() {
+    let mut unwritten = 0;
+    for seed in 0..50 {
+        let handler = |_: Context| async { Err::<(), _>("in vain") };
+        let failing = Subscriber::new("it", "q", handler).lease_ttl(3 * SECOND);
+        TestBroker::simulate(seed).run(
+            TestBroker::with([failing.retry(NoRetry)]),
+            async |broker| {
+                broker.break_dlq(true);
+                broker.publish("q", &7).await?;
+                broker.advance(20 * SECOND).await;
+                let calls = broker.calls("it");
+                let all_told = calls.iter().all(|call| call.ending == Ending::Unwritten);
+                assert!(all_told, "seed {seed}: {calls:?}");
+                unwritten += calls.len();
+                broker.break_dlq(false);
+                broker.run_until_idle().await;
+                assert_eq!(broker.dlq_rows().len(), 1);
+                Ok::<_, Error>(())
+            },
+        );
+    }
+    assert!(unwritten >= 50, "{unwritten}");
 }
 
 /// One whose wake is lost waits for the next poll.

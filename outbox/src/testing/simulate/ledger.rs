@@ -1,6 +1,6 @@
 //! The runs of handlers, for `TestBroker::calls`. The store says what came of each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +28,9 @@ struct Leases {
     calls: HashMap<Lease, usize>,
     /// Leases that went on under another token, with the token that their handlers know.
     renamed: HashMap<Lease, Uuid>,
+    /// Leases of rows for which a dead letter was sent. If they are given back after all, it was not
+    /// written.
+    to_be_buried: HashSet<Lease>,
 }
 
 impl Ledger {
@@ -85,6 +88,15 @@ impl Ledger {
             let first = leases.renamed.get(&old).copied().unwrap_or(old.token);
             leases.renamed.insert(Lease { token, ..old }, first);
         }
+    }
+
+    /// Notes that dead letters are sent for these rows.
+    pub(super) fn to_be_buried(&self, leases: impl Iterator<Item = Lease>) {
+        self.leases.locked().to_be_buried.extend(leases);
+    }
+
+    pub(super) fn was_to_be_buried(&self, lease: Lease) -> bool {
+        self.leases.locked().to_be_buried.contains(&lease)
     }
 
     /// Notes what was written, for the leases for which the write landed.

@@ -131,6 +131,8 @@ impl Store for FaultyStore {
     async fn bury(&self, deaths: &[Death<'_>]) -> Result<Landed> {
         let deaths: Vec<_> = deaths.iter().map(Death::owned).collect();
         let ledger = Arc::clone(&self.world.ledger);
+        // Its answer may never come.
+        ledger.to_be_buried(deaths.iter().map(|one| one.lease));
         let statement = move |store: MemoryStore| async move {
             let landed = store.bury(&deaths).await?;
             let endings = deaths.iter().map(|one| (one.lease, Ending::Terminal(one.reason)));
@@ -144,11 +146,16 @@ impl Store for FaultyStore {
         let (releases, ledger) = (releases.to_vec(), Arc::clone(&self.world.ledger));
         let statement = move |store: MemoryStore| async move {
             let landed = store.release(&releases).await?;
+            // What gives a row back because of its letter looks like a snooze. Asked first, because
+            // `settled` locks what is asked.
             let snoozed = releases.iter().map(|one| match one.due_in {
-                Some(delay) => (one.lease, Ending::Snoozed(delay)),
-                None => (one.lease, Ending::Unwritten),
+                Some(delay) if !ledger.was_to_be_buried(one.lease) => {
+                    (one.lease, Ending::Snoozed(delay))
+                }
+                _ => (one.lease, Ending::Unwritten),
             });
-            ledger.settled(&landed, snoozed);
+            let snoozed: Vec<_> = snoozed.collect();
+            ledger.settled(&landed, snoozed.into_iter());
             Ok(landed)
         };
         self.send("release", statement).await
