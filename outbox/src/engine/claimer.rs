@@ -103,6 +103,9 @@ pub(super) async fn run<S: Store>(
             () = alarm => {}
         }
     }
+    for reader in &readers {
+        reader.inbox.end_gathering();
+    }
     // Lost claims go on meanwhile: each may hold the connection that a claim under way waits for.
     while !under_way.is_empty() {
         tokio::select! {

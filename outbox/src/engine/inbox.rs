@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::lease::margin;
 use super::leave_to_others;
@@ -45,9 +46,12 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     /// Wakes idle workers: one for each row, and all of them when the inbox is closed.
     filled: Notify,
-    /// Held by the worker that waits for more rows to fill its batch. Rows that come one by one
-    /// would otherwise wake the other workers in turn, and each would begin a run of its own.
+    /// Where batches wait for more rows, held by the worker that waits for the rows of its batch,
+    /// the first one included. Rows that come one by one would otherwise wake the other workers in
+    /// turn, and each would begin a run of its own.
     gathers: tokio::sync::Mutex<()>,
+    /// Cancelled when nothing starts any more: no batch waits for more rows.
+    ending: CancellationToken,
     /// Makes the claimer look when there is room again.
     changed: Arc<Notify>,
     /// Rows that can run at once.
@@ -103,6 +107,7 @@ impl Inbox {
             state: Mutex::default(),
             filled: Notify::new(),
             gathers: tokio::sync::Mutex::default(),
+            ending: CancellationToken::new(),
             changed: Arc::clone(changed),
             runs,
             ahead,
@@ -238,16 +243,13 @@ impl Inbox {
         let mut not_yet = self.ended(jobs.len());
         let mut end = self.gathers_until(jobs, begun).min(begun + batch.wait);
         while jobs.len() < batch.size {
-            match timeout_at(end, self.some(batch.size - jobs.len())).await {
-                Ok(Some(more)) => {
-                    end = end.min(self.gathers_until(&more, begun));
-                    self.state().ended += more.len();
-                    not_yet.rows += more.len();
-                    jobs.extend(more);
-                }
-                // Closed, or out of time: the rows that are here run, or are given back.
-                Ok(None) | Err(_) => break,
-            }
+            let more = self.ending.run_until_cancelled(self.some(batch.size - jobs.len()));
+            // Ending, closed, or out of time: the rows that are here run, or are given back.
+            let Ok(Some(Some(more))) = timeout_at(end, more).await else { break };
+            end = end.min(self.gathers_until(&more, begun));
+            self.state().ended += more.len();
+            not_yet.rows += more.len();
+            jobs.extend(more);
         }
     }
 
@@ -341,6 +343,12 @@ impl Inbox {
     /// Of a worker's `rows` only `these` run as long as the guard lives.
     pub(super) fn all_but(&self, rows: usize, these: usize) -> Option<Ended<'_>> {
         (rows > these).then(|| self.ended(rows - these))
+    }
+
+    /// Ends the wait of a batch for more rows. A worker would keep the rows that it has until the
+    /// inbox is closed, which may be long after: a claim may still bring rows.
+    pub(super) fn end_gathering(&self) {
+        self.ending.cancel();
     }
 
     /// Closes the inbox, and returns the rows that no worker has taken.

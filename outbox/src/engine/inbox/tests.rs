@@ -127,6 +127,28 @@ async fn rows_that_waited_for_a_worker_wait_for_their_batch_until_half_of_their_
     }
 }
 
+/// A claim that hangs may keep the inbox open for long.
+#[tokio::test(start_paused = true)]
+async fn rows_that_wait_for_their_batch_are_let_go_when_nothing_starts_any_more() {
+    let second = Duration::from_secs(1);
+    let inbox = Inbox::new(5, 4000, 5, 60 * second, &Arc::default());
+    let batch = Batching { size: 5, wait: 10 * second };
+    let places = inbox.reserve(2).unwrap();
+    inbox.fill(places, std::iter::repeat_n(Bytes::new(), places).map(job));
+    let ends = async {
+        tokio::time::sleep(second).await;
+        inbox.end_gathering();
+    };
+    let begun = Instant::now();
+    let (jobs, ()) = tokio::join!(inbox.next(batch), ends);
+    assert_eq!((jobs.map(|jobs| jobs.len()), begun.elapsed()), (Some(2), second));
+    // Rows that come now are handed out to be given back.
+    let places = inbox.reserve(1).unwrap();
+    inbox.fill(places, std::iter::once(job(Bytes::new())));
+    assert_eq!(inbox.next(batch).await.map(|jobs| jobs.len()), Some(1));
+    assert_eq!(begun.elapsed(), second);
+}
+
 /// A drain whose time is over would report handlers that nobody has started.
 #[tokio::test(start_paused = true)]
 async fn rows_that_wait_for_their_batch_do_not_run() {
