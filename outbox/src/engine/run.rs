@@ -89,7 +89,7 @@ impl Run<'_> {
         if !self.context.delivery().is_sole_writer() {
             tokio::select! {
                 biased;
-                () = solitude.end(&shared.leases.hurry) => {}
+                _ = solitude.end(&shared.leases.hurry) => {}
                 () = self.context.delivery().watch.lost() => {}
                 // After that, nobody may be left who would change it.
                 () = shared.cut_off.cancelled() => {

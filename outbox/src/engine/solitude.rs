@@ -62,14 +62,16 @@ impl Solitude {
         self.becomes(SETTLING)
     }
 
-    /// Makes the lease continue under the other token, however long that takes.
-    pub(super) async fn end(&self, hurry: &Notify) {
+    /// Makes the lease continue under the other token, however long that takes. `false` at once if
+    /// the run has ended first: then the lease keeps its token.
+    pub(super) async fn end(&self, hurry: &Notify) -> bool {
         while self.becomes(ENDING) {
             hurry.notify_one();
             if timeout(AGAIN, self.ended.cancelled()).await.is_ok() {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Finds out whether the lease has continued under the other token, if the database says so in
@@ -125,7 +127,7 @@ mod tests {
     async fn a_run_that_has_ended_keeps_the_token_that_it_is_settled_under() {
         let solitude = Solitude::new();
         assert!(solitude.outlasts_the_run() && solitude.outlasts_the_run());
-        solitude.end(&Notify::new()).await;
+        assert!(!solitude.end(&Notify::new()).await, "there is no solitude left to end");
         assert!(!solitude.is_ending() && !solitude.is_over());
         let solitude = Solitude::new();
         assert!(solitude.becomes(ENDING) && !solitude.outlasts_the_run() && solitude.is_ending());

@@ -182,19 +182,29 @@ impl Ending {
     fn after(self, time: Duration, alone: Alone) -> AbortOnDropHandle<()> {
         let ends = async move {
             sleep(time).await;
-            if let Some(end) = self.gone_by {
+            let runs = if let Some(end) = self.gone_by {
                 drop(timeout_at(end, self.solitude.ended()).await);
+                true
             } else {
                 tokio::select! {
-                    () = self.solitude.end(&self.hurry) => {}
-                    () = self.context.delivery().watch.lost() => {}
+                    ended = self.solitude.end(&self.hurry) => ended,
+                    () = self.context.delivery().watch.lost() => true,
                 }
+            };
+            let (subscriber, row_id) = (self.subscriber, self.context.id());
+            if runs {
+                warn!(
+                    target: TARGET, subscriber, row_id,
+                    "a row that runs alone, because its deliveries ended without a result, takes \
+                     long; others start beside it"
+                );
+            } else {
+                warn!(
+                    target: TARGET, subscriber, row_id,
+                    "a row has run alone, because its deliveries ended without a result, and what \
+                     came of it is not written yet; others start"
+                );
             }
-            warn!(
-                target: TARGET, subscriber = self.subscriber, row_id = self.context.id(),
-                "a row that runs alone, because its deliveries ended without a result, takes long; \
-                 others start beside it"
-            );
             drop(alone);
         };
         let ends = AbortOnDropHandle::new(tokio::spawn(ends));
