@@ -274,6 +274,18 @@ impl TableNames {
         [self.table.clone(), self.dlq_or_default(), self.paused()]
     }
 
+    /// The indexes that a migration makes: the table of each, and the end of its name, which begins
+    /// with the table's.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn indexes(&self) -> Vec<(String, &'static str)> {
+        let is_index = |end: &&str| end.ends_with("_idx") || end.ends_with("_uq");
+        let of = |table: &str, ends: [&'static str; 6]| {
+            let ends = ends.into_iter().filter(is_index);
+            ends.map(|end| (table.to_owned(), end)).collect::<Vec<_>>()
+        };
+        [of(&self.table, BESIDE), of(&self.dlq_or_default(), BESIDE_LETTERS)].concat()
+    }
+
     /// The dead-letter table and its indexes, without the schema.
     #[cfg(feature = "postgres")]
     pub(crate) fn beside_letters(&self) -> Vec<String> {

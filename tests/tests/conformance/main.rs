@@ -41,6 +41,7 @@ mod pending;
 mod publish;
 mod refuse;
 mod release;
+mod renamed;
 mod retry;
 mod rewritten;
 mod timer_batch;

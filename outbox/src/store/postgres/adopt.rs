@@ -6,6 +6,8 @@ use sqlx::migrate::{Migrate as _, MigrateError};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
 
+use super::indexes::Index;
+use super::validate::Look;
 use crate::store::names::TableNames;
 
 /// These statements of the migrations make an index of the outbox. That takes as long as the table
@@ -35,9 +37,6 @@ const SET: &str = "ALTER TABLE \"outbox\" SET ({options})";
 /// The names of the options that are set, except for the value that the first version sets.
 const ARE_SET: &str = "SELECT option_name FROM pg_class, pg_options_to_table(reloptions) \
     WHERE oid = to_regclass($1) AND (option_name <> 'fillfactor' OR option_value <> '60')";
-/// Whether an index is there, and whether it is as it has to be.
-const INDEX: &str = "SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_index \
-    WHERE indexrelid = to_regclass($1) AND indisvalid AND indnatts = $2 AND indpred IS NOT NULL)";
 const THERE: &str = "SELECT to_regclass($1) IS NOT NULL";
 /// Taken first, because it keeps no writer waiting: the server ends an autovacuum for it, but takes
 /// a second to begin with that.
@@ -63,15 +62,14 @@ pub(super) async fn left_out(
 /// not there, or had them once, whatever has become of them.
 pub(super) async fn adopt(tx: &mut PgConnection, names: &TableNames) -> Result<bool, sqlx::Error> {
     let table = names.qualified(names.table());
-    if !is_there(tx, &table).await? || are_applied(tx, names).await? {
+    if !is_there(tx, &table).await? || are_applied(tx, names, CHANGED).await? {
         return Ok(false);
     }
-    let index = async |tx: &mut PgConnection, suffix, columns: i16| {
-        let name = names.qualified(&[names.table(), suffix].concat());
-        sqlx::query_as::<_, (bool, bool)>(INDEX).bind(name).bind(columns).fetch_one(tx).await
-    };
-    let (some_due, due) = index(tx, "_due_idx", 3).await?;
-    let (_, timers) = index(tx, "_timer_id_uq", 2).await?;
+    let some_due = is_there(tx, &names.qualified(&[names.table(), "_due_idx"].concat())).await?;
+    // Whatever their names: a table that was renamed has those that it was made with.
+    let mut there = Look::new(&mut *tx, names, false);
+    there.table = table.clone();
+    let [due, timers] = there.has([Index::due(names), Index::timers(names)]).await?;
     let set: Vec<String> = sqlx::query_scalar(ARE_SET).bind(&table).fetch_all(&mut *tx).await?;
     let lacks = SETTINGS.map(|settings| unset(settings, &set));
     if due && timers && lacks.iter().all(String::is_empty) {
@@ -106,8 +104,22 @@ async fn is_there(tx: &mut PgConnection, table: &str) -> Result<bool, sqlx::Erro
     sqlx::query_scalar(THERE).bind(table).fetch_one(tx).await
 }
 
-/// Whether no migration will change the outbox again.
-async fn are_applied(tx: &mut PgConnection, names: &TableNames) -> Result<bool, sqlx::Error> {
+/// Whether all tables are there, and the migrations up to this one have run.
+pub(super) async fn is_done(
+    tx: &mut PgConnection,
+    names: &TableNames,
+    last: i64,
+) -> Result<bool, sqlx::Error> {
+    let table = names.qualified(names.table());
+    Ok(is_there(tx, &table).await? && are_applied(tx, names, last).await?)
+}
+
+/// Whether the other tables are there, and a migration that is this one or a later has run.
+async fn are_applied(
+    tx: &mut PgConnection,
+    names: &TableNames,
+    last: i64,
+) -> Result<bool, sqlx::Error> {
     let record = names.version_table();
     let [_, others @ ..] = names.tables().map(|table| names.qualified(&table));
     for table in others.iter().chain([&record]) {
@@ -119,7 +131,7 @@ async fn are_applied(tx: &mut PgConnection, names: &TableNames) -> Result<bool, 
         MigrateError::Execute(error) => error,
         other => sqlx::Error::Migrate(Box::new(other)),
     })?;
-    Ok(applied.iter().any(|one| one.version >= CHANGED))
+    Ok(applied.iter().any(|one| one.version >= last))
 }
 
 #[cfg(test)]

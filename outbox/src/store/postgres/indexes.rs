@@ -1,6 +1,7 @@
 //! Compares the indexes of a table with those that the statements need. An index counts if it does
 //! what is expected, whatever its name. For one that is missing, the SQL that makes it is reported.
 
+use super::taken::{Taken, taken};
 use super::validate::{Look, bare};
 use crate::schema::SchemaMismatch;
 use crate::store::names::TableNames;
@@ -17,12 +18,22 @@ pub(super) struct Index {
 }
 
 /// What the indexes of the outbox table cover.
-pub(super) const DUE: Option<&str> = Some("next_attempt_at IS NOT NULL");
-pub(super) const TIMERS: Option<&str> = Some("timer_id IS NOT NULL");
+const DUE: Option<&str> = Some("next_attempt_at IS NOT NULL");
+const TIMERS: Option<&str> = Some("timer_id IS NOT NULL");
 /// What an index of open letters covers.
 pub(super) const OPEN: Option<&str> = Some("status = 'failed'");
 
 impl Index {
+    /// The index that claims read.
+    pub(super) fn due(names: &TableNames) -> Self {
+        Self::of(names, "outbox_due_idx", &["queue", "next_attempt_at", "id"], DUE)
+    }
+
+    /// The index of timers.
+    pub(super) fn timers(names: &TableNames) -> Self {
+        Self::of(names, "outbox_timer_id_uq", &["queue", "timer_id"], TIMERS)
+    }
+
     /// An index of the outbox table or of the dead-letter table. `name` is what it is called where
     /// the tables have their default names.
     pub(super) fn of(
@@ -64,29 +75,38 @@ impl Index {
         }
     }
 
-    /// Looks for an index that does what is expected, whatever its name.
-    fn among(self, all: &[ActualIndex], table: &str, found: &mut SchemaMismatch) {
-        let (mut taken, mut fatal) = (None, self.fatal);
-        for one in all {
-            if one.columns == self.columns && one.unique == self.unique && one.in_order {
-                if one.predicate.as_deref().map(bare) == self.predicate.map(bare) {
-                    return;
-                }
-                // An index over all rows serves ON CONFLICT too.
-                fatal &= one.predicate.is_some();
-            }
-            if one.name == self.name {
-                taken = Some(&one.qualified);
-            }
-        }
+    /// Whether an index has these columns, for all rows or for some.
+    fn is_like(&self, one: &ActualIndex) -> bool {
+        one.columns == self.columns && one.unique == self.unique && one.in_order
+    }
+
+    /// Whether an index does what is expected, whatever its name.
+    fn is_served_by(&self, one: &ActualIndex) -> bool {
+        self.is_like(one) && one.predicate.as_deref().map(bare) == self.predicate.map(bare)
+    }
+
+    /// Tells that no index does what is expected.
+    fn missing(
+        self,
+        all: &[ActualIndex],
+        others: &[Taken],
+        table: &str,
+        found: &mut SchemaMismatch,
+    ) {
+        // An index over all rows serves ON CONFLICT too.
+        let over_all = |one: &ActualIndex| self.is_like(one) && one.predicate.is_none();
+        let fatal = self.fatal && !all.iter().any(over_all);
         let columns = self.columns.join(", ");
         let kind = if self.unique { "unique index" } else { "index" };
         let rows = self.predicate.map_or(String::new(), |rows| format!(" WHERE {rows}"));
         let mut what = format!("{table} has no valid {kind} on ({columns}){rows}");
         let mut mend = self.mend;
-        if let Some(name) = taken {
-            what = format!("{what}; {name} is another");
-            mend = format!("DROP INDEX {name}; {mend}");
+        if let Some(ActualIndex { qualified, .. }) = all.iter().find(|one| one.name == self.name) {
+            what = format!("{what}; {qualified} is another");
+            mend = format!("DROP INDEX {qualified}; {mend}");
+        } else if let Some(taken) = others.iter().find(|one| one.name == self.name) {
+            what = format!("{what}; {} is an index of {}", taken.index, taken.table);
+            mend = format!("{}; {mend}", taken.mend);
         }
         found.add(fatal, what, mend);
     }
@@ -122,19 +142,35 @@ const INDEXES: &str = "SELECT c.relname::text, x.indexrelid::regclass::text, x.i
      WHERE x.indrelid = to_regclass($1)";
 
 impl Look<'_> {
-    /// Looks among the indexes of the table for each of these.
-    pub(super) async fn indexes<const N: usize>(
-        &mut self,
-        expected: [Index; N],
-    ) -> Result<(), sqlx::Error> {
+    async fn actual(&mut self) -> Result<Vec<ActualIndex>, sqlx::Error> {
         let rows = self.rows::<(_, _, _, _, _, _)>(INDEXES).await?;
         let actual = rows.into_iter().map(|row| {
             let (name, qualified, unique, predicate, columns, in_order) = row;
             ActualIndex { name, qualified, unique, predicate, columns, in_order }
         });
-        let actual: Vec<_> = actual.collect();
+        Ok(actual.collect())
+    }
+
+    /// Whether the table has an index that does as much as each of these.
+    pub(super) async fn has<const N: usize>(
+        &mut self,
+        expected: [Index; N],
+    ) -> Result<[bool; N], sqlx::Error> {
+        let actual = self.actual().await?;
+        Ok(expected.map(|one| actual.iter().any(|it| one.is_served_by(it))))
+    }
+
+    /// Looks among the indexes of the table for each of these.
+    pub(super) async fn indexes<const N: usize>(
+        &mut self,
+        expected: [Index; N],
+    ) -> Result<(), sqlx::Error> {
+        let actual = self.actual().await?;
         for one in expected {
-            one.among(&actual, &self.table, &mut self.found);
+            if !actual.iter().any(|it| one.is_served_by(it)) {
+                let others = taken(self.connection, self.names).await?;
+                one.missing(&actual, &others, &self.table, &mut self.found);
+            }
         }
         Ok(())
     }

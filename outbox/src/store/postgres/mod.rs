@@ -24,6 +24,7 @@ mod runs;
 mod schema;
 mod settle;
 mod sleepers;
+mod taken;
 mod time;
 mod transaction;
 mod vacuum;
@@ -148,7 +149,7 @@ impl PgStore {
         Self::with_commits(users, names, Commits::Default)
     }
 
-    /// A store on the server of the user's pool, with the settings of that pool, except for how
+    /// A store on the server of the user's pool, with that pool's connect options, except for how
     /// many statements a connection keeps. It connects when it is first used.
     pub fn with_commits(users: &PgPool, names: TableNames, commits: Commits) -> Self {
         let source = Source::new(users);

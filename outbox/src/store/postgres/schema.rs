@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _, Transaction};
 
-use super::adopt::{adopt, left_out};
+use super::adopt::{adopt, is_done, left_out};
 use super::desk::PATIENCE;
+use super::taken::taken;
 use super::validate::Look;
 use crate::error::{StoreError, Told};
 use crate::ops::begun::begun;
@@ -136,6 +137,21 @@ async fn locked(
     Ok(tx)
 }
 
+/// Fails if an index of another table has the name of one that is to be made.
+async fn refuse_taken(tx: &mut PgConnection, names: &TableNames) -> Result<(), StoreError> {
+    let taken = taken(tx, names).await.map_err(StoreError::of("migrate"))?;
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let each = taken.iter().map(|one| format!("{} of {} (`{}`)", one.index, one.table, one.mend));
+    let why = format!(
+        "indexes of other tables have the names of those to be made: {}: rename or drop them, and \
+         migrate again",
+        each.collect::<Vec<_>>().join(", ")
+    );
+    Err(StoreError::new("migrate", why, false))
+}
+
 /// Runs the migrations in one transaction. Before it, another one changes an outbox that is there.
 async fn try_to_migrate(
     pool: &PgPool,
@@ -145,6 +161,10 @@ async fn try_to_migrate(
     let failed = StoreError::of;
     let mut migrator = migrator(names, MIGRATIONS);
     let mut tx = locked(pool, names, is_alone).await?;
+    let last = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if !is_done(&mut tx, names, last).await.map_err(failed("migrate"))? {
+        refuse_taken(&mut tx, names).await?;
+    }
     if adopt(&mut tx, names).await.map_err(failed("migrate"))? {
         tx.commit().await.map_err(failed("migrate"))?;
         tx = locked(pool, names, is_alone).await?;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use sqlx::FromRow;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use super::indexes::{DUE, Index, OPEN, TIMERS};
+use super::indexes::{Index, OPEN};
 use crate::error::has_code;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch};
 use crate::store::making::making;
@@ -62,8 +62,8 @@ impl<'a> Look<'a> {
         if self.columns(&OUTBOX).await? {
             self.indexes([
                 Index::primary_key(&self.table, &["id"]),
-                Index::of(names, "outbox_due_idx", &["queue", "next_attempt_at", "id"], DUE),
-                Index::of(names, "outbox_timer_id_uq", &["queue", "timer_id"], TIMERS),
+                Index::due(names),
+                Index::timers(names),
             ])
             .await?;
             self.lease_check().await?;

@@ -12,6 +12,7 @@ mod counts;
 mod depth;
 mod desk;
 mod doctor;
+mod indexes;
 mod lend;
 mod letters;
 mod letters_write;
@@ -22,6 +23,7 @@ mod publish;
 mod runs;
 mod schema;
 mod settle;
+mod taken;
 mod validate;
 mod why;
 
@@ -76,7 +78,7 @@ struct Inner {
 }
 
 impl SqliteStore {
-    /// A store on the file of the user's pool, with the settings of that pool. It connects when it
+    /// A store on the file of the user's pool, with that pool's connect options. It connects when it
     /// is first used.
     pub fn new(users: &SqlitePool, names: TableNames) -> Self {
         let options = (*users.connect_options()).clone();

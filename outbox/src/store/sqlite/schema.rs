@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 use tokio::time::sleep;
 
 use super::connect::{begin_writing, is_busy};
+use super::taken::{Other, dropping, taken};
 use super::validate::validate;
 use crate::error::StoreError;
 use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
@@ -65,6 +66,7 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
             begun => break begun.map_err(failed("migrate"))?,
         }
     };
+    refuse_taken(&mut tx, names).await?;
     let letters = names.dlq_or_default();
     let linked =
         "SELECT count(*) > 0 FROM pragma_table_info(?1, 'main') WHERE name = 'replayed_id'";
@@ -90,6 +92,26 @@ pub(super) async fn migrate(pool: &SqlitePool, names: &TableNames) -> Result<(),
             .map_err(failed("migrate"))?;
     }
     tx.commit().await.map_err(failed("migrate"))
+}
+
+/// Fails if an index of another table has the name of one that is to be made: that would not be
+/// made.
+async fn refuse_taken(
+    connection: &mut SqliteConnection,
+    names: &TableNames,
+) -> Result<(), StoreError> {
+    let taken = taken(connection, names).await.map_err(StoreError::of("migrate"))?;
+    let told = |one: &Other| format!("{} of {} (`{}`)", one.name, one.table, dropping(&one.name));
+    let each: Vec<_> = taken.iter().map(told).collect();
+    if each.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "indexes of other tables have the names of those to be made: {}: drop them, which SQLite \
+         cannot rename, and migrate again",
+        each.join(", ")
+    );
+    Err(StoreError::new("migrate", why, false))
 }
 
 /// Whether nothing is left to do: a start must not wait for others who write.

@@ -3,6 +3,8 @@
 
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 
+use super::indexes::Index;
+use super::taken::{OTHERS, Other};
 use crate::error::StoreError;
 use crate::schema::{Column, DLQ, Database, IDENTITY, NOW, OUTBOX, PAUSED, SchemaMismatch};
 use crate::store::answers::Columns as _;
@@ -98,11 +100,13 @@ pub(super) struct Table<'a> {
     pub(super) strict: bool,
     pub(super) columns: Vec<Actual>,
     pub(super) indexes: Vec<Index>,
+    /// The indexes of other tables.
+    pub(super) others: Vec<Other>,
     /// The names of its triggers.
     pub(super) triggers: Vec<String>,
     /// Of each difference, whether it is fatal, what it is, and the SQL that mends it. Without such
     /// SQL the table is made anew.
-    wrong: Vec<(bool, String, Option<String>)>,
+    pub(super) wrong: Vec<(bool, String, Option<String>)>,
 }
 
 pub(super) struct Actual {
@@ -111,14 +115,6 @@ pub(super) struct Actual {
     not_null: bool,
     pub(super) default: Option<String>,
     key: bool,
-}
-
-pub(super) struct Index {
-    pub(super) name: String,
-    unique: bool,
-    columns: Option<String>,
-    /// As `bare`; empty for an index over all rows.
-    predicate: String,
 }
 
 /// Whoever made the table wrote these texts, which may not be UTF-8: there may be a comment, or the
@@ -131,20 +127,6 @@ impl Actual {
             not_null: row.flag(2)?,
             default: row.maybe(3, SqliteRow::text)?,
             key: row.flag(4)?,
-        })
-    }
-}
-
-impl Index {
-    fn read(row: &SqliteRow) -> sqlx::Result<Self> {
-        let sql = bare(&row.maybe(2, SqliteRow::text)?.unwrap_or_default());
-        let partial = row.flag(3)?;
-        let predicate = sql.rsplit_once("where").filter(|_| partial);
-        Ok(Self {
-            name: row.text(0)?,
-            unique: row.flag(1)?,
-            columns: row.maybe(4, SqliteRow::text)?,
-            predicate: predicate.map_or(String::new(), |(_, text)| text.into()),
         })
     }
 }
@@ -176,6 +158,7 @@ impl<'a> Table<'a> {
              LEFT JOIN sqlite_master AS m ON m.type = 'index' AND m.name = i.name",
         )
         .await?;
+        let others = rows(OTHERS).await?;
         let triggers = rows(
             "SELECT name FROM sqlite_master WHERE type = 'trigger' \
              AND tbl_name = ?1 COLLATE NOCASE ORDER BY name",
@@ -187,6 +170,7 @@ impl<'a> Table<'a> {
             strict: strict.first().map(|row| row.flag(0)).transpose()?.unwrap_or_default(),
             columns: columns.iter().map(Actual::read).collect::<Result<_, _>>()?,
             indexes: indexes.iter().map(Index::read).collect::<Result<_, _>>()?,
+            others: others.iter().map(Other::read).collect::<Result<_, _>>()?,
             triggers: triggers.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?,
             wrong: Vec::new(),
         })
@@ -200,7 +184,7 @@ impl<'a> Table<'a> {
         !self.columns.is_empty()
     }
 
-    fn add(&mut self, fatal: bool, what: String, mend: Option<String>) {
+    pub(super) fn add(&mut self, fatal: bool, what: String, mend: Option<String>) {
         self.wrong.push((fatal, what, mend));
     }
 
@@ -255,42 +239,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Looks for an index that does what `sql` makes, whatever its name.
-    fn index(&mut self, fatal: bool, name: &str, columns: &str, sql: &str) {
-        let unique = sql.starts_with("CREATE UNIQUE");
-        let rows = sql.split_once(" WHERE ").map_or("", |(_, rows)| rows);
-        let predicate = bare(rows);
-        let alike =
-            |index: &&Index| index.unique == unique && index.columns.as_deref() == Some(columns);
-        let mut serving = self.indexes.iter().filter(alike);
-        if serving.clone().any(|index| index.predicate == predicate) {
-            return;
-        }
-        // An index over all rows serves ON CONFLICT too.
-        let fatal = fatal && !serving.any(|index| index.predicate.is_empty());
-        let taken = self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name));
-        let kind = if unique { "unique index" } else { "index" };
-        let rows = if rows.is_empty() { String::new() } else { format!(" WHERE {rows}") };
-        let mut what = format!("has no {kind} on ({}){rows}", columns.replace(',', ", "));
-        let mut mend = sql.to_owned();
-        if taken {
-            what = format!("{what}; {name} is another");
-            mend = format!("DROP INDEX {}; {mend}", quoted(name));
-        }
-        self.add(fatal, what, Some(mend));
-    }
-
-    /// Looks for an index of this name. Statements that ask for the name do not find an index that
-    /// does as much under another one.
-    fn named(&mut self, name: &str, sql: &str) {
-        let missing = self.wrong.iter().any(|(.., mend)| mend.as_deref() == Some(sql));
-        if !missing && !self.indexes.iter().any(|index| index.name.eq_ignore_ascii_case(name)) {
-            let what =
-                format!("has no index named {name}: operators' statements ask for it by name");
-            self.add(false, what, Some(sql.to_owned()));
-        }
-    }
-
     /// Hands over what is wrong. If one difference needs the table to be made anew, that mends all
     /// the others.
     fn report(
@@ -315,7 +263,7 @@ pub(super) fn counts_up(made: &str) -> bool {
 }
 
 /// In lower case, without blanks, quotes and parentheses.
-fn bare(text: &str) -> String {
+pub(super) fn bare(text: &str) -> String {
     let kept = |c: &char| !c.is_whitespace() && !matches!(c, '(' | ')' | '"');
     text.to_lowercase().chars().filter(kept).collect()
 }
