@@ -17,6 +17,7 @@ on_postgres!(
     a_row_locked_in_a_savepoint_says_who_may_have_it,
     a_lock_that_is_over_is_not_told,
     a_table_that_nobody_can_read_is_told_within_seconds,
+    a_table_that_nobody_can_write_to_is_told_beside_a_lease,
     pauses_that_nobody_can_read_are_told_as_a_locked_table,
     who_waits_for_the_table_is_told_and_for_whom,
     asking_about_a_row_makes_no_claim_pass_it_by,
@@ -98,6 +99,25 @@ async fn a_table_that_nobody_can_read_is_told_within_seconds(db: &Db) {
     let [Answer::TableLocked { by }] = &why.answers[..] else { panic!("{why:?}") };
     assert_eq!(by[0].state.as_deref(), Some("idle in transaction"));
     assert!(why.is_known());
+    tx.rollback().await.unwrap();
+}
+
+/// The row says that a transaction has locked it, which is over. It cannot be asked for a lock.
+async fn a_table_that_nobody_can_write_to_is_told_beside_a_lease(db: &Db) {
+    let id = db.publish("q", 1).await;
+    let mut claim = db.pg().begin().await.unwrap();
+    claim.execute("SELECT id FROM outbox FOR UPDATE").await.unwrap();
+    let lease = "UPDATE outbox SET acquired_token = gen_random_uuid(), acquired_at = now()";
+    claim.execute(lease).await.unwrap();
+    claim.commit().await.unwrap();
+    assert!(db.int("SELECT xmax::text::bigint FROM outbox").await > 0);
+    let mut tx = db.pg().begin().await.unwrap();
+    tx.execute("LOCK TABLE outbox IN EXCLUSIVE MODE").await.unwrap();
+    let why = why(db, id).await;
+    let [Answer::Leased { .. }, Answer::TableLocked { by }] = &why.answers[..] else {
+        panic!("{why:?}")
+    };
+    assert_eq!(by[0].state.as_deref(), Some("idle in transaction"));
     tx.rollback().await.unwrap();
 }
 

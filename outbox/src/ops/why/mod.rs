@@ -136,7 +136,9 @@ fn with_words<S: Serializer>(answers: &[Answer], to: S) -> Result<S::Ok, S::Erro
 
 impl Operator {
     /// Says why a row is where it is: all reasons that apply, the one that decides first. It
-    /// changes nothing, and keeps no consumer from claiming the row.
+    /// changes nothing. On PostgreSQL it may lock the row for a moment, to see whether somebody else
+    /// has: a row that was claimed or otherwise locked before. A claim at that moment passes the row by,
+    /// and the next one takes it.
     ///
     /// # Examples
     /// ```

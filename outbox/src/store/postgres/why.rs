@@ -65,7 +65,9 @@ impl PgDesk {
     }
 
     pub(crate) async fn why_locks(&self, found: &FoundRow) -> Result<LockedBy, StoreError> {
-        Ok(LockedBy { table: self.why_table_locked().await?, row: self.row_locked(found).await? })
+        let table = self.why_table_locked().await?;
+        let row = self.row_locked(found, table.is_none()).await?;
+        Ok(LockedBy { table, row })
     }
 
     /// Who keeps the table locked, or that of the pauses, which each claim reads too.
@@ -123,12 +125,14 @@ impl PgDesk {
         Ok((!writers.is_empty()).then_some(writers))
     }
 
-    /// Who has locked the row. It says which transaction locked it last, without being asked for a
-    /// lock: such a request could make a claim pass the row by. Only if several transactions locked
-    /// it does it have to be asked.
+    /// Who has locked the row. The row names the transaction that locked it last, as a claim does. If
+    /// that one is over, or the name stands for a savepoint or for several, the row is asked for a
+    /// lock, and a claim at that moment passes it by. A row that nobody has locked since it was
+    /// written is not asked. Nor is any while the table is locked: that might wait for the table.
     async fn row_locked(
         &self,
         found: &FoundRow,
+        may_ask: bool,
     ) -> Result<Option<(Vec<Session>, bool)>, StoreError> {
         if found.locker == "0" {
             return Ok(None);
@@ -137,14 +141,18 @@ impl PgDesk {
         if !by.is_empty() {
             return Ok(Some((by, true)));
         }
-        if self.can_be_locked(found.row.id).await? || self.why_row(found.row.id).await?.is_none() {
+        if !may_ask
+            || self.can_be_locked(found.row.id).await?
+            || self.why_row(found.row.id).await?.is_none()
+        {
             return Ok(None);
         }
         let table = self.names.table();
         Ok(Some((self.lasting(|| self.sessions(table, LOCKERS, false)).await?, false)))
     }
 
-    /// Whether the row can be locked. Where that cannot be tried, such as on a standby, it can.
+    /// Whether the row can be locked. Where that cannot be tried, such as on a standby, or while
+    /// somebody has just locked the table, it can.
     async fn can_be_locked(&self, id: i64) -> Result<bool, StoreError> {
         let mut tx = self.writing(ACTION).await?;
         let probe = once(&Sql::new(&self.names).why_probe).bind(id);
@@ -152,7 +160,7 @@ impl PgDesk {
         tx.rollback().await.map_err(StoreError::of(ACTION))?;
         match locked {
             Ok(row) => Ok(row.is_some()),
-            Err(refused) if has_code(&refused, &["25006", "42501"]) => Ok(true),
+            Err(refused) if has_code(&refused, &["25006", "42501", "55P03"]) => Ok(true),
             Err(error) => Err(StoreError::of(ACTION)(error)),
         }
     }
