@@ -40,6 +40,8 @@ macro_rules! desk {
             /// for a good one where nobody ran ANALYZE.
             const WHERE: &str = include_str!("sql/letters_where.sql");
             const WHY: &str = "ask why";
+            /// How often a timer is looked at that is given back each time.
+            const CANCELS: u32 = 5;
 
             statements! {
                 struct Sql in "sql" {
@@ -251,16 +253,25 @@ macro_rules! desk {
                         let once = query(text).persistent(false);
                         once.bind(queue.to_owned()).bind(timer_id.to_owned())
                     };
-                    let deleted = bound(&sql.cancel_timer).execute(&mut *tx).await;
-                    if deleted.map_err(&failed)?.rows_affected() > 0 {
-                        tx.commit().await.map_err(failed)?;
-                        return Ok(CancelledTimer::Cancelled);
+                    for _ in 0..CANCELS {
+                        let deleted = bound(&sql.cancel_timer).execute(&mut *tx).await;
+                        if deleted.map_err(&failed)?.rows_affected() > 0 {
+                            tx.commit().await.map_err(failed)?;
+                            return Ok(CancelledTimer::Cancelled);
+                        }
+                        let row = bound(&sql.timer_row).fetch_optional(&mut *tx).await;
+                        let Some(row) = row.map_err(&failed)? else {
+                            return Ok(CancelledTimer::Absent);
+                        };
+                        // A claim may have given it back between the two statements.
+                        if row.flag(1).map_err(&failed)? {
+                            return Ok(CancelledTimer::Leased {
+                                id: row.number(0).map_err(failed)?,
+                            });
+                        }
                     }
-                    let row = bound(&sql.timer_row).fetch_optional(&mut *tx).await;
-                    let Some(row) = row.map_err(&failed)? else {
-                        return Ok(CancelledTimer::Absent);
-                    };
-                    Ok(CancelledTimer::Leased { id: row.number(0).map_err(failed)? })
+                    let why = "claims take the timer and give it back all the time; try again";
+                    Err(StoreError::new("cancel a timer", why, true))
                 }
 
                 pub(crate) async fn queues(&self, limit: i64) -> Result<Vec<QueueInfo>> {

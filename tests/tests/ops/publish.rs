@@ -3,8 +3,8 @@
 use outbox::ops::CancelledTimer;
 use outbox::{Outgoing, Published, TimerConflict};
 use outbox_tests::db::Db;
-use outbox_tests::on_both;
 use outbox_tests::probe::free;
+use outbox_tests::{on_both, on_postgres};
 
 use super::{lease, operator};
 
@@ -13,6 +13,11 @@ on_both!(
     whoever_sleeps_is_woken_by_it,
     a_refused_message_leaves_nothing_behind,
     a_timer_is_cancelled_unless_a_claim_holds_it,
+);
+
+on_postgres!(
+    a_timer_that_is_given_back_meanwhile_is_cancelled,
+    a_timer_that_changes_hands_all_the_time_is_told_as_neither,
 );
 
 async fn a_message_is_published_in_a_transaction_of_its_own(db: &Db) {
@@ -67,4 +72,35 @@ async fn a_timer_is_cancelled_unless_a_claim_holds_it(db: &Db) {
     assert_eq!(db.send(extend).await, Published::Duplicate);
     assert_eq!(db.rows().await, 3);
     assert!(operator.cancel_timer("q", "").await.is_err());
+}
+
+/// Whenever somebody has tried to delete rows, this happens.
+async fn after_a_deletion(db: &Db, happens: &str) {
+    db.exec(format!(
+        "CREATE FUNCTION meanwhile() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN {happens}; RETURN NULL; END $$"
+    ))
+    .await;
+    db.exec("CREATE TRIGGER meanwhile AFTER DELETE ON outbox EXECUTE FUNCTION meanwhile()").await;
+}
+
+/// Between the look for a free row and the look for a row that is held.
+async fn a_timer_that_is_given_back_meanwhile_is_cancelled(db: &Db) {
+    let id = db.send(Outgoing::new("q", &1).timer_id("t")).await.id().unwrap();
+    lease(db, id, 1).await;
+    after_a_deletion(db, "UPDATE outbox SET acquired_token = NULL, acquired_at = NULL").await;
+    let cancelled = operator(db).cancel_timer("q", "t").await.unwrap();
+    assert_eq!(cancelled, CancelledTimer::Cancelled);
+    assert_eq!(db.rows().await, 0);
+}
+
+/// It hides from the deletion and is free again afterwards.
+async fn a_timer_that_changes_hands_all_the_time_is_told_as_neither(db: &Db) {
+    db.send(Outgoing::new("q", &1).timer_id("t")).await;
+    db.exec("CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        .await;
+    db.exec("CREATE TRIGGER no BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION no()").await;
+    let told = operator(db).cancel_timer("q", "t").await.unwrap_err().to_string();
+    assert!(told.contains("claims take the timer and give it back all the time"), "{told}");
+    assert_eq!(db.rows().await, 1);
 }

@@ -1,3 +1,3 @@
--- Finds the row of a timer. ?1 queue, ?2 timer name.
+-- Finds the row of a timer, and whether a claim holds it. ?1 queue, ?2 timer name.
 -- Locks nothing. Index: "outbox_timer_id_uq".
-SELECT id FROM "outbox" WHERE queue = ?1 AND timer_id = ?2
+SELECT id, acquired_token IS NOT NULL FROM "outbox" WHERE queue = ?1 AND timer_id = ?2
