@@ -104,9 +104,10 @@ impl DeadLetters {
     /// # Errors
     /// - On SQLite.
     /// - When something would be left behind with the old table: triggers, rules, row-level
-    ///   security, generated columns, identity columns other than the id, indexes of others, a
-    ///   place in a publication, foreign keys of it or to it, or views, functions and policies of
-    ///   other tables that read it.
+    ///   security, a tablespace, settings of its storage, a replica identity, generated columns,
+    ///   identity columns other than the id, indexes of others, extended statistics, a place in a
+    ///   publication, foreign keys of it or to it, views, functions and policies of other tables
+    ///   that read it, or functions and columns whose type is a letter of it.
     /// - When others keep it locked.
     /// - When a statement fails.
     ///

@@ -19,6 +19,7 @@ on_postgres!(
     a_table_in_months_keeps_its_letters_and_serves_everything,
     months_come_when_they_are_asked_for_again,
     months_are_known_whatever_a_backslash_means_to_the_session,
+    months_are_known_whatever_zone_the_session_is_in,
     old_months_go_with_their_counts_and_open_letters_keep_theirs,
     months_go_beside_those_who_read_letters,
     privileges_and_columns_of_others_are_kept,
@@ -60,6 +61,23 @@ async fn months_are_known_whatever_a_backslash_means_to_the_session(db: &Db) {
     // Seven at least are over or under way, one is to come, and one is the default one.
     assert!(months.len() > 8, "{months:?}");
     assert!(months.iter().rev().skip(1).all(|month| month.from < month.until), "{months:?}");
+    pool.close().await;
+}
+
+/// PostgreSQL writes India's time as IST, and reads that as Israel's.
+async fn months_are_known_whatever_zone_the_session_is_in(db: &Db) {
+    over_months(db).await;
+    letters(db).partition(1).await.unwrap();
+    let there = letters(db).partitions().await.unwrap();
+    let zone = [("datestyle", "SQL"), ("timezone", "Asia/Kolkata")];
+    let options = (*db.pg().connect_options()).clone().options(zone);
+    let pool = PgPool::connect_with(options).await.unwrap();
+    let letters = Operator::postgres(pool.clone(), db.names.clone()).dead_letters();
+    assert_eq!(letters.partitions().await.unwrap(), there);
+    assert_eq!(letters.partition(1).await.unwrap().made, [""; 0]);
+    let second = there[1].from.unwrap();
+    let gone = letters.drop_partitions(second, true).await.unwrap();
+    assert_eq!(gone.iter().map(|month| &month.name).collect::<Vec<_>>(), [&there[0].name]);
     pool.close().await;
 }
 

@@ -38,8 +38,19 @@ async fn what_would_be_left_behind_is_refused(db: &Db) {
     db.exec("ALTER TABLE outbox_dlq ADD CONSTRAINT known FOREIGN KEY (note) REFERENCES notes")
         .await;
     db.exec("ALTER TABLE outbox_dlq SET (autovacuum_vacuum_threshold = 500)").await;
+    db.exec("ALTER TABLE outbox_dlq REPLICA IDENTITY FULL").await;
+    db.exec("CREATE STATISTICS together ON queue, status FROM outbox_dlq").await;
+    db.exec("CREATE FUNCTION id_of(outbox_dlq) RETURNS bigint LANGUAGE sql AS 'SELECT ($1).id'")
+        .await;
+    db.exec("CREATE FUNCTION many(outbox_dlq[]) RETURNS int LANGUAGE sql AS 'SELECT 1'").await;
+    db.exec("CREATE TABLE kept (whole outbox_dlq)").await;
     let told = letters(db).partition(0).await.unwrap_err().to_string();
     for left in [
+        "its replica identity",
+        "the statistics together",
+        "function id_of(outbox_dlq)",
+        "function many(outbox_dlq[])",
+        "column whole of kept",
         "the settings of its storage",
         "foreign key known",
         "trigger audit",

@@ -19,6 +19,9 @@ use crate::store::template::quoted;
 const ACTION: &str = CUT;
 /// Letters are counted and moved by whole tables, which sequential scans do best.
 const PLANS: &str = "SET LOCAL enable_seqscan = on";
+/// The bounds of months are texts. In other settings a text may be read as another time than the one
+/// that it was written for: IST is India's time, and Israel's.
+const BOUNDS: &str = "SET LOCAL datestyle = 'ISO'; SET LOCAL timezone = 'UTC'";
 /// Whoever reads or writes letters waits behind a caller that waits for this lock.
 const LOCK: &str = "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE";
 const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE status = 'failed') FROM {table}";
@@ -129,6 +132,7 @@ impl PgDesk {
 
     async fn months(&self, connection: &mut PgConnection) -> Result<Vec<Month>> {
         let failed = StoreError::of("look for the months of dead letters");
+        connection.execute(BOUNDS).await.map_err(&failed)?;
         let look = once(&self.names.sql(include_str!("sql/letters_partitions.sql")));
         let rows = look.bind(self.letters_table()).fetch_all(connection).await.map_err(&failed)?;
         let time = |time: Option<PgTime>| time.map(|PgTime(time)| time);

@@ -23,6 +23,20 @@ FROM pg_depend AS d
 WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_class'::regclass
   AND d.refobjid = to_regclass($1)
 UNION ALL
+-- One that takes a letter or returns letters.
+SELECT DISTINCT 'the function ' || d.objid::regprocedure::text
+FROM pg_depend AS d
+JOIN pg_type AS t ON t.oid = d.refobjid
+WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_type'::regclass
+  AND to_regclass($1) IN (t.typrelid, (SELECT typrelid FROM pg_type WHERE oid = t.typelem))
+UNION ALL
+SELECT DISTINCT 'the column ' || quote_ident(a.attname) || ' of ' || a.attrelid::regclass::text
+FROM pg_depend AS d
+JOIN pg_type AS t ON t.oid = d.refobjid
+JOIN pg_attribute AS a ON a.attrelid = d.objid AND a.attnum = d.objsubid
+WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_type'::regclass
+  AND to_regclass($1) IN (t.typrelid, (SELECT typrelid FROM pg_type WHERE oid = t.typelem))
+UNION ALL
 SELECT DISTINCT 'the policy ' || quote_ident(p.polname) || ' of ' || p.polrelid::regclass::text
 FROM pg_depend AS d
 JOIN pg_policy AS p ON p.oid = d.objid
@@ -57,3 +71,11 @@ SELECT 'the index ' || quote_ident(c.relname)
 FROM pg_index AS x
 JOIN pg_class AS c ON c.oid = x.indexrelid
 WHERE x.indrelid = to_regclass($1) AND NOT x.indisprimary AND c.relname <> ALL ($2)
+UNION ALL
+SELECT 'the statistics ' || quote_ident(stxname)
+FROM pg_statistic_ext
+WHERE stxrelid = to_regclass($1)
+UNION ALL
+SELECT 'its replica identity'
+FROM pg_class
+WHERE oid = to_regclass($1) AND relreplident <> 'd'
