@@ -10,7 +10,8 @@ use crate::ops::Pause;
 
 /// End the pauses of queues.
 ///
-/// Wakes the processes that read them.
+/// Wakes the processes that read them. On PostgreSQL with OUTBOX_NOTIFY=never, they find out at
+/// their next poll.
 #[derive(Debug, Args)]
 pub(super) struct Resume {
     /// The queues.

@@ -22,7 +22,8 @@ impl DeadLetters {
     ///
     /// A letter that failed later than it is now by the database's clock, which was perhaps set
     /// back, is left alone unless the filter names its id. On PostgreSQL so is a letter that somebody
-    /// else has locked.
+    /// else has locked. So are letters that fail while it runs, unless that clock is set back
+    /// meanwhile.
     ///
     /// # Examples
     /// ```
@@ -114,7 +115,8 @@ impl DeadLetters {
     ///
     /// - Without a status in the filter, it deletes resolved and ignored letters, never open
     ///   ones.
-    /// - Letters that fail while it runs are left alone.
+    /// - Letters that fail while it runs are left alone, unless the database's clock is set back
+    ///   meanwhile: it tells which these are.
     /// - So are letters that failed later than it is now by the database's clock, which was perhaps
     ///   set back, unless the filter names their ids.
     /// - On PostgreSQL, so are letters that somebody else has locked.
@@ -208,7 +210,8 @@ impl DeadLetters {
     }
 
     /// The letters of a filter that have failed by now. Letters that fail while the work goes on
-    /// are no part of it: it might never end, and nobody has seen or counted them.
+    /// are no part of it: it might never end, and nobody has seen or counted them. If the clock is set
+    /// back meanwhile, some are. Each batch begins behind the one before, so even then it ends.
     pub(crate) async fn failed_by_now(&self, filter: &Filter) -> Result<Filter> {
         let filter = filter.clone();
         if filter.ids.is_some() {

@@ -18,6 +18,9 @@ const LOOK_FIRST: Duration = Duration::from_millis(50);
 const LOOK_LAST: Duration = Duration::from_secs(2);
 
 /// Letters that are replayed before the others, and how many of them may fail again.
+///
+/// If the database's clock is set back while the canary is watched, a letter that fails again may be
+/// taken for handled: letters that failed before the canary are not looked at.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Canary {

@@ -173,7 +173,8 @@ impl DeadLetters {
     ///
     /// - The transaction that inserts a row resolves its letter. So two replays at once put no
     ///   message back twice, and a replay that was killed can be repeated.
-    /// - Letters that fail while it runs are left alone.
+    /// - Letters that fail while it runs are left alone, unless the database's clock is set back
+    ///   meanwhile: it tells which these are.
     /// - So are letters that failed later than it is now by the database's clock, which was perhaps
     ///   set back, unless the filter names their ids.
     ///

@@ -43,7 +43,8 @@ use crate::store::names::TableNames;
 
 /// The tables of one database, for operators. It is cheap to clone.
 ///
-/// It uses the pool it is given, one connection at a time, and starts no background loops.
+/// It uses the pool it is given, one statement or transaction at a time, and starts no background
+/// loops. While a connection goes back to the pool, the next statement may take a second one.
 /// `doctor`, and `why` on SQLite, also open up to three connections of their own.
 ///
 /// If no dead-letter table is configured, the dead-letter table is the one that

@@ -71,7 +71,8 @@ impl Operator {
         Ok(on_desk!(self, desk => desk.pause(&queues, note).await)?)
     }
 
-    /// Ends the pauses of queues, and wakes the processes that read them.
+    /// Ends the pauses of queues, and wakes the processes that read them. On PostgreSQL, with names
+    /// that [never notify](crate::TableNames::never_notify), they find out at their next poll.
     ///
     /// # Errors
     /// When no queue can have one of the names, a table is missing, or the database fails.

@@ -53,7 +53,7 @@ pub struct Sample {
     /// When it was taken, by the database's clock.
     #[serde(serialize_with = "json::time")]
     pub at: SystemTime,
-    /// The last id that was given out to a message, committed or not; `None` if it
+    /// The last id that was given out to a message, on PostgreSQL committed or not; `None` if it
     /// cannot be known.
     pub last_id: Option<i64>,
     /// The queues, by name.
@@ -102,9 +102,9 @@ pub struct Rates {
     /// The time between the samples; zero if the clock went back.
     #[serde(serialize_with = "json::seconds", rename = "over_seconds")]
     pub over: Duration,
-    /// Messages published a second, by the ids that were given out. A publish that was rolled back
-    /// counts, and so does the publish of a timer that was there already. `None` if the ids cannot
-    /// be known, or began again.
+    /// Messages published a second, by the ids that were given out. The publish of a timer that
+    /// was there already counts, and on PostgreSQL so does a publish that was rolled back. `None` if
+    /// the ids cannot be known, or began again.
     pub published_per_second: Option<f64>,
     /// Rows that left the table a second, in whatever way: the published messages less the growth.
     /// So an id without a row counts here, too. `None` if a count was bounded, if queues were

@@ -42,7 +42,8 @@ GRANT SELECT ON "outbox_paused" TO {consumer};
 {letter_serials}
 
 -- Operates: looks at everything, publishes, cancels timers, replays, resolves, ignores and
--- purges dead letters, pauses queues. It cannot claim, nor change what waits.
+-- purges dead letters, pauses queues. It cannot claim. Of what waits it can delete rows, and
+-- change when each was last tried.
 -- To lock a row, for a look at who has it, takes the right to change a column. To move a
 -- timer takes more: a producer's that may.
 GRANT INSERT (queue, payload, headers, created_at, next_attempt_at, timer_id),
