@@ -121,6 +121,20 @@ async fn what_could_not_be_deleted_is_told_with_its_queue(db: &Db) {
     assert!(told.contains("may be left in the queue outbox_bench_"), "{ran:?}");
 }
 
+async fn what_others_have_locked_is_not_taken_for_deleted(db: &Db) {
+    let bench = db.app().bench(outbox::ops::Load::default()).unwrap();
+    db.publish(bench.queue(), 1).await;
+    db.publish(bench.queue(), 2).await;
+    let mut tx = db.pg().begin().await.unwrap();
+    sqlx::query("SELECT id FROM outbox LIMIT 1 FOR UPDATE").fetch_all(&mut *tx).await.unwrap();
+    let told = bench.clean_up().await.unwrap_err().to_string();
+    assert!(told.contains("locked") && told.contains(bench.queue()), "{told}");
+    assert_eq!(db.rows().await, 1);
+    tx.rollback().await.unwrap();
+    assert_eq!(bench.clean_up().await.unwrap(), 1);
+    assert_eq!(db.rows().await, 0);
+}
+
 /// As with a role that may publish and not claim.
 async fn a_measurement_of_which_nothing_is_handled_ends_and_says_why(db: &Db) {
     db.exec(
@@ -137,6 +151,7 @@ async fn a_measurement_of_which_nothing_is_handled_ends_and_says_why(db: &Db) {
 outbox_tests::on_postgres!(
     a_measurement_of_which_nothing_is_handled_ends_and_says_why,
     what_could_not_be_deleted_is_told_with_its_queue,
+    what_others_have_locked_is_not_taken_for_deleted,
     what_is_handled_is_acked,
 );
 
