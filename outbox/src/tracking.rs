@@ -131,6 +131,12 @@ impl Trail {
         self.correlation_id.as_deref()
     }
 
+    /// The place of the message that is being handled, as its headers have it. The parent in
+    /// `trace` is no span: it is made up for where there are none.
+    pub(crate) fn inbound(&self) -> Option<Trace> {
+        self.trace.as_ref()?.before(self.inbound.as_deref()?)
+    }
+
     /// Takes the trace out of headers that were copied from the message that is being handled: a
     /// new message goes on from it with its own.
     pub(crate) fn takes_back(&self, headers: &mut Headers) {

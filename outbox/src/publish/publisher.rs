@@ -120,7 +120,8 @@ impl Publisher {
     /// started and did not wait for is too late.
     pub fn collect(&self, message: Outgoing) -> Result<(), PublishError> {
         let collected = self.collected.as_ref().ok_or(PublishError::NoDelivery)?;
-        let trace = PublishSpan::created(&message.queue, message.size());
+        let inbound = || self.trail().inbound();
+        let trace = PublishSpan::created(&message.queue, message.size(), inbound);
         let message = message.traced(trace).limited(self.table.max_payload);
         collected.push(message, self.delivery.as_ref().is_some_and(Context::is_within))
     }
@@ -215,9 +216,9 @@ impl Publisher {
         message: Outgoing,
     ) -> Result<Published, PublishError> {
         let event = telemetry::PublishEvent::start(&message.queue, message.size());
-        let span = PublishSpan::of_one(&message.queue, message.size());
-        let message = message.traced(span.trace());
         let (trail, id) = (self.trail(), Uuid::now_v7());
+        let span = PublishSpan::of_one(&message.queue, message.size(), || trail.inbound());
+        let message = message.traced(span.trace());
         let prepared = message.prepare(self.table.max_payload, &trail, id);
         let result = match prepared.and_then(|one| self.not_own(tx, [&one]).map(|()| one)) {
             Ok(message) => {
@@ -261,10 +262,11 @@ impl Publisher {
         if messages.iter().any(|one| one.queue != first.queue) {
             each.extend(messages.iter().map(|one| (one.queue.clone(), one.size())));
         }
-        let span = PublishSpan::of_batch(messages.iter().map(|one| &*one.queue));
+        let (trail, queues) = (self.trail(), messages.iter().map(|one| &*one.queue));
+        let span = PublishSpan::of_batch(queues, || trail.inbound());
         let trace = span.trace();
         let messages = messages.into_iter().map(|one| one.traced(trace.clone())).collect();
-        let prepared = self.prepare(messages, &self.trail());
+        let prepared = self.prepare(messages, &trail);
         let result = match prepared.and_then(|all| self.not_own(tx, &all).map(|()| all)) {
             Ok(all) => {
                 let insert = span.around(tx.insert_batch(&self.table.statements, all));

@@ -29,13 +29,23 @@ pub(super) fn follow(span: &Span, deliveries: &[Context]) {
 }
 
 /// Makes a span the child of the current span that was made without `tracing`, unless it is inside
-/// a span of `tracing`. Call it before the span is entered.
-pub(super) fn begin(span: &Span) {
-    let outside = || !Span::current().context().span().span_context().is_valid();
-    if !span.is_disabled() && outside() && Otel::current().span().span_context().is_valid() {
-        // Refused when no tracer wants the span: then there is none to continue.
-        let _ = span.set_parent(Otel::current());
+/// a span of `tracing`. Outside of both it goes on from the message that is being handled: spans of
+/// runs may be switched off, and a task that a handler starts is in none. Call it before the span is
+/// entered.
+pub(super) fn begin(span: &Span, inbound: impl FnOnce() -> Option<Trace>) {
+    let is_valid = |context: &Otel| context.span().span_context().is_valid();
+    if span.is_disabled() || is_valid(&Span::current().context()) {
+        return;
     }
+    let current = Otel::current();
+    let parent = if is_valid(&current) {
+        Some(current)
+    } else {
+        let remote = inbound().and_then(|inbound| inbound.remote());
+        remote.map(|remote| Otel::new().with_remote_span_context(remote))
+    };
+    // Refused when no tracer wants the span: then there is none to continue.
+    let _ = parent.map(|parent| span.set_parent(parent));
 }
 
 /// The place of this span in its trace, if a tracer has the span. Otherwise the place of the

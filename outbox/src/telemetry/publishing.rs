@@ -20,15 +20,18 @@ pub(crate) struct PublishSpan {
 
 #[cfg(not(feature = "otel"))]
 impl PublishSpan {
-    pub(crate) fn of_one(_: &str, _: usize) -> Self {
+    pub(crate) fn of_one(_: &str, _: usize, _: impl FnOnce() -> Option<Trace>) -> Self {
         Self {}
     }
 
-    pub(crate) fn of_batch<'a>(_: impl ExactSizeIterator<Item = &'a str>) -> Self {
+    pub(crate) fn of_batch<'a>(
+        _: impl ExactSizeIterator<Item = &'a str>,
+        _: impl FnOnce() -> Option<Trace>,
+    ) -> Self {
         Self {}
     }
 
-    pub(crate) fn created(_: &str, _: usize) -> Option<Trace> {
+    pub(crate) fn created(_: &str, _: usize, _: impl FnOnce() -> Option<Trace>) -> Option<Trace> {
         None
     }
 
@@ -67,7 +70,7 @@ macro_rules! producer {
             target: PUBLISHER,
             Level::INFO,
             $operation,
-            { field::DESTINATION } = queue,
+            { field::DESTINATION } = queue.map(cut),
             { field::MESSAGE_ID } = Empty,
             // OpenTelemetry has no unsigned numbers: it would turn one into a text.
             { field::BATCH_COUNT } = count.map(signed),
@@ -85,30 +88,42 @@ macro_rules! producer {
 
 #[cfg(feature = "otel")]
 impl PublishSpan {
-    pub(crate) fn of_one(queue: &str, size: usize) -> Self {
-        Self::publish(What { queue: Some(queue), size: Some(size), count: None })
+    /// The span of a message, with the place of the message that is being handled.
+    pub(crate) fn of_one(
+        queue: &str,
+        size: usize,
+        inbound: impl FnOnce() -> Option<Trace>,
+    ) -> Self {
+        Self::publish(What { queue: Some(queue), size: Some(size), count: None }, inbound)
     }
 
     /// The span of messages for these queues.
-    pub(crate) fn of_batch<'a>(mut queues: impl ExactSizeIterator<Item = &'a str>) -> Self {
+    pub(crate) fn of_batch<'a>(
+        mut queues: impl ExactSizeIterator<Item = &'a str>,
+        inbound: impl FnOnce() -> Option<Trace>,
+    ) -> Self {
         let count = Some(queues.len());
         let first = queues.next();
         let queue = first.filter(|first| queues.all(|queue| queue == *first));
-        Self::publish(What { queue, size: None, count })
+        Self::publish(What { queue, size: None, count }, inbound)
     }
 
-    fn publish(what: What<'_>) -> Self {
+    fn publish(what: What<'_>, inbound: impl FnOnce() -> Option<Trace>) -> Self {
         // By the conventions, the type of an operation that publishes is `send`.
         let span = producer!(PUBLISH, "send", what);
-        otel::begin(&span);
+        otel::begin(&span, inbound);
         Self { span }
     }
 
     /// The place in a trace of a message that is published later, with the ack.
-    pub(crate) fn created(queue: &str, size: usize) -> Option<Trace> {
+    pub(crate) fn created(
+        queue: &str,
+        size: usize,
+        inbound: impl FnOnce() -> Option<Trace>,
+    ) -> Option<Trace> {
         let what = What { queue: Some(queue), size: Some(size), count: None };
         let span = producer!(CREATE, CREATE, what);
-        otel::begin(&span);
+        otel::begin(&span, inbound);
         otel::place(&span)
     }
 

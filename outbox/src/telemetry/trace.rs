@@ -16,9 +16,16 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Reads `traceparent: 00-<trace>-<parent>-<flags>`, if it is well-formed.
+    /// Reads the headers of a message, if its `traceparent` is well-formed.
     pub(crate) fn read(headers: &Headers) -> Option<Self> {
-        let mut parts = headers.get(TRACEPARENT)?.split('-');
+        let place = Self::parse(headers.get(TRACEPARENT)?)?;
+        let state = headers.get(TRACESTATE).filter(|state| is_inherited(state)).map(str::to_owned);
+        Some(Self { state, ..place })
+    }
+
+    /// Reads `00-<trace>-<parent>-<flags>`.
+    fn parse(traceparent: &str) -> Option<Self> {
+        let mut parts = traceparent.split('-');
         let version = hex(parts.next()?, 2).filter(|version| version != "ff")?;
         let (id, parent) = (hex(parts.next()?, 32)?, hex(parts.next()?, 16)?);
         let flags = hex(parts.next()?, 2)?;
@@ -26,13 +33,17 @@ impl Trace {
         if version == "00" && parts.next().is_some() {
             return None;
         }
-        let state = headers.get(TRACESTATE).filter(|state| is_inherited(state)).map(str::to_owned);
-        Some(Self { id, parent, flags, state })
+        Some(Self { id, parent, flags, state: None })
     }
 
     /// The same trace, one step on.
     pub(crate) fn child(self) -> Self {
         Self { parent: format!("{:016x}", fastrand::u64(1..)), ..self }
+    }
+
+    /// The place before the step that [`child`](Self::child) made: what this header said.
+    pub(crate) fn before(&self, traceparent: &str) -> Option<Self> {
+        Some(Self { state: self.state.clone(), ..Self::parse(traceparent)? })
     }
 
     /// Writes the headers, unless the publisher has its own.

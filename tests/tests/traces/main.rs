@@ -5,6 +5,7 @@ mod batches;
 mod chain;
 mod databases;
 mod headers;
+mod outside;
 mod producers;
 mod spans;
 

@@ -64,6 +64,18 @@ async fn a_publish_that_is_refused_says_so_with_the_kind_of_the_error() {
     assert_eq!(says(&publish, "error.type").as_deref(), Some("EmptyName"));
 }
 
+/// As if payload and queue were exchanged: a tracer is not sent all of it.
+#[tokio::test]
+async fn a_queue_with_too_long_a_name_is_cut_in_the_span() {
+    let broker = TestBroker::with([nobody::subscriber()]);
+    let queue = format!("producers: long {}", "é".repeat(10_000));
+    let (refused, here) = request(broker.publish(&*queue, &1)).await;
+    refused.unwrap_err();
+    let cut: String = queue.chars().take(255).collect();
+    let publish = only(here.trace_id(), &format!("publish {cut}"));
+    assert_eq!(says(&publish, "messaging.destination.name"), Some(cut));
+}
+
 #[subscriber("producers: returns", publish = "producers: returned", retry = Constant("1s"))]
 async fn returns(n: u64, ctx: outbox::Context) -> Result<u64, String> {
     if ctx.attempts() == 0 { Err("once more".into()) } else { Ok(n) }
