@@ -100,10 +100,11 @@ pub struct StoreError {
     pub action: &'static str,
     /// The driver's error.
     pub source: BoxError,
-    /// True when the same call may succeed later: after a lost connection, a deadlock or a busy
-    /// file, or while the server starts. If the database refused the call, nothing was written; if
-    /// its answer was lost, the call may have taken effect. False when the database refused the
-    /// call for good, so nothing was written.
+    /// True when the same call may succeed later, in a new transaction if it was in one of yours:
+    /// after a lost connection, a deadlock or a busy file, on a standby, or while the server starts.
+    /// If the database refused the call, nothing was written; if its answer was lost, the call may
+    /// have taken effect. False when the database refused the call for good, so nothing was written,
+    /// and in a transaction in which a statement has failed before.
     pub transient: bool,
     /// False when the call had no effect: there was no connection to send it over, or the
     /// database refused it.
@@ -265,6 +266,9 @@ fn is_refused(code: &str) -> bool {
 /// Whether a database's error code names a condition that passes by itself.
 fn passes(code: &str) -> bool {
     match code.len() {
+        // In a transaction in which a statement has failed every further one fails, and begun anew
+        // it would come to the same statement.
+        5 if code == "25P02" => false,
         // PostgreSQL: connection, read-only transaction (a standby), rollback
         // (deadlock, serialization), resources, lock not available, operator, system.
         5 => ["08", "25", "40", "53", "55", "57", "58"].iter().any(|of| code.starts_with(of)),
@@ -345,8 +349,8 @@ pub(crate) mod tests {
         {
             assert!(passes(code) && is_refused(code), "{code}");
         }
-        // For good: a constraint, a file that is none.
-        for code in ["23505", "1811", "26"] {
+        // For good: a constraint, a transaction that has failed, a file that is none.
+        for code in ["23505", "25P02", "1811", "26"] {
             assert!(!passes(code) && is_refused(code), "{code}");
         }
         // The server ends, the session was ended; an error of the disk, a full one.

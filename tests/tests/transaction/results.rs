@@ -1,7 +1,7 @@
 //! An ack commits everything; whatever is no ack leaves nothing behind.
 
 use outbox::retry::{Constant, NoRetry};
-use outbox::{AckPolicy, Context, Error, FromContext, HandlerError, Subscriber, Tx};
+use outbox::{AckPolicy, Context, Error, FromContext, HandlerError, PublishError, Subscriber, Tx};
 use outbox_tests::db::Db;
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
@@ -35,6 +35,7 @@ on_postgres!(
     a_transaction_that_the_handler_made_read_only_fails_it,
     a_search_path_of_the_handler_s_leads_no_ack_away_from_a_schema_by_name,
     a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_the_handler_s_failure,
+    a_publish_in_a_transaction_that_has_failed_is_not_to_be_repeated,
     no_session_is_left_inside_a_transaction,
 );
 
@@ -242,6 +243,16 @@ async fn a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_th
     run(db, idle.retry(NoRetry)).await;
     assert_eq!((db.rows().await, db.letters().await), (0, 1));
     assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// Whoever begins anew on `transient` would do so without end.
+async fn a_publish_in_a_transaction_that_has_failed_is_not_to_be_repeated(db: &Db) {
+    let mut tx = db.pg().begin().await.unwrap();
+    assert!(tx.execute("SELECT 1 / 0").await.is_err());
+    let Err(PublishError::Store(failed)) = outbox::publish(&mut tx, "q", &7).await else {
+        panic!("it was published")
+    };
+    assert!(!failed.transient, "{failed}");
 }
 
 /// For such a conflict SQLite ends the whole transaction, which the handler does not see.
