@@ -107,7 +107,7 @@ pub async fn publish<T: Transaction + ?Sized, B: Serialize + ?Sized>(
     queue: impl QueueFor<B>,
     body: &B,
 ) -> Result<Published, PublishError> {
-    Publisher::of_process()?.publish(tx, queue, body).await
+    Outgoing::new(queue, body).publish(tx).await
 }
 
 /// A transaction in which messages can be published: an sqlx transaction of PostgreSQL

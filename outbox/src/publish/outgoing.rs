@@ -9,10 +9,12 @@ use serde_json::Value;
 
 use super::{PublishError, Published, Publisher, QueueFor, Transaction};
 use crate::error::BoxError;
-use crate::message::headers::{CONTENT_TYPE, EXPIRES_IN, OF_REPLAYS, TEXTS, TRACKING_IDS};
+use crate::message::headers::{
+    CONTENT_TYPE, CORRELATION_ID, EXPIRES_IN, OF_REPLAYS, TEXTS, TRACKING_IDS,
+};
 use crate::message::{Codec, Headers, codec};
 use crate::redacted::debug_only;
-use crate::telemetry::Trace;
+use crate::telemetry::{PublishEvent, Sinks, Trace};
 
 /// What to do when a live row of the queue already has the timer name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub struct Outgoing {
     pub(super) content_type: Option<Cow<'static, str>>,
     pub(super) correlation_id: Option<String>,
     pub(super) headers: Headers,
+    /// The correlation id among the headers came with those of another message.
+    pub(super) has_copied_id: bool,
     pub(super) delay: Option<Duration>,
     pub(super) at: Option<SystemTime>,
     pub(super) expires_in: Option<Duration>,
@@ -124,6 +128,7 @@ impl Outgoing {
             content_type: None,
             correlation_id: None,
             headers: Headers::new(),
+            has_copied_id: false,
             delay: None,
             at: None,
             expires_in: None,
@@ -137,6 +142,8 @@ impl Outgoing {
 
     /// Sets one header. The last value of a name counts.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        let name = name.into();
+        self.has_copied_id &= name != CORRELATION_ID;
         self.headers.insert(name, value);
         self
     }
@@ -148,7 +155,8 @@ impl Outgoing {
     ///   continues the chain of the message that is being handled;
     /// - the [time](Self::expires_in) in which that message had to start;
     /// - the content type, if this payload is a value of [`new`](Self::new);
-    /// - a content type or correlation id that is no text.
+    /// - a content type or correlation id that is no text;
+    /// - its correlation id, if this one is [given](Self::correlation_id) another.
     pub fn headers(mut self, headers: &Headers) -> Self {
         // Whether or not a type is named, before or after this. A value that a codec wrote
         // refuses another type.
@@ -160,6 +168,7 @@ impl Outgoing {
         };
         for (name, value) in headers.iter().filter(|(name, _)| !leaves(name)) {
             if value.is_string() || !TEXTS.contains(&name) {
+                self.has_copied_id |= name == CORRELATION_ID;
                 self.headers.insert(name, value.clone());
             }
         }
@@ -208,6 +217,10 @@ impl Outgoing {
     }
 
     /// Makes the message due at this time, or at once if the time is over.
+    ///
+    /// With [`expires_in`](Self::expires_in), which counts from the call and not from this time, the
+    /// message expires without a run if it is due later than that. Nothing refuses it: the database's
+    /// clock decides.
     pub fn at(mut self, time: SystemTime) -> Self {
         self.at = Some(time);
         self
@@ -218,7 +231,7 @@ impl Outgoing {
     /// retries too, and must be longer than a [`delay`](Self::delay).
     ///
     /// It counts in milliseconds, by the database's clock: from the call, or from the ack for
-    /// a collected or returned message.
+    /// a collected or returned message. It does not count from the time of [`at`](Self::at).
     pub fn expires_in(mut self, limit: Duration) -> Self {
         self.expires_in = Some(limit);
         self
@@ -260,7 +273,14 @@ impl Outgoing {
     ) -> Result<Published, PublishError> {
         match self.publisher.take() {
             Some(publisher) => publisher.send(tx, self).await,
-            None => Publisher::of_process()?.send(tx, self).await,
+            None => match Publisher::of_process() {
+                Ok(publisher) => publisher.send(tx, self).await,
+                Err(error) => {
+                    let event = PublishEvent::start(&self.queue, self.size());
+                    event.end(Err(&error), &Sinks::of_process());
+                    Err(error)
+                }
+            },
         }
     }
 }

@@ -69,6 +69,9 @@ impl Outgoing {
         id: Uuid,
     ) -> Result<Prepared, PublishError> {
         trail.takes_back(&mut self.headers);
+        if self.has_copied_id && self.correlation_id.is_some() {
+            self.headers.remove(CORRELATION_ID);
+        }
         check_name("queue", &self.queue)?;
         if let Some(timer_id) = &self.timer_id {
             check_name("timer", timer_id)?;

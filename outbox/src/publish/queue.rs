@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::Serialize;
 
-use super::{Outgoing, PublishError, Published, Publisher, Transaction};
+use super::{Outgoing, PublishError, Published, Transaction};
 use crate::message::{Codec, Encoded, Json};
 use crate::subscriber::IntoQueues;
 
@@ -82,7 +82,7 @@ impl<T: Serialize> Queue<T> {
         tx: &mut X,
         body: &T,
     ) -> Result<Published, PublishError> {
-        Publisher::of_process()?.publish(tx, self, body).await
+        self.message(body).publish(tx).await
     }
 
     /// A message to this queue, for options or another publisher.

@@ -123,6 +123,23 @@ async fn an_answer_has_its_own_content_type_whenever_it_is_named<B: Bench>(b: B)
     }
 }
 
+async fn an_answer_has_the_correlation_id_that_it_is_given<B: Bench>(b: B) {
+    b.put("q").await;
+    let headers = claim_one(&b).await.headers().unwrap();
+    let answer = || Outgoing::new("answers", &1);
+    b.send(answer().correlation_id("own").headers(&headers)).await;
+    b.send(answer().headers(&headers).correlation_id("own")).await;
+    b.send(answer().headers(&headers).header("correlation_id", "own")).await;
+    b.send(answer().header("correlation_id", "own").headers(&headers)).await;
+    let claimed = b.claim(&["answers"], 4).await;
+    let ids = claimed
+        .iter()
+        .map(|claimed| claimed.row.headers().unwrap().correlation_id().map(str::to_owned));
+    let own = Some("own".to_owned());
+    let last = headers.correlation_id().map(str::to_owned);
+    assert_eq!(ids.collect::<Vec<_>>(), [own.clone(), own.clone(), own, last]);
+}
+
 async fn a_batch_keeps_the_headers_of_each_message<B: Bench>(b: B) {
     let message = |n: i32| Outgoing::new("q", &n).header("n", n).header("é\"", "\\");
     b.send_batch((0..3).map(message).collect()).await;
@@ -156,6 +173,7 @@ cases! {
     headers_that_are_no_object_can_be_dead_lettered,
     an_answer_leaves_out_what_should_be_text_and_is_not,
     an_answer_has_its_own_content_type_whenever_it_is_named,
+    an_answer_has_the_correlation_id_that_it_is_given,
     a_batch_keeps_the_headers_of_each_message,
     the_messages_of_a_batch_have_their_own_correlation_ids,
 }

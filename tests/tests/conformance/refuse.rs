@@ -178,8 +178,15 @@ async fn a_header_of_ours_that_is_no_text<B: Bench>(b: B) {
 }
 
 async fn a_correlation_id_that_contradicts_the_header<B: Bench>(b: B) {
-    let message = Outgoing::new("q", &1).correlation_id("a").header("correlation_id", "b");
-    refused(b, message, |e| matches!(e, PublishError::HeaderConflict("correlation_id"))).await;
+    let copied = [("correlation_id".to_owned(), Value::from("c"))].into_iter().collect();
+    let messages = [
+        Outgoing::new("q", &1).correlation_id("a").header("correlation_id", "b"),
+        Outgoing::new("q", &1).correlation_id("a").headers(&copied).header("correlation_id", "b"),
+    ];
+    each_refused(&b, b.publisher(), messages, |e| {
+        matches!(e, PublishError::HeaderConflict("correlation_id"))
+    })
+    .await;
 }
 
 async fn a_body_that_does_not_serialise<B: Bench>(b: B) {

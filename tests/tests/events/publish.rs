@@ -1,6 +1,8 @@
 //! What is told of publishing: rows written, or why none were.
 
-use outbox::{Outgoing, Publisher};
+use std::process::Command;
+
+use outbox::{Outgoing, Publisher, Queue};
 use outbox_tests::capture::Line;
 use outbox_tests::db::{Db, Pool};
 use outbox_tests::{capture, on_both};
@@ -74,6 +76,32 @@ async fn a_failed_statement_is_told(db: &Db) {
     let told = published(&q);
     assert_eq!(told.len(), 2, "{told:?}");
     told.iter().for_each(|line| is_error(line, "Store"));
+}
+
+static TYPED: Queue<u64> = Queue::new("told: typed");
+
+/// In a process of its own: what the environment says is read once.
+#[tokio::test]
+async fn a_publish_is_told_of_that_finds_a_wrong_environment() {
+    const NAME: &str = "publish::a_publish_is_told_of_that_finds_a_wrong_environment";
+    const WRONG: (&str, &str) = ("OUTBOX_TABLE", "public.outbox");
+    if std::env::var(WRONG.0).as_deref() != Ok(WRONG.1) {
+        let mut own = Command::new(std::env::current_exe().unwrap());
+        let ran = own.args(["--exact", NAME]).env(WRONG.0, WRONG.1).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let q = queue();
+    let pool = sqlx::SqlitePool::connect("sqlite::memory:").await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    outbox::publish(&mut tx, &*q, &7).await.unwrap_err();
+    Outgoing::new(&*q, &7).publish(&mut tx).await.unwrap_err();
+    TYPED.publish(&mut tx, &7).await.unwrap_err();
+    let told = [published(&q), published(TYPED.name())].concat();
+    assert_eq!(told.len(), 3, "{told:?}");
+    told.iter().for_each(|line| is_error(line, "Names"));
+    assert!(told.iter().all(|line| line.get("size_bytes") == Some("1")), "{told:?}");
 }
 
 async fn hand_on<T: outbox::Transaction>(mut tx: &mut T, db: &Db, queue: &str) {
