@@ -229,7 +229,7 @@ impl App {
         self
     }
 
-    /// Runs these subscribers instead of the registered ones.
+    /// Runs these subscribers instead of the registered ones, beside those that are included.
     #[must_use]
     pub fn only(mut self, subscribers: impl IntoIterator<Item = Subscriber>) -> Self {
         self.only.get_or_insert_default().extend(subscribers);

@@ -169,7 +169,8 @@ impl TableNames {
     /// - `OUTBOX_PREPARED`: `false` (see [`TableNames::unprepared`]) or `true`, the default.
     ///
     /// # Errors
-    /// The first value that cannot be used.
+    /// The first value that cannot be used. Such a name is also one that begins or ends with white
+    /// space, has a control character in it, or is a URL.
     pub fn from_env() -> Result<Self, NameError> {
         let (names, mut wrong) = Self::from_lookup(variable);
         if wrong.is_empty() { Ok(names) } else { Err(wrong.remove(0)) }
@@ -188,14 +189,16 @@ impl TableNames {
             }
         };
         apply(get("OUTBOX_TABLE"), |_, table| {
-            Self::new(table).map_err(|error| error.of("table name in `OUTBOX_TABLE`"))
+            let names = meant(table).and_then(Self::new);
+            names.map_err(|error| error.of("table name in `OUTBOX_TABLE`"))
         });
         apply(get("OUTBOX_SCHEMA"), |names, schema| {
-            names.in_schema(schema).map_err(|error| error.of("schema name in `OUTBOX_SCHEMA`"))
+            let names = meant(schema).and_then(|schema| names.in_schema(schema));
+            names.map_err(|error| error.of("schema name in `OUTBOX_SCHEMA`"))
         });
         apply(get("OUTBOX_DLQ_TABLE"), |names, dlq| {
-            let what = "dead-letter table name in `OUTBOX_DLQ_TABLE`";
-            names.with_dlq(dlq).map_err(|error| error.of(what))
+            let names = meant(dlq).and_then(|dlq| names.with_dlq(dlq));
+            names.map_err(|error| error.of("dead-letter table name in `OUTBOX_DLQ_TABLE`"))
         });
         apply(get("OUTBOX_NOTIFY"), |names, value| match value.as_str() {
             "always" => Ok(names.always_notify()),
@@ -324,11 +327,29 @@ pub(crate) fn variable(key: &str) -> Option<String> {
     std::env::var_os(key).map(|value| value.to_string_lossy().into_owned())
 }
 
+/// Refuses a name that nobody means, and that the databases would take: with the end of the line
+/// that it was read from, or one that belongs into another variable.
+fn meant(name: String) -> Result<String, NameError> {
+    let why = if name.contains("://") {
+        "is a URL, which belongs into `DATABASE_URL`"
+    } else if name.contains(char::is_control) || name.trim().len() < name.len() {
+        "begins or ends with white space, or has a control character such as a line break in it"
+    } else {
+        return Ok(name);
+    };
+    Err(NameError { what: "name", name: told(&name), why: why.into() })
+}
+
+/// A name as errors have it. A URL may hold a password, so no message repeats it.
+fn told(name: &str) -> String {
+    name.find("://").map_or_else(|| name.to_owned(), |end| format!("{}://..", &name[..end]))
+}
+
 /// Checks the name of a table, from which longer ones are derived, or of a schema, from which none
 /// is.
 fn check(what: &'static str, name: &str, additions: &[&str]) -> Result<(), NameError> {
     const KEPT: &[u8] = b"sqlite_";
-    let refuse = |why: &str| Err(NameError { what, name: name.to_owned(), why: why.into() });
+    let refuse = |why: &str| Err(NameError { what, name: told(name), why: why.into() });
     if name.is_empty() {
         return refuse("is empty");
     }

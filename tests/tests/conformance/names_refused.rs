@@ -1,6 +1,8 @@
 //! Names are refused when they are made, not by the first statement that has
 //! them: PostgreSQL would cut them, and two tables could share one.
 
+use std::process::Command;
+
 use outbox::TableNames;
 use outbox::schema::{Database, sql};
 
@@ -103,4 +105,40 @@ fn bytes_count_not_characters() {
 fn one_table_for_both() {
     let refused = TableNames::new("same").unwrap().with_dlq("same").unwrap_err().to_string();
     assert!(refused.contains("the outbox table itself"), "{refused}");
+}
+
+const ASKED: &str = "OUTBOX_ASKED";
+const READS: &str = "names_refused::a_name_of_the_environment_that_nobody_means";
+
+/// What the environment makes of it. In a process of its own, which has this variable.
+fn of_environment(variable: &str, value: &str) -> String {
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    let ran = own.args(["--exact", READS, "--nocapture"]).env(variable, value).env(ASKED, "1");
+    String::from_utf8(ran.output().unwrap().stdout).unwrap()
+}
+
+/// In the code such a name is meant.
+#[test]
+fn a_name_of_the_environment_that_nobody_means() {
+    if std::env::var(ASKED).is_ok() {
+        let read = TableNames::from_env().map_err(|refused| refused.to_string());
+        println!("read: {read:?}");
+        return;
+    }
+    let variables = ["OUTBOX_TABLE", "OUTBOX_SCHEMA", "OUTBOX_DLQ_TABLE"];
+    for (variable, name) in variables.into_iter().zip(EACH) {
+        for spoilt in ["shop\n", "shop\r\n", "shop ", "\tshop", "sh\u{7f}op", " "] {
+            let said = of_environment(variable, spoilt);
+            assert!(said.contains("read: Err") && said.contains(variable), "{spoilt:?}: {said}");
+            assert!(with(name, spoilt).is_ok(), "{spoilt:?}");
+        }
+        for url in ["postgres://u:hunter2@host.eu/db", "postgres://u:hunter2@host/db"] {
+            let said = of_environment(variable, url);
+            assert!(said.contains("read: Err") && said.contains("DATABASE_URL"), "{said}");
+            assert!(said.contains(variable) && !said.contains("hunter2"), "{said}");
+        }
+        assert!(of_environment(variable, "my shop").contains("read: Ok"));
+    }
+    let refused = with(Name::Table, "postgres://u:hunter2@host.eu/db").unwrap_err();
+    assert!(refused.contains("has a dot") && !refused.contains("hunter2"), "{refused}");
 }
