@@ -27,6 +27,8 @@ const RENAMED: &str = "`publish` knows `Result`, `Option` and `Vec` by their nam
 const BYTES: &str = "with `publish` each element of a `Vec` is a message, so here each byte would be one; \
      return `Outgoing::raw(queue, bytes)`";
 
+const OUTCOME: &str = "an `Outcome` cannot be published; return the message, and an `Err` to fail";
+
 const RAW: &str =
     "with `publish` a value is published as JSON; return `Outgoing::raw(queue, bytes)`";
 
@@ -58,12 +60,9 @@ fn something(ty: &Type, errors: &mut Errors) {
         Type::Tuple(tuple) if tuple.elems.is_empty() => errors.at(ty, NOTHING),
         Type::ImplTrait(_) => errors.at(ty, "with `publish` the returned type has to be named"),
         _ => match wrapper(ty) {
-            Some(("Outcome", _)) => errors.at(
-                ty,
-                "an `Outcome` cannot be published; return the message, and an `Err` to fail",
-            ),
+            Some(("Outcome", _)) => errors.at(ty, format!("{OUTCOME}{}", params::YOURS)),
             Some(("Vec", Some(inner))) if is_u8(inner) => errors.at(ty, BYTES),
-            Some(("Bytes", _)) => errors.at(ty, RAW),
+            Some(("Bytes", _)) => errors.at(ty, format!("{RAW}{}", params::YOURS)),
             Some((_, Some(inner))) => something(inner, errors),
             _ => {}
         },
