@@ -35,6 +35,7 @@ on_postgres!(
     a_transaction_that_the_handler_made_read_only_fails_it,
     a_search_path_of_the_handler_s_leads_no_ack_away_from_a_schema_by_name,
     a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_the_handler_s_failure,
+    a_commit_that_takes_longer_than_the_server_allows_is_the_handler_s_failure,
     a_publish_in_a_transaction_that_has_failed_is_not_to_be_repeated,
     no_session_is_left_inside_a_transaction,
 );
@@ -241,6 +242,26 @@ async fn a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_th
         Ok::<_, HandlerError>(())
     });
     run(db, idle.retry(NoRetry)).await;
+    assert_eq!((db.rows().await, db.letters().await), (0, 1));
+    assert_eq!(kind(db).await, ["transaction"]);
+}
+
+/// As with `transaction_timeout`, which not every server has. It would be put off without end.
+async fn a_commit_that_takes_longer_than_the_server_allows_is_the_handler_s_failure(db: &Db) {
+    db.exec(
+        "CREATE TABLE checked (n bigint);
+         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE SQLSTATE '25P04'; END $$;
+         CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON checked
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    .await;
+    let leaves = Subscriber::new("leaves", "q", |ctx: Context| async move {
+        let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+        tx.execute("INSERT INTO checked VALUES (7)").await.unwrap();
+        Ok::<_, HandlerError>(())
+    });
+    run(db, leaves.retry(NoRetry)).await;
     assert_eq!((db.rows().await, db.letters().await), (0, 1));
     assert_eq!(kind(db).await, ["transaction"]);
 }

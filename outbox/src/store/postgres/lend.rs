@@ -109,7 +109,7 @@ impl lends::Lends for Postgres {
         let mut tally = Tally::begin();
         match write(&mut tx, publisher, acks, &mut tally).await {
             Ok(true) => {
-                tx.commit().await.map_err(StoreError::of("commit"))?;
+                tx.commit().await.map_err(spoilt("commit"))?;
                 publisher.told(tally);
                 Ok(Ended::Committed)
             }
@@ -180,7 +180,7 @@ async fn write(
         if begun.elapsed() > SLOW {
             *PLANNED_ANEW.locked() = Some(Instant::now() + ANEW);
         }
-        row.and_then(|row| runs.note(&row, &mut acked)).map_err(unacked)?;
+        row.and_then(|row| runs.note(&row, &mut acked)).map_err(spoilt("ack"))?;
     }
     if acked.contains(&false) {
         return Ok(false);
@@ -194,11 +194,14 @@ async fn write(
 /// A transaction may have been spoilt by its handler: a statement in it failed, though the handler
 /// said nothing of that, it took longer or was idle for longer than the server allows, or was made
 /// read-only (a standby has refused its begin). Such a transaction would not be any better the next
-/// time.
-fn unacked(error: sqlx::Error) -> StoreError {
-    let handlers = has_code(&error, &["25P02", "25P03", "25P04", "25006"]);
-    let failed = StoreError::of("ack")(error);
-    StoreError { transient: failed.transient && !handlers, ..failed }
+/// time. A commit takes long by what the handler has left to it, such as constraints that are
+/// deferred.
+fn spoilt(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| {
+        let handlers = has_code(&error, &["25P02", "25P03", "25P04", "25006"]);
+        let failed = StoreError::of(action)(error);
+        StoreError { transient: failed.transient && !handlers, ..failed }
+    }
 }
 
 #[cfg(test)]
@@ -209,7 +212,7 @@ mod tests {
     /// Otherwise it would be put off without end.
     #[test]
     fn a_transaction_that_its_handler_has_spoilt_does_not_pass_by_itself() {
-        let passes = |code| unacked(sqlx::Error::Database(Box::new(Refused(code)))).transient;
+        let passes = |code| spoilt("ack")(sqlx::Error::Database(Box::new(Refused(code)))).transient;
         // A statement that failed, one left idle, one that took too long as a whole, a read-only one.
         for code in ["25P02", "25P03", "25P04", "25006"] {
             assert!(!passes(code), "{code}");
