@@ -1,6 +1,7 @@
 //! Names that the macro uses too.
 #![deny(warnings)]
 #![allow(dead_code)]
+#![allow(clippy::needless_borrows_for_generic_args, reason = "a queue is named by both")]
 
 use outbox::{
     Batch, BatchOutcome, Bytes, Encoded, Json, MessagePack, Outcome, Outgoing, Queue, State, Tx,

@@ -1,5 +1,6 @@
 //! The fn stays what it was: attributes, visibility, and callable.
 #![deny(warnings, missing_docs)]
+#![allow(clippy::double_must_use, reason = "an attribute of the fn's")]
 
 use outbox::{State, subscriber};
 
