@@ -22,12 +22,13 @@ pub enum Point {
     Anytime,
 }
 
-/// How long the server takes to look for the client of a lent transaction, counted from its begin,
-/// less a little. Here it lets any statement wait for a lock for longer than that.
+/// How long the server takes to look for the client of a lent transaction, less a little. It counts
+/// from the begin of the first one in that session: what looks then is not set anew for the next one.
+/// Here it lets any statement wait for a lock for longer than that.
 const UNNOTICED: Duration = Duration::from_millis(1500);
-/// How old the youngest transaction is that waits, in ms; far too old if there is none any more.
+/// How old the youngest session is that waits, in ms; far too old if there is none any more.
 const WAITED: &str = "SELECT coalesce(
-        min(extract(epoch FROM clock_timestamp() - xact_start)) * 1000, 3600000)::bigint
+        min(extract(epoch FROM clock_timestamp() - backend_start)) * 1000, 3600000)::bigint
     FROM pg_stat_activity WHERE datname = current_database()
     AND application_name = 'engine' AND wait_event_type = 'Lock'";
 
