@@ -11,7 +11,8 @@ use outbox_tests::db::Db;
 use outbox_tests::probe::with_result;
 use outbox_tests::wait::eventually;
 use outbox_tests::{on_both, on_postgres};
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::Executor as _;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
 use super::{letters, plant};
 
@@ -69,9 +70,12 @@ async fn months_are_known_whatever_zone_the_session_is_in(db: &Db) {
     over_months(db).await;
     letters(db).partition(1).await.unwrap();
     let there = letters(db).partitions().await.unwrap();
-    let zone = [("datestyle", "SQL"), ("timezone", "Asia/Kolkata")];
-    let options = (*db.pg().connect_options()).clone().options(zone);
-    let pool = PgPool::connect_with(options).await.unwrap();
+    // By a hook: sqlx asks for a style and a zone of its own when it connects.
+    let pool = PgPoolOptions::new().after_connect(|connection, _| {
+        let set = "SET datestyle = 'SQL'; SET timezone = 'Asia/Kolkata'";
+        Box::pin(async move { connection.execute(set).await.map(|_| ()) })
+    });
+    let pool = pool.connect_with((*db.pg().connect_options()).clone()).await.unwrap();
     let letters = Operator::postgres(pool.clone(), db.names.clone()).dead_letters();
     assert_eq!(letters.partitions().await.unwrap(), there);
     assert_eq!(letters.partition(1).await.unwrap().made, [""; 0]);
