@@ -50,10 +50,11 @@ pub enum Error {
     Signals(#[source] std::io::Error),
     /// The drain timeout passed while handlers still ran. The handlers were
     /// dropped. Their rows come back, except rows that
-    /// [`AckFirst`](crate::AckPolicy) had acked. Each message of a batch counts.
+    /// [`AckFirst`](crate::AckPolicy) had acked, and those of which a word under `Manual` or a
+    /// layer of a batch had said what becomes of them. Each message of a batch counts.
     #[error(
         "handlers still running when the drain timeout passed: {0}; their messages come back, \
-         unless they were acked first"
+         unless they were acked first or it was said before what becomes of them"
     )]
     DrainTimeout(usize),
 }
@@ -167,7 +168,8 @@ impl StoreError {
 
     /// Whether the database refused the call with one of these codes.
     pub(crate) fn has_code(&self, codes: &[&str]) -> bool {
-        self.source.downcast_ref().is_some_and(|error| has_code(error, codes))
+        let explained = || self.source.downcast_ref().map(|it: &Explained| &it.source);
+        self.source.downcast_ref().or_else(explained).is_some_and(|error| has_code(error, codes))
     }
 
     /// Counts a full disk as lasting: other tables may have room, and must not wait for this one.

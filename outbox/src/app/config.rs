@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::{App, Database};
-use crate::store::names::TableNames;
+use crate::store::names::{TableNames, told};
 
 pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
+    // A URL that stands in the wrong one is no value, and its password is not repeated.
+    let plain = |key| get(key).map(|value| told(&value));
     let mut mistakes = Vec::new();
     let database = match get("DATABASE_URL") {
         Some(url) => database(&url, &mut mistakes),
@@ -14,7 +16,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
     let (names, wrong) = TableNames::from_lookup(&get);
     mistakes.extend(wrong.iter().map(ToString::to_string));
     let mut app = App::new(database).names(names);
-    if let Some(text) = get("OUTBOX_DRAIN_TIMEOUT") {
+    if let Some(text) = plain("OUTBOX_DRAIN_TIMEOUT") {
         match crate::duration::parse(&text) {
             Ok(limit) => app.drain_timeout = limit,
             Err(error) => mistakes.push(format!(
@@ -22,7 +24,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             )),
         }
     }
-    if let Some(text) = get("OUTBOX_QUEUE_GAUGES") {
+    if let Some(text) = plain("OUTBOX_QUEUE_GAUGES") {
         match crate::duration::parse(&text) {
             Ok(every) if every < Duration::from_secs(1) => mistakes.push(format!(
                 "`OUTBOX_QUEUE_GAUGES` is {text:?}, but queues are looked at once a second at most; \
@@ -34,7 +36,7 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
             )),
         }
     }
-    match get("OUTBOX_ASYNC_SETTLES").as_deref() {
+    match plain("OUTBOX_ASYNC_SETTLES").as_deref() {
         None | Some("false") => {}
         Some("true") => app.async_settles = true,
         Some(text) => mistakes.push(format!(

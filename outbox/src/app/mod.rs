@@ -106,9 +106,10 @@ impl App {
     /// - `verify-full`: the server's certificate must be for that host, and from an authority that
     ///   `sslrootcert=FILE` names or that is known. With `tls` the list of Mozilla is compiled in.
     /// - `require`: connections are encrypted, and no certificate is looked at.
-    /// - `prefer`, the default, and `allow`: a server without TLS is accepted.
+    /// - `verify-ca`: as `verify-full`, for any host.
+    /// - `prefer`, the default, and `allow`: a server without TLS is accepted. `disable`: never TLS.
     ///
-    /// The first two need the feature `tls`, or a feature for TLS of sqlx's own: a program
+    /// Those that need TLS need the feature `tls`, or a feature for TLS of sqlx's own: a program
     /// without it does not connect.
     ///
     /// | variable | meaning | unset |
@@ -164,8 +165,8 @@ impl App {
         Self::new(Database::Postgres(pool))
     }
 
-    /// An app on the file of this pool. The engine opens three connections of its own, with
-    /// the pool's settings. Make the pool with [`sqlite::connect`](crate::sqlite::connect),
+    /// An app on the file of this pool. The engine opens at most three connections of its own,
+    /// with the pool's settings, and more to extend leases while handlers block its runtime. Make the pool with [`sqlite::connect`](crate::sqlite::connect),
     /// which turns on the write-ahead log: without the log, a reader blocks all writers.
     #[cfg(feature = "sqlite")]
     #[must_use]

@@ -27,6 +27,12 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, String> {
     {
         return Err(format!("`PGSSLMODE` is {MODES}"));
     }
+    // In its place the driver would use 5432. Empty it means so, as for `psql`.
+    if !parts.names_a_port()
+        && variable("PGPORT").is_some_and(|port| !port.is_empty() && port.parse::<u16>().is_err())
+    {
+        return Err("`PGPORT` is not a port number".into());
+    }
     without_unknown(url)
         .parse()
         .map_err(|error| wrong_parameter(url).unwrap_or_else(|| no_url(&cause(&error))))
@@ -72,6 +78,14 @@ impl<'a> Parts<'a> {
             name.contains('@') || bare && !may && value.contains('@')
         };
         self.path.contains('@') || self.fragment.contains('@') || self.parameters().any(outside)
+    }
+
+    fn names_a_port(&self) -> bool {
+        let host = self.authority.rsplit('@').next().unwrap_or_default();
+        // An address in brackets has colons of its own.
+        let behind = host.rsplit(']').next().unwrap_or_default();
+        behind.split_once(':').is_some_and(|(_, port)| !port.is_empty())
+            || self.parameters().any(|(name, _)| name == "port")
     }
 
     fn hosts(&self) -> impl Iterator<Item = &'a str> {

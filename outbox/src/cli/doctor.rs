@@ -13,7 +13,7 @@ use crate::ops::doctor::{Limits, Report, Severity};
 /// Look for what is wrong, before a deploy and in production.
 ///
 /// Examines the tables and the database. Decodes every row that waits and every failed dead letter
-/// with the handlers of this program, without running any. Writes nothing. Exits with 1 on errors.
+/// with the handlers of this program, without running any. Leaves nothing written. Exits with 1 on errors.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     /// Exit with 1 on warnings, too.

@@ -19,6 +19,9 @@ const LOOK_LAST: Duration = Duration::from_secs(2);
 
 /// Letters that are replayed before the others, and how many of them may fail again.
 ///
+/// A subscriber with `AckFirst` deletes messages before it runs: none comes back, however its handler
+/// ends.
+///
 /// If the database's clock is set back while the canary is watched, a letter that fails again may be
 /// taken for handled: letters that failed before the canary are not looked at.
 #[derive(Debug, Clone, PartialEq)]

@@ -208,6 +208,7 @@ impl DeadLetters {
             how,
             after: None,
             unseen: None,
+            next: Instant::now(),
             seen: HashSet::new(),
             report: ReplayReport::default(),
             audit: Audit::of("replayed", filter),
@@ -296,6 +297,8 @@ struct Work<'a> {
     after: Option<LetterPosition>,
     /// At a rate, how many letters are still to be looked at: nobody waits behind the last one.
     unseen: Option<u64>,
+    /// At a rate, when the next batch may go.
+    next: Instant,
     /// The letters that were looked at, if letters were named.
     seen: HashSet<i64>,
     report: ReplayReport,
@@ -305,8 +308,9 @@ struct Work<'a> {
 impl Work<'_> {
     /// Replays up to this many letters.
     async fn run(&mut self, letters: u64, mut told: impl FnMut(&[Replayed])) -> Result<()> {
-        let (mut next, mut left) = (Instant::now(), letters);
+        let mut left = letters;
         while left > 0 {
+            sleep_until(self.next).await;
             let most = self.batch().min(left);
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
             let desk = &self.letters.operator;
@@ -326,14 +330,15 @@ impl Work<'_> {
             self.unseen = self.unseen.map(|all| all.saturating_sub(batch.len() as u64));
             told(&batch);
             if let Some(rate) = self.how.per_second {
-                if left == 0 || self.unseen == Some(0) {
+                if self.unseen == Some(0) {
                     break;
                 }
-                // Letters that a stall held up do not go out all at once.
-                let lag = Instant::now().saturating_duration_since(next);
-                let took = Duration::try_from_secs_f64(landed as f64 / rate).unwrap_or(LONGEST);
-                next += took.min(LONGEST).max(lag);
-                sleep_until(next).await;
+                let share = Duration::try_from_secs_f64(landed as f64 / rate).unwrap_or(LONGEST);
+                let share = share.min(LONGEST);
+                let now = Instant::now();
+                // Letters that a stall or a canary held up do not go out all at once.
+                let late = now.saturating_duration_since(self.next) > share;
+                self.next = if late { now } else { self.next } + share;
             }
         }
         Ok(())

@@ -52,7 +52,7 @@ impl<S: Store> Engine<S> {
     /// settlers, the lease task, connections.
     ///
     /// # Errors
-    /// When handlers had to be dropped; their rows are given back.
+    /// When handlers had to be dropped. Their rows are given back, but for those that have a result.
     pub(crate) async fn drain(&mut self) -> Result<()> {
         self.shared.stop.cancel();
         let end = self.ends.of(Step::Handlers, self.drain_timeout);

@@ -3,6 +3,7 @@
 mod check;
 
 pub use check::NameError;
+pub(crate) use check::told;
 use check::{check, meant};
 
 use super::template::quoted;
@@ -193,7 +194,7 @@ impl TableNames {
             "asleep" => Ok(names),
             _ => {
                 let why = "is none of `always`, `never` and `asleep`".into();
-                Err(NameError { what: "value of `OUTBOX_NOTIFY`", name: value, why })
+                Err(NameError { what: "value of `OUTBOX_NOTIFY`", name: told(&value), why })
             }
         });
         apply(get("OUTBOX_PREPARED"), |names, value| match value.as_str() {
@@ -201,7 +202,7 @@ impl TableNames {
             "false" => Ok(names.unprepared()),
             _ => {
                 let why = "is neither `true` nor `false`".into();
-                Err(NameError { what: "value of `OUTBOX_PREPARED`", name: value, why })
+                Err(NameError { what: "value of `OUTBOX_PREPARED`", name: told(&value), why })
             }
         });
         (names, wrong)

@@ -75,7 +75,7 @@ impl Teller {
             target: TARGET, event = event::DRAIN_TIMEOUT, queue, subscriber, handlers,
             drain_timeout_seconds = limit.as_secs_f64(),
             "handlers still run when the drain's time is over; their messages come back, unless they \
-             were acked first"
+             were acked first or it was said before what becomes of them"
         );
         #[cfg(feature = "metrics")]
         self.meters.iter().for_each(super::facade::Meters::drain_timeout);

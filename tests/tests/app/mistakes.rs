@@ -61,6 +61,36 @@ async fn a_duration_that_cannot_be_read_is_refused_with_one_that_can() {
     }
 }
 
+/// As where the variables of a deployment are mixed up.
+#[tokio::test]
+async fn a_url_in_the_place_of_another_value_is_not_repeated() {
+    for variable in [
+        "OUTBOX_TABLE",
+        "OUTBOX_SCHEMA",
+        "OUTBOX_DLQ_TABLE",
+        "OUTBOX_DRAIN_TIMEOUT",
+        "OUTBOX_QUEUE_GAUGES",
+        "OUTBOX_ASYNC_SETTLES",
+        "OUTBOX_NOTIFY",
+        "OUTBOX_PREPARED",
+    ] {
+        let log = child::refused(&[(variable, "postgres://u:hunter2@h/db")]).await;
+        assert!(log.contains(&format!("`{variable}`")), "{log}");
+        assert!(log.contains("postgres://..") && !log.contains("hunter2"), "{log}");
+    }
+}
+
+/// Read as another name, it would be made.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_name_that_is_not_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    for variable in ["OUTBOX_TABLE", "OUTBOX_SCHEMA", "OUTBOX_DLQ_TABLE"] {
+        let log = child::refused(&[(variable, std::ffi::OsStr::from_bytes(b"l\xf6sch"))]).await;
+        assert!(log.contains(&format!("`{variable}`")) && log.contains("not UTF-8"), "{log}");
+    }
+}
+
 /// A password with a `/` in it makes a URL of another shape.
 #[tokio::test]
 async fn the_part_of_a_url_that_is_wrong_is_named_and_the_password_is_not() {

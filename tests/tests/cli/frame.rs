@@ -74,6 +74,23 @@ async fn a_mode_of_tls_that_is_none_is_refused_where_it_would_count(db: &Db) {
     with("verify_full", "?sslmode=disable").await.good();
 }
 
+/// The driver drops it, and goes to another server.
+async fn a_port_that_is_none_is_refused_where_it_would_count(db: &Db) {
+    let (whole, port) = (db.url.clone(), db.pg().connect_options().get_port());
+    let without = whole.replacen(&format!(":{port}"), "", 1);
+    assert_ne!(without, whole);
+    let with = async |value: &str, url: &str| {
+        let mut stats = command(db, &["stats"]);
+        stats.env("PGPORT", value).env("DATABASE_URL", url);
+        ended(stats).await
+    };
+    let refused = with(&format!("{port} "), &without).await;
+    assert!(refused.code == 1 && refused.err.contains("`PGPORT` is not"), "{refused:?}");
+    with(&port.to_string(), &without).await.good();
+    with("none", &whole).await.good();
+    with("none", &format!("{without}?port={port}")).await.good();
+}
+
 async fn a_database_that_is_away_is_told_with_the_reason_and_soon(db: &Db) {
     let away = if db.is_postgres() {
         "postgres://postgres:hunter2@127.0.0.1:1/none".to_owned()
@@ -219,4 +236,7 @@ outbox_tests::on_both!(
 );
 
 outbox_tests::cases!(sqlite in sqlite_only: a_folder_that_is_not_there_is_told);
-outbox_tests::on_postgres!(a_mode_of_tls_that_is_none_is_refused_where_it_would_count);
+outbox_tests::on_postgres!(
+    a_mode_of_tls_that_is_none_is_refused_where_it_would_count,
+    a_port_that_is_none_is_refused_where_it_would_count,
+);

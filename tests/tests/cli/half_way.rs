@@ -21,6 +21,7 @@ on_postgres!(
     an_interruption_says_what_was_done,
     an_interruption_says_what_was_tried,
     a_script_is_told_what_somebody_has_locked,
+    what_was_done_is_told_where_the_rest_cannot_be_counted,
 );
 
 /// Does this with a letter before it is changed; a purge deletes it.
@@ -125,6 +126,34 @@ async fn a_script_is_told_what_somebody_has_locked(db: &Db) {
         assert_eq!((ran.code, &told[done], &told["locked"]), (1, &how_many.into(), &1.into()));
     }
     tx.rollback().await.unwrap();
+}
+
+/// Somebody who holds one letter asks for the whole table while the last batch finds none.
+async fn what_was_done_is_told_where_the_rest_cannot_be_counted(db: &Db) {
+    plant(db, "q", 3).await;
+    db.exec(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
+    )
+    .await;
+    db.exec(
+        "CREATE TRIGGER slow AFTER UPDATE ON outbox_dlq FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    )
+    .await;
+    let mut tx = db.pg().begin().await.unwrap();
+    let lock = "SELECT id FROM outbox_dlq WHERE original_id = 2 FOR UPDATE";
+    sqlx::query(lock).execute(&mut *tx).await.unwrap();
+    let resolve = ["dlq", "resolve", "--all", "--yes", "--json"];
+    let ran = tokio::spawn(command(db, &resolve).output());
+    let resolved = "SELECT count(*) FROM outbox_dlq WHERE status = 'resolved'";
+    eventually("two are resolved", async || db.int(resolved).await == 2).await;
+    sqlx::query("LOCK TABLE outbox_dlq").execute(&mut *tx).await.unwrap();
+    let ran = soon("it ends", ran).await.unwrap().unwrap();
+    tx.rollback().await.unwrap();
+    let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((&told["resolved"], &told["whole"]), (&2.into(), &false.into()), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("lock"), "{ran:?}");
+    assert_eq!(ran.status.code(), Some(1));
 }
 
 /// Sends SIGINT once it hangs in the database; what it leaves behind. No session stays there, which

@@ -44,6 +44,8 @@ async fn a_migration_in_place_of_a_renamed_table_fails_and_says_what_to_do<B: Sq
         for statement in statements {
             b.execute(statement).await;
         }
+        // Whoever writes to it has the indexes that it takes.
+        assert_eq!(indexes(&b, &old).await, before, "{told}");
         migrate_tables(b.pool(), b.names()).await.unwrap();
         assert_eq!(indexes(&b, table).await, before);
     }
@@ -89,6 +91,22 @@ async fn an_index_of_another_schema_is_not_dropped(b: Postgres) {
     b.execute(&format!("DROP SCHEMA {first} CASCADE")).await;
 }
 
+/// As after a migration under the new name, which makes indexes of letters once more.
+async fn an_index_that_its_table_has_twice_is_dropped(b: Postgres) {
+    let before = indexes(&b, "outbox_dlq").await;
+    b.execute("ALTER TABLE outbox_dlq RENAME TO letters").await;
+    let names = TableNames::default().with_dlq("letters").unwrap();
+    migrate_tables(b.pool(), &names).await.unwrap();
+    assert!(indexes(&b, "letters").await > before);
+    let told = migrate_tables(b.pool(), b.names()).await.unwrap_err().to_string();
+    assert!(told.contains("DROP INDEX"), "{told}");
+    for statement in told.split('`').skip(1).step_by(2) {
+        b.execute(statement).await;
+    }
+    migrate_tables(b.pool(), b.names()).await.unwrap();
+    assert_eq!((indexes(&b, "letters").await, indexes(&b, "outbox_dlq").await), (before, before));
+}
+
 async fn a_table_under_a_new_name_gets_no_second_set_of_indexes(b: Postgres) {
     let before = indexes(&b, "outbox").await;
     for (table, _) in PAIRS {
@@ -120,6 +138,7 @@ mod on_postgres {
     cases! {
         postgres only, "schemas are PostgreSQL's, as is a migration that finds indexes by what they do":
         an_index_of_another_schema_is_not_dropped,
+        an_index_that_its_table_has_twice_is_dropped,
         a_table_under_a_new_name_gets_no_second_set_of_indexes,
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use outbox::dlq::{Canary, Filter, Replay};
+use outbox::dlq::{Canary, Filter, Replay, Replayed};
 use outbox::{Context, Subscriber};
 use outbox_tests::db::Db;
 use outbox_tests::{on_both, on_postgres};
@@ -16,6 +16,7 @@ on_postgres!(a_canary_of_which_nothing_was_put_back_keeps_the_others);
 on_both!(
     a_canary_that_is_handled_lets_the_others_follow,
     a_canary_that_fails_again_keeps_the_others,
+    the_others_follow_a_canary_at_the_rate,
     a_share_may_fail,
     what_nobody_handles_in_time_counts_as_failed,
     a_canary_may_be_waited_for_as_long_as_it_takes,
@@ -55,6 +56,17 @@ async fn a_canary_that_fails_again_keeps_the_others(db: &Db) {
     assert_eq!((report.replayed, report.stopped()), (5, true));
     let resolved = "SELECT count(*) FROM outbox_dlq WHERE status = 'resolved'";
     assert_eq!((db.int(resolved).await, db.letters().await), (5, 45));
+}
+
+async fn the_others_follow_a_canary_at_the_rate(db: &Db) {
+    plant(db, "a", 2).await;
+    let running = db.app().only([fails(0)]).start().await.unwrap();
+    let how = Replay::new().canary(Canary::new(1, 0.0)).per_second(0.5);
+    let mut went = Vec::new();
+    let note = |_: &[Replayed]| went.push(Instant::now());
+    letters(db).replay_with(&Filter::new().queue("a"), &how, note).await.unwrap();
+    running.stop().await.unwrap();
+    assert!(went[1] - went[0] > Duration::from_millis(1500), "{:?}", went[1] - went[0]);
 }
 
 async fn a_canary_of_which_nothing_was_put_back_keeps_the_others(db: &Db) {

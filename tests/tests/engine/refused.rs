@@ -20,6 +20,7 @@ use std::time::Duration;
 on_postgres!(only_a_claim_whose_fate_is_unknown_is_given_back);
 on_both!(
     a_published_message_that_the_database_refuses_is_a_failure_of_its_handler,
+    a_published_message_that_is_refused_at_the_commit_is_one_too,
     a_table_of_pauses_that_somebody_drops_stops_no_app_for_long,
 );
 
@@ -83,6 +84,36 @@ async fn a_published_message_that_the_database_refuses_is_a_failure_of_its_handl
         )
         .await;
     }
+    replies_are_refused(db, "no replies here").await;
+}
+
+/// By a constraint that is deferred.
+async fn a_published_message_that_is_refused_at_the_commit_is_one_too(db: &Db) {
+    db.exec("CREATE TABLE known (n bigint PRIMARY KEY)").await;
+    db.exec("CREATE TABLE kept (n bigint REFERENCES known DEFERRABLE INITIALLY DEFERRED)").await;
+    if db.is_postgres() {
+        db.exec(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO kept VALUES (1); RETURN NULL; END $$",
+        )
+        .await;
+        db.exec(
+            "CREATE TRIGGER keep AFTER INSERT ON outbox FOR EACH ROW
+             WHEN (NEW.queue = 'replies') EXECUTE FUNCTION keep()",
+        )
+        .await;
+    } else {
+        db.exec(
+            "CREATE TRIGGER keep AFTER INSERT ON outbox WHEN NEW.queue = 'replies'
+             BEGIN INSERT INTO kept VALUES (1); END",
+        )
+        .await;
+    }
+    replies_are_refused(db, "constraint").await;
+}
+
+/// Of two messages one publishes to `replies`, and is a letter in the end, which says why.
+async fn replies_are_refused(db: &Db, why: &str) {
     let runs = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&runs);
     let replies = Subscriber::new("it", "q", move |ctx: Context| {
@@ -100,7 +131,7 @@ async fn a_published_message_that_the_database_refuses_is_a_failure_of_its_handl
     let letters = "SELECT error_kind || ' ' || last_exception FROM outbox_dlq";
     let letters = db.texts(letters).await;
     assert!(letters.len() == 1 && letters[0].starts_with("publish "), "{letters:?}");
-    assert!(letters[0].contains("no replies here"), "{letters:?}");
+    assert!(letters[0].to_lowercase().contains(why), "{letters:?}");
 }
 
 /// Which PostgreSQL would refuse.

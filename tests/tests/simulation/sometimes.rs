@@ -14,7 +14,7 @@ use crate::workload::Ran;
 pub type Counts = BTreeMap<String, u64>;
 
 /// Floors for ten thousand seeds: a third of what they gave when this was written, or less.
-pub const FLOORS: [(&str, u64); 50] = [
+pub const FLOORS: [(&str, u64); 51] = [
     ("an expired lease is claimed", 5_000),
     ("a lease is extended", 25_000),
     ("a lease is lost after success", 150),
@@ -37,6 +37,7 @@ pub const FLOORS: [(&str, u64); 50] = [
     ("Late extend", 100),
     ("Late settle", 500),
     ("Undone settle", 1_000),
+    ("Busy settle", 1_000),
     ("Refused settle", 500),
     ("Stalled claim", 1_500),
     ("Stalled settle", 400),

@@ -248,22 +248,35 @@ async fn a_transaction_that_is_left_idle_for_longer_than_the_server_allows_is_th
 
 /// As with `transaction_timeout`, which not every server has. It would be put off without end.
 async fn a_commit_that_takes_longer_than_the_server_allows_is_the_handler_s_failure(db: &Db) {
+    let refuse = |code| {
+        format!(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE SQLSTATE '{code}'; END $$"
+        )
+    };
+    db.exec(refuse("00000")).await;
     db.exec(
         "CREATE TABLE checked (n bigint);
-         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-         $$ BEGIN RAISE SQLSTATE '25P04'; END $$;
          CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON checked
          DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
     )
     .await;
-    let leaves = Subscriber::new("leaves", "q", |ctx: Context| async move {
+    let leaves = |ctx: Context| async move {
         let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
         tx.execute("INSERT INTO checked VALUES (7)").await.unwrap();
         Ok::<_, HandlerError>(())
-    });
-    run(db, leaves.retry(NoRetry)).await;
-    assert_eq!((db.rows().await, db.letters().await), (0, 1));
-    assert_eq!(kind(db).await, ["transaction"]);
+    };
+    // A transaction's time, and a statement's.
+    for (code, letters) in [("25P04", 1), ("57014", 2)] {
+        db.exec(refuse(code)).await;
+        let leaves = Subscriber::new("leaves", "q", leaves).retry(NoRetry);
+        let running = db.app().only([leaves]).start().await.unwrap();
+        db.publish("q", 7).await;
+        eventually("it is a letter", async || db.letters().await == letters).await;
+        running.stop().await.unwrap();
+        assert_eq!(db.rows().await, 0);
+    }
+    assert_eq!(kind(db).await, ["transaction"; 2]);
 }
 
 /// Whoever begins anew on `transient` would do so without end.

@@ -89,19 +89,25 @@ impl Change<'_> {
         again: impl Future<Output = crate::Result<u64>>,
         nothing: &str,
     ) -> Result<Done, Trouble> {
-        let ended = until_interrupted(work).await;
+        let ended = until_interrupted(Box::pin(async {
+            work.await?;
+            match self.count.saturating_sub(self.bar.position()) {
+                0 => Ok(0),
+                most => Ok(again.await?.min(most)),
+            }
+        }));
+        let ended = ended.await;
         let (what, done) = (self.words[0], self.bar.position());
         self.bar.finish_and_clear();
-        if let Err(trouble) = ended {
-            if done > 0 {
-                let told = shown::half_way(done, what, self.count);
-                self.context.out.result(&self.value(done, false, 0), || told);
+        let locked = match ended {
+            Ok(locked) => locked,
+            Err(trouble) => {
+                if done > 0 {
+                    let told = shown::half_way(done, what, self.count);
+                    self.context.out.result(&self.value(done, false, 0), || told);
+                }
+                return Err(trouble);
             }
-            return Err(trouble);
-        }
-        let locked = match self.count.saturating_sub(done) {
-            0 => 0,
-            most => again.await?.min(most),
         };
         self.context.out.result(&self.value(done, true, locked), || {
             let many = shown::letters(done);

@@ -68,7 +68,7 @@ type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 /// Examines the tables and the database. With the handlers of a program, it also examines the
 /// messages that wait for them.
 ///
-/// It runs no handler and writes nothing.
+/// It runs no handler and leaves nothing written.
 ///
 /// # Examples
 /// ```

@@ -26,14 +26,17 @@ pub(super) fn meant(name: String) -> Result<String, NameError> {
         "is a URL, which belongs into `DATABASE_URL`"
     } else if name.contains(char::is_control) || name.trim().len() < name.len() {
         "begins or ends with white space, or has a control character such as a line break in it"
+    } else if name.contains(char::REPLACEMENT_CHARACTER) {
+        // What a variable's bytes that are not UTF-8 are read as.
+        "is not UTF-8"
     } else {
         return Ok(name);
     };
     Err(NameError { what: "name", name: told(&name), why: why.into() })
 }
 
-/// A name as errors have it. A URL may hold a password, so no message repeats it.
-fn told(name: &str) -> String {
+/// A name or a value as errors have it. A URL may hold a password, so no message repeats it.
+pub(crate) fn told(name: &str) -> String {
     name.find("://").map_or_else(|| name.to_owned(), |end| format!("{}://..", &name[..end]))
 }
 

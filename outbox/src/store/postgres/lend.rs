@@ -109,7 +109,7 @@ impl lends::Lends for Postgres {
         let mut tally = Tally::begin();
         match write(&mut tx, publisher, acks, &mut tally).await {
             Ok(true) => {
-                tx.commit().await.map_err(spoilt("commit"))?;
+                tx.commit().await.map_err(StoreError::of("commit")).map_err(spoilt)?;
                 publisher.told(tally);
                 Ok(Ended::Committed)
             }
@@ -180,13 +180,15 @@ async fn write(
         if begun.elapsed() > SLOW {
             *PLANNED_ANEW.locked() = Some(Instant::now() + ANEW);
         }
-        row.and_then(|row| runs.note(&row, &mut acked)).map_err(spoilt("ack"))?;
+        row.and_then(|row| runs.note(&row, &mut acked))
+            .map_err(StoreError::of("ack"))
+            .map_err(spoilt)?;
     }
     if acked.contains(&false) {
         return Ok(false);
     }
     for messages in together(acks) {
-        publisher.insert_returned(tx, &messages, tally).await?;
+        publisher.insert_returned(tx, &messages, tally).await.map_err(spoilt)?;
     }
     Ok(true)
 }
@@ -194,14 +196,12 @@ async fn write(
 /// A transaction may have been spoilt by its handler: a statement in it failed, though the handler
 /// said nothing of that, it took longer or was idle for longer than the server allows, or was made
 /// read-only (a standby has refused its begin). Such a transaction would not be any better the next
-/// time. A commit takes long by what the handler has left to it, such as constraints that are
-/// deferred.
-fn spoilt(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| {
-        let handlers = has_code(&error, &["25P02", "25P03", "25P04", "25006"]);
-        let failed = StoreError::of(action)(error);
-        StoreError { transient: failed.transient && !handlers, ..failed }
-    }
+/// time. A commit is cancelled for what the handler has left to it, such as constraints that are
+/// deferred, or refused by them.
+fn spoilt(failed: StoreError) -> StoreError {
+    let handlers = failed.has_code(&["25P02", "25P03", "25P04", "25006"])
+        || failed.action == "commit" && failed.has_code(&["57014", "55000", "40002"]);
+    StoreError { transient: failed.transient && !handlers, ..failed }
 }
 
 #[cfg(test)]
@@ -212,11 +212,21 @@ mod tests {
     /// Otherwise it would be put off without end.
     #[test]
     fn a_transaction_that_its_handler_has_spoilt_does_not_pass_by_itself() {
-        let passes = |code| spoilt("ack")(sqlx::Error::Database(Box::new(Refused(code)))).transient;
+        let passes = |action, code| {
+            let refused = sqlx::Error::Database(Box::new(Refused(code)));
+            spoilt(StoreError::of(action)(refused)).transient
+        };
         // A statement that failed, one left idle, one that took too long as a whole, a read-only one.
         for code in ["25P02", "25P03", "25P04", "25006"] {
-            assert!(!passes(code), "{code}");
+            for action in ["ack", "publish", "commit"] {
+                assert!(!passes(action, code), "{code}");
+            }
         }
-        assert!(passes("40P01"), "a deadlock");
+        // One that is cancelled, and what a deferred constraint says.
+        for code in ["57014", "55000", "40002"] {
+            assert!(!passes("commit", code), "{code}");
+            assert!(passes("ack", code), "{code}");
+        }
+        assert!(passes("commit", "40P01") && passes("ack", "40P01"), "a deadlock");
     }
 }

@@ -184,7 +184,7 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
 }
 
 /// SQLite's extended code.
-fn code(error: &sqlx::Error) -> Option<u32> {
+pub(super) fn code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 

@@ -164,8 +164,7 @@ impl lends::Lends for Sqlite {
             return in_another(pool, publisher, leases).await;
         }
         undone.map_err(failed("roll back"))?;
-        begin_anew(&mut tx, publisher, leases.iter().copied()).await?;
-        commit(&mut tx).await.map_err(failed("extend"))
+        all_anew(&mut tx, publisher, leases).await
     }
 }
 
@@ -205,11 +204,24 @@ async fn in_another(
 ) -> Result<(), StoreError> {
     let another = async {
         let mut tx = begin_writing(pool).await.map_err(StoreError::of("extend"))?;
-        begin_anew(&mut tx, publisher, leases.iter().copied()).await?;
-        tx.commit().await.map_err(StoreError::of("extend"))
+        all_anew(&mut tx, publisher, leases).await
     };
     let late = |_| Err(StoreError::new("extend", "no connection in time", true));
     timeout(ANEW_WITHIN, another).await.unwrap_or_else(late)
+}
+
+/// Begins these leases anew and commits. Whatever fails, the connection is in no transaction then.
+async fn all_anew(
+    tx: &mut SqliteConnection,
+    publisher: &Publisher,
+    leases: &[Lease],
+) -> Result<(), StoreError> {
+    let begun = begin_anew(tx, publisher, leases.iter().copied()).await;
+    if begun.is_err() {
+        drop(roll_back(tx).await);
+        return begun;
+    }
+    commit(tx).await.map_err(StoreError::of("extend"))
 }
 
 async fn begin_anew(

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 use tokio::time::sleep;
 
 use super::connect::{begin_writing, is_busy};
-use super::taken::{Other, dropping, taken};
+use super::taken::taken;
 use super::validate::validate;
 use crate::error::StoreError;
 use crate::schema::{SchemaMismatch, migrator, not_migrated, sealed};
@@ -101,14 +101,15 @@ async fn refuse_taken(
     names: &TableNames,
 ) -> Result<(), StoreError> {
     let taken = taken(connection, names).await.map_err(StoreError::of("migrate"))?;
-    let told = |one: &Other| format!("{} of {} (`{}`)", one.name, one.table, dropping(&one.name));
-    let each: Vec<_> = taken.iter().map(told).collect();
+    let each: Vec<_> = (taken.iter())
+        .map(|(one, freeing)| format!("{} of {} (`{freeing}`)", one.name, one.table))
+        .collect();
     if each.is_empty() {
         return Ok(());
     }
     let why = format!(
-        "indexes of other tables have the names of those to be made: {}: drop them, which SQLite \
-         cannot rename, and migrate again",
+        "indexes of other tables have the names of those to be made: {}: make them anew under the \
+         names of their tables, because SQLite cannot rename them, and migrate again",
         each.join(", ")
     );
     Err(StoreError::new("migrate", why, false))

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::batch::Batch;
 use super::claim::begins;
+use super::connect::code;
 use super::listen::SqliteWakes;
 use super::publish::insert_returned;
 use super::validate::validate;
@@ -27,6 +28,8 @@ use crate::store::{
 };
 use crate::telemetry::TARGET;
 
+/// The low byte of SQLite's codes for what a constraint refuses.
+const CONSTRAINT: u32 = 19;
 /// When a claim is made again that failed beside others.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -68,7 +71,7 @@ impl Store for SqliteStore {
         let held = acks.iter().zip(&landed).filter(|&(_, &hit)| hit);
         let messages: Vec<&Prepared> = held.flat_map(|(handled, _)| handled.messages).collect();
         let published = insert_returned(&mut tx, &self.0.publish, &messages).await?;
-        tx.commit().await.map_err(|error| StoreError::new(ACTION, error, true))?;
+        tx.commit().await.map_err(uncommitted(ACTION))?;
         let mut inserted = BTreeMap::<&str, usize>::new();
         for (message, published) in messages.into_iter().zip(published) {
             *inserted.entry(&message.queue).or_default() += published.rows();
@@ -177,9 +180,7 @@ impl SqliteStore {
         rows: &[(Lease, T)],
     ) -> Result<Landed> {
         let (tx, landed) = self.written(action, batch, rows).await?;
-        // A COMMIT that fails rolls back here, but says "busy" when it may be tried again. Either
-        // way the caller may repeat the batch.
-        tx.commit().await.map_err(|error| StoreError::new(action, error, true))?;
+        tx.commit().await.map_err(uncommitted(action))?;
         Ok(landed)
     }
 
@@ -201,6 +202,18 @@ impl SqliteStore {
             // Some lease of a range is lost. Each row by itself will tell which one.
             tx.rollback().await.map_err(StoreError::of(action))?;
             ranges = false;
+        }
+    }
+}
+
+/// A COMMIT that fails rolls back here, but says "busy" when it may be tried again. Either way the
+/// caller may repeat the batch, unless a constraint of the user's that is deferred refuses it.
+fn uncommitted(action: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| {
+        if code(&error).is_some_and(|code| code & 0xff == CONSTRAINT) {
+            StoreError::of(action)(error)
+        } else {
+            StoreError::new(action, error, true)
         }
     }
 }

@@ -7,38 +7,61 @@ use crate::store::answers::Columns as _;
 use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
-/// An index of another table: its name, and that table's.
+/// An index of another table: its name, that table's, and the SQL that made it.
 pub(super) struct Other {
     pub(super) name: String,
     pub(super) table: String,
+    sql: Option<String>,
 }
 
 /// Finds the indexes of all tables but one.
-pub(super) const OTHERS: &str = "SELECT name, tbl_name FROM sqlite_master \
+pub(super) const OTHERS: &str = "SELECT name, tbl_name, sql FROM sqlite_master \
     WHERE type = 'index' AND tbl_name <> ?1 COLLATE NOCASE ORDER BY name";
 
 impl Other {
     pub(super) fn read(row: &SqliteRow) -> sqlx::Result<Self> {
-        Ok(Self { name: row.text(0)?, table: row.text(1)? })
+        Ok(Self { name: row.text(0)?, table: row.text(1)?, sql: row.maybe(2, SqliteRow::text)? })
+    }
+
+    /// The SQL that frees the name, which begins with that of our table: the index is made once more
+    /// under the name that it would have had from its own, so that whoever writes there is not left
+    /// without it.
+    pub(super) fn freeing(&self, ours: &str) -> String {
+        let end = self.name.get(ours.len()..).unwrap_or_default();
+        let again = self.sql.as_deref().and_then(|sql| {
+            // SQLite keeps the statement from its first words on, with the name as it was written.
+            let (create, rest) = sql.split_once(" INDEX ")?;
+            let name = quoted(&self.name);
+            let on = rest.strip_prefix(&*name).or_else(|| rest.strip_prefix(&*self.name))?;
+            let own = quoted(&[&self.table, end].concat());
+            Some(format!("{create} INDEX IF NOT EXISTS {own}{on}; "))
+        });
+        again.unwrap_or_default() + &dropping(&self.name)
     }
 }
 
-/// The indexes that have the names of ours, though their tables are others.
+/// The indexes that have the names of ours, though their tables are others, and the SQL that frees
+/// the names.
 pub(super) async fn taken(
     connection: &mut SqliteConnection,
     names: &TableNames,
-) -> Result<Vec<Other>, sqlx::Error> {
+) -> Result<Vec<(Other, String)>, sqlx::Error> {
     // No table has an empty name, so these are the indexes of all.
     let all = sqlx::query(OTHERS).bind("").fetch_all(connection).await?;
-    let mut all = all.iter().map(Other::read).collect::<Result<Vec<_>, _>>()?;
     let ours = names.indexes();
-    all.retain(|other| {
-        ours.iter().any(|(table, end)| {
+    let mut taken = Vec::new();
+    for row in &all {
+        let other = Other::read(row)?;
+        let of = ours.iter().find(|(table, end)| {
             other.name.eq_ignore_ascii_case(&[table, *end].concat())
                 && !other.table.eq_ignore_ascii_case(table)
-        })
-    });
-    Ok(all)
+        });
+        if let Some((table, _)) = of {
+            let freeing = other.freeing(table);
+            taken.push((other, freeing));
+        }
+    }
+    Ok(taken)
 }
 
 pub(super) fn dropping(index: &str) -> String {

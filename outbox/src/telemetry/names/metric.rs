@@ -92,11 +92,11 @@ metrics! {
     PUBLISHED: Counter count "outbox_published_messages_total" ["queue"]
         "Rows published, counted before the caller's commit."
     PUBLISHES: Counter count "outbox_publishes_total" ["queue", "status"]
-        "Calls that published, and acks that did."
+        "Calls to publish, and acks that publish, by whether they did."
     PUBLISH_DURATION: Histogram seconds "outbox_publish_duration_seconds" ["queue"]
-        "How long publishing took."
+        "How long these calls took."
     PUBLISH_SIZE: Histogram bytes "outbox_published_size_bytes" ["queue"]
-        "Payloads of a call that published."
+        "Payloads of such a call."
     PUBLISH_EXCEPTIONS: Counter count "outbox_publish_exceptions_total" ["queue", "exception_type"]
         "Calls that could not publish, by the error."
     LISTENER_UP: Gauge count "outbox_listener_up" []
@@ -112,7 +112,7 @@ metrics! {
     LEASED: Gauge count "outbox_leased" ["queue"]
         "Rows that a process holds, or held until it died, among the first 10,000."
     OLDEST_AGE: Gauge seconds "outbox_oldest_age_seconds" ["queue"]
-        "How long the oldest waiting row has been due."
+        "How long the oldest waiting row has been due, among the first 10,000."
     DEAD_LETTERS: Gauge count "outbox_dead_letters" ["queue"]
         "Dead letters that nobody has dealt with; 10,000 means at least so many."
     NOTIFY_QUEUE_USAGE: Gauge count "outbox_notify_queue_usage" []

@@ -53,9 +53,9 @@ impl FaultyStore {
         if let Some(fault) = fault {
             world.tell(&Told::Fault { session, action, fault });
         }
-        if let Some(Fault::Refused | Fault::Undone) = fault {
+        if let Some(fault @ (Fault::Refused | Fault::Undone | Fault::Busy)) = fault {
             world.moment().pass().await;
-            return Err(failed(action, fault == Some(Fault::Undone)));
+            return Err(failed(action, fault));
         }
         let waits = process.waits(world, fault);
         let store = world.store.session(session);
@@ -66,7 +66,7 @@ impl FaultyStore {
         });
         if fault == Some(Fault::Late) {
             world.moment().pass().await;
-            return Err(failed(action, true));
+            return Err(failed(action, Fault::Unanswered));
         }
         let answer = done.await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         if crash == Some(Place::After(action)) {
@@ -75,13 +75,23 @@ impl FaultyStore {
         }
         wait(waits.answered).await;
         world.moment().pass().await;
-        if fault == Some(Fault::Unanswered) { Err(failed(action, true)) } else { answer }
+        if fault == Some(Fault::Unanswered) {
+            Err(failed(action, Fault::Unanswered))
+        } else {
+            answer
+        }
     }
 }
 
-fn failed(action: &'static str, transient: bool) -> StoreError {
-    let why = if transient { "the connection broke off" } else { "refused" };
-    StoreError::new(action, format!("{why}, as the simulation's seed says"), transient)
+fn failed(action: &'static str, fault: Fault) -> StoreError {
+    let why = match fault {
+        Fault::Refused => "refused",
+        Fault::Busy => "busy",
+        _ => "the connection broke off",
+    };
+    let told = format!("{why}, as the simulation's seed says");
+    let failed = StoreError::new(action, told, fault != Fault::Refused);
+    StoreError { perhaps_done: fault != Fault::Busy, ..failed }
 }
 
 impl Store for FaultyStore {

@@ -55,6 +55,8 @@ pub enum Fault {
     Refused,
     /// The statement failed, and was not done.
     Undone,
+    /// The database was busy, so the statement was surely not done.
+    Busy,
     /// The statement failed, and was done.
     Unanswered,
     /// The statement failed, and was done later.

@@ -161,7 +161,10 @@ impl World {
         ]
         .into_iter()
         .find(|(share, _)| self.strikes(*share))
-        .map(|(_, fault)| fault)
+        .map(|(_, fault)| match fault {
+            Fault::Undone if self.dice.hits(0.5) => Fault::Busy,
+            fault => fault,
+        })
     }
 
     /// Where the process crashes at a statement, if it does.
