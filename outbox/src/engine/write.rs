@@ -321,22 +321,49 @@ async fn passed_by<S: Store>(
 
 #[cfg(all(test, feature = "testing"))]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::engine::results::{Letters, Ways};
     use crate::engine::settlement::Cause;
     use crate::engine::tests::unanswered::{HOUR, TTL, acks};
     use crate::message::{FailureReason, fingerprint};
 
+    fn dead(one: Settling) -> Settling {
+        let cause = Cause {
+            reason: FailureReason::Expired,
+            error_kind: None,
+            last_exception: None,
+            note: None,
+            fingerprint: fingerprint("q", None, "expired", ""),
+        };
+        *Box::new(one).ruled(Settlement::Dead(Box::new(cause)))
+    }
+
+    /// Those who write letters may wait for their table for hours.
+    #[tokio::test(start_paused = true)]
+    async fn a_letter_is_handed_over_and_given_back_where_there_is_no_room() {
+        let ways = Ways::default();
+        let mut later = Later::new(CancellationToken::new());
+        later.letters = Some(Letters::of(&ways));
+        let one = || Part::of(vec![dead(acks(&[0]).remove(0))]);
+        assert!(matches!(hand_over(one(), &later), Then::Closed));
+        let handed = ways[1].next().await.expect("it waits");
+        assert!(handed.len() == 1 && handed[0].is_letter());
+        for large in acks(&[20 << 20; 2]) {
+            assert!(later.letters.as_ref().and_then(|letters| letters.take(large)).is_none());
+        }
+        let Then::GiveBack(rows) = hand_over(one(), &later) else { panic!("there is room") };
+        assert!(rows.len() == 1 && matches!(rows[0].settlement, Settlement::Kept));
+        // What is no letter after all is for this settler.
+        let ack = Part::of(acks(&[0]));
+        assert!(matches!(hand_over(ack, &later), Then::AtOnce(parts) if parts.len() == 1));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_letter_that_has_little_time_leaves_the_others_theirs() {
         let dead = |(at, one): (usize, Settling)| {
-            let cause = Cause {
-                reason: FailureReason::Expired,
-                error_kind: None,
-                last_exception: None,
-                note: None,
-                fingerprint: fingerprint("q", None, "expired", ""),
-            };
-            let mut dead = *Box::new(one).ruled(Settlement::Dead(Box::new(cause)));
+            let mut dead = dead(one);
             dead.until(Instant::now() + if at == 1 { TTL / 2 } else { HOUR });
             dead
         };
