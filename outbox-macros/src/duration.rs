@@ -37,6 +37,13 @@ fn some(name: &Ident, value: &Expr, least: Duration, errors: &mut Errors) -> Tok
 }
 
 fn read(text: &str) -> Result<Duration, String> {
+    // `1 30s` would be 130 seconds.
+    let (words, begins) = (text.split_whitespace(), |one: char| one.is_ascii_digit() || one == '.');
+    let mut pairs = words.clone().zip(words.skip(1));
+    let cut = pairs.find(|(one, next)| one.ends_with(begins) && next.starts_with(begins));
+    if let Some((number, _)) = cut {
+        return Err(format!("{number:?} has no unit; write one, as in \"1m 30s\""));
+    }
     match humantime::parse_duration(text) {
         Ok(_) if text.contains('M') => Err(format!("{text:?} is in months; minutes are `m`")),
         Ok(duration) => Ok(duration),
@@ -77,7 +84,8 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "5", "5 x", "-5s", "soon", "5M", "1h 1M", "99999999999999999999s"] {
+        for text in ["", "5", "5 x", "-5s", "soon", "5M", "1h 1M", "1 30s", "99999999999999999999s"]
+        {
             assert!(read(text).is_err(), "{text}");
         }
     }

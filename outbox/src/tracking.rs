@@ -56,7 +56,9 @@ pub(crate) struct Trail {
 /// .await?;
 /// # Ok(()) }
 /// ```
-/// A task that is spawned inside does not inherit the ids.
+/// A task that is spawned inside does not inherit the ids. What a handler
+/// [collects](crate::Publisher::collect) inside is published with the ack, and has the ids of the
+/// message alone.
 ///
 /// # Cancel safety
 /// As cancel safe as the future, which is dropped with the call.

@@ -105,11 +105,11 @@ impl App {
     /// `sslmode` in the URL says whether connections need TLS:
     /// - `verify-full`: the server's certificate must be for that host, and from an authority that
     ///   `sslrootcert=FILE` names or that is known. With `tls` the list of Mozilla is compiled in.
-    /// - `require`: connections are encrypted, and no certificate is looked at.
     /// - `verify-ca`: as `verify-full`, for any host.
+    /// - `require`: connections are encrypted, and no certificate is looked at.
     /// - `prefer`, the default, and `allow`: a server without TLS is accepted. `disable`: never TLS.
     ///
-    /// Those that need TLS need the feature `tls`, or a feature for TLS of sqlx's own: a program
+    /// The first three need the feature `tls`, or a feature for TLS of sqlx's own: a program
     /// without it does not connect.
     ///
     /// | variable | meaning | unset |

@@ -8,8 +8,8 @@ use crate::health::Health;
 use crate::telemetry::{Recorder, Stats};
 
 impl App {
-    /// Hands every event to a sink of yours, on a thread of its own, but for those for which it
-    /// is too slow. May be called for
+    /// Hands events to a sink of yours, on a thread of its own; those for which it is too slow are
+    /// lost. May be called for
     /// several sinks; see [`Recorder`].
     ///
     /// Call it before you take [`App::publisher`]. The recorders of the app that was started

@@ -142,7 +142,7 @@ pub(super) fn json_document(payload: &[u8]) -> Result<(), Trouble> {
         let told = "the payload is empty, which is not a JSON document; `--raw` takes it";
         return Err(Trouble::Usage(told.into()));
     }
-    // As a handler reads it: what is skipped may be no UTF-8, or nested without end.
+    // All of it is read: what is skipped may be no UTF-8, or nested without end.
     serde_json::from_slice::<serde_json::Value>(payload).map(drop).map_err(|error| {
         Trouble::Usage(format!(
             "the payload is not a JSON document: {error}; a JSON text has quotes of its own \

@@ -311,6 +311,7 @@ impl Work<'_> {
         let mut left = letters;
         while left > 0 {
             sleep_until(self.next).await;
+            self.next = self.next.max(Instant::now());
             let most = self.batch().min(left);
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
             let desk = &self.letters.operator;
@@ -335,10 +336,11 @@ impl Work<'_> {
                 }
                 let share = Duration::try_from_secs_f64(landed as f64 / rate).unwrap_or(LONGEST);
                 let share = share.min(LONGEST);
+                self.next += share;
                 let now = Instant::now();
-                // Letters that a stall or a canary held up do not go out all at once.
-                let late = now.saturating_duration_since(self.next) > share;
-                self.next = if late { now } else { self.next } + share;
+                // Letters that a stall held up do not go out at once with the next ones.
+                let late = now.saturating_duration_since(self.next);
+                self.next = self.next.max(now) + late.min(share);
             }
         }
         Ok(())

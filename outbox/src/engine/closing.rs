@@ -22,7 +22,7 @@ impl Settling {
         let unknown = !landed && self.unanswered;
         let close = |how| self.report.close(how, &self.reader.teller);
         match (&self.settlement, landed) {
-            (Settlement::Release { .. }, _) if never_started => {}
+            (Settlement::Release { .. }, true) if never_started => {}
             (Settlement::Dead(cause), _) if never_started && unknown => {
                 // No event tells of a message that never started, unless it is known to be gone.
                 let (teller, row_id) = (&self.reader.teller, self.lease.id);
@@ -35,7 +35,7 @@ impl Settling {
             }
             // The row may be nobody's, as below.
             (Settlement::Lost | Settlement::Kept | Settlement::Condemned, _)
-            | (Settlement::Dead(_), false)
+            | (Settlement::Dead(_) | Settlement::Release { .. }, false)
                 if never_started =>
             {
                 self.reader.signal.wake();

@@ -82,9 +82,9 @@ impl Case<'_> {
                 let why = "the handler returned without a word".into();
                 (self.reject(None, Some(why)), None)
             }
-            Ok(outcome) => (self.outcome(said.cloned().unwrap_or(outcome)), None),
+            Ok(outcome) => (self.outcome(said.cloned().unwrap_or(outcome), None), None),
             Err(error) => {
-                let said = said.map(|said| self.outcome(said.clone()));
+                let said = said.map(|said| self.outcome(said.clone(), Some(&error)));
                 (said.unwrap_or_else(|| self.failed(&error)), Some(error))
             }
         };
@@ -151,11 +151,11 @@ impl Case<'_> {
         self.terminal(FailureReason::Expired, None, None)
     }
 
-    fn outcome(&self, outcome: Outcome) -> Settlement {
+    fn outcome(&self, outcome: Outcome, error: Option<&HandlerError>) -> Settlement {
         match outcome {
             Outcome::Ack => Settlement::Ack { messages: Vec::new() },
-            Outcome::Nack => self.nack(None),
-            Outcome::Reject(reason) => self.reject(None, Some(reason)),
+            Outcome::Nack => self.nack(error),
+            Outcome::Reject(reason) => self.reject(error, Some(reason)),
             Outcome::Snooze(delay) => snooze(delay),
         }
     }

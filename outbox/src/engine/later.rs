@@ -81,6 +81,9 @@ impl Later {
             return;
         }
         let first = self.is_empty() && !self.trying;
+        let now = Instant::now();
+        // Others may have waited for long, and these may not have so much time.
+        self.at = self.at.min(now + half_left(&locked, now).max(PACE));
         self.waiting.extend(locked);
         if first {
             self.backoff.reset();

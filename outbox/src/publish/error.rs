@@ -97,6 +97,11 @@ pub enum PublishError {
     /// A header that is read as text has a value that is no string.
     #[error("the header `{0}` is not text, so nobody could read it; give a string")]
     HeaderNotText(&'static str),
+    /// A header that is read as milliseconds has another value.
+    #[error(
+        "the header `{0}` is no number of milliseconds, so nobody could read it; call `expires_in`"
+    )]
+    HeaderNotMillis(&'static str),
     /// A conflict rule without a timer name.
     #[error("`TimerConflict` needs a timer name")]
     ConflictWithoutTimer,
@@ -171,6 +176,7 @@ impl PublishError {
             Self::ContentType { .. } => "ContentType",
             Self::HeaderConflict(_) => "HeaderConflict",
             Self::HeaderNotText(_) => "HeaderNotText",
+            Self::HeaderNotMillis(_) => "HeaderNotMillis",
             Self::ConflictWithoutTimer => "ConflictWithoutTimer",
             Self::TimerTwice { .. } => "TimerTwice",
             Self::OwnTimer { .. } => "OwnTimer",

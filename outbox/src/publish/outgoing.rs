@@ -59,6 +59,8 @@ pub struct Outgoing {
     pub(super) headers: Headers,
     /// The correlation id among the headers came with those of another message.
     pub(super) has_copied_id: bool,
+    /// So did the content type.
+    pub(super) has_copied_type: bool,
     pub(super) delay: Option<Duration>,
     pub(super) at: Option<SystemTime>,
     pub(super) expires_in: Option<Duration>,
@@ -129,6 +131,7 @@ impl Outgoing {
             correlation_id: None,
             headers: Headers::new(),
             has_copied_id: false,
+            has_copied_type: false,
             delay: None,
             at: None,
             expires_in: None,
@@ -144,6 +147,7 @@ impl Outgoing {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         let name = name.into();
         self.has_copied_id &= name != CORRELATION_ID;
+        self.has_copied_type &= name != CONTENT_TYPE;
         self.headers.insert(name, value);
         self
     }
@@ -154,7 +158,8 @@ impl Outgoing {
     /// - its chain of [tracking](crate::tracking()) ids: this one has an id of its own. In a handler it
     ///   continues the chain of the message that is being handled;
     /// - the [time](Self::expires_in) in which that message had to start;
-    /// - the content type, if this payload is a value of [`new`](Self::new);
+    /// - the content type, if this payload is a value of [`new`](Self::new), or bytes whose own type is
+    ///   [named](Self::content_type);
     /// - a content type or correlation id that is no text;
     /// - its correlation id, if this one is [given](Self::correlation_id) another.
     pub fn headers(mut self, headers: &Headers) -> Self {
@@ -169,6 +174,7 @@ impl Outgoing {
         for (name, value) in headers.iter().filter(|(name, _)| !leaves(name)) {
             if value.is_string() || !TEXTS.contains(&name) {
                 self.has_copied_id |= name == CORRELATION_ID;
+                self.has_copied_type |= name == CONTENT_TYPE;
                 self.headers.insert(name, value.clone());
             }
         }

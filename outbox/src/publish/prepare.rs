@@ -72,6 +72,9 @@ impl Outgoing {
         if self.has_copied_id && self.correlation_id.is_some() {
             self.headers.remove(CORRELATION_ID);
         }
+        if self.has_copied_type && self.written.is_none() && self.content_type.is_some() {
+            self.headers.remove(CONTENT_TYPE);
+        }
         check_name("queue", &self.queue)?;
         if let Some(timer_id) = &self.timer_id {
             check_name("timer", timer_id)?;
@@ -98,6 +101,12 @@ impl Outgoing {
         let is_no_text = |name: &&str| headers.value(name).is_some_and(|value| !value.is_string());
         if let Some(name) = TEXTS.into_iter().find(is_no_text) {
             return Err(PublishError::HeaderNotText(name));
+        }
+        if headers
+            .value(EXPIRES_IN)
+            .is_some_and(|it| it.as_str().is_none_or(|it| it.parse::<u64>().is_err()))
+        {
+            return Err(PublishError::HeaderNotMillis(EXPIRES_IN));
         }
         let mut text = Text::of(headers);
         let named = self.content_type.as_deref();

@@ -113,6 +113,21 @@ async fn manual_the_first_word_counts_and_the_second_is_told_so() {
     assert_eq!(first_ending(subscriber).await.1, Ending::Snoozed(3 * SECOND));
 }
 
+/// The word says what becomes of it, and the error why.
+#[tokio::test]
+async fn manual_the_error_after_a_word_is_kept() {
+    for rejected in [false, true] {
+        let subscriber = manual(move |context| {
+            assert!(if rejected { context.reject("not ours") } else { context.nack() });
+            Err("no stock")
+        });
+        let (broker, _) = first_ending(subscriber.retry(NoRetry)).await;
+        let letter = only_letter(&broker);
+        assert_eq!(letter.last_exception.as_deref(), Some("\"no stock\""));
+        assert!(letter.error_kind.is_some());
+    }
+}
+
 #[tokio::test]
 async fn manual_an_outcome_is_a_word_and_so_is_that_of_a_layer() {
     assert_eq!(first_ending(manual(|_| Ok(Outcome::Ack))).await.1, Ending::Acked);

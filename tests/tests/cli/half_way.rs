@@ -128,12 +128,13 @@ async fn a_script_is_told_what_somebody_has_locked(db: &Db) {
     tx.rollback().await.unwrap();
 }
 
-/// Somebody who holds one letter asks for the whole table while the last batch finds none.
+/// Somebody who holds one letter asks for the whole table while the last batch finds none, which
+/// takes it a while.
 async fn what_was_done_is_told_where_the_rest_cannot_be_counted(db: &Db) {
     plant(db, "q", 3).await;
     db.exec(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-         'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
+         'BEGIN PERFORM pg_sleep(3); RETURN NULL; END'",
     )
     .await;
     db.exec(

@@ -116,8 +116,11 @@ async fn an_answer_has_its_own_content_type_whenever_it_is_named<B: Bench>(b: B)
     let answer = || Outgoing::new("answers", &1);
     b.send(answer().content_type(kind).headers(&headers)).await;
     b.send(answer().headers(&headers).content_type(kind)).await;
-    let claimed = b.claim(&["answers"], 2).await;
-    assert_eq!(claimed.len(), 2);
+    let bytes = || Outgoing::raw("answers", "{}");
+    b.send(bytes().content_type(kind).headers(&headers)).await;
+    b.send(bytes().headers(&headers).content_type(kind)).await;
+    let claimed = b.claim(&["answers"], 4).await;
+    assert_eq!(claimed.len(), 4);
     for claimed in claimed {
         assert_eq!(claimed.row.headers().unwrap().content_type(), Some(kind));
     }

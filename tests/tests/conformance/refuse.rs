@@ -177,6 +177,14 @@ async fn a_header_of_ours_that_is_no_text<B: Bench>(b: B) {
         .await;
 }
 
+/// The message would never expire.
+async fn a_time_to_start_in_that_is_no_number<B: Bench>(b: B) {
+    let messages = ["5s", "-1", "", "1.5"]
+        .map(|time| Outgoing::new("q", &1).header("outbox-expires-in", time));
+    each_refused(&b, b.publisher(), messages, |e| matches!(e, PublishError::HeaderNotMillis(_)))
+        .await;
+}
+
 async fn a_correlation_id_that_contradicts_the_header<B: Bench>(b: B) {
     let copied = [("correlation_id".to_owned(), Value::from("c"))].into_iter().collect();
     let messages = [
@@ -270,6 +278,7 @@ cases! {
     a_content_type_that_its_value_was_not_written_in,
     a_header_that_calls_json_something_else,
     a_header_of_ours_that_is_no_text,
+    a_time_to_start_in_that_is_no_number,
     a_correlation_id_that_contradicts_the_header,
     a_body_that_does_not_serialise,
     a_conflict_rule_without_a_timer,

@@ -62,11 +62,11 @@ async fn the_others_follow_a_canary_at_the_rate(db: &Db) {
     plant(db, "a", 2).await;
     let running = db.app().only([fails(0)]).start().await.unwrap();
     let how = Replay::new().canary(Canary::new(1, 0.0)).per_second(0.5);
-    let mut went = Vec::new();
+    let (begun, mut went) = (Instant::now(), Vec::new());
     let note = |_: &[Replayed]| went.push(Instant::now());
     letters(db).replay_with(&Filter::new().queue("a"), &how, note).await.unwrap();
     running.stop().await.unwrap();
-    assert!(went[1] - went[0] > Duration::from_millis(1500), "{:?}", went[1] - went[0]);
+    assert!(went[1] - begun >= Duration::from_secs(2), "{:?}", went[1] - begun);
 }
 
 async fn a_canary_of_which_nothing_was_put_back_keeps_the_others(db: &Db) {

@@ -66,7 +66,7 @@ impl Table<'_> {
     /// The SQL that makes an index, though another table has one of its name.
     fn making(&self, name: &str, sql: &str) -> String {
         match self.other(name) {
-            Some(other) => format!("{}; {sql}", other.freeing(self.name)),
+            Some(other) => format!("{}; {sql}", other.freeing(self.name, &self.others)),
             None => sql.to_owned(),
         }
     }

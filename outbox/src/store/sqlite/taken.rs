@@ -8,6 +8,7 @@ use crate::store::names::TableNames;
 use crate::store::template::quoted;
 
 /// An index of another table: its name, that table's, and the SQL that made it.
+#[derive(Clone)]
 pub(super) struct Other {
     pub(super) name: String,
     pub(super) table: String,
@@ -25,16 +26,17 @@ impl Other {
 
     /// The SQL that frees the name, which begins with that of our table: the index is made once more
     /// under the name that it would have had from its own, so that whoever writes there is not left
-    /// without it.
-    pub(super) fn freeing(&self, ours: &str) -> String {
+    /// without it. Where its table has one of this name among these, that is enough.
+    pub(super) fn freeing(&self, ours: &str, all: &[Self]) -> String {
         let end = self.name.get(ours.len()..).unwrap_or_default();
-        let again = self.sql.as_deref().and_then(|sql| {
+        let own = [&self.table, end].concat();
+        let is_own = |one: &Self| one.table == self.table && one.name.eq_ignore_ascii_case(&own);
+        let again = self.sql.as_deref().filter(|_| !all.iter().any(is_own)).and_then(|sql| {
             // SQLite keeps the statement from its first words on, with the name as it was written.
             let (create, rest) = sql.split_once(" INDEX ")?;
             let name = quoted(&self.name);
             let on = rest.strip_prefix(&*name).or_else(|| rest.strip_prefix(&*self.name))?;
-            let own = quoted(&[&self.table, end].concat());
-            Some(format!("{create} INDEX IF NOT EXISTS {own}{on}; "))
+            Some(format!("{create} INDEX {}{on}; ", quoted(&own)))
         });
         again.unwrap_or_default() + &dropping(&self.name)
     }
@@ -48,20 +50,16 @@ pub(super) async fn taken(
 ) -> Result<Vec<(Other, String)>, sqlx::Error> {
     // No table has an empty name, so these are the indexes of all.
     let all = sqlx::query(OTHERS).bind("").fetch_all(connection).await?;
+    let all = all.iter().map(Other::read).collect::<Result<Vec<_>, _>>()?;
     let ours = names.indexes();
-    let mut taken = Vec::new();
-    for row in &all {
-        let other = Other::read(row)?;
-        let of = ours.iter().find(|(table, end)| {
+    let taken = all.iter().filter_map(|other| {
+        let (table, _) = ours.iter().find(|(table, end)| {
             other.name.eq_ignore_ascii_case(&[table, *end].concat())
                 && !other.table.eq_ignore_ascii_case(table)
-        });
-        if let Some((table, _)) = of {
-            let freeing = other.freeing(table);
-            taken.push((other, freeing));
-        }
-    }
-    Ok(taken)
+        })?;
+        Some((other.clone(), other.freeing(table, &all)))
+    });
+    Ok(taken.collect())
 }
 
 pub(super) fn dropping(index: &str) -> String {
