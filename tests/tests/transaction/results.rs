@@ -266,8 +266,8 @@ async fn a_commit_that_takes_longer_than_the_server_allows_is_the_handler_s_fail
         tx.execute("INSERT INTO checked VALUES (7)").await.unwrap();
         Ok::<_, HandlerError>(())
     };
-    // A transaction's time, and a statement's.
-    for (code, letters) in [("25P04", 1), ("57014", 2)] {
+    // Its time is over; a deferred constraint says that something is not ready.
+    for (code, letters) in [("25P04", 1), ("55000", 2)] {
         db.exec(refuse(code)).await;
         let leaves = Subscriber::new("leaves", "q", leaves).retry(NoRetry);
         let running = db.app().only([leaves]).start().await.unwrap();
