@@ -6,7 +6,7 @@ use outbox::testing::store::Store;
 
 use super::names::every_statement_works;
 use super::validate::{differences, mend};
-use crate::bench::{Bench, Postgres, SqlBench};
+use crate::bench::{Bench, Postgres, SqlBench, Sqlite};
 
 const PAIRS: [(&str, [&str; 2]); 2] = [
     ("outbox", ["outbox_due_idx", "outbox_timer_id_uq"]),
@@ -122,6 +122,22 @@ async fn a_table_under_a_new_name_gets_no_second_set_of_indexes(b: Postgres) {
     other.store().close().await;
 }
 
+/// The table that was renamed before last has the names that this one would have had.
+async fn a_table_that_is_renamed_again_and_again_keeps_its_indexes(b: Sqlite) {
+    let before = indexes(&b, "outbox").await;
+    b.execute("ALTER TABLE outbox RENAME TO outbox_old").await;
+    for round in 0..3 {
+        let told = migrate_tables(b.pool(), b.names()).await.unwrap_err().to_string();
+        for statement in told.split('`').skip(1).step_by(2) {
+            b.execute(statement).await;
+        }
+        migrate_tables(b.pool(), b.names()).await.unwrap();
+        b.execute(&format!("ALTER TABLE outbox_old RENAME TO outbox_{round}")).await;
+        assert_eq!(indexes(&b, &format!("outbox_{round}")).await, before);
+        b.execute("ALTER TABLE outbox RENAME TO outbox_old").await;
+    }
+}
+
 mod both {
     use super::*;
 
@@ -140,5 +156,14 @@ mod on_postgres {
         an_index_of_another_schema_is_not_dropped,
         an_index_that_its_table_has_twice_is_dropped,
         a_table_under_a_new_name_gets_no_second_set_of_indexes,
+    }
+}
+
+mod on_sqlite {
+    use super::*;
+
+    cases! {
+        sqlite only, "PostgreSQL renames indexes":
+        a_table_that_is_renamed_again_and_again_keeps_its_indexes,
     }
 }

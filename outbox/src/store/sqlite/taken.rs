@@ -29,8 +29,14 @@ impl Other {
     /// without it. Where its table has one of this name among these, that is enough.
     pub(super) fn freeing(&self, ours: &str, all: &[Self]) -> String {
         let end = self.name.get(ours.len()..).unwrap_or_default();
-        let own = [&self.table, end].concat();
-        let is_own = |one: &Self| one.table == self.table && one.name.eq_ignore_ascii_case(&own);
+        let mut own = [&self.table, end].concat();
+        // A third table may have it, which once had the name of this one.
+        let is_of_third =
+            |one: &Self, own: &str| one.table != self.table && one.name.eq_ignore_ascii_case(own);
+        while all.iter().any(|one| is_of_third(one, &own)) {
+            own.push_str("_2");
+        }
+        let is_own = |one: &Self| one.name.eq_ignore_ascii_case(&own);
         let again = self.sql.as_deref().filter(|_| !all.iter().any(is_own)).and_then(|sql| {
             // SQLite keeps the statement from its first words on, with the name as it was written.
             let (create, rest) = sql.split_once(" INDEX ")?;

@@ -94,9 +94,9 @@ metrics! {
     PUBLISHES: Counter count "outbox_publishes_total" ["queue", "status"]
         "Calls to publish, and acks that publish, by whether they did."
     PUBLISH_DURATION: Histogram seconds "outbox_publish_duration_seconds" ["queue"]
-        "How long calls to publish took, failed ones too."
+        "How long calls to publish took, failed ones too, and acks that publish."
     PUBLISH_SIZE: Histogram bytes "outbox_published_size_bytes" ["queue"]
-        "Payloads of a call to publish, of a failed one too."
+        "Payloads of a call to publish, of a failed one too, or of an ack."
     PUBLISH_EXCEPTIONS: Counter count "outbox_publish_exceptions_total" ["queue", "exception_type"]
         "Calls that could not publish, by the error."
     LISTENER_UP: Gauge count "outbox_listener_up" []
