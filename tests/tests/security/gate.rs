@@ -31,7 +31,7 @@ const TOLD: &[(&str, usize)] = &[
     ("schema.rs", 1),
     ("store/postgres/indexes.rs", 5),
     ("store/postgres/rights.rs", 4),
-    ("store/postgres/taken.rs", 1),
+    ("store/postgres/taken.rs", 2),
     ("store/postgres/validate.rs", 10),
     ("store/sqlite/anew.rs", 6),
     ("store/sqlite/indexes.rs", 1),
