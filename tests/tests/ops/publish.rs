@@ -74,10 +74,10 @@ async fn a_timer_is_cancelled_unless_a_claim_holds_it(db: &Db) {
     assert!(operator.cancel_timer("q", "").await.is_err());
 }
 
-/// Whenever somebody has tried to delete rows, this happens.
+/// Whenever somebody has tried to delete rows, the owner does this.
 async fn after_a_deletion(db: &Db, happens: &str) {
     db.exec(format!(
-        "CREATE FUNCTION meanwhile() RETURNS trigger LANGUAGE plpgsql AS
+        "CREATE FUNCTION meanwhile() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
          $$ BEGIN {happens}; RETURN NULL; END $$"
     ))
     .await;
