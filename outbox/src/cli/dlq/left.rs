@@ -95,8 +95,8 @@ impl Change<'_> {
                 0 => Ok(0),
                 most => Ok(again.await?.min(most)),
             }
-        }));
-        let ended = ended.await;
+        }))
+        .await;
         let (what, done) = (self.words[0], self.bar.position());
         self.bar.finish_and_clear();
         let locked = match ended {
