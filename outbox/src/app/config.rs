@@ -30,7 +30,15 @@ pub(super) fn from_lookup(get: impl Fn(&str) -> Option<String>) -> App {
                 "`OUTBOX_QUEUE_GAUGES` is {text:?}, but queues are looked at once a second at most; \
                  write `60s`"
             )),
-            Ok(every) => app.sample_every = Some(every),
+            Ok(every) => {
+                app.sample_every = Some(every);
+                #[cfg(not(feature = "metrics"))]
+                tracing::warn!(
+                    target: crate::telemetry::TARGET,
+                    "`OUTBOX_QUEUE_GAUGES` is set, but this program was built without the feature \
+                     `metrics`: there are no gauges"
+                );
+            }
             Err(error) => mistakes.push(format!(
                 "`OUTBOX_QUEUE_GAUGES` is {text:?}, which is not a duration ({error}); write `60s`"
             )),
