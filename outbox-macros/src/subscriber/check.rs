@@ -60,7 +60,7 @@ pub(super) fn transaction(options: &Options, params: &[Param<'_>], errors: &mut 
         {
             let why = "`AckFirst` has acked before there is a transaction to take; remove `Tx` or \
                        the `ack` policy";
-            errors.at(ty, why);
+            errors.at(ty, format!("{why}{}", params::YOURS));
         }
     }
 }

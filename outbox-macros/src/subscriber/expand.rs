@@ -41,10 +41,11 @@ pub(super) fn beside(function: &Function, body: &TokenStream) -> TokenStream {
     let plain = function.sig.ident.unraw();
     let about = format!("The handler `{plain}` as a subscriber.");
     let make = format!("The subscriber whose handler is `{plain}`.");
-    let allowed = function.allowed();
+    let (allowed, hidden) = (function.allowed(), function.hidden());
     quote_spanned! {Span::mixed_site()=>
         #(#cfgs)*
         #[doc = #about]
+        #hidden
         #[non_exhaustive]
         #vis struct #name {}
 

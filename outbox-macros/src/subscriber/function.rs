@@ -1,6 +1,6 @@
 //! The annotated fn, as far as the macro has to know it.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Meta, MetaList, Signature, Token, Visibility};
@@ -50,6 +50,15 @@ impl Function {
         self.attrs.iter().filter_map(of).collect()
     }
 
+    /// `#[doc(hidden)]`, if the fn has it.
+    pub(super) fn hidden(&self) -> Option<&Attribute> {
+        let is_hidden = |attr: &&Attribute| {
+            attr.path().is_ident("doc")
+                && attr.parse_args::<Ident>().is_ok_and(|argument| argument == "hidden")
+        };
+        self.attrs.iter().find(is_hidden)
+    }
+
     /// A second `#[subscriber]` on the same fn.
     pub(super) fn second_attribute(&self) -> Option<&Attribute> {
         self.attrs.iter().find(|attr| {
@@ -69,4 +78,21 @@ fn starts_fn(input: ParseStream<'_>) -> bool {
     let extern_fn = input.peek(Token![extern])
         && (input.peek2(Token![fn]) || input.peek2(syn::LitStr) && input.peek3(Token![fn]));
     constant || unsafe_fn || extern_fn || input.peek(Token![async]) || input.peek(Token![fn])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fn_that_is_hidden_from_the_docs_has_a_hidden_type_beside_it() {
+        let hides = |attributes: &str| {
+            let item = format!("{attributes} pub async fn confirm(_: u64) {{}}");
+            let function = Function::parse(item.parse().unwrap()).unwrap();
+            let beside = super::super::expand::beside(&function, &TokenStream::new());
+            beside.to_string().replace(' ', "").contains("#[doc(hidden)]")
+        };
+        assert!(hides("#[doc(hidden)]") && hides("/// Confirms.\n #[doc(hidden)]"));
+        assert!(!hides("/// Confirms, (hidden).\n") && !hides("#[doc(alias = \"hidden\")]"));
+    }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+#[cfg(feature = "sqlite")]
+use super::operated::schema_on_sqlite;
 use super::running::begin;
 use super::{App, Database, RunningApp, misspelt};
 use crate::engine::{Engine, Settings, Shared};
@@ -76,13 +78,12 @@ pub(super) async fn start(app: &App) -> Result<RunningApp> {
         Database::Sqlite(pool) => {
             if matches!(app.database, Database::SqliteUrl(_)) {
                 // Before the file is made: a refused start leaves nothing behind.
+                reasons.extend(schema_on_sqlite(&names));
                 if !reasons.is_empty() {
                     return Err(Error::Launch(reasons));
                 }
                 crate::store::sqlite::open(&pool).await?;
-                if names.schema().is_none() {
-                    crate::schema::migrate_tables(&pool, &names).await?;
-                }
+                crate::schema::migrate_tables(&pool, &names).await?;
             }
             let unusable = match crate::store::sqlite::why_private(&pool) {
                 None => crate::store::sqlite::why_read_only(&pool, &names).await,

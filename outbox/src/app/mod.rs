@@ -72,7 +72,7 @@ pub struct App {
     drain_timeout: Duration,
     async_settles: bool,
     pub(crate) render: Arc<ErrorRenderer>,
-    logs_errors: bool,
+    pub(crate) logs_errors: bool,
     startup: Vec<Hook>,
     shutdown: Vec<Hook>,
     /// What was wrong with the environment or with a builder call.

@@ -13,6 +13,15 @@ use crate::store::names::TableNames;
 use crate::subscriber::{ErrorRenderer, Subscriber};
 use crate::telemetry::{Sinks, Stats};
 
+/// Why nobody can look at such tables.
+#[cfg(feature = "sqlite")]
+pub(super) fn schema_on_sqlite(names: &TableNames) -> Option<String> {
+    let schema = names.schema()?;
+    Some(format!(
+        "SQLite has no schema {schema:?}; name none (`OUTBOX_SCHEMA`, `TableNames::in_schema`)"
+    ))
+}
+
 /// How long an operator waits for a server that may be away.
 #[cfg(feature = "postgres")]
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
@@ -30,12 +39,8 @@ impl App {
             mistakes.push(NO_RUNTIME.into());
         }
         #[cfg(feature = "sqlite")]
-        if let Database::Sqlite(_) | Database::SqliteUrl(_) = &self.database
-            && let Some(schema) = self.names.schema()
-        {
-            mistakes.push(format!(
-                "SQLite has no schema {schema:?}; name none (`OUTBOX_SCHEMA`, `TableNames::in_schema`)"
-            ));
+        if let Database::Sqlite(_) | Database::SqliteUrl(_) = &self.database {
+            mistakes.extend(schema_on_sqlite(&self.names));
         }
         mistakes
     }

@@ -30,7 +30,7 @@ pub(super) struct Stats {
     #[arg(long, value_name = "TIME", value_parser = crate::duration::parse)]
     over: Option<Duration>,
     /// Go on until SIGINT, with rates; with --json one line for each sample.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "over")]
     watch: bool,
     /// The time between two samples of --watch.
     #[arg(long, value_name = "TIME", default_value = "2s", requires = "watch")]

@@ -50,6 +50,8 @@ use crate::ops::Operator;
 /// How many letters one statement writes to at most. No statement takes long, and a process
 /// that is killed has finished whole batches.
 pub(crate) const BATCH: u32 = 500;
+/// How many bytes are put back in one transaction, and one letter more.
+pub(crate) const BATCH_BYTES: i64 = 8 << 20;
 
 /// The dead letters of one table. [`Operator::dead_letters`] makes it; it is cheap to clone.
 ///

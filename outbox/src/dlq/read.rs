@@ -17,7 +17,7 @@ pub struct Page {
 }
 
 impl DeadLetters {
-    /// Lists the letters of a filter, the newest first, at most `limit` of them. `after` is the
+    /// Lists the letters of a filter, the newest first, at most `limit` of them, and at least one. `after` is the
     /// [`Page::next`] of the page before; without it, the first page is read.
     ///
     /// Letters that arrive while pages are read belong before the first page, so later pages
@@ -49,7 +49,7 @@ impl DeadLetters {
     /// It only reads.
     pub async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: u32) -> Result<Page> {
         let after = after.map(|cursor| cursor.0);
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let limit = usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
         let mut letters = Vec::new();
         for part in parts(filter) {
             letters.extend(self.newest(&part, after, limit.saturating_add(1)).await?);

@@ -217,7 +217,7 @@ impl DeadLetters {
             work.unseen = Some(self.count(&work.filter).await?);
         }
         let most = how.limit.unwrap_or(u64::MAX);
-        if let Some(canary) = &how.canary {
+        if let Some(canary) = how.canary.as_ref().filter(|_| most > 0) {
             let since = self.now().await?;
             let mut rows = Vec::new();
             let first = most.min(canary.letters);

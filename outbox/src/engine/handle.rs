@@ -1,11 +1,12 @@
 //! The middle of a delivery: runs the handler, rules on its results, and ends the transaction that
 //! was lent to it. What comes out is one [`Settling`] for each row, for the settlers to write.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use futures_util::poll;
+use futures_util::{FutureExt as _, poll};
 use tokio::time::Instant;
 use tracing::{Instrument, warn};
 
@@ -181,8 +182,19 @@ async fn run<S: Store>(
 }
 
 /// Calls the handler in a span, and returns a result for each delivery. It is `None` for those that
-/// the drain has cut off.
+/// the drain has cut off. What panics around the handler, such as a layer of `tracing` that is told
+/// of the span, fails the run as the handler would.
 pub(super) async fn call<S: Store>(
+    shared: &Shared<S>,
+    reader: &Reader,
+    contexts: &[Context],
+) -> Few<Option<HandlerResult>> {
+    let called = AssertUnwindSafe(in_span(shared, reader, contexts)).catch_unwind().await;
+    let panicked = |panic| failed(contexts, &HandlerError::panicked(panic));
+    called.unwrap_or_else(|panic| panicked(panic).into_iter().map(Some).collect())
+}
+
+async fn in_span<S: Store>(
     shared: &Shared<S>,
     reader: &Reader,
     contexts: &[Context],
@@ -204,32 +216,39 @@ pub(super) async fn call<S: Store>(
             span.end(Some(&results));
             return results.into_iter().map(Some).collect();
         }
-        Some(Ok(results)) => {
-            let text = format!("{} results for {} messages", results.len(), contexts.len());
-            Some(HandlerError::new(HandlerError::RESULTS, text))
-        }
+        Some(Ok(results)) => HandlerError::miscounted(results.len(), contexts.len()),
         Some(Err(error)) if planted("panic-is-ok") && error.kind() == HandlerError::PANIC => {
             return contexts.iter().map(|_| Some(Ok(Outcome::Ack))).collect();
         }
-        Some(Err(error)) => Some(error),
-        None => None,
+        Some(Err(error)) => error,
+        None => {
+            give_up(contexts);
+            span.end(None);
+            return contexts.iter().map(answer).collect();
+        }
     };
-    // Whatever the handler started elsewhere watches its context.
-    for context in contexts {
-        context.cancelled().cancel();
-    }
-    // What a layer has answered stands, whatever became of the other messages of its batch. For the
-    // messages whose layers have not answered, the handler's own work no longer counts.
+    let results = failed(contexts, &error);
+    span.end(Some(&results));
+    results.into_iter().map(Some).collect()
+}
+
+/// Whatever the handler started elsewhere watches its context. What a layer has answered stands,
+/// whatever became of the other messages of its batch. For the messages whose layers have not
+/// answered, the handler's own work no longer counts.
+fn give_up(contexts: &[Context]) {
+    contexts.iter().for_each(|context| context.cancelled().cancel());
     for context in contexts.iter().filter(|one| one.work().answer().is_none()) {
         context.work().give_up();
     }
-    let answer = |context: &Context| context.work().answer().cloned();
-    let Some(error) = error else {
-        span.end(None);
-        return contexts.iter().map(answer).collect();
-    };
-    let failed = || Err(error.clone());
-    let results: Few<_> = contexts.iter().map(|one| answer(one).unwrap_or_else(failed)).collect();
-    span.end(Some(&results));
-    results.into_iter().map(Some).collect()
+}
+
+/// The results of a run that ended as a whole.
+fn failed(contexts: &[Context], error: &HandlerError) -> Few<HandlerResult> {
+    give_up(contexts);
+    contexts.iter().map(|one| answer(one).unwrap_or_else(|| Err(error.clone()))).collect()
+}
+
+/// What a layer has answered.
+fn answer(context: &Context) -> Option<HandlerResult> {
+    context.work().answer().cloned()
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
@@ -47,6 +47,10 @@ pub(crate) struct Quiet {
     ended: Notify,
     /// Wakes those who wait to start.
     free: Notify,
+    /// How many wait to start.
+    waiting: AtomicUsize,
+    /// Wakes who waits for these.
+    none_waits: Notify,
     /// How often the last of the running handlers has ended.
     silences: AtomicUsize,
     /// That number when somebody last waited in vain, and until when nobody else waits.
@@ -58,6 +62,9 @@ pub(super) struct Running<'a> {
     quiet: &'a Quiet,
     these: usize,
 }
+
+/// Waits to start.
+struct Waiting<'a>(&'a Quiet);
 
 /// No other handler starts as long as this exists.
 pub(super) struct Alone {
@@ -80,14 +87,26 @@ impl Quiet {
 
     /// Counts them once nobody wants to be alone.
     pub(super) async fn beside_others(&self, these: usize) -> Running<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(self);
         loop {
+            let free = self.free.notified();
             if let Some(running) = self.count_beside(these) {
                 return running;
             }
-            let free = self.free.notified();
-            if self.wanted.load(Ordering::SeqCst) > 0 {
-                free.await;
+            free.await;
+        }
+    }
+
+    /// Lets those start who waited for somebody that was alone: many rows that are alone one after
+    /// the other would keep them waiting for all. Whoever comes now need not wait.
+    async fn let_others_start(&self) {
+        loop {
+            let none_waits = self.none_waits.notified();
+            if self.waiting.load(Ordering::SeqCst) == 0 {
+                return;
             }
+            none_waits.await;
         }
     }
 
@@ -97,18 +116,22 @@ impl Quiet {
         loud.is_some_and(|(then, until)| then == silences && Instant::now() < until)
     }
 
-    /// Waits until no other handler runs, and keeps others from starting. `None` if that takes too
-    /// long, and at once for a while after somebody has waited in vain.
+    /// Waits for its turn, and then until no other handler runs, and keeps others from starting.
+    /// `None` if handlers run on for too long, and at once for a while after somebody has waited
+    /// for them in vain.
     pub(super) async fn alone(self: &Arc<Self>) -> Option<Alone> {
         if self.is_loud() {
             return None;
         }
-        let until = Instant::now() + PATIENCE;
-        let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned()).await.ok()?;
+        // Whoever has the turn gives it up in time. Nobody is kept from starting for this.
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        // A task that is not polled is not waited for.
+        let _ = timeout(PATIENCE, self.let_others_start()).await;
         // Whoever had the turn before may have waited in vain.
         if self.is_loud() {
             return None;
         }
+        let until = Instant::now() + PATIENCE;
         self.wanted.fetch_add(1, Ordering::SeqCst);
         let alone = Alone { quiet: Arc::clone(self), _turn: turn };
         let quiet = async {
@@ -136,6 +159,14 @@ impl Drop for Running<'_> {
         }
         if self.quiet.wanted.load(Ordering::SeqCst) > 0 {
             self.quiet.ended.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.0.waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.none_waits.notify_waiters();
         }
     }
 }
@@ -286,5 +317,32 @@ mod tests {
         let (first, second) = tokio::join!(quiet.alone(), second);
         assert!(first.is_none() && second);
         assert_eq!(begun.elapsed(), PATIENCE);
+    }
+
+    /// However long those before it take together; and whoever is not one of them runs between.
+    #[tokio::test(start_paused = true)]
+    async fn each_of_many_is_alone_in_its_turn_and_others_start_between_them() {
+        const LONG: Duration = Duration::from_secs(2);
+        let quiet = Arc::<Quiet>::default();
+        let suspects = (0..8).map(|_| async {
+            let alone = quiet.alone().await.expect("no handler runs on");
+            assert_eq!(quiet.running.load(Ordering::SeqCst), 0);
+            sleep(LONG).await;
+            drop(alone);
+        });
+        let mut runs = 0;
+        let others = async {
+            loop {
+                let running = quiet.beside_others(1).await;
+                runs += 1;
+                sleep(LONG).await;
+                drop(running);
+            }
+        };
+        tokio::select! {
+            _ = futures_util::future::join_all(suspects) => {}
+            () = others => {}
+        }
+        assert!(runs >= 7, "{runs}");
     }
 }

@@ -290,7 +290,9 @@ impl<DB: Lends> Lent for Home<DB> {
         Box::pin(async move {
             let tried = DB::try_out(&mut open, publisher, messages).await;
             self.put(Place::Here(open));
-            tried.map_err(failed)
+            tried.map_err(|error| {
+                if error.transient { HandlerError::put_off(error) } else { failed(error) }
+            })
         })
     }
 

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::engine::Reading;
     use crate::error::StoreError;
-    use crate::health::Loop;
+    use crate::health::{Health, Loop};
     use crate::store::Connections;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -262,6 +262,27 @@ mod tests {
         let asked = life.ask(Instant::now() + 2 * SECOND).await;
         assert_eq!(asked, Some(vec!["a column is missing".into()]));
         assert_eq!(told.on.locked().len(), 4, "three signs of life, and one look");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_app_that_stops_while_it_is_asked_is_not_told_to_be_ready() {
+        let told = Arc::new(Told::new());
+        let vital: Arc<dyn Vital> = Arc::clone(&told) as _;
+        let life = Life::begin(Arc::downgrade(&vital));
+        let health = Health::of(&life);
+        assert!(health.check().await.ready);
+        for phase in [Phase::Stopping, Phase::Stopped] {
+            life.enter(Phase::Running);
+            // Its look at the tables takes until the limit.
+            tokio::time::sleep(SCHEMA_EVERY).await;
+            let stops = async {
+                tokio::time::sleep(SECOND).await;
+                life.enter(phase);
+            };
+            let (report, ()) = tokio::join!(health.check(), stops);
+            assert_eq!((report.ready, report.phase), (false, phase));
+            assert_eq!(report.reasons.len(), 1, "{:?}", report.reasons);
+        }
     }
 
     /// The runtime of a start, what runs on it, and its life.

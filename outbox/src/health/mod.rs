@@ -118,14 +118,17 @@ impl Health {
             Ok(life) => life,
             Err(report) => return *report,
         };
-        let mut report = life.glance();
-        if report.phase == Phase::Running {
-            let end = Instant::now() + self.limit.min(LONGEST);
-            let asked = life.ask(end).await;
+        let mut asked = None;
+        if life.phase() == Phase::Running {
             let limit = self.limit;
             let late = || vec![format!("the database did not answer within {limit:?}")];
-            report.answered(asked.unwrap_or_else(late));
-            report.schema = life.schema();
+            let end = Instant::now() + limit.min(LONGEST);
+            asked = Some(life.ask(end).await.unwrap_or_else(late));
+        }
+        // Looked at last: the app may have stopped while it was asked.
+        let mut report = life.glance();
+        if let Some(reasons) = asked.filter(|_| report.phase == Phase::Running) {
+            report.answered(reasons);
         }
         report
     }

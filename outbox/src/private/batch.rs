@@ -14,7 +14,7 @@ use crate::error::BoxError;
 use crate::extract::Context;
 use crate::message::{Codec, Encoded, Json};
 use crate::subscriber::{
-    Batch, HandlerError, HandlerResult, IntoOutcomes, IntoQueues, Item, Origin, Subscriber,
+    Batch, HandlerError, HandlerResult, IntoOutcomes, IntoQueues, Item, Origin, Subscriber, counted,
 };
 
 /// Makes a subscriber as the macro found it.
@@ -180,9 +180,9 @@ pub struct Answered {
 impl Answered {
     /// Returns the result of every delivery, in order.
     pub fn results<R: IntoOutcomes>(self, returned: R) -> Vec<HandlerResult> {
-        let mut answers = returned.into_outcomes(&self.deliveries).into_iter();
-        let answer = || answers.next().unwrap_or_else(|| Err(missing()));
-        fill(self.results, answer)
+        let answers = returned.into_outcomes(&self.deliveries);
+        let mut answers = counted(answers, self.deliveries.len()).into_iter();
+        fill(self.results, || answers.next().unwrap_or_else(|| Err(missing())))
     }
 
     /// Returns the results if the handler could not be called.

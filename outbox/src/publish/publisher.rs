@@ -23,7 +23,7 @@ use crate::tracking::Trail;
 /// Default of [`Publisher::max_payload`]: 16 MiB.
 pub(crate) const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
-/// PostgreSQL drops a connection that sends a statement of 1 GiB.
+/// PostgreSQL drops a connection that sends a statement of 1 GiB, and SQLite takes no value of 1 GB.
 const MAX_BATCH: usize = 900_000_000;
 
 /// Publishes to one outbox table. Cheap to clone, holds no connection.
@@ -72,6 +72,7 @@ impl Publisher {
     }
 
     fn with(names: TableNames, max_payload: usize) -> Self {
+        let max_payload = max_payload.min(MAX_BATCH);
         let statements = sealed::Statements {
             #[cfg(feature = "postgres")]
             postgres: crate::store::postgres::PublishSql::new(&names),
@@ -173,7 +174,8 @@ impl Publisher {
         PUBLISHER.get_or_init(Self::from_env).as_ref().map_err(|error| error.clone().into())
     }
 
-    /// Refuses payloads above this many bytes; 16 MiB by default.
+    /// Refuses payloads above this many bytes; 16 MiB by default, and never more than 900 MB: a
+    /// database drops the connection that sends a statement of 1 GB.
     #[must_use]
     pub fn max_payload(self, bytes: usize) -> Self {
         let table = Self::with(self.table.names.clone(), bytes).table;
@@ -388,7 +390,11 @@ mod tests {
         assert_eq!(prepared(53).unwrap().len(), 53);
         assert!(matches!(prepared(54), Err(PublishError::BatchTooLarge { .. })));
         let alone = Publisher::default().max_payload(2 * MAX_BATCH);
-        let message = Outgoing::raw("q", vec![0_u8; MAX_BATCH + 1]);
-        assert!(alone.prepare(vec![message], &Trail::current()).is_ok());
+        let one = |bytes| {
+            let message = Outgoing::raw("q", vec![0_u8; bytes]);
+            alone.prepare(vec![message], &Trail::current()).map(drop)
+        };
+        assert_eq!(one(MAX_BATCH).map_err(|error| error.to_string()), Ok(()));
+        assert!(matches!(one(MAX_BATCH + 1), Err(PublishError::PayloadTooLarge { .. })));
     }
 }

@@ -130,7 +130,15 @@ macro_rules! desk {
                 ) -> Result<HashMap<i64, Status>> {
                     let statuses = self.over(include_str!("sql/letters_status.sql"), filter, false);
                     let pairs = self.read("look for dead letters", statuses, id_and_status).await?;
-                    Ok(pairs.into_iter().collect())
+                    // Of two letters of one id, the open one counts.
+                    let mut statuses = HashMap::new();
+                    for (id, status) in pairs {
+                        let known = statuses.entry(id).or_insert(status);
+                        if status == Status::Failed {
+                            *known = status;
+                        }
+                    }
+                    Ok(statuses)
                 }
 
                 /// Which of these rows are in the outbox.

@@ -78,6 +78,11 @@ impl HandlerError {
         error
     }
 
+    /// The error for more or fewer results than there were messages.
+    pub(crate) fn miscounted(results: usize, messages: usize) -> Self {
+        Self::new(Self::RESULTS, format!("{results} results for {messages} messages"))
+    }
+
     /// The error for a transaction that failed by no fault of the handler. The message comes
     /// back, whatever its retries and its ack policy are.
     pub(crate) fn put_off(source: impl Into<BoxError>) -> Self {

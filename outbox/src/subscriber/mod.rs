@@ -33,7 +33,7 @@ pub use registry::Registered;
 pub(crate) use registry::registered;
 pub use router::{IntoRouter, Router};
 use run::Handler;
-pub(crate) use run::{BatchFuture, Called, Few};
+pub(crate) use run::{BatchFuture, Called, Few, counted};
 pub use verdict::{Derived, Failure, Judged, KnownFailure, OrVerdict, Verdict};
 
 use crate::extract::{Context, FromContext, States};

@@ -168,6 +168,7 @@ async fn together(
             }
             Some(answers) = OptionFuture::from(run.as_mut()) => {
                 run = None;
+                let answers = counted(answers, waiting.len());
                 for (result, (at, to)) in answers.into_iter().zip(waiting.drain(..)) {
                     if all[at].work().stage() == Stage::Begun {
                         all[at].work().enter(stage_of(&result));
@@ -211,6 +212,14 @@ fn stage_of(result: &HandlerResult) -> Stage {
 
 fn is_ack(result: &HandlerResult) -> bool {
     matches!(result, Ok(Outcome::Ack))
+}
+
+/// The results of so many messages. Another number says nothing of any of them.
+pub(crate) fn counted(results: Vec<HandlerResult>, messages: usize) -> Vec<HandlerResult> {
+    if results.len() == messages {
+        return results;
+    }
+    vec![Err(HandlerError::miscounted(results.len(), messages)); messages]
 }
 
 fn unheard() -> HandlerError {

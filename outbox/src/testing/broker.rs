@@ -53,7 +53,8 @@ use crate::unpoisoned::Locked as _;
 ///   time.
 /// - A handler's `timeout` runs on tokio's clock. To have it in virtual time too, use
 ///   `#[tokio::test(start_paused = true)]`. Then the time that a handler takes also passes on the
-///   broker's clock. Of real time, only a timeout passes there.
+///   broker's clock. Of real time, only a timeout passes there. A plain `fn` takes real time: while
+///   it runs a paused clock stands still, and one that waits for its timeout never ends.
 ///
 /// A [simulation](Self::simulate) finds out whether handlers stand crashes, lost leases and a
 /// database that fails.

@@ -35,6 +35,10 @@ const MAX_STEPS: usize = 100_000;
 const PAUSED: &str = "tokio's clock is paused, and does not wait for the database of \
     `.transactions(..)`: a transaction did not begin or commit in time; let the clock run";
 
+/// Told because a paused clock stands still while a plain fn runs.
+const UNTIMED: &str = "tokio's clock is paused, and no plain fn has a timeout on it, but this one took \
+    longer than its own; let the clock run";
+
 tokio::task_local! {
     /// The drivers whose handlers run around this. What a handler publishes to its own broker runs
     /// afterwards.
@@ -53,10 +57,11 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(store: MemoryStore, cast: Cast) -> Self {
-        let Cast { subscribers, states, stats, publisher, render } = cast;
+        let Cast { subscribers, states, stats, publisher, render, logs_errors } = cast;
         // It wakes nobody: the test claims.
         let claimer = Arc::new(Notify::new());
-        let shared = Shared::new(store, render, publisher, Sinks::default());
+        let mut shared = Shared::new(store, render, publisher, Sinks::default());
+        shared.logs_errors = logs_errors;
         let ready = |one| Arc::new(Reader::new(one, &shared, &states, &stats, &claimer));
         let readers = subscribers.into_iter().map(ready).collect();
         Self { shared, readers, turn: Mutex::default(), left: AtomicBool::new(false) }
@@ -145,7 +150,7 @@ impl TestBroker {
             Call::of(reader.subscriber.name(), row, row.headers().unwrap_or_default(), self.now())
         };
         let calls: Vec<_> = jobs.iter().map(call).collect();
-        let started = Instant::now();
+        let (started, really) = (Instant::now(), std::time::Instant::now());
         let is_virtual = stands_still();
         let Shared { leases, store, .. } = &driver.shared;
         let mut around = IN_HANDLER.try_with(Clone::clone).unwrap_or_default();
@@ -159,6 +164,10 @@ impl TestBroker {
         };
         if is_virtual && self.setup().states.lender().is_some() {
             assert!(!settled.iter().any(|one| is_put_off(one)), "{PAUSED}");
+        }
+        if let Some(limit) = reader.subscriber.options.timeout.filter(|_| is_virtual) {
+            let late = reader.subscriber.blocks && really.elapsed() > limit;
+            assert!(!late, "{UNTIMED}");
         }
         // The process can only die in a handler, so not of a row that is judged without a run.
         // A row that is settled already has had its run.

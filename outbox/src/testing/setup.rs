@@ -32,6 +32,7 @@ pub(super) struct Setup {
     /// mistake: they may not be linked.
     may_have_none: bool,
     render: Arc<ErrorRenderer>,
+    logs_errors: bool,
     /// The mistakes of the app for which the broker stands in.
     mistakes: Vec<String>,
     pub(super) drive: Option<Drive>,
@@ -74,6 +75,7 @@ impl TestBroker {
             layers: Vec::new(),
             may_have_none: true,
             render: Arc::new(debug_chain),
+            logs_errors: false,
             mistakes: Vec::new(),
             drive: None,
             world: None,
@@ -90,8 +92,8 @@ impl TestBroker {
 
     /// Makes a broker that takes the place of this app's database.
     ///
-    /// The broker has the app's subscribers, routers, layers and states, its table names and its
-    /// error renderer. It keeps dead letters if the app does. The app's hooks do not run, and its
+    /// The broker has the app's subscribers, routers, layers and states, its table names, its error
+    /// renderer, and whether it logs errors. It keeps dead letters if the app does. The app's hooks do not run, and its
     /// recorders get no events. If something is wrong with the app, the first message says so.
     ///
     /// # Examples
@@ -118,6 +120,7 @@ impl TestBroker {
         let mut setup = broker.setup();
         setup.states = (*app.states).clone();
         setup.render = Arc::clone(&app.render);
+        setup.logs_errors = app.logs_errors;
         setup.mistakes.clone_from(&app.mistakes);
         setup.may_have_none = false;
         drop(setup);
@@ -263,6 +266,7 @@ impl TestBroker {
             stats: self.stats.clone(),
             publisher: self.publisher.clone(),
             render: Arc::clone(&setup.render),
+            logs_errors: setup.logs_errors,
         };
         let drive = if let Some(world) = &setup.world {
             world.begin(cast);

@@ -194,6 +194,13 @@ async fn a_url_of_sqlite_that_white_space_or_bytes_have_spoilt_is_refused() {
     }
 }
 
+/// Nor is the journal of a file changed.
+#[tokio::test]
+async fn a_start_that_is_refused_for_its_schema_makes_no_file() {
+    let log = child::refused(&[("OUTBOX_SCHEMA", "shop")]).await;
+    assert!(log.contains("SQLite has no schema \"shop\"; name none (`OUTBOX_SCHEMA`"), "{log}");
+}
+
 #[tokio::test]
 async fn gauges_that_would_be_looked_at_more_than_once_a_second_are_refused() {
     for text in ["0s", "999ms", "often"] {

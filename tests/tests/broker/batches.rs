@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use outbox::{
-    AckPolicy, Batch, BatchOutcome, Bytes, Context, Encoded, FailureReason, HandlerResult, Json,
-    MessagePack, Next, Outgoing, State, subscriber,
+    AckPolicy, Batch, BatchOutcome, Bytes, Context, Encoded, FailureReason, HandlerResult,
+    IntoOutcomes, Json, MessagePack, Next, Outgoing, State, Subscriber, subscriber,
 };
 
 use outbox_tests::wait::soon;
@@ -168,6 +168,44 @@ async fn another_number_of_outcomes_than_messages_fails_them_all() {
     let text = letters[0].last_exception.as_deref().unwrap();
     assert!(text.contains("1 outcomes for 2 messages"), "{text}");
     assert_eq!(letters[0].error_kind.as_deref(), Some("results"));
+}
+
+/// Results without the first one.
+struct Short(Vec<Context>);
+
+impl IntoOutcomes for Short {
+    fn into_outcomes(self, deliveries: &[Context]) -> Vec<HandlerResult> {
+        assert_eq!(self.0.len(), deliveries.len());
+        deliveries.iter().skip(1).map(|_| Ok(Outcome::Ack)).collect()
+    }
+}
+
+#[subscriber("batches: short", batch = 10, retry = NoRetry)]
+async fn short(batch: Batch<i64>) -> Short {
+    Short(batch.iter().map(|item| item.context.clone()).collect())
+}
+
+/// By place, the one that was left out would be acked.
+#[tokio::test]
+async fn so_does_a_type_of_its_own_and_beneath_layers() {
+    let by_hand = |name, queue| {
+        let answers = |batch: Vec<Context>| async move { Short(batch) };
+        Subscriber::batches(name, queue, 10, answers).retry(outbox::retry::NoRetry)
+    };
+    let [plain, layered] = ["batches: by hand", "batches: beneath"].map(|it| by_hand(it, it));
+    let layered = layered.layer(async |ctx: Context, next: Next| next.run(ctx).await);
+    let broker = TestBroker::with([short::subscriber(), plain, layered]);
+    for queue in ["batches: short", "batches: by hand", "batches: beneath"] {
+        broker.publish_batch(numbers(queue, 1..=3)).await.unwrap();
+        let letters = broker.dlq_rows();
+        let of_it: Vec<_> = letters.iter().filter(|it| it.queue == queue).collect();
+        assert_eq!(of_it.len(), 3, "{queue}");
+        for letter in of_it {
+            let text = letter.last_exception.as_deref().unwrap();
+            assert!(text.contains("2 results for 3 messages"), "{queue}: {text}");
+            assert_eq!(letter.error_kind.as_deref(), Some("results"));
+        }
+    }
 }
 
 #[subscriber("batches: named", batch = 10, retry = NoRetry)]

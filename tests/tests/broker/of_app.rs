@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use outbox::retry::NoRetry;
 use outbox::{App, Context, Error, FailureReason, Router, State, Subscriber, TableNames};
+use outbox_tests::capture;
 
 use super::*;
 
@@ -68,6 +69,22 @@ async fn a_fake_takes_the_place_of_what_a_router_gives_its_handlers() {
     {
         broker.publish("orders", &7).await.unwrap();
         assert_eq!(only_letter(&broker).last_exception, Some(format!("{mailer:?}")));
+    }
+}
+
+/// Or a test of what is logged would see less than production.
+#[tokio::test]
+async fn errors_are_logged_if_the_app_logs_them() {
+    capture::start();
+    for logs in [false, true] {
+        let failing =
+            Subscriber::new("it", "of_app: fails", |_| async { Err::<(), _>("no stamps") });
+        let app = App::from_env().only([failing.retry(NoRetry)]).log_errors(logs);
+        TestBroker::of(&app).publish("of_app: fails", &7).await.unwrap();
+        let told = capture::count(|line| {
+            line.says("queue", "of_app: fails") && line.says("message", "no stamps")
+        });
+        assert_eq!(told, usize::from(logs));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Panics, wherever they come from, and rejections of parameters.
 
 use outbox::retry::NoRetry;
-use outbox::{BoxError, Context, FromContext, subscriber};
+use outbox::{AckPolicy, BoxError, Context, FromContext, subscriber};
 
 use super::*;
 
@@ -134,5 +134,32 @@ async fn errors_that_panic_while_they_are_dropped_take_no_result_of_their_batch_
         let kind = |kind: &str| Some(kind.to_owned());
         let wanted = if thrown { vec![kind("panic"); 5] } else { vec![kind("Bomb"); 2] };
         assert_eq!((kinds, broker.rows().len()), (wanted, 0));
+    }
+}
+
+/// Panics when it is told of a span of a run.
+struct Fragile;
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Fragile {
+    fn on_new_span(
+        &self,
+        span: &tracing::span::Attributes<'_>,
+        _: &tracing::span::Id,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        assert!(span.metadata().target() != "outbox", "in a layer of tracing");
+    }
+}
+
+#[tokio::test]
+async fn a_layer_of_tracing_that_panics_at_the_span_of_a_run_fails_its_message() {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    let _fragile = tracing::subscriber::set_default(tracing_subscriber::registry().with(Fragile));
+    for (ack, letters) in [(AckPolicy::NackOnError, 1), (AckPolicy::AckFirst, 0)] {
+        let broker = TestBroker::with([it(|| ()).retry(NoRetry).ack(ack)]);
+        broker.publish("q", &7).await.unwrap();
+        let stats = broker.stats().subscribers().remove(0);
+        assert_eq!((stats.dispatched, stats.acked + stats.retry_terminal), (1, 1), "{ack:?}");
+        assert_eq!((broker.rows().len(), broker.dlq_rows().len()), (0, letters), "{ack:?}");
     }
 }

@@ -45,6 +45,19 @@ async fn the_log_tells_once_of_a_handler_that_hangs_though_its_message_is_acked_
     }
 }
 
+/// Or a fn that fails in production would pass.
+#[tokio::test(start_paused = true)]
+#[should_panic = "tokio's clock is paused, and no plain fn has a timeout on it"]
+async fn a_plain_fn_that_takes_longer_than_its_timeout_is_told_that_the_clock_is_paused() {
+    let broker = TestBroker::with([plain::subscriber()]);
+    broker.publish("timeouts: plain", &7).await.unwrap();
+}
+
+#[outbox::subscriber("timeouts: plain", timeout = "20ms")]
+fn plain(_: u64) {
+    std::thread::sleep(Duration::from_millis(30));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_within_its_timeout_is_acked() {
     let (_, ending) = first_ending(sleepy(4).timeout(5 * SECOND)).await;

@@ -115,6 +115,7 @@ async fn wrong_arguments_are_refused(db: &Db) {
         &["stats", "--bound", "many"][..],
         &["stats", "--exact", "--bound", "3"],
         &["stats", "--interval", "1s"],
+        &["stats", "--watch", "--over", "1s"],
         &["stats", "--watch", "--interval", "soon"],
         &["stats", "--watch", "--interval", "0s"],
         &["queues", "orders"],

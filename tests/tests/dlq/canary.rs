@@ -17,6 +17,7 @@ on_both!(
     a_canary_that_is_handled_lets_the_others_follow,
     a_canary_that_fails_again_keeps_the_others,
     the_others_follow_a_canary_at_the_rate,
+    a_replay_of_none_has_no_canary,
     a_share_may_fail,
     what_nobody_handles_in_time_counts_as_failed,
     a_canary_may_be_waited_for_as_long_as_it_takes,
@@ -56,6 +57,13 @@ async fn a_canary_that_fails_again_keeps_the_others(db: &Db) {
     assert_eq!((report.replayed, report.stopped()), (5, true));
     let resolved = "SELECT count(*) FROM outbox_dlq WHERE status = 'resolved'";
     assert_eq!((db.int(resolved).await, db.letters().await), (5, 45));
+}
+
+async fn a_replay_of_none_has_no_canary(db: &Db) {
+    plant(db, "a", 1).await;
+    let how = Replay::new().canary(Canary::new(1, 0.0)).limit(0);
+    let report = letters(db).replay(&Filter::new(), &how).await.unwrap();
+    assert_eq!((report.canary, report.replayed, report.stopped()), (None, 0, false));
 }
 
 async fn the_others_follow_a_canary_at_the_rate(db: &Db) {

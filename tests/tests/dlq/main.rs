@@ -18,6 +18,7 @@ mod pages;
 #[allow(dead_code)] // the command line needs more of it
 mod program;
 mod replay;
+mod replay_locks;
 mod transaction;
 mod triggers;
 

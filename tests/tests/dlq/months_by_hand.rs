@@ -8,6 +8,7 @@ use super::{letters, plant};
 on_postgres!(
     what_would_be_left_behind_is_refused,
     months_that_were_made_by_hand_are_known_by_their_bounds,
+    a_month_without_an_end_has_its_own_letters_alone,
 );
 
 async fn what_would_be_left_behind_is_refused(db: &Db) {
@@ -96,4 +97,22 @@ async fn months_that_were_made_by_hand_are_known_by_their_bounds(db: &Db) {
     cut("week", &from, &until).await;
     let told = letters(db).partition(5).await.unwrap_err().to_string();
     assert!(told.contains("have a part of the month from"), "{told}");
+}
+
+/// Beside the partition of what no month holds, which has no bounds at all.
+async fn a_month_without_an_end_has_its_own_letters_alone(db: &Db) {
+    plant(db, "a", 3).await;
+    letters(db).partition(0).await.unwrap();
+    db.exec(
+        "CREATE TABLE zz PARTITION OF outbox_dlq FOR VALUES FROM ('2090-01-01 00:00Z') TO (MAXVALUE)",
+    )
+    .await;
+    for (year, count) in [(2095, 2), (2085, 4)] {
+        plant(db, &year.to_string(), count).await;
+        let moved = format!("failed_at = '{year}-05-05 00:00Z' WHERE queue = '{year}'");
+        db.exec(format!("UPDATE outbox_dlq SET {moved}")).await;
+    }
+    let months = letters(db).partitions().await.unwrap();
+    let of = |name: &str| months.iter().find(|one| one.name == name).unwrap().letters;
+    assert_eq!((of("zz"), of("outbox_dlq_default")), (2, 4), "{months:?}");
 }

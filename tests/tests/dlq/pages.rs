@@ -13,6 +13,7 @@ on_both!(
     pages_have_every_letter_once_while_letters_come_and_go,
     letters_of_one_moment_are_paged_by_their_ids,
     a_cursor_survives_as_text,
+    a_page_has_a_letter_at_least,
     a_letter_that_is_dealt_with_meanwhile_is_not_told_twice,
 );
 
@@ -111,6 +112,13 @@ async fn letters_of_one_moment_are_paged_by_their_ids(db: &Db) {
         assert_eq!(found.len(), 40);
         assert!(found.is_sorted_by(|a, b| a > b), "{found:?}");
     }
+}
+
+/// Or whoever asks for none would take it for the last one.
+async fn a_page_has_a_letter_at_least(db: &Db) {
+    plant(db, "a", 2).await;
+    let page = letters(db).list(&Filter::new(), None, 0).await.unwrap();
+    assert!(page.letters.len() == 1 && page.next.is_some(), "{page:?}");
 }
 
 async fn a_cursor_survives_as_text(db: &Db) {

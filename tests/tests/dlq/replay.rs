@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use outbox::dlq::{Filter, Kept, Replay, Replayed, Status};
 use outbox_tests::db::Db;
 use outbox_tests::letters::{ago, id_of};
-use outbox_tests::{on_both, on_postgres};
+use outbox_tests::on_both;
 
 use super::{letters, plant};
 
@@ -23,44 +23,11 @@ on_both!(
     broken_headers_do_not_keep_a_letter,
     large_filters_go_in_batches,
     letters_that_fail_while_it_runs_are_left_alone,
+    large_letters_go_back_a_few_at_a_time,
     a_rate_is_kept,
     at_a_rate_nobody_waits_behind_the_last_letter,
     what_a_stall_held_back_does_not_go_out_all_at_once,
 );
-
-on_postgres!(replays_that_wait_for_each_other_both_end_well);
-outbox_tests::cases!(sqlite in sqlite_only: large_letters_go_back_a_few_at_a_time);
-
-/// Of letters with the same timer names, in opposite orders.
-async fn replays_that_wait_for_each_other_both_end_well(db: &Db) {
-    const COUNT: u32 = 100;
-    plant(db, "up", COUNT).await;
-    plant(db, "down", COUNT).await;
-    db.exec(format!(
-        "UPDATE outbox_dlq SET timer_id = \
-         CASE WHEN queue = 'up' THEN original_id ELSE {COUNT} + 1 - original_id END::text"
-    ))
-    .await;
-    // So long that neither is through before the other has begun.
-    db.exec(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-         $$ BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END $$",
-    )
-    .await;
-    db.exec("CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION slow()")
-        .await;
-    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-    let before = db.int(deadlocks).await;
-    let how = Replay::new().to_queue("both");
-    let letters = letters(db);
-    let (up, down) = (Filter::new().queue("up"), Filter::new().queue("down"));
-    let (up, down) = tokio::join!(letters.replay(&up, &how), letters.replay(&down, &how));
-    let (up, down) = (up.unwrap(), down.unwrap());
-    assert_eq!((up.replayed + down.replayed, up.kept + down.kept), (100, 100), "{up:?}, {down:?}");
-    assert_eq!(db.rows().await, 100);
-    let told = async || db.int(deadlocks).await > before;
-    outbox_tests::wait::eventually("the server has ended one of them", told).await;
-}
 
 async fn told(db: &Db, filter: &Filter, how: &Replay) -> Vec<Replayed> {
     let mut told = Vec::new();
@@ -370,7 +337,9 @@ async fn what_a_stall_held_back_does_not_go_out_all_at_once(db: &Db) {
 /// Nobody else writes while a batch is put back.
 async fn large_letters_go_back_a_few_at_a_time(db: &Db) {
     plant(db, "a", 5).await;
-    db.exec("UPDATE outbox_dlq SET payload = zeroblob(5 << 20)").await;
+    let large =
+        if db.is_postgres() { "decode(repeat('00', 5 << 20), 'hex')" } else { "zeroblob(5 << 20)" };
+    db.exec(format!("UPDATE outbox_dlq SET payload = {large}")).await;
     let mut batches = Vec::new();
     let note = |batch: &[Replayed]| batches.push(batch.len());
     let report = letters(db).replay_with(&Filter::new(), &Replay::new(), note).await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::{Context, Outgoing, Subscriber, TimerConflict};
+use outbox::{Context, FromContext as _, Next, Outgoing, Subscriber, TimerConflict, Tx};
 use outbox_tests::capture;
 use outbox_tests::db::Db;
 use outbox_tests::on_postgres;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 on_postgres!(
     who_sets_a_timer_that_an_ack_has_is_not_the_one_that_gives_way,
+    nor_one_whose_ack_is_that_of_a_transaction,
     who_writes_rows_the_other_way_round_is_never_the_one_that_gives_way_and_no_message_is_lost,
 );
 
@@ -95,6 +96,24 @@ async fn who_writes_rows_the_other_way_round_is_never_the_one_that_gives_way_and
 
 /// The ack of `t2` sets `t1`, which the user has moved, and who goes on with `t2`.
 async fn who_sets_a_timer_that_an_ack_has_is_not_the_one_that_gives_way(db: &Db) {
+    gives_way(db, |sets| sets).await;
+}
+
+/// Its ack is made on a connection of the user's pool.
+async fn nor_one_whose_ack_is_that_of_a_transaction(db: &Db) {
+    gives_way(db, |sets| {
+        sets.layer(async |ctx: Context, next: Next| {
+            let mut tx = Tx::<sqlx::Postgres>::from_context(&ctx).await?;
+            tx.execute("SELECT 1").await?;
+            drop(tx);
+            next.run(ctx).await
+        })
+        .requires::<Tx<sqlx::Postgres>>()
+    })
+    .await;
+}
+
+async fn gives_way(db: &Db, with: fn(Subscriber) -> Subscriber) {
     let timer = |n: i64, name: &str| Outgoing::new("q", &n).timer_id(name);
     let moved = move |delay: u32| {
         let t1 = timer(1, "t1").delay(Duration::from_secs(60) * delay);
@@ -110,7 +129,7 @@ async fn who_sets_a_timer_that_an_ack_has_is_not_the_one_that_gives_way(db: &Db)
         }
     });
     db.send_all([moved(1), timer(2, "t2")]).await;
-    let running = db.app().only([sets]).start().await.unwrap();
+    let running = db.app().only([with(sets)]).start().await.unwrap();
     let leased = "SELECT count(*) FROM outbox WHERE acquired_token IS NOT NULL";
     eventually("it runs", async || db.int(leased).await == 1).await;
     let mut user = db.pg().begin().await.unwrap();

@@ -1,6 +1,6 @@
 //! Messages that an operator publishes, and timers that he cancels.
 
-use outbox::ops::CancelledTimer;
+use outbox::ops::{CancelledTimer, Operator};
 use outbox::{Outgoing, Published, TimerConflict};
 use outbox_tests::db::Db;
 use outbox_tests::probe::free;
@@ -17,6 +17,7 @@ on_both!(
 
 on_postgres!(
     a_timer_that_is_given_back_meanwhile_is_cancelled,
+    a_timer_that_is_given_back_while_its_row_is_waited_for_is_cancelled,
     a_timer_that_changes_hands_all_the_time_is_told_as_neither,
 );
 
@@ -72,6 +73,25 @@ async fn a_timer_is_cancelled_unless_a_claim_holds_it(db: &Db) {
     assert_eq!(db.send(extend).await, Published::Duplicate);
     assert_eq!(db.rows().await, 3);
     assert!(operator.cancel_timer("q", "").await.is_err());
+}
+
+/// Whatever the isolation of the operator's sessions is.
+async fn a_timer_that_is_given_back_while_its_row_is_waited_for_is_cancelled(db: &Db) {
+    let options = (*db.pg().connect_options()).clone();
+    let options = options.options([("default_transaction_isolation", "serializable")]);
+    let operator = Operator::postgres(sqlx::PgPool::connect_lazy_with(options), db.names.clone());
+    let id = db.send(Outgoing::new("q", &1).timer_id("t")).await.id().unwrap();
+    let mut tx = db.pg().begin().await.unwrap();
+    let moved = format!("UPDATE outbox SET attempts_count = 1 WHERE id = {id}");
+    sqlx::query(sqlx::AssertSqlSafe(moved)).execute(&mut *tx).await.unwrap();
+    let commits = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock'";
+        outbox_tests::wait::eventually("it waits", async || db.int(waits).await == 1).await;
+        tx.commit().await.unwrap();
+    };
+    let (cancelled, ()) = tokio::join!(operator.cancel_timer("q", "t"), commits);
+    assert_eq!(cancelled.unwrap(), CancelledTimer::Cancelled);
 }
 
 /// Whenever somebody has tried to delete rows, the owner does this.

@@ -52,7 +52,7 @@ impl Cut {
             self.consent.to(&format!("cut the dead-letter table, {many}, into months; {moved}"))?;
         }
         // Letters of no month yet.
-        let left = there.iter().filter(|month| month.until.is_none());
+        let left = there.iter().filter(|month| month.from.is_none() && month.until.is_none());
         let left: u64 = left.map(|default| default.letters).sum();
         if left > 0 {
             let many = shown::letters(left);

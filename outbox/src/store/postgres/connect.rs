@@ -17,6 +17,8 @@ use crate::unpoisoned::Locked as _;
 /// How soon a caller that waits for a new connection sees that another one is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// How long the server is asked why nobody can connect to it.
+const ASKED: Duration = Duration::from_secs(1);
 const CONNECT: &str = "connect to PostgreSQL";
 
 /// How many statements each connection of the engine keeps prepared: more than there are. Where the
@@ -124,7 +126,8 @@ impl PgStore {
                 Ok(Err(sqlx::Error::PoolTimedOut)) if Instant::now() < give_up => {
                     acquiring = Box::pin(self.pool().acquire());
                 }
-                Ok(acquired) => return acquired.map(One::fresh),
+                Ok(Err(error)) => return Err(why(error, &self.options()).await),
+                Ok(Ok(acquired)) => return Ok(One::fresh(acquired)),
                 Err(_) => {
                     if let Some(free) = self.0.pool.try_acquire() {
                         tokio::spawn(acquiring);
@@ -133,6 +136,19 @@ impl PgStore {
                 }
             }
         }
+    }
+}
+
+/// Why a pool gave no connection. Its own error may only say that it waited: then a connection of
+/// its own tells for what.
+pub(super) async fn why(error: sqlx::Error, options: &PgConnectOptions) -> sqlx::Error {
+    if !matches!(error, sqlx::Error::PoolTimedOut) {
+        return error;
+    }
+    match timeout(ASKED, options.connect()).await {
+        Ok(Err(refused)) => refused,
+        // Or the server takes connections again.
+        Ok(Ok(_)) | Err(_) => error,
     }
 }
 

@@ -36,6 +36,8 @@ const READING: &str = "SET LOCAL lock_timeout = '2s'; SET LOCAL jit = off;
     SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off;
     SET LOCAL enable_indexscan = on; SET LOCAL enable_indexonlyscan = on;
     SET LOCAL enable_nestloop = on; SET LOCAL max_parallel_workers_per_gather = 0";
+/// Begins a transaction that writes, whatever the isolation of the user's sessions is.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// Settings of a transaction that writes, for the same reasons.
 const WRITING: &str = "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan;
     SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
@@ -93,15 +95,15 @@ impl PgDesk {
         rows.and_then(|rows| rows.iter().map(row).collect()).map_err(StoreError::of(action))
     }
 
-    /// A transaction that may write.
+    /// A transaction that may write, and sees what others have committed meanwhile.
     pub(crate) async fn writing(&self, action: &'static str) -> Result<PgTransaction<'static>> {
-        self.set(action, "BEGIN", &[PATIENCE]).await
+        self.set(action, BEGIN, &[PATIENCE]).await
     }
 
     /// A transaction that writes by index, whatever the isolation and the plans that the
     /// user's sessions have.
     pub(super) async fn begin(&self, action: &'static str) -> Result<PgTransaction<'static>> {
-        self.set(action, "BEGIN ISOLATION LEVEL READ COMMITTED", &[PATIENCE, WRITING]).await
+        self.set(action, BEGIN, &[PATIENCE, WRITING]).await
     }
 
     async fn set(

@@ -10,9 +10,9 @@ use sqlx::postgres::PgPool;
 use sqlx::{Executor as _, Postgres};
 use tokio::time::timeout;
 
-use super::CONNECT_LIMIT;
 use super::runs::Runs;
 use super::transaction::{Closing, is_open};
+use super::{CONNECT_LIMIT, GIVES_WAY};
 use crate::error::{StoreError, has_code, takes_no_writes};
 use crate::extract::{Begun, Ended, Lender, Open, lends};
 use crate::publish::{Prepared, Publisher, Tally, together};
@@ -129,6 +129,7 @@ impl lends::Lends for Postgres {
             return Err(StoreError::new("commit", OVER, false));
         }
         let messages: Vec<_> = messages.iter().collect();
+        give_way(&mut open.tx, messages.iter().copied()).await?;
         publisher.insert_returned(&mut open.tx, &messages, &mut Tally::begin()).await?;
         // A statement that has failed before is reported here, too.
         let checked = open.tx.execute("SET CONSTRAINTS ALL IMMEDIATE").await;
@@ -153,6 +154,18 @@ const ANEW: Duration = Duration::from_secs(60);
 /// Until when acks are planned anew.
 static PLANNED_ANEW: Mutex<Option<Instant>> = Mutex::new(None);
 
+/// Who waits for a timer that somebody has set and not committed is to give way, as an ack without a
+/// transaction of the handler's does. Nothing else of the settle waits for anybody.
+async fn give_way<'a>(
+    tx: &mut Begun<Postgres>,
+    mut messages: impl Iterator<Item = &'a Prepared>,
+) -> Result<(), StoreError> {
+    if messages.any(|message| message.timer_id.is_some()) {
+        tx.execute(GIVES_WAY).await.map_err(StoreError::of("ack")).map_err(spoilt)?;
+    }
+    Ok(())
+}
+
 /// Acks and publishes; `false` when a lease is another's.
 async fn write(
     tx: &mut Begun<Postgres>,
@@ -163,6 +176,7 @@ async fn write(
     if !is_open(tx) {
         return Err(StoreError::new("ack", OVER, false));
     }
+    give_way(tx, acks.iter().flat_map(|handled| handled.messages)).await?;
     let mut acked = vec![false; acks.len()];
     for runs in Runs::of(acks, |handled| handled.lease, |_, _| true) {
         let own = &publisher.statements().postgres;

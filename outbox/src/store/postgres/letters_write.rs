@@ -11,16 +11,16 @@ use super::sleepers::notified;
 use super::time::PgTime;
 use super::{PgDesk, once};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, LetterPosition, Replay, replays};
+use crate::dlq::{BATCH_BYTES, Filter, LetterPosition, Replay, replays};
 use crate::error::{StoreError, has_code};
 use crate::extract::Tx;
 use crate::store::Result;
 use crate::store::answers::place;
 
-/// How often a replay is tried. Two replays whose letters have the same timer names in other orders
-/// wait for each other. The server ends one of them, and nothing of that one is done.
+/// How often a replay is tried. Somebody who sets the same timers in another order waits for it while
+/// it waits for them. The server may end the replay, and nothing of it is done.
 const TRIES: usize = 5;
-/// By then the other replay, which would meet the same letters again, is through.
+/// By then the other one is through.
 const ASIDE: Duration = Duration::from_millis(300);
 const FINGERPRINTS: &str = "write fingerprints";
 
@@ -35,13 +35,14 @@ impl PgDesk {
         let mut tries = 1;
         loop {
             let mut tx = self.begin("replay").await?;
-            let error = match self.replay_on(&mut tx, filter, after, how, limit).await {
-                Ok(moved) => {
-                    tx.commit().await.map_err(StoreError::of("replay"))?;
-                    return Ok(moved);
-                }
-                Err(error) => error,
-            };
+            let error =
+                match self.replay_some(&mut tx, filter, after, how, limit, BATCH_BYTES).await {
+                    Ok(moved) => {
+                        tx.commit().await.map_err(StoreError::of("replay"))?;
+                        return Ok(moved);
+                    }
+                    Err(error) => error,
+                };
             // Whoever tries again at once finds no letter locked by this.
             let _ = tx.rollback().await;
             let deadlock = error.has_code(&["40P01"]);
@@ -53,6 +54,7 @@ impl PgDesk {
         }
     }
 
+    /// Replays all of them at once, in the caller's transaction.
     async fn replay_on(
         &self,
         connection: &mut PgConnection,
@@ -60,6 +62,18 @@ impl PgDesk {
         after: Option<LetterPosition>,
         how: &Replay,
         limit: i64,
+    ) -> Result<Moved> {
+        self.replay_some(connection, filter, after, how, limit, i64::MAX).await
+    }
+
+    async fn replay_some(
+        &self,
+        connection: &mut PgConnection,
+        filter: &Filter,
+        after: Option<LetterPosition>,
+        how: &Replay,
+        limit: i64,
+        most_bytes: i64,
     ) -> Result<Moved> {
         let failed = StoreError::of("replay");
         let text = include_str!("sql/letters_replay.sql");
@@ -70,7 +84,8 @@ impl PgDesk {
             .bind(how.queue.clone())
             .bind(how.payload.as_deref().map(<[u8]>::to_vec))
             .bind(channel)
-            .bind(locks.map(|locks| locks.start));
+            .bind(locks.map(|locks| locks.start))
+            .bind(most_bytes);
         let rows = replay.fetch_all(connection).await.map_err(&failed)?;
         let moved = |row: &PgRow| Ok((place(row)?, row.try_get(2)?));
         rows.iter().map(|row| moved(row).map_err(&failed)).collect()

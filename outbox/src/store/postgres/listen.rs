@@ -8,6 +8,7 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use super::connect;
 use super::sleepers::Sleepers;
 use crate::error::StoreError;
 use crate::store::names::TableNames;
@@ -52,7 +53,11 @@ impl PgWakes {
             Ok(listener)
         };
         let listener = match timeout(ANSWER_LIMIT, open).await {
-            Ok(opened) => opened.map_err(StoreError::of("listen"))?,
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => {
+                let error = connect::why(error, &pool.connect_options()).await;
+                return Err(StoreError::of("listen")(error));
+            }
             Err(_) => return Err(StoreError::new("listen", "no connection within 5 s", true)),
         };
         let mut wakes = Self {

@@ -105,11 +105,14 @@ impl PgDesk {
             .fetch_all(&mut *tx)
             .await;
         let mut counted: Vec<(i32, i64, i64)> = counted.map_err(StoreError::of(ACTION))?;
-        let partition = |Month { name, from, until, .. }: Month| {
+        let partition = |month: Month| {
+            let is_default = month.is_default();
+            let Month { name, from, until, .. } = month;
             let bucket = from.map_or(0, |from| 1 + bounds.partition_point(|bound| *bound < from));
-            // The default partition, the last one, has the letters that belong to no other.
+            // The default partition, the last one, has the letters that belong to no other. A month
+            // that somebody made may have no end either (`MAXVALUE`).
             let own = |(of, ..): &mut (i32, i64, i64)| {
-                until.is_none() || usize::try_from(*of).is_ok_and(|of| of == bucket)
+                is_default || usize::try_from(*of).is_ok_and(|of| of == bucket)
             };
             let (mut letters, mut open) = (0, 0);
             for (_, all, failed) in counted.extract_if(.., own) {

@@ -6,15 +6,12 @@ use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::{SqliteDesk, listen, publish, query};
 use crate::dlq::sealed::Moved;
-use crate::dlq::{Filter, LetterPosition, Replay, replays};
+use crate::dlq::{BATCH_BYTES, Filter, LetterPosition, Replay, replays};
 use crate::error::StoreError;
 use crate::extract::Tx;
 use crate::publish::unwritten;
 use crate::store::Result;
 use crate::store::answers::place;
-
-/// How many bytes are put back in one transaction, and one letter more.
-const BATCH_BYTES: i64 = 8 << 20;
 
 impl SqliteDesk {
     pub(crate) async fn replay(

@@ -92,11 +92,11 @@ metrics! {
     PUBLISHED: Counter count "outbox_published_messages_total" ["queue"]
         "Rows published, counted before the caller's commit."
     PUBLISHES: Counter count "outbox_publishes_total" ["queue", "status"]
-        "Calls to publish, and acks that publish, by whether they did."
+        "Calls to publish, by whether they did, and statements that published with acks."
     PUBLISH_DURATION: Histogram seconds "outbox_publish_duration_seconds" ["queue"]
-        "How long calls to publish took, failed ones too, and acks that publish."
+        "How long calls to publish took, failed ones too, and statements that published with acks."
     PUBLISH_SIZE: Histogram bytes "outbox_published_size_bytes" ["queue"]
-        "Payloads of a call to publish, of a failed one too, or of an ack."
+        "Payloads of a call to publish, of a failed one too, or of a statement that published with acks."
     PUBLISH_EXCEPTIONS: Counter count "outbox_publish_exceptions_total" ["queue", "exception_type"]
         "Calls that could not publish, by the error."
     LISTENER_UP: Gauge count "outbox_listener_up" []

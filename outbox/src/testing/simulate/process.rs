@@ -123,7 +123,8 @@ fn start(world: &Arc<World>, cast: &Cast, process: &Arc<Process>) -> Engine<Faul
     world.tell(&Told::Started { session: process.session });
     let store = FaultyStore { world: Arc::clone(world), process: Arc::clone(process) };
     let render = Arc::clone(&cast.render);
-    let shared = Shared::new(store, render, cast.publisher.clone(), Sinks::default());
+    let mut shared = Shared::new(store, render, cast.publisher.clone(), Sinks::default());
+    shared.logs_errors = cast.logs_errors;
     let settings = Settings { drain_timeout: world.weather.drain_timeout, sample_every: None };
     // No thread watches the leases: it would run on another clock.
     let engine = Engine::start(

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::chance::Dice;
-use crate::subscriber::Subscriber;
+use crate::subscriber::{LONGEST, Subscriber};
 
 pub(super) struct Weather {
     pub(super) processes: usize,
@@ -40,7 +40,8 @@ pub(super) struct Weather {
 impl Weather {
     pub(super) fn of(dice: &Dice, subscribers: &[Subscriber]) -> Self {
         let lease = subscribers.iter().map(|one| one.options.lease_ttl).max();
-        let lease = lease.unwrap_or(Duration::from_secs(60));
+        // One that is too long is told when a process starts.
+        let lease = lease.unwrap_or(Duration::from_secs(60)).min(LONGEST);
         let seldom = |most: f64| if dice.hits(0.5) { dice.share(most) } else { 0.0 };
         let delays = [0, 1, 10, 100];
         Self {

@@ -54,6 +54,7 @@ pub(in crate::testing) struct Cast {
     pub(in crate::testing) stats: Stats,
     pub(in crate::testing) publisher: Publisher,
     pub(in crate::testing) render: Arc<ErrorRenderer>,
+    pub(in crate::testing) logs_errors: bool,
 }
 
 impl World {

@@ -9,4 +9,4 @@ FROM pg_inherits AS i
 JOIN pg_class AS c ON c.oid = i.inhrelid
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE i.inhparent = $1::text::regclass
-ORDER BY until NULLS LAST
+ORDER BY pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT', until NULLS LAST

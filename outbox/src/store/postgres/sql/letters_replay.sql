@@ -1,8 +1,9 @@
--- Puts open dead letters back into the outbox, the oldest first: the statement that
--- inserts a row resolves its letter. One whose timer name is taken stays as it is.
+-- Puts open dead letters back into the outbox, the oldest first, but timers by name and before
+-- others, as every statement locks them: the statement that inserts a row resolves its letter. One whose timer name is taken stays as it is.
 -- $1 to $7 the filter, see letters_where; $8 and $9 time and id of the letter behind
 -- which it begins; $10 how many; $11 another queue or NULL; $12 another payload or NULL;
--- $13 channel, $14 start of the sleepers' locks or NULL, as in insert_batch_mixed.
+-- $13 channel, $14 start of the sleepers' locks or NULL, as in insert_batch_mixed; $15 after how
+-- many bytes it ends: the letters behind those wait for the next one.
 -- Locks: the letters, passing by those that others have locked; rows of the same timer
 -- names. Index: "outbox_dlq_open_idx", "outbox_dlq_group_idx" or
 -- "outbox_dlq_status_idx", read in order; "outbox_timer_id_uq" decides.
@@ -12,7 +13,7 @@
 -- A letter that stays open would be put back again by the next replay, and a message that is
 -- left out is not told from one whose timer is live: it fails where a trigger of somebody's
 -- does either, as bury does.
-WITH locked AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT l.id, l.failed_at, l.original_id, l.queue, l.payload, l.timer_id,
         CASE WHEN jsonb_typeof(l.headers) = 'object' THEN l.headers ELSE '{}' END AS headers
     FROM "outbox_dlq" AS l
@@ -22,8 +23,15 @@ WITH locked AS MATERIALIZED (
     ORDER BY l.failed_at, l.id
     LIMIT $10
     FOR UPDATE SKIP LOCKED
+), locked AS MATERIALIZED (
+    SELECT id, failed_at, original_id, queue, payload, timer_id, headers
+    FROM (SELECT id, failed_at, original_id, queue, payload, timer_id, headers,
+            sum(octet_length(payload)) OVER (ORDER BY failed_at, id) - octet_length(payload) AS before
+        FROM found) AS sized
+    WHERE before <= $15
 ), each AS MATERIALIZED (
-    SELECT DISTINCT ON (id) * FROM locked ORDER BY id, failed_at
+    SELECT DISTINCT ON (id) id, failed_at, original_id, queue, payload, timer_id, headers
+    FROM locked ORDER BY id, failed_at
 ), inserted AS (
     INSERT INTO "outbox" (queue, payload, headers, created_at, next_attempt_at, timer_id)
     SELECT coalesce($11, queue), coalesce($12, payload), headers || jsonb_build_object(
@@ -33,7 +41,9 @@ WITH locked AS MATERIALIZED (
             'outbox-letter', id::text),
         clock_timestamp(), clock_timestamp(), timer_id
     FROM each
-    ORDER BY failed_at, id
+    ORDER BY timer_id IS NULL,
+        CASE WHEN timer_id IS NOT NULL THEN coalesce($11, queue) END COLLATE "C",
+        timer_id COLLATE "C", failed_at, id
     ON CONFLICT (queue, timer_id) WHERE timer_id IS NOT NULL DO NOTHING
     RETURNING id, queue, (headers ->> 'outbox-letter')::bigint AS letter
 ), made AS MATERIALIZED (
