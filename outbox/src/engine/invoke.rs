@@ -46,21 +46,17 @@ pub(crate) async fn deliver<S: Store>(
     let loan = (rows > 1).then(Arc::<Loan>::default);
     for job in jobs {
         match admit(shared, reader, job, loan.as_ref(), now) {
-            Admitted::Not(settling) => settled.push(settling),
-            Admitted::Suspect(run) => suspects.push(run),
-            Admitted::Innocent(run) => runs.push(run),
+            Err(settling) => settled.push(settling),
+            // It used up its deliveries, but other rows may be to blame; see `suspect`.
+            Ok((run, true)) => suspects.push(run),
+            Ok((run, false)) => runs.push(run),
         }
     }
     if !runs.is_empty() {
         let late = hand_over(early, reader, rows, &mut settled).await;
         let _others = reader.inbox.all_but(rows, runs.len());
         let admitted = (!late).then_some(now);
-        let ended = pin!(together(shared, reader, runs, loan, admitted, early)).await;
-        if settled.is_empty() {
-            settled = ended;
-        } else {
-            settled.extend(ended);
-        }
+        settled.extend(pin!(together(shared, reader, runs, loan, admitted, early)).await);
     }
     // Last: a suspect may take as long as it likes, and meanwhile nobody else could have the
     // others.
@@ -108,11 +104,7 @@ async fn together<S: Store>(
     if let Some(loan) = loan {
         loan.share(runs.iter().map(|run| run.context.delivery()));
     }
-    let ended = pin!(handle(shared, reader, runs, place, now, early)).await;
-    if settled.is_empty() {
-        return ended;
-    }
-    settled.extend(ended);
+    settled.extend(pin!(handle(shared, reader, runs, place, now, early)).await);
     settled
 }
 
@@ -174,34 +166,29 @@ fn still_held<'a, S>(
     held
 }
 
-enum Admitted<'a> {
-    Not(Box<Settling>),
-    Innocent(Run<'a>),
-    /// It used up its deliveries, but other rows may be to blame; see [`suspect`].
-    Suspect(Run<'a>),
-}
-
+/// The run of this row, and whether the row is a suspect. `Err` is what becomes of a row that must
+/// not run now.
 fn admit<'a, S: Store>(
     shared: &'a Shared<S>,
     reader: &Arc<Reader>,
     job: Job,
     loan: Option<&Arc<Loan>>,
     now: Instant,
-) -> Admitted<'a> {
+) -> Result<(Run<'a>, bool), Box<Settling>> {
     let options = &reader.subscriber.options;
     let settling = Settling::of(reader, &job);
     let Job { claimed: Claimed { row, .. }, claimed_at, deadline } = job;
     let case = case(shared, reader, &row, claimed_at);
     if settling.guilty {
-        return Admitted::Not(settling.ruled(case.delivered_too_often()));
+        return Err(settling.ruled(case.delivered_too_often()));
     }
     if now + lease::margin(options.lease_ttl) > deadline && !planted("no-deadline-check") {
         reader.waited_too_long(row.id);
-        return Admitted::Not(settling.unstarted());
+        return Err(settling.unstarted());
     }
     let too_often = is_too_often(options, &row);
     if row.has_expired(now - claimed_at) {
-        return Admitted::Not(settling.ruled(case.expired()));
+        return Err(settling.ruled(case.expired()));
     }
     let context = Context::new(Delivery::new(row, &reader.common, claimed_at, deadline));
     // A suspect runs alone, so it does not share the loan.
@@ -210,8 +197,7 @@ fn admit<'a, S: Store>(
     }
     let begun = deadline - options.lease_ttl;
     let holding = shared.leases.hold(settling.lease, begun, options.lease_ttl, &context);
-    let run = Run { settling, holding: Some(holding), context, solitude: None };
-    if too_often { Admitted::Suspect(run) } else { Admitted::Innocent(run) }
+    Ok((Run { settling, holding: Some(holding), context, solitude: None }, too_often))
 }
 
 pub(super) fn case<'a, S>(
