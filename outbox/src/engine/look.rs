@@ -3,6 +3,7 @@
 //! `failures` how much less to ask for.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -136,7 +137,8 @@ impl Look {
 
     pub(super) fn answered(&mut self, claim: &Claim, taken: &Taken, sent: Instant, now: Instant) {
         self.reader.teller.fetched(taken.rows.len());
-        self.reader.pulse.claimed(&self.reader.subscriber, now);
+        self.reader.pulse.claimed(now);
+        self.reader.refused.store(false, Ordering::Relaxed);
         self.under_way -= 1;
         self.sweep.taken(taken.rows.len());
         if self.failures.end(taken.rows.len()) {
@@ -181,7 +183,7 @@ impl Look {
     /// Notes a failure, all but its rest. The place is kept: a claim from the start may fail because
     /// of the dead rows that it walks over, as under a snapshot that somebody holds for hours.
     pub(super) fn failed(&mut self, claim: &Claim, failed: &StoreError, took: Duration) {
-        self.reader.pulse.claim_failed(&self.reader.subscriber);
+        self.reader.refused.store(true, Ordering::Relaxed);
         self.under_way -= 1;
         self.expects = Expects::Many;
         // The first failure may come from the walk over dead rows. Further ones are an outage.

@@ -256,7 +256,7 @@ impl<S: Store> Engine<S> {
         loops.add(CLAIMS, &claimer);
         tracker.close();
         services.close();
-        let vitals = Arc::new(Vitals::of(&shared, loops, watchdog.as_ref()));
+        let vitals = Arc::new(Vitals::of(&shared, &readers, loops, watchdog.as_ref()));
         Self {
             shared,
             readers,

@@ -2,6 +2,7 @@
 //! claimer looks for its rows, its workers run them, and the watcher of wakes wakes it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 use tracing::warn;
@@ -24,6 +25,8 @@ pub(crate) struct Reader {
     pub(super) sleep: Sleep,
     pub(crate) teller: Teller,
     pub(super) pulse: Arc<Pulse>,
+    /// Whether its last claim was refused or had no answer. Health checks ask for it.
+    pub(super) refused: AtomicBool,
 }
 
 impl Reader {
@@ -45,7 +48,8 @@ impl Reader {
         let common = Common::of(&subscriber, states, &shared.publisher, options.max_workers);
         let signal = Signal::new(changed);
         let sleep = Sleep::new(&shared.sleep);
-        Self { subscriber, common, inbox, signal, sleep, teller, pulse }
+        let refused = AtomicBool::new(false);
+        Self { subscriber, common, inbox, signal, sleep, teller, pulse, refused }
     }
 
     /// Reports that a claimed row is given back, because too little of its lease is left to start

@@ -1,6 +1,8 @@
 //! What a health check asks of an engine: which loops live, what they last did, and whether the
 //! database answers. [`Vital`] hides the type of the store.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
@@ -8,9 +10,9 @@ use tokio::task::{AbortHandle, JoinHandle};
 #[cfg(feature = "testing")]
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
 use super::pulse::Reading;
 use super::watchdog::Watchdog;
+use super::{Reader, Shared};
 use crate::error::StoreError;
 use crate::health::Loop;
 use crate::store::{Connections, Store};
@@ -61,6 +63,7 @@ pub(crate) trait Vital: Send + Sync {
 
 pub(super) struct Vitals<S> {
     pub(super) shared: Arc<Shared<S>>,
+    pub(super) readers: Vec<Arc<Reader>>,
     pub(super) loops: Loops,
     /// Gone with the thread. `None` if there is no watchdog, or the system refused its thread.
     pub(super) watchdog: Option<Weak<()>>,
@@ -69,9 +72,15 @@ pub(super) struct Vitals<S> {
 }
 
 impl<S: Store> Vitals<S> {
-    pub(super) fn of(shared: &Arc<Shared<S>>, loops: Loops, watchdog: Option<&Watchdog>) -> Self {
+    pub(super) fn of(
+        shared: &Arc<Shared<S>>,
+        readers: &[Arc<Reader>],
+        loops: Loops,
+        watchdog: Option<&Watchdog>,
+    ) -> Self {
         Self {
             shared: Arc::clone(shared),
+            readers: readers.to_vec(),
             loops,
             watchdog: watchdog.and_then(Watchdog::life),
             #[cfg(feature = "testing")]
@@ -96,7 +105,10 @@ impl<S: Store> Vital for Vitals<S> {
     }
 
     fn pulse(&self) -> Reading {
-        self.shared.pulse.read()
+        let refused = self.readers.iter().filter(|one| one.refused.load(Ordering::Relaxed));
+        // Several subscribers may have one name.
+        let names: BTreeSet<_> = refused.map(|one| one.subscriber.name()).collect();
+        self.shared.pulse.read(names.into_iter().collect())
     }
 
     fn connections(&self) -> Connections {
