@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
 
 use super::extend::REST;
 use super::leave_to_others;
@@ -37,6 +37,8 @@ pub(super) struct Results {
     filled: Notify,
     /// Wakes workers that wait for room.
     drained: Notify,
+    /// Closed when nobody can send any more: whoever can holds a receiver of it.
+    senders: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -48,7 +50,6 @@ struct State {
     writes: usize,
     /// Results that settlers have put off.
     later: usize,
-    senders: usize,
 }
 
 impl State {
@@ -85,7 +86,11 @@ impl State {
 ///   name, and other acks must not wait behind it. Acks of timers go this way too, in front of
 ///   those that set the timers again.
 /// - All other results.
-pub(crate) struct Sender(Ways);
+#[derive(Clone)]
+pub(crate) struct Sender {
+    ways: Ways,
+    _open: [watch::Receiver<()>; 3],
+}
 
 /// Results, dead letters, and acks that have to do with timers.
 pub(super) type Ways = [Arc<Results>; 3];
@@ -98,25 +103,20 @@ pub(super) fn are_done(ways: &Ways) -> bool {
 }
 
 /// The way of the dead letters, for a settler of other results: an ack that the database refuses
-/// may become a letter.
-pub(super) struct Letters(Arc<Results>);
+/// may become a letter. The letters' settlers do not end before this is dropped.
+pub(super) struct Letters {
+    way: Arc<Results>,
+    _open: watch::Receiver<()>,
+}
 
 impl Letters {
-    /// The letters' settlers do not end before this is dropped.
     pub(super) fn of(ways: &Ways) -> Self {
-        ways[1].add_sender();
-        Self(Arc::clone(&ways[1]))
+        Self { way: Arc::clone(&ways[1]), _open: ways[1].senders.subscribe() }
     }
 
     /// Hands a letter over, or returns it if there is no room.
     pub(super) fn take(&self, letter: Settling) -> Option<Settling> {
-        self.0.take_over(Box::new(letter)).0.map(|letter| *letter)
-    }
-}
-
-impl Drop for Letters {
-    fn drop(&mut self) {
-        self.0.remove_sender();
+        self.way.take_over(Box::new(letter)).0.map(|letter| *letter)
     }
 }
 
@@ -154,7 +154,8 @@ impl Results {
                     }
                     return Some(batch);
                 }
-                (!state.waiting.is_empty(), state.waiting.is_empty() && state.senders == 0)
+                // Asked under the lock: whoever has dropped a sender has sent all before.
+                (!state.waiting.is_empty(), state.waiting.is_empty() && self.senders.is_closed())
             };
             if over {
                 // So that the other settlers end too.
@@ -162,10 +163,12 @@ impl Results {
                 return None;
             }
             patience = STALLED;
-            if !waiting || self.patient {
-                filled.await;
-            } else if timeout(STALLED, filled).await.is_err() {
-                patience = Duration::ZERO;
+            tokio::select! {
+                () = filled => {}
+                // Once it is closed it is ready for ever. Who still has results to take waits for
+                // the write before them.
+                () = self.senders.closed(), if !waiting => {}
+                () = sleep(STALLED), if waiting && !self.patient => patience = Duration::ZERO,
             }
         }
     }
@@ -225,19 +228,6 @@ impl Results {
         state.waiting.is_empty() && state.writes + state.later == 0
     }
 
-    fn add_sender(&self) {
-        self.state().senders += 1;
-    }
-
-    fn remove_sender(&self) {
-        let mut state = self.state();
-        state.senders -= 1;
-        if state.senders == 0 {
-            drop(state);
-            self.filled.notify_one();
-        }
-    }
-
     /// Takes a result, or returns it if there is no room. Also says whether that woke a settler.
     fn take_over(&self, settling: Box<Settling>) -> (Option<Box<Settling>>, bool) {
         let mut state = self.state();
@@ -269,10 +259,8 @@ impl Drop for Results {
 
 impl Sender {
     pub(super) fn new(ways: &Ways) -> Self {
-        for way in ways {
-            way.add_sender();
-        }
-        Self(ways.clone())
+        let open = ways.each_ref().map(|way| way.senders.subscribe());
+        Self { ways: ways.clone(), _open: open }
     }
 
     /// Hands a result over, and waits for room while the database is away.
@@ -310,27 +298,13 @@ impl Sender {
     }
 
     fn way(&self, settling: &Settling) -> &Results {
-        let [results, letters, timers] = &self.0;
+        let [results, letters, timers] = &self.ways;
         if settling.is_letter() {
             letters
         } else if settling.acks_timer() || settling.sets_timers() {
             timers
         } else {
             results
-        }
-    }
-}
-
-impl Clone for Sender {
-    fn clone(&self) -> Self {
-        Self::new(&self.0)
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        for way in &self.0 {
-            way.remove_sender();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures_util::poll;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::engine::settlement::Settlement;
@@ -132,6 +132,31 @@ async fn a_dead_letter_does_not_wait_for_who_wrote_the_last_one() {
     results.written();
     let batch = timeout(Duration::from_secs(3600), other).await;
     assert_eq!(batch.unwrap().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settlers_wait_as_long_as_somebody_can_send_and_then_all_end() {
+    for of_letters in [true, false] {
+        let (acks, letters) = (Arc::default(), Arc::new(Results::of_letters()));
+        let ways: Ways = [acks, letters, Arc::default()];
+        let way = &ways[usize::from(of_letters)];
+        let (mut one, mut two) = (pin!(way.next()), pin!(way.next()));
+        let mut wait = async |who: &str| {
+            assert!(poll!(one.as_mut()).is_pending() && poll!(two.as_mut()).is_pending(), "{who}");
+        };
+        let (sender, dies) = (Sender::new(&ways), Letters::of(&ways));
+        let clone = sender.clone();
+        wait("a worker, its clone, and a settler of others").await;
+        drop(sender);
+        wait("the clone").await;
+        drop(clone);
+        if of_letters {
+            wait("a settler of others, whose acks may become letters").await;
+            drop(dies);
+        }
+        let ended = timeout(Duration::from_secs(3600), async { tokio::join!(one, two) }).await;
+        assert!(matches!(ended, Ok((None, None))), "of letters: {of_letters}");
+    }
 }
 
 /// Otherwise one of these would find the timer still there.
